@@ -1,4 +1,4 @@
-"""Attack: base of all attacks, which derive evidence from an adversary's view and knowledge, never from the truth."""
+"""Base class of attacks, which derive evidence from an adversary's view and knowledge, never from the true answers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,8 +26,8 @@ Evidence = CandidateScores | SourceScores | LabelCounts | Reconstructions | Proj
 
 
 class Undefined(ValueError):
-    """An error that an attack cannot be carried out against a defense; the run records its reason in the attack's
-    result.
+    """The error raised when an attack cannot be carried out against a defense; the attack's result records
+    the reason.
     """
 
 
@@ -41,7 +41,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """Two hypotheses for each of m candidates, present or absent, where everything else in a release is known.
+    """The two hypotheses about each of m candidates, present or absent, for an adversary that knows the rest of a
+    release.
 
     Only the likelihood ratio of the release that was seen is given. An attack that could evaluate another release, or
     other gradients than the candidates', could compute the candidate's presence from the rest.
@@ -89,8 +90,8 @@ class Knowledge:
     def of(
         cls, task: Task, plan: Plan, protection: Protection, *, level: Level = Level.REALISTIC, **more: Any
     ) -> "Knowledge":
-        """Return the public knowledge of a federation: its plan, its model, the protection's published distributions
-        and the public images.
+        """Return the public knowledge about a federation: its plan, its model, the defense's noise distributions and
+        public images.
 
         ``more``: the other fields.
         """
@@ -106,7 +107,9 @@ class Knowledge:
 
 
 def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: int | None = None) -> Setting:
-    """Return the setting of evidence whose pieces share one run and its noise, over all rounds of the plan by default.
+    """Return the setting of evidence whose scores all come from one training run and therefore share its noise.
+
+    It covers all rounds of the plan unless ``rounds`` is given.
 
     Such pieces are not independent trials. They are not an audit in one run either: candidates are members or
     non-members by a fixed split, not by one coin each, so such scores judge no claim.
@@ -122,7 +125,7 @@ def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: i
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """A base class of attacks, with one attack per file; its fields are the attack's public configuration.
+    """The base class of all attacks (one per file); the fields of a subclass are the attack's public configuration.
 
     ``null`` marks a baseline that ignores its view: the result of guessing without any observation.
     """
@@ -156,7 +159,9 @@ class Attack:
         return None
 
     def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
-        """Return what the server of an active attack sends instead of the global ``models (R, d)``."""
+        """Return the models that the server of an active attack sends to clients instead of the global ``models (R,
+        d)``.
+        """
         return models
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Evidence:
@@ -165,11 +170,14 @@ class Attack:
 
     @property
     def reconstructs(self) -> bool:
-        """Return whether ``run`` is annotated to return reconstructions, which can be scored only on images."""
+        """Return whether the attack returns reconstructed images, which can be scored only on image data.
+
+        The return annotation of ``run`` decides it.
+        """
         # By annotation, so that a suite can refuse a mismatch before anything runs. It is text under postponed
         # evaluation of annotations.
         return type(self).run.__annotations__.get("return") in (Reconstructions, Reconstructions.__name__)
 
     def fields(self) -> dict[str, object]:
-        """Return the configuration by field name; it identifies the attack in records of runs."""
+        """Return the attack's configuration by field name; it identifies the attack in records of runs."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

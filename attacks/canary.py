@@ -1,4 +1,4 @@
-"""Canary projections: infer from releases whether a canary is present (worst case; Nasr et al. 2023, section 4)."""
+"""Worst-case attack that infers from releases whether a canary is present (Nasr et al. 2023, section 4)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +35,8 @@ class SeenRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryProjections(Attack):
-    """An attack that projects every release on the canary, in units of the canary's contribution to the first release.
+    """An attack that projects every release on the canary's direction, in units of the canary's contribution to the
+    first release.
 
     A canary on an unused weight is the only contribution there: the rest of the release is zero along it, and the
     projection is that of ``Projections``. For other canaries the rest is not subtracted. That costs power but not
@@ -92,7 +93,8 @@ def shift_and_centre(
     *,
     coordinates: slice | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return how the canary's presence shifts one release after ``model (R, d)``, and the release's centre without it.
+    """Return by how much the canary shifts a release that is computed at ``model (R, d)``, and the release's centre
+    without the canary.
 
     Both are ``(R, k)`` for a canary of data and ``(1, k)`` for a row. A canary of data contributes its gradient at that
     model; as a client, it contributes the update that it computes there with full lots and without noise.

@@ -1,4 +1,4 @@
-"""Canary set projections: infer which of many canaries one run contains (Steinke et al. 2023, section 6).
+"""Attack that infers which of many canaries one run contains (Steinke et al. 2023, section 6).
 
 Each canary is scored along its own unused weight.
 """
@@ -22,7 +22,7 @@ from .canary import releases
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySetProjections(Attack):
-    """An attack that projects every release on each canary's weight, in units of the canary's own contribution.
+    """An attack that reads each canary's own model weight in every release, in units of the canary's contribution.
 
     The rows of the evidence are canaries, not trials: they share the run.
     """

@@ -1,4 +1,4 @@
-"""Reduced view: converts what an observer of sums or shuffled reports receives into uploads, for attacks on uploads.
+"""Converts what an observer of sums or shuffled reports receives into uploads, for attacks on uploads.
 
 The sum of a round becomes one upload of one client whose lot is all clients' lots together. Shuffled reports become
 uploads with arbitrary numbers for senders: row i has sender i, which identifies no client.
@@ -20,14 +20,17 @@ from .attack import Knowledge, Undefined
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedView:
-    """A view and knowledge in the form that attacks on uploads need; ``view.observer`` is still the real observer."""
+    """A view and knowledge in the form that attacks on uploads need; ``view.observer`` still names the
+    real observer.
+    """
 
     view: View
     knowledge: Knowledge
 
 
 def reduce_view(view: View, knowledge: Knowledge) -> ReducedView:
-    """Convert what the view's observer receives into uploads; a view that has uploads stays unchanged.
+    """Convert the sums or shuffled reports that an observer receives into uploads; a view that has uploads stays
+    unchanged.
 
     Raises:
         Undefined: if nothing that the observer receives is an upload of some clients' samples.

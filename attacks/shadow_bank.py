@@ -1,4 +1,4 @@
-"""Shadow bank: a set of logits of candidates and population points under models with known training sets."""
+"""Stores logits of candidates and population points under shadow models, whose training sets are known."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -112,7 +112,9 @@ class ShadowBank:
         return len(self.logits)
 
     def model_logits(self, target: int) -> ModelLogits:
-        """Return the logits of model ``target``, which are all that an attack receives of it."""
+        """Return the logits under the shadow model number ``target``, which are all that an attack receives of this
+        model.
+        """
         return ModelLogits(candidates=self.logits[target], population=self.population[target])
 
     def references(self, target: int) -> "ShadowBank":
@@ -135,8 +137,8 @@ class ShadowBank:
         return self.without(range(first, first + size))
 
     def without(self, left_out: Iterable[int]) -> "ShadowBank":
-        """Return the logits of all except these models; if models are paired, both of a pair must
-        be named or neither.
+        """Return the logits of all shadow models except these; if models are paired, both of a pair must be named or
+        neither.
         """
         left = np.delete(np.arange(self.models), list(left_out))
         return ShadowBank(
@@ -148,8 +150,8 @@ class ShadowBank:
         )
 
     def check(self, *, outs: int, ins: int = 0) -> None:
-        """Raise ValueError unless each candidate was left out of at least ``outs`` models and used
-        in at least ``ins``.
+        """Raise ValueError unless each candidate was left out of at least ``outs`` shadow models and used in at least
+        ``ins``.
         """
         for word, needed, each in (("out of", outs, (~self.included).sum(0)), ("in", ins, self.included.sum(0))):
             if each.min() < needed:
@@ -160,8 +162,8 @@ class ShadowBank:
                 )
 
     def moments(self, *, included: bool) -> Moments:
-        """Compute the moments of the candidates' logits over the models that trained on them, or over those that did
-        not.
+        """Compute mean and squared deviations of the candidates' logits over the models that trained on them, or over
+        the others.
         """
         which = self.included if included else ~self.included
         count = which.sum(0)

@@ -1,4 +1,4 @@
-"""Uploads: recover the gradient behind each client's report of one round."""
+"""Recovers the gradient behind each client's report of one round."""
 
 from dataclasses import dataclass
 
@@ -53,14 +53,18 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
 
 
 def count_uploads(view: View, round: int) -> int:
-    """Return the number of uploads in the round; a null attack reads nothing else of a view. Raises ValueError like
-    `read_uploads`.
+    """Return the number of uploads in the round. Raises ValueError if the view holds none.
+
+    A null attack reads nothing else of a view. Errors are those of `read_uploads`.
     """
     return _reports(_round(view, round)).values.shape[1]
 
 
 def upload_senders(view: View, round: int) -> tuple[int, ...]:
-    """Return the client number of each upload. Raises ValueError like `read_uploads`."""
+    """Return the client number of each upload in the round.
+
+    Raises ValueError like `read_uploads`.
+    """
     return _senders(_reports(_round(view, round)))
 
 
@@ -70,7 +74,9 @@ def upload_setting(view: View) -> Setting:
 
 
 def check_unmasked(reports: Message) -> None:
-    """Raise Undefined if the reports are masked words of a secure sum."""
+    """Raise Undefined if the reports are masked for secure aggregation, so that each of them reveals nothing
+    by itself.
+    """
     if reports.masked:
         raise Undefined(
             "uploads are masked words of a secure sum, which reveal nothing individually; use the aggregate"

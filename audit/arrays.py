@@ -1,4 +1,4 @@
-"""Array types: names for numpy arrays of float64 numbers, of integers and of booleans."""
+"""Type names for numpy arrays of float64 numbers, of integers and of booleans."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -30,7 +30,7 @@ def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
 
 
 def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
-    """Return the epsilon that an attack's false-positive rate and false-negative rate imply at ``delta``.
+    """Return the smallest epsilon for which (epsilon, ``delta``)-DP allows an attack with these two error rates.
 
     It is ``max{ln((1 - fnr - delta) / fpr), ln((1 - fpr - delta) / fnr)}``.
 
@@ -50,7 +50,8 @@ def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
 
 
 def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) -> float:
-    """Return a lower bound on epsilon at ``delta`` from error counts; it holds with probability 1 - ``alpha``.
+    """Return a lower bound on a mechanism's epsilon at ``delta`` from an attack's error counts; its confidence is 1 -
+    ``alpha``.
 
     The bound is never below 0.
 
@@ -62,7 +63,7 @@ def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) 
 
 
 def largest_certifiable_epsilon(n0: int, n1: int, delta: float, alpha: float) -> float:
-    """Return the largest lower bound on epsilon that ``n0`` and ``n1`` trials can give.
+    """Return the largest lower bound on epsilon that an audit with ``n0`` + ``n1`` trials can give.
 
     It is the bound from an attack that makes no error in ``n0`` trials without the canary and ``n1`` trials with it.
     """
@@ -71,7 +72,8 @@ def largest_certifiable_epsilon(n0: int, n1: int, delta: float, alpha: float) ->
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorCounts:
-    """The numbers of false positives and false negatives at one threshold, which was chosen on other trials.
+    """An attack's numbers of false positives and false negatives at one score threshold, which was chosen on other
+    trials.
 
     ``n0``, ``n1``: trials without and with the canary; ``alpha``: the error probability that both bounds share.
     """
@@ -85,12 +87,15 @@ class ErrorCounts:
 
     @property
     def fpr_high(self) -> float:
-        """Upper bound on the false-positive rate, which the true rate exceeds with probability at most alpha / 2."""
+        """An upper bound on the attack's false-positive rate; the true rate exceeds it with probability at most alpha /
+        2.
+        """
         return float(upper_bound(self.false_positives, self.n0, self.alpha / 2))
 
     @property
     def fnr_high(self) -> float:
-        """Upper bound on the false-negative rate, which the true rate exceeds with probability at most alpha / 2.
+        """An upper bound on the attack's false-negative rate; the true rate exceeds it with probability at most alpha /
+        2.
 
         Together with ``fpr_high`` it holds at alpha.
         """

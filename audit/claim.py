@@ -1,4 +1,4 @@
-"""Claims: a claim is one privacy guarantee that a defense states, with everything needed to test and print it."""
+"""A claim is one privacy guarantee that a defense states, with everything needed to test and print it."""
 
 import hashlib
 import json
@@ -42,7 +42,9 @@ class Unit(StrEnum):
 
 
 class Adjacency(StrEnum):
-    """How two neighbouring datasets differ in the unit: added or removed, replaced by another, or set to zero."""
+    """How two neighbouring datasets differ in one unit (such as one sample): it is added or removed, replaced, or set
+    to zero.
+    """
 
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
@@ -84,7 +86,8 @@ class Parameters(Mapping[str, Value]):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement that one training run is (epsilon, delta)-DP for one unit against one observer.
+    """A statement that a training run is (epsilon, delta)-DP for one unit of data (such as a sample) against one
+    adversary.
 
     The guarantee holds for one ``unit`` under one ``adjacency``, against one ``observer``, over ``rounds`` rounds.
 
@@ -158,7 +161,8 @@ class Claim:
         observer: Observer | str = UPLOADS,
         rounds: int = 1,
     ) -> "Claim":
-        """Build a claim from its numbers alone; mechanism, accountant, trust and source become "not stated".
+        """Build a claim from epsilon, delta or mu alone; its mechanism, accountant, trust and source become "not
+        stated".
 
         ``mu`` (sensitivity over noise standard deviation) also states the curve of mu-GDP, and gives ``epsilon`` at
         ``delta`` in (0, 1) where that is left out. Raises ValueError without epsilon and mu, and where the curve of
@@ -187,7 +191,8 @@ class Claim:
         return claim
 
     def curve_shortfall(self) -> float:
-        """The largest amount by which the stated trade-off curve falls below the one of (epsilon, delta).
+        """The largest amount by which the claim's stated trade-off curve lies below the trade-off curve of its
+        (epsilon, delta).
 
         It is 0 where the stated curve implies (epsilon, delta)-DP.
 
@@ -203,7 +208,7 @@ class Claim:
 
     @property
     def claim_id(self) -> str:
-        """The claim's identity: the first twelve hexadecimal digits of the SHA-256 of its canonical JSON."""
+        """The claim's identity: the first twelve hexadecimal digits of the SHA-256 of the claim as canonical JSON."""
         canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -15,7 +15,8 @@ from .wording import unknown
 
 @dataclass(frozen=True)
 class GaussianCurve:
-    """The trade-off curve of mu-GDP, ``f(a) = Phi(Phi^-1(1 - a) - mu)`` (Dong, Roth, Su 2022, equation 6).
+    """The trade-off curve of mu-GDP: at FPR ``a`` the smallest FNR is ``Phi(Phi^-1(1 - a) - mu)`` (Dong, Roth, Su 2022,
+    eq. 6).
 
     ``mu``: sensitivity over noise standard deviation, >= 0 and finite, else ValueError.
     """
@@ -40,7 +41,8 @@ class GaussianCurve:
 
 @dataclass(frozen=True)
 class ProfileCurve:
-    """The trade-off curve given by a list of (epsilon, delta) pairs, one delta for each direction of the neighbours.
+    """The trade-off curve that follows from several (epsilon, delta) guarantees; adding and removing a unit have
+    separate deltas.
 
     ``delta_remove[i]`` is the hockey-stick divergence H_{e^epsilon}(with the unit || without it), ``delta_add[i]`` is
     H_{e^epsilon}(without || with). Raises ValueError unless the three tuples are equally long and not empty, epsilons
@@ -93,7 +95,7 @@ Curve = GaussianCurve | ProfileCurve
 
 
 def curve_from_dict(fields: Mapping[str, Any]) -> Curve:
-    """Build a trade-off curve from a dictionary of its fields.
+    """Build a trade-off curve from the dictionary of its fields, as a stored claim holds it.
 
     The inverse of ``to_dict``. Raises ValueError for an unknown family.
     """

@@ -1,4 +1,4 @@
-"""Evidence: what an attack returns (scores, guesses, reconstructions), with the setting in which it was collected."""
+"""What an attack returns as evidence (scores, guesses, images), with the setting in which it was collected."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,8 @@ from .wording import unknown
 
 
 class Design(StrEnum):
-    """How the trials of an audit depend on each other.
+    """How the trials of an audit depend on each other: independent runs, canaries of one run, or scores that share
+    runs.
 
     Theorems differ in the design that they cover, and an estimator refuses a design that its theorem does not cover.
     """
@@ -59,7 +60,7 @@ class Setting:
 
     @classmethod
     def claimed(cls, claim: Claim) -> "Setting":
-        """Build the setting that a claim states, for independent trials.
+        """Return the setting of independent trials that match a claim: its unit, adjacency, adversary and rounds.
 
         Assumes that the trials are independent and that their inputs are neighbours in the claim's adjacency.
         """
@@ -156,7 +157,7 @@ class MembershipScores:
 
 @dataclass(frozen=True, eq=False)
 class CandidateScores:
-    """One membership score per candidate, from an attack that does not know which candidates are members.
+    """One membership score for each candidate (a possible member), from an attack that does not know which are members.
 
     ``values``: (n,); higher means member.
 
@@ -279,7 +280,7 @@ class LabelCounts:
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """The worst-case adversary's view of each run and round, reduced to one number along the canary.
+    """What a worst-case adversary observes in each run and round, reduced to one number: the projection on the canary.
 
     ``values``: (n, rounds), <canary, release minus the known rest> / sensitivity^2.
 
@@ -312,7 +313,9 @@ def whole(name: str, count: float) -> int:
 
 
 def check_counts(right: float, made: float, canaries: float) -> None:
-    """Raise ValueError unless the counts are whole, 0 <= right <= made <= canaries and canaries >= 1."""
+    """Raise ValueError unless the numbers of guesses are whole and 0 <= ``right`` <= ``made`` <= ``canaries``, with a
+    canary.
+    """
     if not 0 <= right <= made <= canaries or canaries < 1:
         counts = f"{right} right, {made} made, {canaries} canaries"
         raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")

@@ -1,4 +1,4 @@
-"""Exact conversion to float64: raises an error for whole numbers that float64 would round to another number."""
+"""Converts numbers to float64; raises an error for whole numbers that float64 would round to another number."""
 
 from typing import Any
 

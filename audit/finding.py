@@ -1,4 +1,4 @@
-"""Finding: the verdict on a claim by one measurement; only this module decides or downgrades verdicts."""
+"""Decides the verdict on a claim from one measurement; no other module decides or downgrades verdicts."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _KINDS = {Kind.ESTIMATE: "a point estimate", Kind.CREDIBLE: "a credible interval
 
 
 class Verdict(StrEnum):
-    """The outcome of judging a claim.
+    """The outcome of an audit of one claim, such as REFUTED or NOT_REFUTED.
 
     NOT_REFUTED is the best that a claim can get, because evidence never proves privacy.
     """
@@ -70,7 +70,8 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Weakness:
-    """The reasons why an audit that refuted nothing may have been too weak to refute; empty where none applies.
+    """The reasons why an audit that refuted nothing may have been too weak to find a violation; empty where none
+    applies.
 
     Args:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.
@@ -84,7 +85,7 @@ class Weakness:
 
 
 def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness | None = None) -> Finding:
-    """Judge one claim by one measurement.
+    """Decide whether a measurement refutes a claim, and return the verdict with its reason.
 
     NO_CLAIM without a claim. OUT_OF_SCOPE when the evidence is of an observer that the claim does not cover, of
     another unit, adjacency or delta, or of more rounds, or when the bound assumes a Gaussian mechanism, the claim
@@ -103,7 +104,7 @@ def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness |
 
 
 def failed(claim: Claim | None, reason: str) -> Finding:
-    """Return the finding for a measurement that could not be made; it is not the finding for an epsilon of zero."""
+    """Return the finding for an audit whose measurement failed; a measured epsilon of zero gives another finding."""
     return _found(Verdict.FAILED, reason, claim, None)
 
 

@@ -1,4 +1,4 @@
-"""Measurements: what an estimator derives from evidence, with the assumptions and counts behind each number."""
+"""What an estimator derives from evidence: its numbers, with the assumptions and counts behind each of them."""
 
 import math
 from dataclasses import dataclass, fields
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The result of applying one estimator to one piece of evidence.
+    """The result of one estimator on an attack's evidence: a bound or estimate of epsilon, with the counts behind it.
 
     ``estimator``: its name; ``assumption``: what its theorem assumes; ``alpha``: the error probability of all
     statements here together, spread over ``comparisons`` thresholds (1 for an estimate). ``n0``, ``n1``: the trials

@@ -1,4 +1,4 @@
-"""Nearest names: selects the known names that an error message lists when a name is unknown."""
+"""Selects the known names that an error message lists when a given name is unknown."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher

@@ -1,4 +1,4 @@
-"""Observers: which part of a federated run an adversary sees.
+"""An observer describes which part of a federated run an adversary sees.
 
 Claims, evidence and the training engine share this one vocabulary.
 """
@@ -69,7 +69,9 @@ class Observer:
         return _PHRASES[self.name] + (f", also observing {extra}" if extra else "")
 
     def covers(self, other: "Observer") -> bool:
-        """Return whether a claim against this observer covers evidence of ``other``, which then sees no more."""
+        """Return whether a claim against this observer covers evidence collected by ``other``: only if ``other`` sees
+        no more.
+        """
         # Flags are compared too: a stronger view alone does not imply, say, the masked words.
         return other.rank <= self.rank and set(other._flags) <= set(self._flags)
 

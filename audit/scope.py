@@ -1,11 +1,12 @@
-"""Scope: decides whether a claim covers evidence that was collected in a given setting, and states why not."""
+"""Decides whether a claim covers evidence that was collected in a given setting, and states why not."""
 
 from .claim import Claim
 from .evidence import Setting
 
 
 def beyond_scope(claim: Claim, setting: Setting) -> str:
-    """Return why the claim does not cover evidence of this setting; empty string if it covers it.
+    """Return why a claim does not cover evidence from this setting (its unit, adversary, rounds); empty string if it
+    does.
 
     The setting's observer, unit, adjacency and rounds are compared with the claim's.
     """
@@ -22,7 +23,8 @@ def beyond_scope(claim: Claim, setting: Setting) -> str:
 
 
 def beyond_all(claim: Claim, setting: Setting) -> str:
-    """Return why the claim does not cover the whole release and all subjects; empty string if it covers them.
+    """Return why the claim, such as one about a single layer, does not cover the whole release; empty string if it
+    does.
 
     A claim of one layer, or of some users only, bounds no attack on the whole release.
     """

@@ -1,4 +1,4 @@
-"""Wording: formats the numbers, the bounds and the unknown-name errors that audits print."""
+"""Formats the numbers, the bounds and the unknown-name errors that audits print."""
 
 import math
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Canaries: records or clients that an audit adds to a federation, fixed before training starts.
+"""Canaries are records or clients that an audit adds to a federation, fixed before training starts.
 
 ``world`` is 1 for a run with the canary and 0 for a run without it (or with its replacement).
 """
@@ -32,7 +32,9 @@ class Canaries(Protocol):
         ...
 
     def there(self, world: int) -> tuple[int, ...]:
-        """Return the numbers of the canaries that are present in a run with (``world`` 1) or without (0) the canary."""
+        """Return the indices of the canaries that are present in a run with (``world`` 1) or without (``world`` 0) the
+        canary.
+        """
         ...
 
     def rows(self, world: int) -> Tensor | None:
@@ -52,7 +54,7 @@ class Canaries(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """A canary given as a gradient or update vector, present with the canary and absent or replaced without it.
+    """A canary given as a gradient or update vector; in runs without the canary the vector is absent or replaced.
 
     The vector is ``present`` in world 1 and ``absent`` in world 0.
 
@@ -138,7 +140,7 @@ class DataCanary:
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the neighbouring datasets differ."""
+        """How the neighbouring datasets differ: add/remove if ``absent`` is None, otherwise replace-one."""
         return Adjacency.ADD_REMOVE if self.absent is None else Adjacency.REPLACE_ONE
 
     def check(self, plan: Plan) -> None:
@@ -198,11 +200,13 @@ class CanarySet:
 
     @property
     def shown(self) -> "CanarySet":
-        """Return the canary set as an attack receives it: without the coins."""
+        """Return the canary set as an attack receives it: without the coins that decided which canaries
+        are included.
+        """
         return replace(self, coins=torch.ones_like(self.coins))
 
     def there(self, world: int) -> tuple[int, ...]:
-        """Return the numbers of the canaries that are present in the run.
+        """Return the indices of the canaries that are present in the run, by the coins of the canary set.
 
         The coins decide it; ``world`` only names the random streams.
         """

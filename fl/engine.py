@@ -1,4 +1,4 @@
-"""The round loop: trains a federation for a batch of replicas and passes each round to the recorders."""
+"""Trains a federation round by round for a batch of replicas (independent runs), and passes each round to recorders."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ def run_federation(
     resume_from: ResumeState | None = None,
     on_round_end: Callable[[ResumeState], None] | None = None,
 ) -> Tensor:
-    """Train a batch of independent replicas at once and return their published final models, shape ``(R, d)``.
+    """Train a batch of replicas (independent runs) at once and return their published final models, shape ``(R, d)``.
 
     Replicas share data (restricted by ``batch.included``), partition and initial model. Each replica has its own
     cohorts, lots and noise.

@@ -1,4 +1,4 @@
-"""Layout: maps each named layer of a model to its slice of one flat parameter vector."""
+"""Maps each named layer of a model to its slice of one flat parameter vector."""
 
 import math
 from collections.abc import Mapping

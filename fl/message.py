@@ -1,4 +1,4 @@
-"""Message: the clients' vectors that one stage of a round passes to the next, for a batch of replicas."""
+"""Defines messages: the clients' vectors that one stage of a round passes to the next, for a batch of replicas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """A message holds the vectors, one row per client, that one stage of a round passes to the next.
+    """The clients' vectors, one row per client, that one stage of a round passes to the next, such as to a shuffler.
 
     Raises ValueError where the shapes do not fit together.
 

@@ -1,4 +1,4 @@
-"""Plan: the public facts of a federation, known to clients, server and adversaries alike."""
+"""Defines the plan: the public facts of a federation, known to clients, server and adversaries alike."""
 
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,7 @@ from .partitions.sampling import Sampling
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is public about a federation before training starts; defenses calibrate their noise on it.
+    """The facts about a federation that are public before training starts; defenses calibrate their noise on them.
 
     Args:
         sizes: samples of each client.
@@ -50,12 +50,12 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """The number of local steps of one client that takes part in every round."""
+        """The number of local steps over the whole training, for a client that takes part in every round."""
         return self.rounds * self.algorithm.local_steps
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """The rounds at which curves have a point; see the function ``marks``."""
+        """The rounds at which curves over the rounds (such as accuracy) have a point; see the function ``marks``."""
         return marks(self.rounds)
 
     def expected_lot(self, client: int) -> float:
@@ -76,7 +76,7 @@ class Plan:
         return sum(sizes) / len(sizes)
 
     def resized(self, sizes: tuple[int, ...]) -> "Plan":
-        """Return the same plan for other clients, which hold ``sizes`` samples.
+        """Return the same plan for other clients, whose numbers of samples are ``sizes``.
 
         Under add/remove adjacency a smaller federation is as valid a data set.
         """
@@ -84,7 +84,7 @@ class Plan:
 
 
 def marks(rounds: int) -> tuple[int, ...]:
-    """Return the round numbers at which a curve over the rounds has a point.
+    """Return the numbers of the rounds at which a curve over the rounds (such as accuracy) has a point.
 
     There are about twenty, including the last round.
     """

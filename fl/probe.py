@@ -1,4 +1,4 @@
-"""Candidates of membership attacks, with the truth about their membership, fixed before training starts."""
+"""Candidates of membership attacks, with the true answers about their membership, fixed before training starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Samples shown to a membership attack, which infers for each of them which of some clients trained on it.
+    """Samples that a membership attack scores; for each of them it infers which of the named clients trained on it.
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).
@@ -32,7 +32,7 @@ class Candidates:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateProbe:
-    """The candidates of a membership attack with the truth about them, which no attack receives.
+    """The candidate samples of a membership attack with the true answers, which no attack receives.
 
     Args:
         shown: what attacks get.
@@ -78,7 +78,7 @@ class CandidateProbe:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerCandidates:
-    """Clients or users shown to an attack, each by the same number of samples; it infers who took part.
+    """Clients or users that an attack scores, each by the same number of samples; it infers which of them took part.
 
     Args:
         unit: CLIENT or USER.
@@ -99,7 +99,7 @@ class OwnerCandidates:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerProbe:
-    """Clients or users of a membership attack with the truth about them, which no attack receives.
+    """The clients or users that a membership attack scores, with the true answers, which no attack receives.
 
     ``member``: (owners,), true where the owner took part.
     """
@@ -196,7 +196,8 @@ def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> OwnerP
 
 
 def plant_users(task: Task, *, count: int, rng: np.random.Generator) -> OwnerProbe:
-    """Draw the candidates of a user-level membership attack: users whose samples take part, and users with none there.
+    """Draw the candidates of a user-level membership attack: users whose samples take part, and users without any that
+    do.
 
     A user is an owner of samples. Otherwise as ``plant_clients``.
 

@@ -1,4 +1,4 @@
-"""Protection: the hooks through which a defense changes a round; by default they change nothing."""
+"""Defines the hooks through which a defense changes a round; by default they change nothing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ class Protection:
     def local_query(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        """Return what a client releases about a local step in addition to the direction, with its noise.
+        """Return what a client releases about a local step, with noise, in addition to the step's direction.
 
         The result has shape ``(R, k)``.
 
@@ -122,7 +122,8 @@ class Protection:
         return torch.einsum("rk,rkd->rd", weights / total, received.values)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Return the public state after what the server releases about the reports in addition to their aggregate.
+        """Return the defense's public state after the server has released something about the reports in addition to
+        their aggregate.
 
         A noised count is an example.
         """
@@ -133,11 +134,12 @@ class Protection:
         return model
 
     def close_round(self, aggregate: Tensor, context: Context, state: State) -> State:
-        """Return the public state after a round; it may depend only on what was released."""
+        """Return the defense's public state after a round; it may depend only on what was released."""
         return state
 
     def numbers(self, plan: Plan, state: State) -> Mapping[str, float]:
-        """Return public numbers of the first replica by name, which a report may plot over the rounds.
+        """Return numbers of the defense's public state by name, in the first replica, which a report may plot over the
+        rounds.
 
         The names are the same in every round.
         """
@@ -159,7 +161,7 @@ _ALIKE = 0.8
 
 
 def check_replica_rows(hook: str, rows: Tensor, like: Tensor) -> Tensor:
-    """Return ``rows``, or raise ValueError where a hook did not return one row per replica."""
+    """Return ``rows``, or raise ValueError if a defense's hook did not return one row per replica (independent run)."""
     # Torch would broadcast a single row to all replicas silently, and they would share their noise.
     if rows.shape != like.shape:
         raise ValueError(f"{hook} must return (replicas, d) = {tuple(like.shape)}, got {tuple(rows.shape)}")

@@ -1,4 +1,4 @@
-"""Recorders: keep what one observer may see of each round, so that a run can be audited without being stored."""
+"""Recorders keep what one observer may see of each round, so that a run can be audited without being stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -131,7 +131,7 @@ class AccuracyRecorder:
 
 @dataclass(kw_only=True)
 class NumbersRecorder:
-    """A recorder that keeps the defense's public ``numbers`` over the rounds.
+    """A recorder that keeps the numbers that a defense publishes about its state (``numbers``) over the rounds.
 
     ``rows``: (rounds so far, numbers by name), one per ``every`` rounds from the first on: the numbers with which that
     round was run.
@@ -150,7 +150,7 @@ class NumbersRecorder:
 
 @dataclass(kw_only=True)
 class LotRecorder:
-    """A recorder that keeps which samples one client used in each round, as worst-case adversaries know it.
+    """A recorder that keeps which samples one client used in each round, which worst-case adversaries are given.
 
     ``lots[round][step]`` is a mask ``(R, n)`` over the client's samples, false in replicas where it did not take part;
     the list is empty for rounds in which it took part in no replica.

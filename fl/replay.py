@@ -1,4 +1,4 @@
-"""Replay: reruns one federation with the same random draws, so that the releases of two runs can be subtracted.
+"""Reruns one federation with the same random draws, so that the releases of two runs can be subtracted.
 
 Two runs differ only if the draws, the model or the data do. Here the draws are equal with and without a canary, every
 client takes part with all its samples, and neither the server's model nor the gradients change. What remains between
@@ -150,7 +150,8 @@ class FrozenFederation:
 
 
 def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0) -> FrozenFederation:
-    """Build a federation like that of ``plan`` whose model never changes, with one additional inert weight.
+    """Build a federation like that of ``plan`` whose model never changes, with one additional weight that the loss
+    ignores.
 
     It is limited to ``rounds`` rounds.
 
@@ -228,7 +229,7 @@ def replay(
     canary: Canary | None = None,
     world: int = 0,
 ) -> Recording:
-    """Run the frozen federation once and return what the observer receives.
+    """Run a federation with a model that never changes once, and return what the observer receives.
 
     Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise.
     """

@@ -1,4 +1,4 @@
-"""Resume state: everything that a federation needs in order to continue after an interrupted run.
+"""Holds everything that a federation needs in order to continue after an interrupted run.
 
 Every random draw is addressed by its round, so no generator state has to be stored.
 """
@@ -29,7 +29,9 @@ class ResumeState:
     kept: Mapping[int, Mapping[str, Tensor]]
 
     def check(self, rounds: int, like: Tensor) -> None:
-        """Raise ValueError unless the state fits a federation of ``rounds`` rounds with models shaped as ``like``."""
+        """Raise ValueError unless the saved state fits a federation of ``rounds`` rounds with models shaped as
+        ``like``.
+        """
         if not 0 <= self.round <= rounds:
             raise ValueError(f"resume_from must be a state after 0..{rounds} rounds, got {self.round}")
         # A state of another precision would resume and then give slightly other numbers.

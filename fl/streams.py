@@ -1,4 +1,4 @@
-"""Random streams: independent generators, each named by what it draws, the run, the round, the client and the step.
+"""Independent random generators, each named by what it draws, the run, the round, the client and the step.
 
 The name is (seed, purpose, replicate, world, round, client, step).
 

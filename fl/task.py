@@ -1,4 +1,4 @@
-"""Task: the model and the data of one federation, with each client's samples, the non-members and the test images."""
+"""A task is the model and the data of one federation: each client's samples, the non-members and the test images."""
 
 import math
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ PUBLIC_IMAGES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Labelled images, and the models to evaluate on them.
+    """Labelled images, given to a defense's hook together with the models to evaluate on them.
 
     ``images (n, c, h, w)``, ``labels (n,)`` (for a segmentation model ``(n, h, w)``) and ``models (R, d)`` of
     ``network``.
@@ -121,7 +121,7 @@ class Task:
         return of_pixels(self.marked(model), self.test_labels)
 
     def marked(self, model: Tensor) -> Tensor:
-        """Return which test pixels a segmentation ``model (d,)`` marks, as booleans ``(n, h, w)``."""
+        """Return which test pixels a segmentation ``model (d,)`` classifies as positive, as booleans ``(n, h, w)``."""
         with torch.no_grad():
             return torch.cat([self.network.logits(model, part) > 0 for part in torch.split(self.test_images, _AT_ONCE)])
 
@@ -138,7 +138,7 @@ class Task:
         return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:
-        """Return a client's own samples, or the public ones for ``client`` None, with the models to evaluate on them.
+        """Return a client's own images with the models to evaluate on them, or the public images for ``client`` None.
 
         ``models``: ``(R, d)``.
         """
@@ -160,7 +160,9 @@ class Task:
         return replace(self, parts=tuple(part[:samples] for part in self.parts[:clients]))
 
     def with_inert(self, inert: int) -> "Task":
-        """Return the same task with ``inert`` unused weights after the model's own, as directions for canaries."""
+        """Return the same task with ``inert`` unused weights after the model's own, along which canaries
+        are planted.
+        """
         return replace(self, network=replace(self.network, inert=inert))
 
 

@@ -1,4 +1,4 @@
-"""Utility: measures the quality of a model on the test images, with a reason where a metric is not defined."""
+"""Measures the quality of a model on the test images, with a reason where a metric is not defined."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class Utility:
 
 
 def of_labels(accuracy: float, images: int) -> tuple[Utility, ...]:
-    """Return the utility of a classifier: its accuracy on ``images`` test images."""
+    """Return the utility of a classifier: its accuracy on ``images`` test images (their number)."""
     return (Utility(metric="accuracy", value=accuracy, n=images, unit="share of test images"),)
 
 

@@ -1,4 +1,4 @@
-"""View: what one observer saw of a run; an attack receives a view, never the run itself."""
+"""Defines a view: what one observer saw of a run. An attack receives a view, never the run itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Analytic inversion: computes images from the gradients of a first linear layer (Phong et al. 2017, section 3).
+"""Attack that computes images in closed form from a first linear layer's gradients (Phong et al. 2017, section 3).
 
 For one sample each row of dL/dW is the image times that row's dL/db, so their quotient is the image, exactly. For
 several samples a row holds the sum over those on which its unit is active; it gives the image itself where the unit is
@@ -28,8 +28,8 @@ _OTHER = 1e-2
 
 @dataclass(frozen=True, kw_only=True)
 class AnalyticLinear(ImageAttack):
-    """An attack that computes the images behind the uploads of ``round`` by a closed formula, for models whose first
-    layer is fully connected.
+    """An attack that computes the images behind one round's uploads in closed form, for models that start with a linear
+    layer.
 
     Exact on an undefended upload of one sample. For k samples it returns the quotients in [0, 1] on which most units
     agree (a mixture of samples has different proportions at each unit), then any others. It assumes one local step:

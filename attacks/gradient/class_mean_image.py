@@ -1,4 +1,4 @@
-"""Class mean image: returns the mean public image of each label inferred from an upload (baseline of known labels)."""
+"""Baseline attack that infers labels from an upload and returns the mean public image of each label."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,17 @@ from .objectives.search_attack import lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMeanImage(ImageAttack):
-    """An attack that returns one image for each sample behind the uploads of ``round``, from the inferred labels only.
+    """An attack that returns one image for each sample behind one round's uploads: the mean public image of the
+    inferred label.
 
     Labels are inferred as by iDLG (for lots see ``image_lots.lot_labels``). It is not a null attack, but an inversion
     that does no better has revealed only the labels.
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return images ``(n, c, h, w)`` and labels ``(n,)``. Raises ValueError for a zero or non-finite upload."""
+        """Return one image and label per sample, shapes ``(n, c, h, w)`` and ``(n,)``. Raises ValueError for a zero or
+        non-finite upload.
+        """
         uploads, network, images = read_uploads(view, knowledge, self.round), knowledge.network, knowledge.public_images
         # Rounding may leave a mean of values in [0, 1] slightly outside of it.
         means = class_means(images, knowledge.public_labels, network.classes).clamp(0, 1)

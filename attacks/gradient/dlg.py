@@ -1,4 +1,4 @@
-"""DLG: reconstructs images and soft labels whose gradient matches the upload (Zhu et al. 2019, Algorithm 1)."""
+"""Attack that reconstructs images and soft labels whose gradient matches the upload (DLG, Zhu et al. 2019)."""
 
 from dataclasses import dataclass
 
@@ -20,8 +20,8 @@ from .objectives.search_attack import SearchAttack, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class DLG(SearchAttack):
-    """An attack that minimises the squared distance of gradients over images and label logits together, from normally
-    distributed starting points.
+    """An attack that minimises the squared distance of gradients over images and label logits together (Zhu et al.,
+    Algorithm 1), from normally distributed starting points.
 
     All restarts of all uploads run in one batch; each run returns its best point, and each upload its best run. It
     converges only for a part of the starting points and on twice differentiable models (sigmoid, not ReLU), but then to
@@ -72,7 +72,7 @@ class DLG(SearchAttack):
 
 
 def split(points: Tensor, k: int, network: Network) -> tuple[Tensor, Tensor]:
-    """Split flat points into images ``(n, k, c, h, w)`` and label logits ``(n, k, classes)``."""
+    """Split the optimiser's flat variables into images ``(n, k, c, h, w)`` and label logits ``(n, k, classes)``."""
     labels = points[:, -k * network.classes :].reshape(len(points), k, network.classes)
     images = points[:, : -k * network.classes].reshape(len(points), k, *network.shape)
     return images, labels

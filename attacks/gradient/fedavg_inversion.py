@@ -1,4 +1,4 @@
-"""FedAvg inversion: reconstructs images whose simulated local steps match an update (after Dimitrov et al. 2022)."""
+"""Attack that reconstructs images whose simulated local steps match a FedAvg update (after Dimitrov et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,8 @@ from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgInversion(SearchAttack):
-    """An attack that searches all images behind each upload at once, by simulating the client's local steps.
+    """An attack that reconstructs all images behind an upload at once, by simulating the client's local steps on
+    candidates.
 
     Number, size and learning rate of the steps are the plan's; the order in which the client used its samples is not
     known (see ``image_lots.simulated_updates``). The distance is 1 minus the cosine of the update and the simulated

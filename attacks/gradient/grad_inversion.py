@@ -1,4 +1,4 @@
-"""GradInversion: reconstructs a batch from its gradient by restarts pulled to their mean (after Yin et al. 2021)."""
+"""Attack that reconstructs a batch from its gradient, with restarts pulled to their mean (after Yin et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -20,8 +20,8 @@ from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class GradInversion(SearchAttack):
-    """An attack that searches all images of each upload's batch at once, from its mean gradient; the plan states their
-    number.
+    """An attack that reconstructs all images of an upload's batch at once from their mean gradient; their number is
+    public.
 
     Labels come from the last bias (see ``image_lots.lot_labels``) and are the same in all restarts. Each restart is
     pulled towards the mean of its upload's restarts, for images whose label is unique in the lot: images of one label
@@ -97,8 +97,10 @@ def unique_labels(labels: Tensor, classes: int) -> Tensor:
 
 
 def discord(images: Tensor, known: Tensor, restarts: int) -> Tensor:
-    """Compute the mean squared distance ``(n,)`` between each candidate's ``known`` images and their mean over the
-    upload's restarts.
+    """Compute how far each candidate's images are from their mean over the upload's restarts (mean squared distance,
+    ``(n,)``).
+
+    Only the images with ``known`` order count.
     """
     by_upload = images.view(-1, restarts, *images.shape[1:])
     apart = (by_upload - by_upload.mean(1, keepdim=True)).square().flatten(3).mean(3).view(known.shape)

@@ -1,4 +1,4 @@
-"""Imprint: a malicious server reads images from the bins of an imprint layer (Fowl et al. 2022, "Robbing the Fed").
+"""Attack by a malicious server that reads images from an imprint layer (Fowl et al. 2022, "Robbing the Fed").
 
 The server chose the model and otherwise follows the protocol. An image adds the same gradient to every row whose
 threshold it passes (see ``fl.models.imprint``). Neighbouring rows' weight gradients differ by the sum of s(x) x over
@@ -28,8 +28,10 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Imprint(ImageAttack):
-    """An attack that returns as many images of each upload of ``round`` as its batch has, exact if no other image falls
-    into the same bin.
+    """An attack that reads images from the gradients of a layer that the server added to the model.
+
+    It returns as many images of each upload of ``round`` as its batch has, exact if no other image falls into the same
+    bin.
 
     For n images and k bins of equal mass the expected share of images that are alone is ``(1 - 1/k)^(n - 1)``; the
     others are blends. There is no search and no model of noise: each bin is used as it is. It assumes one local step:
@@ -37,8 +39,8 @@ class Imprint(ImageAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return the recovered images and labels, upload by upload; in batches of several samples it does not assign
-        labels to images.
+        """Return the recovered images and labels, upload by upload; labels of batches with several samples are not
+        matched to images.
 
         Raises:
             Undefined: if the model has no imprint layer, or training has changed it.

@@ -1,4 +1,4 @@
-"""Gradient inversion: searches for an image whose gradient has the upload's direction (Geiping et al. 2020, eq. 4)."""
+"""Attack that searches for an image whose gradient has the upload's direction (Geiping et al. 2020, equation 4)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,8 +20,8 @@ from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class GradientInversion(SearchAttack):
-    """An attack that reconstructs one image per upload of ``round`` ("Inverting Gradients"), by signed Adam on the
-    cosine distance from several starting points.
+    """An attack that reconstructs one image per upload of the attacked ``round`` ("Inverting Gradients"), by signed
+    Adam on the cosine distance from several starting points.
 
     Restarts begin at uniform noise in [0, 1]. It is meant for uploads of one sample; for a larger lot it finds a blend
     (see ``grad_inversion``). It does not use a defense's law: its failure under noise is no evidence on attacks that
@@ -45,7 +45,9 @@ class GradientInversion(SearchAttack):
             raise ValueError(f"labels must be 'idlg', got {self.labels!r}")
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return images ``(n, c, h, w)`` and labels ``(n,)``. Raises ValueError for a zero or non-finite upload."""
+        """Return one image and label per upload, shapes ``(n, c, h, w)`` and ``(n,)``. Raises ValueError for a zero or
+        non-finite upload.
+        """
         uploads, network = read_uploads(view, knowledge, self.round), knowledge.network
         # The label first: a search over images and label together often converges to a wrong label.
         labels = inferred_labels(uploads.gradients, network.layout).repeat_interleave(self.restarts).unsqueeze(1)

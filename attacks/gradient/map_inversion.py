@@ -1,4 +1,4 @@
-"""MAP inversion: reconstructs the most probable images given a release, the defense's noise law and public images.
+"""Attack that finds the most probable images given a release, the defense's noise distribution and public images.
 
 For a Gaussian release y of a clipped gradient g(x) the objective is ``|y - g(x)|^2 / (2 sigma^2) - log p(x)``.
 """
@@ -25,8 +25,8 @@ from .objectives.search_attack import SearchAttack, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class MapInversion(SearchAttack):
-    """An attack that finds the most probable images; it models how reports are clipped and noised, layer by layer if
-    the defense has layers.
+    """An attack that finds the most probable images under a model of how the defense clips and noises reports, layer by
+    layer where it does so.
 
     Where noise hides the upload, the mode of the prior remains: the mean public image, or that of the label where the
     upload still reveals it.

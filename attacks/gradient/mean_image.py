@@ -1,4 +1,4 @@
-"""Mean image: returns the mean public image for every sample (null attack, the baseline for MSE and PSNR)."""
+"""Null attack that returns the mean public image for every sample (the baseline for MSE and PSNR)."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from .objectives.image_attack import NullImageAttack
 
 @dataclass(frozen=True, kw_only=True)
 class MeanImage(NullImageAttack):
-    """A null attack that returns the same image for each sample behind the uploads of ``round``, the constant guess of
-    least expected MSE.
+    """A null attack that returns the mean public image for each sample behind one round's uploads, the constant of
+    least MSE.
     """
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, None]:

@@ -1,4 +1,4 @@
-"""Noise image: returns uniform noise for every sample (null attack, the starting point of a search)."""
+"""Null attack that returns uniform noise for every sample (the starting point of a search)."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ from .objectives.image_attack import NullImageAttack
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseImage(NullImageAttack):
-    """A null attack that returns an image of uniform noise in [0, 1] for each sample behind the
-    uploads of ``round``.
+    """A null attack that returns an image of uniform noise in [0, 1] for each sample behind the uploads of
+    one round.
     """
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, None]:

@@ -1,4 +1,4 @@
-"""Random image: returns a random public image for every sample (null attack, the baseline for SSIM and LPIPS)."""
+"""Null attack that returns a random public image for every sample (the baseline for SSIM and LPIPS)."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ from .objectives.image_attack import NullImageAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomImage(NullImageAttack):
-    """A null attack that returns a random public image, with its own label, for each sample behind the uploads of
-    ``round``.
+    """A null attack that returns a random public image, with its own label, for each sample behind one
+    round's uploads.
     """
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:

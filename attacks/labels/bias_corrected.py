@@ -1,4 +1,4 @@
-"""Bias correction: infers label counts after several local steps, from softmax averages (Geng et al. 2021)."""
+"""Attack that infers label counts after several local steps, from softmax averages (Geng et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,8 @@ _EXACT = 100.0
 
 
 def balanced_counts(bias: FloatArray, probabilities: FloatArray, size: int) -> FloatArray:
-    """Infer label counts >= 0, shape ``(classes,)``, by non-negative least squares.
+    """Solve for the label counts of one upload, non-negative and of shape ``(classes,)``, by non-negative least
+    squares.
 
     ``bias``: (classes,), the mean gradient of the last bias; ``probabilities``: (classes, classes), the mean softmax
     of class j's samples in row j. ``size * bias_k = sum_j counts_j probabilities_jk - counts_k``.
@@ -31,7 +32,7 @@ def balanced_counts(bias: FloatArray, probabilities: FloatArray, size: int) -> F
 
 @dataclass(frozen=True, kw_only=True)
 class BiasCorrected(LabelAttack):
-    """An attack that infers the label counts of each upload of ``round``, after one local step or many.
+    """An attack that infers how often each label occurs behind each upload of one round, after one local step or many.
 
     The steps' mean bias gradient is mean softmax minus label shares. The softmax averages of each class are measured on
     public images, at the broadcast model and at the client's final model (broadcast plus update). They are weighted as
@@ -40,7 +41,7 @@ class BiasCorrected(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return counts ``(n, classes)`` that sum to the batches' public sizes.
+        """Return label counts ``(n, classes)``, which sum to each batch's public size.
 
         Raises:
             ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.

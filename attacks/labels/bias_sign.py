@@ -1,4 +1,4 @@
-"""Bias sign: infers a batch's classes from negative entries of the last bias's gradient (after Zhao et al. 2020)."""
+"""Attack that infers a batch's classes from negative entries of the last bias's gradient (after Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 
@@ -29,8 +29,8 @@ def present_classes(scores: FloatArray, sizes: IntArray) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class BiasSign(LabelAttack):
-    """An attack that infers which classes are in each upload of ``round``; it does not infer how often, so all classes
-    found get equal counts.
+    """An attack that infers which classes are behind each upload of one round, but not how often: all classes found get
+    equal counts.
 
     The bias gradient of class k is (mean softmax of k) - (share of k): negative where k is more frequent in the lot
     than the model predicts. A class that is rarer than that is missed; in lots larger than the number of classes these
@@ -38,8 +38,9 @@ class BiasSign(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``. Raises ValueError like `read_label_lots`, or if the last layer has no
-        bias.
+        """Return label counts ``(n, classes)``, equal for all classes found.
+
+        Raises ValueError like `read_label_lots`, or if the last layer has no bias.
         """
         lots = read_label_lots(view, knowledge, self.round)
         counts = present_classes(lots.last.needed_bias("bias_sign"), lots.sizes)

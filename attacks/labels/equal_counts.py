@@ -1,4 +1,4 @@
-"""Equal counts: gives every class the same count, without using the upload (null attack)."""
+"""Null attack that gives every class the same count, without using the upload."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,8 +14,9 @@ from .label_lots import counts_of_round, public_sizes
 
 @dataclass(frozen=True, kw_only=True)
 class EqualCounts(LabelAttack):
-    """A null attack that divides the batch's public size by the number of classes, for each upload of ``round``; counts
-    may be fractions.
+    """A null attack that gives every class the same count, the batch's public size over the number of classes.
+
+    Counts may be fractions.
 
     Multiset accuracy rewards this guess, so an attack on balanced lots has to beat it.
     """
@@ -23,6 +24,6 @@ class EqualCounts(LabelAttack):
     null: ClassVar[bool] = True
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``."""
+        """Return label counts ``(n, classes)``, one row per upload."""
         sizes, classes = public_sizes(view, knowledge, self.round), knowledge.network.classes
         return counts_of_round(np.tile(sizes[:, None] / classes, (1, classes)), view, self.round)

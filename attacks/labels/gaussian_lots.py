@@ -1,4 +1,4 @@
-"""Gaussian batches: models a release as a Gaussian around its labels' mean contributions, to find likely counts.
+"""Models a release as a Gaussian around its labels' mean contributions, to find the most likely label counts.
 
 It has two variances: the defense's published noise, and the scatter of samples about their class's mean, which public
 data shows.
@@ -44,13 +44,15 @@ class GaussianLots:
 
     @cached_property
     def gram(self) -> Tensor:
-        """Return the inner products of the rows of ``scatter``, shape ``(n, n)``."""
+        """Return the inner products of public samples' deviations from their class means (``scatter``), shape ``(n,
+        n)``.
+        """
         return self.scatter @ self.scatter.T
 
     @cached_property
     def shrinkage(self) -> float:
-        """Return the share of the scatter's covariance that is spread evenly over all directions (Ledoit and Wolf
-        2004), which is needed because n is less than d.
+        """Return the share of the samples' covariance that is spread evenly over all directions (Ledoit and Wolf 2004),
+        because there are fewer samples than coordinates.
         """
         n, d = self.scatter.shape
         square = float(self.gram.square().sum()) / n**2
@@ -61,7 +63,7 @@ class GaussianLots:
 
     @property
     def least_variance(self) -> float:
-        """Return the variance along a direction in which public samples do not vary."""
+        """Return the variance of the release along a direction in which public samples do not vary."""
         even = float(self.gram.diagonal().mean()) / self.scatter.shape[1]
         return self.noise_std**2 + self.size * self.shrinkage * even
 
@@ -80,8 +82,10 @@ class GaussianLots:
         return self.whiten(self.means)
 
     def cost(self, release: Tensor, *, scaled: bool = False) -> Cost:
-        """Return the function that computes minus the log-likelihood of ``release (d,)`` for given counts, up to terms
-        that depend on neither counts nor ``scaled``.
+        """Return the function that computes minus the log-likelihood of ``release (d,)`` for given label counts, up to
+        a constant.
+
+        The constant depends on neither counts nor ``scaled``.
 
         ``scaled``: the sum may be multiplied by any factor, as after clipping that is not published; the most likely
         factor is used.

@@ -1,4 +1,4 @@
-"""iDLG: infers a sample's label as the class whose last-layer gradient is opposite to the others (Zhao et al. 2020)."""
+"""Attack that infers a sample's label as the class whose last-layer gradient opposes the others (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 
@@ -36,15 +36,15 @@ def inferred_labels(gradients: Tensor, layout: Layout) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class IDLG(LabelAttack):
-    """An attack that infers one label for each of the uploads of ``round``.
+    """An attack that infers one label for each client's upload of one round.
 
     Exact on an undefended one-sample upload. For a larger lot it still returns only one label. Clipping does not change
     the result, noise does.
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)`` as one-hot vectors. Raises ValueError for a zero or
-        non-finite upload.
+        """Return the inferred labels as one-hot counts ``(n, classes)``. Raises ValueError for a zero or non-finite
+        upload.
         """
         uploads = read_uploads(view, knowledge, self.round)
         labels = inferred_labels(uploads.gradients, knowledge.network.layout)

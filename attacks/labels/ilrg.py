@@ -1,4 +1,4 @@
-"""iLRG: infers label counts by linear equations, with softmax values of recovered class embeddings (Ma et al. 2023)."""
+"""Attack that infers label counts by linear equations from recovered class embeddings (iLRG, Ma et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,9 @@ from .label_lots import LastLayer, check_linear, counts_of_round, last_layer, re
 
 
 def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArray:
-    """Solve for the label counts ``(classes,)`` of one upload by least squares, neither rounded nor clipped; ``size``
-    is the number of samples in the batch.
+    """Solve for the label counts of one upload, shape ``(classes,)``, by least squares, neither rounded nor clipped.
+
+    ``size`` is the number of samples in the batch.
 
     Row k of the weight's gradient divided by entry k of the bias's gradient is a mean feature vector, dominated by
     samples of class k where the softmax is flat; its softmax P_k under the last layer approximates theirs. With b the
@@ -31,7 +32,8 @@ def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArra
 
 
 def rounded_counts(solved: FloatArray, size: int) -> IntArray:
-    """Round each count to a whole number in 0..size, as published; the sum may differ from the size.
+    """Round each label count to a whole number between 0 and the batch size, as published; the sum may differ from the
+    size.
 
     Where all round to zero, the largest becomes 1.
     """
@@ -44,15 +46,17 @@ def rounded_counts(solved: FloatArray, size: int) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class ILRG(LabelAttack):
-    """An attack that infers the label counts of each upload of ``round`` from the gradient, the model and the batch's
+    """An attack that infers the label counts of each upload of one round from the gradient, the model and the batch's
     public size.
+
+    Softmax values of the recovered class embeddings enter the equations.
 
     Exact on barely trained models while lots are not much larger than the number of classes: then each embedding comes
     almost only from its class. Clipping scales the gradient, which this attack does not expect.
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``.
+        """Return label counts ``(n, classes)``, one row per upload.
 
         Raises:
             ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.

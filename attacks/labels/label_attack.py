@@ -1,4 +1,4 @@
-"""Label attack: base of attacks that infer labels from the uploads of one round."""
+"""Base class of attacks that infer labels from the uploads of one round."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ..uploads import check_round
 
 @dataclass(frozen=True, kw_only=True)
 class LabelAttack(Attack, ABC):
-    """A base class of attacks that infer label counts from the uploads of ``round``."""
+    """A base class of attacks that infer how often each label occurs behind each client's upload of one round."""
 
     round: int = 0
 

@@ -1,4 +1,4 @@
-"""Label likelihood: infers the label counts that make an upload most likely under the defense's published noise."""
+"""Attack that infers the label counts that make an upload most likely under the defense's published noise."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -33,7 +33,7 @@ _PRICE = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class LabelLikelihood(LabelAttack):
-    """An attack that infers the label counts of each upload of ``round`` by maximum likelihood or by the posterior
+    """An attack that infers the label counts of each upload of one round by maximum likelihood or by the posterior
     mode, over all coordinates.
 
     The law's clipping is applied to public samples' gradients at the broadcast model. Their class means are what one
@@ -62,7 +62,7 @@ class LabelLikelihood(LabelAttack):
         check_count("samples", self.samples, least=2)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``.
+        """Return label counts ``(n, classes)``, one row per upload.
 
         Raises:
             Undefined: for lots of several samples under a model that mixes samples.

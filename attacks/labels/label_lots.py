@@ -1,4 +1,4 @@
-"""Label batches: extract the last layer's gradient of each upload and the public number of labels behind it.
+"""Extracts the last layer's gradient of each upload and the public number of labels behind it.
 
 The number of samples in an upload is public where the plan fixes it: full lots and lots of fixed size. The size of a
 Poisson lot is not public; its expectation, which is, replaces it.
@@ -32,11 +32,11 @@ class LastLayer:
 
     @property
     def row_sums(self) -> FloatArray:
-        """Return the sum over the features of each class's row of weights, shape ``(..., classes)``."""
+        """Return, for each class, the sum of its last-layer weights over the features, shape ``(..., classes)``."""
         return np.asarray(self.weight.sum(-1), dtype=np.float64)
 
     def needed_bias(self, attack: str) -> FloatArray:
-        """Return the bias of the last layer; raise ValueError that names the attack if there is none."""
+        """Return the bias of the model's last layer; if there is none, raise ValueError that names the ``attack``."""
         if self.bias is None:
             raise ValueError(f"{attack} needs the last layer's bias, and this model's last layer has none")
         return self.bias
@@ -44,7 +44,7 @@ class LastLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelLots:
-    """A set of all uploads of one round, prepared for label inference.
+    """A set of all uploads of one round with what label inference needs: gradients, model, senders and batch sizes.
 
     Args:
         gradients: (n, d), as `read_uploads` returns them.
@@ -63,8 +63,9 @@ class LabelLots:
 
 
 def read_label_lots(view: View, knowledge: Knowledge, round: int) -> LabelLots:
-    """Return the round's uploads, prepared for label inference. Raises ValueError like `read_uploads`, or for a model
-    whose last layer is not linear.
+    """Return the round's uploads with what label inference needs: gradients, last layer, senders and batch sizes.
+
+    Raises ValueError like `read_uploads`, or for a model whose last layer is not linear.
     """
     uploads, plan = read_uploads(view, knowledge, round), knowledge.plan
     clients = _senders(view, round)
@@ -78,15 +79,18 @@ def read_label_lots(view: View, knowledge: Knowledge, round: int) -> LabelLots:
 
 
 def public_sizes(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """Return the number of labels behind each upload; a null attack reads nothing else. Raises ValueError if senders
-    are hidden.
+    """Return the number of labels behind each upload, which is public. Raises ValueError if senders are hidden.
+
+    A null attack reads nothing else of a view.
     """
     count_uploads(view, round)
     return lot_sizes(knowledge.plan, _senders(view, round))
 
 
 def lot_sizes(plan: Plan, clients: tuple[int, ...]) -> IntArray:
-    """Return the public size of each client's batch over a round, at least 1; see `LabelLots`."""
+    """Return how many labels each client's batches hold in a round, by public facts alone, at least 1;
+    see `LabelLots`.
+    """
     sizes = []
     for client in clients:
         # A full lot holds the same samples in every step; counting it once per step would repeat them.
@@ -97,7 +101,7 @@ def lot_sizes(plan: Plan, clients: tuple[int, ...]) -> IntArray:
 
 
 def last_layer(vectors: Tensor, layout: Layout) -> LastLayer:
-    """Extract the last layer from parameters or gradients ``(..., d)``.
+    """Extract the weights of the last layer from parameters or gradients of a model, of shape ``(..., d)``.
 
     Raises:
         ValueError: if the layout does not end in a linear layer.
@@ -113,15 +117,18 @@ def last_layer(vectors: Tensor, layout: Layout) -> LastLayer:
 
 
 def check_linear(attack: str, plan: Plan) -> None:
-    """Raise ValueError if the size of a gradient cannot be computed from an upload."""
+    """Raise ValueError if the size of the gradient cannot be computed from a client's update, because the algorithm is
+    not linear.
+    """
     if plan.algorithm.linear_scale is None:
         name = type(plan.algorithm).__name__
         raise ValueError(f"{attack} needs updates that are linear in the steps' gradients; those of {name} are not")
 
 
 def whole_counts(shares: ArrayLike, sizes: ArrayLike) -> IntArray:
-    """Return whole numbers in proportion to ``shares (n, classes) >= 0`` that sum to ``sizes (n,)``, by the method of
-    largest remainders.
+    """Round label shares to whole counts that sum to each batch's size, by the method of largest remainders.
+
+    ``shares``: (n, classes), >= 0; ``sizes``: (n,).
 
     Ties go to the lower class. A row of zeros is divided equally.
     """
@@ -137,7 +144,7 @@ def whole_counts(shares: ArrayLike, sizes: ArrayLike) -> IntArray:
 
 
 def counts_of_round(counts: ArrayLike, view: View, round: int) -> LabelCounts:
-    """Return the evidence: the inferred ``counts (n, classes)`` for the uploads of ``round``."""
+    """Build the evidence from the inferred label counts, an array ``(n, classes)`` for the uploads of one ``round``."""
     return LabelCounts(np.asarray(counts, dtype=np.float64), upload_setting(view), round=round)
 
 

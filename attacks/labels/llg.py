@@ -1,4 +1,4 @@
-"""LLG: infers label counts from the row sums of the last weight's gradient alone (Wainakh et al. 2022)."""
+"""Attack that infers label counts from row sums of the last weight's gradient alone (LLG, Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,8 @@ from .label_lots import counts_of_round, read_label_lots
 
 
 def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset: FloatArray) -> IntArray:
-    """Return label counts ``(n, classes)`` that are found one label after the other from the row sums ``(n, classes)``.
+    """Find labels one after the other from the gradient's row sums ``(n, classes)``, and return label counts ``(n,
+    classes)``.
 
     First each class with a negative sum once (the lowest ones if they outnumber the lot). Then, until the lot is full,
     the class whose sum minus ``offset (classes,)`` is lowest. Each label found subtracts ``impact (n,)`` from the sum:
@@ -34,8 +35,8 @@ def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset:
 
 @dataclass(frozen=True, kw_only=True)
 class LLG(LabelAttack):
-    """An attack that infers the label counts of each upload of ``round`` from the row sums g of the last weight's
-    gradient.
+    """An attack that infers the label counts of each upload of one round from the row sums of the last weight's
+    gradient (g).
 
     The impact of one label is estimated from the upload itself: the sum of the negative g over the lot's size, times
     1 + 1/classes; the offsets are 0. Meant for barely trained models with features that are not negative. Any factor on
@@ -43,8 +44,9 @@ class LLG(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)`` whose rows sum to the batches' sizes. Raises ValueError like
-        `read_label_lots`.
+        """Return label counts ``(n, classes)``, whose rows sum to the batches' sizes.
+
+        Raises ValueError like `read_label_lots`.
         """
         lots = read_label_lots(view, knowledge, self.round)
         sums, classes = lots.last.row_sums, knowledge.network.classes

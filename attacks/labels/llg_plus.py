@@ -1,4 +1,4 @@
-"""LLG+: infers label counts like LLG, with the model's response measured on public images (Wainakh et al. 2022)."""
+"""Attack that infers label counts like LLG, with the model's response to public images (Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from .llg_star import response
 
 @dataclass(frozen=True, kw_only=True)
 class LLGPlus(LabelAttack):
-    """An attack that infers the label counts of each upload of ``round`` as LLG does, with the model's measured
+    """An attack that infers the label counts of each upload of one round as LLG does, with the model's measured
     response to public images.
 
     The strongest of the three variants: it keeps working while the model trains, because it measures the model's
@@ -23,7 +23,7 @@ class LLGPlus(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``.
+        """Return label counts ``(n, classes)``, one row per upload.
 
         Raises:
             ValueError: like `read_label_lots`, if uploads are not linear in gradients, or a class has no public image.

@@ -1,4 +1,4 @@
-"""LLG*: infers label counts like LLG, with the model's response measured on dummy images (Wainakh et al. 2022)."""
+"""Attack that infers label counts like LLG, with the model's response to dummy images (Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,10 @@ class Response:
 
 
 def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
-    """Measure the model's response at ``model (d,)`` on batches with one label each, ``images[label] (m, c, h, w)``.
+    """Measure how the gradient of the model at ``model (d,)`` responds to labels, on batches whose images all have one
+    label.
+
+    ``images[label]``: (m, c, h, w).
 
     ``own``: mean over classes of the class's own row sum, times 1 + 1/classes; ``offset``: the mean of a class's row
     sum over the lots of the other labels.
@@ -46,7 +49,7 @@ def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
 
 @dataclass(frozen=True, kw_only=True)
 class LLGStar(LabelAttack):
-    """An attack that infers the label counts of each upload of ``round`` as LLG does, with the model's measured
+    """An attack that infers the label counts of each upload of one round as LLG does, with the model's measured
     response to noise images.
 
     Args:
@@ -60,7 +63,10 @@ class LLGStar(LabelAttack):
         check_count("images", self.images)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``. Raises ValueError like `read_label_lots` and `check_linear`."""
+        """Return label counts ``(n, classes)``, one row per upload.
+
+        Raises ValueError like `read_label_lots` and `check_linear`.
+        """
         check_linear("llg_star", knowledge.plan)
         lots, network = read_label_lots(view, knowledge, self.round), knowledge.network
         # One batch of images per class: a shared one would make the classes' responses dependent.

@@ -1,4 +1,4 @@
-"""Noise units: derive the noise in each coordinate of an upload's gradient from a defense's published noise law."""
+"""Derives the noise in each coordinate of an upload's gradient from the noise distribution that a defense publishes."""
 
 import numpy as np
 import torch
@@ -16,8 +16,10 @@ _SHRUNK = 100
 
 
 def noise_units(law: Law | None, plan: Plan, rng: np.random.Generator) -> tuple[Tensor, float]:
-    """Return the units in which a gradient's coordinates are measured, ``(d,)`` or one for all, and the noise in these
-    units.
+    """Return the units in which each coordinate of a gradient is measured, and the standard deviation of the noise in
+    these units.
+
+    The units have shape ``(d,)``, or are one for all coordinates.
 
     One Gaussian noise for all coordinates needs no units, nor does a release without noise. A law of layers is measured
     in each layer's own noise, so that a noisy layer has less weight. For any other law with independent coordinates,

@@ -1,4 +1,4 @@
-"""Random labels: guesses every label uniformly, without using the upload (null attack)."""
+"""Null attack that guesses every label uniformly, without using the upload."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,12 +14,12 @@ from .label_lots import counts_of_round, public_sizes
 
 @dataclass(frozen=True, kw_only=True)
 class RandomLabels(LabelAttack):
-    """A null attack that draws a uniform label for each sample of each upload of ``round``."""
+    """A null attack that draws a uniform label for each sample behind each client's upload of one round."""
 
     null: ClassVar[bool] = True
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``."""
+        """Return label counts ``(n, classes)``, one row per upload."""
         sizes, classes = public_sizes(view, knowledge, self.round), knowledge.network.classes
         labels = rng.integers(classes, size=sizes.sum())
         counts = np.zeros((len(sizes), classes))

@@ -1,4 +1,4 @@
-"""Row minimum: infers a batch's classes from the lowest entries of the last weight's gradient (Yin et al. 2021)."""
+"""Attack that infers a batch's classes from the lowest entries of the last weight's gradient (Yin et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ from .label_lots import counts_of_round, read_label_lots
 
 @dataclass(frozen=True, kw_only=True)
 class RowMinimum(LabelAttack):
-    """An attack that selects, for each upload of ``round``, the classes whose lowest gradient entry over the features
-    is lowest.
+    """An attack that infers, for each upload of one round, the classes with the lowest entry in the last weight's
+    gradient.
 
     The paper (GradInversion) takes as many classes as the lot has samples, assuming labels that do not repeat. Here
     only classes with a negative lowest entry are taken. Where features are not negative, this is correct for every
@@ -24,6 +24,9 @@ class RowMinimum(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``. Raises ValueError like `read_label_lots`."""
+        """Return label counts ``(n, classes)``, one row per upload.
+
+        Raises ValueError like `read_label_lots`.
+        """
         lots = read_label_lots(view, knowledge, self.round)
         return counts_of_round(present_classes(lots.last.weight.min(-1), lots.sizes), view, self.round)

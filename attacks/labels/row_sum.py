@@ -1,4 +1,4 @@
-"""Row sum: infers a batch's classes from negative row sums of the last weight's gradient (extended iDLG)."""
+"""Attack that infers a batch's classes from negative row sums of the last weight's gradient (extended iDLG)."""
 
 from dataclasses import dataclass
 
@@ -14,15 +14,16 @@ from .label_lots import counts_of_round, read_label_lots
 
 @dataclass(frozen=True, kw_only=True)
 class RowSum(LabelAttack):
-    """An attack that infers which classes are in each upload of ``round``, for last layers with or without a bias.
+    """An attack that infers which classes are behind each upload of one round, for last layers with or without a bias.
 
     Each sample adds (softmax - one-hot) times the sum of its features. The sign is exact where features are not
     negative (after ReLU or sigmoid) and a heuristic otherwise. Ma et al. 2023 compare with this as "iDLG" on batches.
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, equal for all classes found. Raises ValueError like
-        `read_label_lots`.
+        """Return label counts ``(n, classes)``, equal for all classes found.
+
+        Raises ValueError like `read_label_lots`.
         """
         lots = read_label_lots(view, knowledge, self.round)
         return counts_of_round(present_classes(lots.last.row_sums, lots.sizes), view, self.round)

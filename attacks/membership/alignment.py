@@ -1,4 +1,4 @@
-"""Alignment: computes inner products of every candidate's gradient with every upload of a round."""
+"""Computes inner products of every candidate's gradient with every upload of a round."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ CHUNK = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRows:
-    """The vectors that the observer receives in one round: one per client or report, or one sum.
+    """The vectors that the observer receives in one round: one vector per client or report, or the one sum of all.
 
     ``values (m, d)``: as sent; ``gradients (m, d)``: which the values stand for, at ``model (d,)``; ``senders``: each
     row's client, where the observer knows it.
@@ -46,12 +46,14 @@ class Alignment:
 
     @property
     def cosines(self) -> Tensor:
-        """Return the cosines, shape (m, n); 0 if a length is 0."""
+        """Return the cosines between m uploads' and n candidates' gradients, shape ``(m, n)``; 0 if a gradient
+        is zero.
+        """
         return self.dots / (self.rows.unsqueeze(1) * self.candidates).clamp_min(1e-30)
 
 
 def rounds_of(view: View) -> Iterator[RoundRows]:
-    """Yield what the observer receives in each round, as vectors: the uploads or reports that arrived, or the one sum;
+    """Yield the vectors that the observer receives in each round: the uploads or reports that arrived, or the one sum;
     rounds without any are left out.
 
     For an observer of models only, the row is the change from each model to the next: the sum, with the noise of both
@@ -122,8 +124,9 @@ def candidate_gradients(
 
 
 def align(rows: RoundRows, knowledge: Knowledge, shown: Candidates) -> Alignment:
-    """Compute the inner products of one round's vectors with all candidates; each candidate's gradient is computed once
-    for all clients.
+    """Compute the inner products of one round's uploads with the gradients of all candidates.
+
+    Each candidate's gradient is computed once for all clients.
     """
     chunks = [
         (gradients @ rows.gradients.T, torch.linalg.vector_norm(gradients, dim=1))

@@ -1,4 +1,4 @@
-"""Membership attack: base of attacks that infer whether candidate samples were used in training."""
+"""Base class of attacks that infer whether candidate samples were used in training."""
 
 from abc import ABC
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class MembershipAttack(Attack, ABC):
         return plant_candidates(task, count=self.count, clients=clients, rng=rng)
 
     def shown(self, knowledge: Knowledge) -> Candidates:
-        """Return the candidates; raise ValueError if none were planted before training."""
+        """Return the candidate samples that the attack scores; raise ValueError if none were chosen before training."""
         if not isinstance(knowledge.candidates, Candidates):
             raise ValueError(f"{type(self).__name__} needs candidates, which must be planted before training")
         return knowledge.candidates
@@ -53,7 +53,7 @@ class MembershipAttack(Attack, ABC):
     def evidence(
         self, scores: np.ndarray, view: View, history: Sequence[tuple[int, np.ndarray]] = ()
     ) -> CandidateScores:
-        """Return the evidence of one run from its scores.
+        """Return the evidence that an attack's scores of one run give.
 
         Its candidates share every noise draw and are members by a fixed split, not by one coin each: the evidence is
         clustered and judges no claim.

@@ -1,4 +1,4 @@
-"""Client models: compute the model that the server would have if it aggregated one client's upload alone."""
+"""Computes the model that the server would have if it aggregated one client's upload alone."""
 
 import torch
 from torch import Tensor

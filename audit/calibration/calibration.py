@@ -1,4 +1,4 @@
-"""Calibration: measures how often each estimator errs on mechanisms of known privacy, and compares that with alpha.
+"""Measures how often each estimator of epsilon errs on mechanisms of known privacy, and compares that with alpha.
 
 A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
 chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates
@@ -33,7 +33,8 @@ Scores = tuple[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationRow:
-    """One table row of the calibration: how often one estimator wrongly refuted a true claim in one situation.
+    """One table row of the calibration: how often an estimator wrongly refuted a true claim about a mechanism of known
+    privacy.
 
     ``refuted`` of ``repeats`` audits refuted; at most ``limit`` are allowed (None: no limit).
 
@@ -58,7 +59,7 @@ class CalibrationRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """A way of drawing scores from a mechanism of known privacy, on which estimators are calibrated.
+    """A way of drawing attack scores from a mechanism of known privacy, on which the errors of estimators are counted.
 
     ``draw(law, rng)`` gives the scores with and without the canary under the claimed ``law``; ``null``: epsilon 0 is
     claimed.
@@ -80,7 +81,8 @@ class Situation:
 def calibrate(
     *, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None, done: Callable[[str], None] | None = None
 ) -> Iterator[CalibrationRow]:
-    """Run the calibration of every estimator and yield one table row per estimator and situation.
+    """Count how often each estimator wrongly refutes true claims; yield one table row per estimator and way of drawing
+    scores.
 
     Only the estimators in ``only`` are run if it is given; each situation is repeated ``repeats`` times.
 

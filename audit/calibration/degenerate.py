@@ -1,4 +1,4 @@
-"""Degenerate inputs: tests that every estimator returns a finite answer or a clear error, never NaN or infinity."""
+"""Tests that every estimator returns a finite answer or a clear error on degenerate inputs, never NaN or infinity."""
 
 import math
 import warnings
@@ -18,7 +18,8 @@ FINITE_ANSWER, FAILED = "finite", "FAILS"
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The result of calling an estimator on one degenerate input: a measurement or an error message.
+    """The result of calling an estimator on a degenerate input (such as constant scores): a measurement or an error
+    message.
 
     ``fault`` states what is wrong with the result, and is empty if nothing is.
     """
@@ -29,7 +30,7 @@ class Answer:
 
 
 def degenerate_inputs(estimator: Estimator, law: KnownMechanism, kind: Kind) -> Iterator[tuple[str, str]]:
-    """Call the estimator on each degenerate input and yield pairs (name of the input, outcome).
+    """Call the estimator on degenerate inputs such as constant scores; yield the name of each input with the outcome.
 
     An outcome is "finite", "error: reason", or "FAILS: what is wrong".
     """

@@ -1,4 +1,4 @@
-"""Mechanisms whose privacy is known exactly, and the evidence drawn from them to calibrate estimators.
+"""Mechanisms whose privacy is known exactly, and attack scores drawn from them to calibrate estimators.
 
 All evidence is built from scores drawn with and without the canary, so that one law serves all estimators.
 """
@@ -45,7 +45,8 @@ class KnownMechanism:
 
     @property
     def threshold(self) -> float:
-        """The score threshold of this mechanism, fixed before any score is drawn.
+        """The score above which a trial of this mechanism counts as a guess of "member"; it is fixed before any score
+        is drawn.
 
         It is halfway between both means for a Gaussian, else at the edge of the region in which every threshold meets
         the claim exactly.
@@ -53,7 +54,8 @@ class KnownMechanism:
         return MU / 2 if self.gaussian else EPSILON
 
     def draw(self, world: int, n: int, rng: np.random.Generator, *, leak: float = 1.0) -> FloatArray:
-        """Draw ``n`` scores with the canary (``world`` 1) or without it (``world`` 0), as an array of shape ``(n,)``.
+        """Draw the scores of ``n`` trials with the canary (``world`` 1) or without it (``world`` 0), as an array of
+        shape ``(n,)``.
 
         ``leak`` sets how much the scores reveal: 0 nothing, 1 as much as the claim allows, 2 as with half the noise.
         """
@@ -67,7 +69,7 @@ class KnownMechanism:
 
 
 def known_mechanism_for(evidence: type[Any], *, gaussian: bool) -> KnownMechanism:
-    """Return the known mechanism on which an estimator of this type of evidence is calibrated.
+    """Return the mechanism of known privacy on which an estimator that takes this type of evidence is calibrated.
 
     ``gaussian``: whether the estimator or the evidence assumes a Gaussian mechanism.
     """
@@ -78,19 +80,24 @@ def known_mechanism_for(evidence: type[Any], *, gaussian: bool) -> KnownMechanis
 
 
 def setting(trials: Design) -> Setting:
-    """Return a setting of one round whose adversary is a server that observes individual updates."""
+    """Return the setting of the calibration's trials: one round, observed by a server that receives
+    individual updates.
+    """
     return Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=trials)
 
 
 def design_of(evidence: type[Any]) -> Design:
-    """Return how trials depend on each other in this type of evidence (independent, one run, or clustered)."""
+    """Return how the trials behind this type of evidence depend on each other: independent ones, or canaries of one
+    run.
+    """
     return Design.ONE_RUN if evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
 
 
 def evidence_of(
     estimator: Estimator, member: Any, nonmember: Any, law: KnownMechanism, *, rng: np.random.Generator, trials: Design
 ) -> tuple[Any, ...]:
-    """Build the evidence that the estimator takes, from scores drawn with and without the canary.
+    """Convert scores drawn with and without the canary to the type of evidence that the estimator takes, such as
+    guesses.
 
     Raises TypeError for an unknown type of evidence.
     """

@@ -8,7 +8,7 @@ from ..measurement import Kind, Measurement
 
 
 def best_bound(measurements: Sequence[Measurement]) -> Measurement:
-    """Return the measurement that refutes most clearly among several that share one alpha.
+    """Return the measurement that refutes the claim most clearly, among several whose error probabilities sum to alpha.
 
     That is one whose error rates lie under the stated trade-off curve if there is one, else the one with the largest
     lower bound on epsilon; its ``alpha`` becomes the sum of all shares.

@@ -1,4 +1,4 @@
-"""Catalogue of estimators, found by their file names, with the evidence that each one takes and what it guarantees.
+"""Lists the estimators of epsilon, found by their file names, with the evidence that each takes and its guarantee.
 
 An estimator is the function named like its file, alone or after ``audit_``. Its first argument is evidence (a data
 class with a setting) and it returns a ``Measurement``. No registration is needed.
@@ -46,7 +46,7 @@ def estimators() -> dict[str, Estimator]:
 
 
 def describe(name: str, measure: Callable[..., Any], summary: str = "") -> Estimator | None:
-    """Build an ``Estimator`` from the signature of the function ``measure``.
+    """Describe an estimator, such as the evidence that it takes, by the signature of its function ``measure``.
 
     Returns None where the function takes no evidence or returns no Measurement.
     """

@@ -57,7 +57,7 @@ class MechanismOutputs:
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """A logistic regression on each output's standardised coordinates and their squares.
+    """A membership classifier: a logistic regression on each output's standardised coordinates and their squares.
 
     ``score`` is its log-odds of membership.
     """
@@ -72,7 +72,7 @@ class Classifier:
 
 
 def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps: int = 30) -> Classifier:
-    """Train the membership classifier by Newton's method on the penalised likelihood.
+    """Train a logistic regression that guesses membership from outputs, by Newton's method on the penalised likelihood.
 
     Outputs with and without the canary have equal total weight; ``ridge`` > 0 is the penalty in units of trials.
     """

@@ -1,4 +1,4 @@
-"""Joint point: computes upper bounds on both error rates that hold together, and the epsilon that they prove."""
+"""Computes upper bounds on both error rates of an attack that hold together, and the epsilon that they prove."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from ..power.threshold import ThresholdPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class JointPointRule:
-    """The rule by which one estimator turns a pair of error rates into epsilon.
+    """The rule by which one estimator converts a false-positive rate and a false-negative rate to an epsilon.
 
     ``epsilon``: (fpr, fnr) -> the epsilon that they imply, possibly infinite, NaN where they imply none; ``refuted``:
     the curve under which a point lies when its epsilon exceeds the claimed one, None for the curve of (epsilon, delta).
@@ -37,7 +37,7 @@ def measure_scores(
     epsilon: float | None,
     witness: str,
 ) -> Measurement:
-    """Count the errors of membership scores at the policy's thresholds, and bound epsilon by the rule ``reading``.
+    """Count the errors of membership scores at one or more thresholds, and convert them to a lower bound on epsilon.
 
     A threshold whose error rates lie under the stated trade-off curve is reported if there is one, else the one with
     the largest lower bound on epsilon.
@@ -69,7 +69,7 @@ def measure_counts(
     epsilon: float | None,
     witness: str,
 ) -> Measurement:
-    """Bound epsilon from error counts at one or more thresholds.
+    """Convert an attack's error counts at one or more thresholds to a lower bound on epsilon.
 
     The thresholds were fixed before counting, and their alphas sum to ``alpha``.
     """
@@ -126,7 +126,7 @@ def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: 
 
 
 def check_independent_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
-    """Raise ValueError unless trials are independent, ``delta`` lies in [0, 1) and ``alpha`` in (0, 1)."""
+    """Raise ValueError unless the audit's trials are independent, ``delta`` lies in [0, 1) and ``alpha`` in (0, 1)."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     if not 0 <= delta < 1:

@@ -99,7 +99,8 @@ def likelihood_ratio(
 
 
 def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | None:
-    """Return the z-score by which the effect size of the scores exceeds the claimed ``mu``.
+    """Return by how many standard errors the scores' effect size (mean shift over deviation) exceeds the claimed
+    ``mu``.
 
     Large values contradict "at most mu-GDP".
 

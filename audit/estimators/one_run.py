@@ -42,8 +42,8 @@ def guess(
 
 
 def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """Return the largest probability, under (``epsilon``, ``delta``)-DP, of at least ``right`` correct guesses of
-    ``made``.
+    """Return the largest probability that (``epsilon``, ``delta``)-DP allows for ``right`` or more correct ones of
+    ``made`` guesses.
 
     Raises ValueError unless 0 <= right <= made <= canaries, ``epsilon`` >= 0 is finite and ``delta`` in [0, 1).
     """
@@ -66,7 +66,7 @@ def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: floa
 
 
 def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
-    """Return the lower bound on epsilon at ``delta`` that ``right`` correct guesses of ``made`` prove.
+    """Return the lower bound on epsilon at ``delta`` from ``right`` correct ones of ``made`` guesses about canaries.
 
     It is the largest epsilon at which ``right`` or more correct guesses are less likely than ``alpha``; 0 where there
     is none.
@@ -86,7 +86,7 @@ def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, 
 def one_run(
     guesses: Guesses, *, delta: float, alpha: float, epsilon: float | None = None, witness: str = ""
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from the guesses of one training run.
+    """Compute a lower bound on epsilon at ``delta`` from guesses which of many canaries one training run included.
 
     ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``.
 
@@ -119,7 +119,9 @@ def one_run(
 
 
 def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, epsilon: float | None) -> None:
-    """Raise ValueError if a level is out of range, or if the guesses do not come from one run with random canaries."""
+    """Raise ValueError if alpha, delta or epsilon is out of range, or if the guesses are not about random canaries of
+    one run.
+    """
     _check_levels(delta=delta, alpha=alpha, epsilon=epsilon)
     # The theorem's probability is over the fair coins, which trials of another design do not have.
     design = guesses.setting.design
@@ -151,7 +153,7 @@ def guesses_measured(
     detectable: float | None,
     witness: str,
 ) -> Measurement:
-    """Build the measurement of a one-run estimator from its counts of guesses.
+    """Build the measurement (bound, counts and assumption) of a one-run audit from its numbers of guesses.
 
     Such a measurement has no separate runs with and without the canary, and no threshold.
     """
@@ -177,7 +179,8 @@ def guesses_measured(
 
 
 def fewest_refuting(made: int, refutes: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of correct guesses, of ``made``, for which ``refutes`` is true.
+    """Return the smallest number of correct ones, of ``made`` guesses about canaries, with which the audit refutes the
+    claim.
 
     None when not even ``made`` correct guesses refute.
     """

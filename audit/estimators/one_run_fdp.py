@@ -22,8 +22,7 @@ _PARTS = 48
 
 
 def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: float) -> BoolArray:
-    """Return, for each ``mu``, whether mu-GDP allows ``right`` or more correct guesses with probability below
-    ``alpha``.
+    """Return for each ``mu`` whether ``right`` or more correct guesses have probability below ``alpha`` under mu-GDP.
 
     ``mu``: (k,); the result has the same shape.
 
@@ -48,7 +47,7 @@ def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: floa
 
 
 def mu_from_guesses(right: int, made: int, canaries: int, *, alpha: float) -> float:
-    """Return the largest mu whose mu-GDP claim is refuted by ``right`` correct guesses, to nine digits.
+    """Return the largest mu for which ``right`` correct guesses about canaries refute mu-GDP, to nine digits.
 
     0 where none is refuted. Errors as in ``refuted``.
     """
@@ -87,7 +86,7 @@ def one_run_fdp(
 
 
 def share_right(mu: FloatArray, abstained: float) -> FloatArray:
-    """Return the probability that a guess is correct, for each ``mu`` of independent Gaussian canaries.
+    """Return, for each ``mu``, the probability that a membership guess is correct when canary scores are Gaussian.
 
     ``mu``: (k,); the result has the same shape.
 

@@ -19,7 +19,8 @@ _LARGEST = 1e4
 
 
 def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness: str = "") -> Measurement:
-    """Estimate epsilon at ``delta`` from the cosines between canaries and the sum of all client updates.
+    """Estimate epsilon at ``delta``, without guarantee, from cosines between random canaries and the sum of client
+    updates.
 
     ``delta`` lies in (0, 1). The result is of kind ``estimate`` and its ``alpha`` is 1: nothing is guaranteed.
 

@@ -54,7 +54,7 @@ def pairwise_event(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from the counts of one event on two inputs.
+    """Compute a lower bound on a local randomiser's epsilon at ``delta`` from how often one event occurs on two inputs.
 
     ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``.
 
@@ -107,7 +107,7 @@ def pairwise_event(
 def best_event(
     member: ArrayLike, nonmember: ArrayLike, *, trials: int | None = None, delta: float = 0.0, alpha: float = 0.05
 ) -> BoolArray:
-    """Return the set of outputs that proves the largest epsilon, as a boolean array with one entry per output.
+    """Return the set of a randomiser's outputs that proves the largest epsilon, as booleans with one entry per output.
 
     The output space is finite, with k outputs; the result has shape ``(k,)``.
 

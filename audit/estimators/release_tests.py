@@ -52,7 +52,7 @@ class GaussianRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenRelease:
-    """A broken version of the claimed Gaussian release: it adds less noise, or the canary is longer than allowed.
+    """A broken version of the claimed Gaussian release: it adds less noise, or the canary exceeds the sensitivity.
 
     ``noise``: the share of the claimed noise that is added; ``row``: the canary's length in sensitivities.
     """
@@ -67,7 +67,8 @@ class BrokenRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseTest:
-    """A test for one broken version: the score is its likelihood ratio, compared with a fixed ``threshold``.
+    """A test for one broken version of a mechanism: it compares that version's likelihood ratio with a fixed
+    ``threshold``.
 
     A score above the threshold is a guess of "member".
     """
@@ -79,7 +80,8 @@ class ReleaseTest:
 def release_scores(
     projections: FloatArray, release: GaussianRelease, broken: BrokenRelease, *, seen: BoolArray | None = None
 ) -> FloatArray:
-    """Return the log-likelihood ratio of each run under the law of the broken version, summed over its rounds.
+    """Return one score per run: the log-likelihood ratio (with over without the canary) under a broken version of the
+    mechanism.
 
     ``(n, rounds)`` projections become ``(n,)`` scores.
 
@@ -96,7 +98,8 @@ def release_scores(
 def draw_projections(
     release: GaussianRelease, broken: BrokenRelease, *, world: int, n: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Simulate ``n`` runs of the broken version, each reduced to one projection per round: shape ``(n, rounds)``.
+    """Simulate ``n`` runs of a broken mechanism; return each round's release projected on the canary, shape ``(n,
+    rounds)``.
 
     ``world`` is 1 with the canary and 0 without.
     """
@@ -119,7 +122,8 @@ def design_test(
     epsilon: float,
     rng: np.random.Generator,
 ) -> ReleaseTest:
-    """Choose, by simulation, the threshold that separates a broken version best from the claim.
+    """Choose, by simulation, the score threshold at which a broken version of the mechanism refutes the claim most
+    clearly.
 
     It is chosen for ``n`` runs with and ``n`` without the canary.
 
@@ -134,7 +138,7 @@ def design_test(
 def simulated_release_points(
     release: GaussianRelease, broken: BrokenRelease, *, rng: np.random.Generator, runs: int = RUNS
 ) -> OperatingPoints:
-    """Simulate the error rates, one pair per threshold, at which a broken version is distinguished by its own score.
+    """Simulate, one pair per threshold, the error rates of detecting the canary in releases of a broken mechanism.
 
     ``runs`` runs are simulated with the canary, and as many without it.
     """
@@ -157,7 +161,7 @@ def chance_refuted(
     epsilon: float,
     rng: np.random.Generator,
 ) -> float:
-    """Return the power of the tests: the probability that the best one refutes the claim when the version ``truth``
+    """Return the probability (power) that the best of several tests refutes the claim when the broken version ``truth``
     runs.
 
     Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
@@ -190,7 +194,7 @@ def audit_release_tests(
     epsilon: float,
     witness: str = "",
 ) -> Measurement:
-    """Run all tests on the recorded projections and return the measurement that refutes most clearly.
+    """Test recorded releases for several known bugs, and return the measurement that refutes the claim most clearly.
 
     Each test gives a Clopper-Pearson bound at alpha over the number of tests.
 

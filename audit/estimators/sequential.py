@@ -29,7 +29,8 @@ _LARGEST = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """The rates at which the event is expected with and without the canary, if the audited mechanism is broken.
+    """How often the counted event is expected with and without the canary if the mechanism is broken; it sets the first
+    bets.
 
     They set the first stakes only: wrong ones cost trials, never validity. ``tpr``, ``fpr`` in [0, 1], not both 0.
     """
@@ -51,7 +52,8 @@ def log_wealth(
     delta: float,
     expected: Expected | None = None,
 ) -> FloatArray:
-    """Return, after each trial, the log of the wealth that bets against the claimed epsilon have reached.
+    """Return, after each trial, the log of the wealth of a bettor who bets against the claimed epsilon (testing by
+    betting).
 
     ``member``, ``nonmember``: (..., n), whether the event occurred with and without the canary, in the order of the
     trials; returns ``(..., n)``. The stakes are tuned to refute the epsilon ``stakes_for``; the wealth against
@@ -93,7 +95,7 @@ def anytime_bound(
     epsilon: float | None = None,
     expected: Expected | None = None,
 ) -> float:
-    """Return the lower bound on epsilon after these trials; it is valid after every number of trials at once.
+    """Return a lower bound on epsilon that is valid even if the audit stops after any trial (anytime-valid).
 
     The trials are arrays (n,); the bound holds for all n at once with probability 1 - ``alpha``.
 

@@ -30,7 +30,9 @@ def mu_from_effect(effect: float, n0: int, n1: int, *, alpha: float, known: bool
     freedom, observed = n0 + n1 - 2, effect / error
 
     def refuted(mu: float) -> bool:
-        """Return whether an effect at least as large as the observed one has probability below alpha at this mu."""
+        """Return whether the observed effect refutes this mu: so large an effect has probability below alpha under
+        mu-GDP.
+        """
         return bool(nctdtr(freedom, mu / error, observed) > 1 - alpha)
 
     if not refuted(0.0):

@@ -1,4 +1,4 @@
-"""Call effect: tests whether the rows returned by one call of a batched mechanism depend on each other (shared noise).
+"""Tests whether the rows that one call of a batched mechanism returns depend on each other (shared noise).
 
 A one-way analysis of variance of ranks, calls against rows within calls, for each coordinate by itself (Kruskal
 and Wallis 1952, with the F distribution of Conover and Iman 1981). Ranks have a variance whatever the noise, while
@@ -18,7 +18,7 @@ MOST_TESTED = 16
 
 
 def call_effect(outputs: NDArray[Any]) -> FloatArray:
-    """Return one p-value per output coordinate of the test that a batched mechanism's rows are independent.
+    """Test whether the rows of one call of a batched mechanism are independent; return a p-value per output coordinate.
 
     Under the hypothesis, rows of one call depend on each other no more than rows of different calls.
 

@@ -1,4 +1,4 @@
-"""Event: a score of a mechanism's output and a threshold, both fixed on pilot trials that the bound does not count.
+"""Chooses a score of a mechanism's outputs and a threshold on pilot trials, which the bound does not count.
 
 One half of the pilot trains the candidate scores; the other half chooses one of them, and the threshold with the best
 expected result at the number of trials to be counted. A poor choice lowers the bound and leaves it valid.
@@ -31,7 +31,7 @@ class Score(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A score function that the user supplies.
+    """A score of a mechanism's outputs that a function of the user computes.
 
     Raises ValueError unless it gives one finite number per output.
     """
@@ -55,7 +55,9 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Logistic:
-    """A score by logistic regression on the output's coordinates and their squares, as in ``hockey_stick``."""
+    """A score of a mechanism's output by logistic regression on its coordinates and their squares, as in
+    ``hockey_stick``.
+    """
 
     classifier: Classifier
 
@@ -68,7 +70,7 @@ class Logistic:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A score that projects outputs on a ``direction``; it is optimal when the noise is equal in every direction."""
+    """A score that projects outputs on a ``direction``; it is optimal for noise that is equal in every direction."""
 
     direction: FloatArray
     name: str
@@ -82,7 +84,8 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """A score of one-number outputs by bins that hold equally many pilot trials.
+    """A score for mechanisms that output one number: the likelihood ratio of the histogram bin into which the output
+    falls.
 
     It separates distributions that neither a linear nor a quadratic score separates.
     """
@@ -99,7 +102,7 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Event:
-    """The event that an output's score exceeds a threshold, which is a guess of the second input."""
+    """The event that an output's score exceeds a threshold, which the audit counts as a guess of the second input."""
 
     score: Score
     cut: Cut
@@ -108,7 +111,7 @@ class Event:
         return f"{{{self.score} > {self.cut.threshold:.6g}}}"
 
     def hits(self, outputs: NDArray[Any]) -> int:
-        """Return how many of the outputs lie in the event."""
+        """Return how many of the mechanism's outputs have a score above the event's threshold."""
         return int(np.count_nonzero(self.score.score(outputs) > self.cut.threshold))
 
 
@@ -120,7 +123,7 @@ def learn_event(
     score: Callable[[NDArray[Any]], ArrayLike] | None = None,
     inputs: tuple[Any, Any] | None = None,
 ) -> Event:
-    """Choose, on pilot outputs, the score and the threshold that are expected to refute best.
+    """Choose, on pilot outputs of a mechanism, the score and threshold that are expected to refute a false claim best.
 
     ``member``, ``nonmember``: ``(n, ...)`` pilot outputs of the second and of the first input, n >= 4.
 

@@ -18,7 +18,8 @@ _Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class FrequencyTable:
-    """A table of the distinct outputs seen in pilot trials, with the log-likelihood ratio of each.
+    """A table of the distinct outputs seen in pilot trials, with each one's log-likelihood ratio (second over first
+    input).
 
     ``keys``: (k,), sorted, one per output that was seen; ``ratios``: (k,), the log of its frequency on the second input
     over that on the first. An output that was not seen has ratio 0, which favours neither input.
@@ -41,7 +42,8 @@ class FrequencyTable:
 
 
 def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | None:
-    """Build the frequency table from pilot outputs of both inputs.
+    """Count how often each distinct output occurs in pilot trials on two inputs, and return the table of likelihood
+    ratios.
 
     Half a count is added to every output of either input.
 
@@ -57,7 +59,7 @@ def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | 
 
 
 def frequencies(keys_in: _Keys, keys_out: _Keys) -> FrequencyTable:
-    """Build the frequency table from the outputs' 64-bit keys.
+    """Count how often each distinct output occurs on two inputs, where outputs are given by 64-bit keys.
 
     ``keys_in``: (n1,) of the second input, ``keys_out``: (n0,) of the first.
     """

@@ -64,7 +64,7 @@ class Stream:
 
     @property
     def chunk(self) -> int:
-        """The number of trials drawn at once, which depends on the sizes of input and output alone."""
+        """The number of trials that are drawn at once; it depends on the sizes of input and output alone."""
         size = max(np.asarray(self.x).size if self.batched else 1, int(np.prod(self.shape)))
         return int(np.clip(_VALUES // max(size, 1), _FEWEST, _MOST))
 
@@ -150,7 +150,8 @@ class Stream:
 
 
 def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: int, batched: bool) -> Stream:
-    """Run the mechanism a few times on the input ``x``, and return a stream of its trials with their output shape.
+    """Return a source of independent trials of the mechanism on input ``x``, after a few runs that show the outputs'
+    shape.
 
     Raises ValueError for outputs that cannot be audited, and for a batched mechanism whose trials are not
     independent: one noise for all rows of a call or most of one, or the same noise at every call.

@@ -41,7 +41,7 @@ class JointStatement:
     n1: int
 
     def exceeds(self, limit: Callable[[float], float]) -> bool:
-        """Return whether the lower bound on the TPR exceeds what a claim allows, ``limit(fpr_high)``.
+        """Return whether the lower bound on the attack's TPR exceeds the largest TPR that a claim allows at this FPR.
 
         ``limit`` is a non-decreasing function of the FPR.
         """
@@ -49,7 +49,9 @@ class JointStatement:
 
     @property
     def beats_chance(self) -> bool:
-        """Return whether the bounds show that members exceed the threshold more often than non-members do."""
+        """Return whether the confidence bounds show that members exceed the threshold more often than
+        non-members do.
+        """
         return self.exceeds(lambda fpr: fpr)
 
 
@@ -70,7 +72,7 @@ def is_enough(count: int, rate: float) -> bool:
 
 
 def counted_runs(sides: ScoresByRun) -> int:
-    """Return how many independent non-members would support confidence bounds on both rates.
+    """Return how many independent non-members are available for confidence bounds on an attack's two rates.
 
     0 where members or non-members would have none.
     """
@@ -86,7 +88,8 @@ def lowest_rate(runs: int) -> float | None:
 
 
 def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> JointStatement:
-    """Compute confidence bounds on both rates at the threshold that a share ``rate`` of non-members exceeds.
+    """Compute confidence bounds on an attack's TPR and FPR at the threshold that a share ``rate`` of non-members
+    exceeds.
 
     ``rate`` lies in (0, 1).
 

@@ -1,4 +1,4 @@
-"""Reconstruction robustness: the largest success rate of a reconstruction that a claim allows, given blind guessing.
+"""Bounds the success rate of reconstruction attacks under a privacy claim, given the success rate of blind guessing.
 
 For neighbouring data without the unit, the output of an attack is a blind guess, which succeeds with probability at
 most kappa. Success is an event of that output, so for data with the unit its probability is at most ``1 - f(kappa)``,
@@ -16,7 +16,8 @@ _LARGEST_EXPONENT = 700.0
 
 
 def success_bound(kappa: float, *, epsilon: float, delta: float = 0.0, curve: Curve | None = None) -> float:
-    """Return the largest probability of a successful reconstruction that a claim allows.
+    """Return the largest success probability of a reconstruction attack that a claim allows; blind guessing reaches
+    ``kappa``.
 
     It lies in [kappa, 1]; (epsilon, delta)-DP and the stated ``curve`` both allow it.
 

@@ -36,7 +36,8 @@ def area(sides: ScoresByRun) -> float:
 
 
 def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
-    """Return the area under the ROC curve with a confidence interval that accounts for scores that share a run.
+    """Return the area under the ROC curve with a confidence interval that allows for dependence between scores of one
+    run.
 
     ``level`` is its confidence; the sample size is the number of runs, not of scores.
 
@@ -96,7 +97,7 @@ def _errorless(value: float, pairs: int, level: float) -> Area:
 
 
 def roc_vertices(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the false-positive and true-positive rate at every distinct score, from (0, 0) to (1, 1).
+    """Return an attack's false-positive and true-positive rate at every distinct score, from (0, 0) to (1, 1).
 
     Both arrays have shape (k,).
 

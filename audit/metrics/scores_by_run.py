@@ -33,7 +33,7 @@ class ScoresByRun:
         member_runs: ArrayLike | None = None,
         nonmember_runs: ArrayLike | None = None,
     ) -> "ScoresByRun":
-        """Build the grouped scores from scores and run numbers.
+        """Group members' and non-members' scores by the number of the training run that each comes from.
 
         Without run numbers, each score is a run of its own: independent trials.
 
@@ -69,7 +69,8 @@ class ScoresByRun:
 
     @property
     def given_the_runs(self) -> "ScoresByRun":
-        """Return the same scores as if each were a run of its own, which holds the runs' noise fixed.
+        """Return the same scores, each treated as a run of its own; an interval from them holds the noise of the runs
+        fixed.
 
         Results then hold for these runs and for no others.
         """
@@ -77,7 +78,7 @@ class ScoresByRun:
 
     @cached_property
     def runs(self) -> int:
-        """The number of independent runs."""
+        """The number of independent training runs that the scores come from."""
         return len(np.union1d(self.member_runs, self.nonmember_runs))
 
     @cached_property
@@ -87,7 +88,7 @@ class ScoresByRun:
 
     @cached_property
     def one_side_per_run(self) -> "ScoresByRun | None":
-        """Keep only members or only non-members of every run, so that the two groups are independent.
+        """Keep only the members' or only the non-members' scores of each run, so that the two groups are independent.
 
         None where a group is left without any run.
 

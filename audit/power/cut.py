@@ -1,4 +1,4 @@
-"""Chooses a score threshold on pilot trials, so that it is expected to refute best on the trials that are counted."""
+"""Chooses a score threshold on pilot trials that is expected to refute a false claim best on the counted trials."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,8 @@ class CountingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A score threshold with the result that is expected from it: a ``margin`` or a ``bound``.
+    """A score threshold with the result expected at it: a ``margin`` below the claimed curve, or a ``bound`` on
+    epsilon.
 
     ``margin`` is how far its error rates lie under the stated curve; ``bound`` is the lower bound on epsilon.
 
@@ -43,12 +44,14 @@ class Cut:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """The key by which two thresholds are compared; the better one has the higher key."""
+        """A sort key for score thresholds: the threshold that is expected to refute a claim more clearly has the higher
+        key.
+        """
         return self.margin, self.bound
 
 
 def margin(curve: Curve, fpr: ArrayLike, fnr: ArrayLike, n: int) -> FloatArray:
-    """Return how far error rates lie under a trade-off curve, in standard deviations of the estimate.
+    """Return how far an attack's error rates lie under a trade-off curve, in standard deviations of their estimate.
 
     It is ``f(fpr) - fnr`` over the standard deviation of its estimate from ``n`` trials with and ``n`` without the
     canary; it is positive under the curve.

@@ -21,7 +21,7 @@ class ThresholdPolicy(Protocol):
     """The interface of a rule that chooses score thresholds; ``str(policy)`` is its name in a measurement."""
 
     def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
-        """Return the error counts at each threshold of the policy; their alphas sum to ``alpha``.
+        """Return the numbers of errors at each score threshold of the policy; the error probabilities sum to ``alpha``.
 
         ``member``: (n1,), ``nonmember``: (n0,) scores.
         """
@@ -29,7 +29,9 @@ class ThresholdPolicy(Protocol):
 
 @dataclass(frozen=True)
 class FixedThreshold:
-    """A policy with one threshold that was fixed before the scores were seen. Raises ValueError unless it is finite."""
+    """A policy with one score threshold that was fixed before the scores were seen. Raises ValueError unless it is
+    finite.
+    """
 
     threshold: float
 
@@ -90,7 +92,7 @@ class SplitThreshold:
 
 @dataclass(frozen=True)
 class BonferroniThresholds:
-    """A policy with several thresholds that were registered before the scores; the best result is reported.
+    """A policy with several score thresholds that were fixed before the scores were seen; the best result is reported.
 
     Each of the k thresholds is tested at alpha / k. Raises ValueError if there is none.
     """
@@ -124,7 +126,7 @@ def _errors(member: FloatArray, nonmember: FloatArray, threshold: float, alpha: 
 
 
 def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
-    """Choose the threshold with the largest lower bound on epsilon (Clopper-Pearson).
+    """Choose the score threshold with the largest lower bound on epsilon (Clopper-Pearson).
 
     ``member``: (n1,), ``nonmember``: (n0,) scores; higher means member.
     """

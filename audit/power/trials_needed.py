@@ -1,4 +1,4 @@
-"""Trials needed: how many trials an audit needs to refute a known bug with each estimator, computed beforehand.
+"""Computes in advance how many trials an audit needs to refute a known bug with each estimator.
 
 A bug is described by its operating points, the pairs of error rates that the thresholds of a score reach under it.
 Estimators that count errors use the point farthest from the claim; the e-process uses its best betting rate.
@@ -99,7 +99,7 @@ def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0
 
 
 def most_refuting_point(points: OperatingPoints, forbidden: Curve, n: int) -> int:
-    """Return the index of the pair of error rates that lies farthest below the trade-off curve ``forbidden``.
+    """Return the index of the pair of error rates that lies farthest below the claim's trade-off curve ``forbidden``.
 
     The distance is in standard deviations of ``n`` trials with and ``n`` without the canary.
     """
@@ -124,7 +124,8 @@ def trials_needed(
     power: float = 0.9,
     limit: int = LIMIT,
 ) -> TrialPlan | None:
-    """Return the fewest trials with which Clopper-Pearson bounds refute the claim; None beyond ``limit``.
+    """Return the fewest trials with which Clopper-Pearson bounds refute a claim about a known bug; None beyond
+    ``limit``.
 
     They are trials with the canary, and as many without.
 
@@ -147,7 +148,8 @@ def trials_needed(
 
 
 def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, power: float = 0.9) -> int | None:
-    """Return the number of trials with which the effect size of Gaussian scores refutes a claimed mu.
+    """Return the number of trials with which the effect size (mean shift over deviation) of Gaussian scores refutes a
+    mu.
 
     They are trials with the canary, and as many without, by normal approximation.
 

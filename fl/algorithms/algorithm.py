@@ -1,4 +1,4 @@
-"""Federated algorithms: what a client computes in a round and how the server combines the clients' updates.
+"""A federated algorithm defines what a client computes in a round and how the server combines the clients' updates.
 
 One convention holds throughout: an **update** is what the server adds. FedSGD uploads minus the gradient, FedAvg the
 difference of weights. Code that needs the sign of a gradient must use ``gradient``.
@@ -34,18 +34,19 @@ class Algorithm(Protocol):
 
     @property
     def linear_scale(self) -> float | None:
-        """Return the factor between an update and the sum of the local steps' directions.
+        """Return the factor between a client's update and the sum of its local steps' directions; None if it is not
+        linear in them.
 
         The factor ``s`` satisfies update = s * (sum of directions); None where the update is not linear in them (Adam).
         """
         ...
 
     def share(self, model: Tensor) -> LocalState:
-        """Return what the server broadcasts together with its first model."""
+        """Return what the server broadcasts together with its first model, such as a control variate (SCAFFOLD)."""
         ...
 
     def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
-        """Return a client's state at the start of a round.
+        """Return a client's state at the start of a round, such as the moments of its optimiser.
 
         ``kept`` is what the client stored after its last round, None or empty until it has taken part.
         """
@@ -60,7 +61,9 @@ class Algorithm(Protocol):
         ...
 
     def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
-        """Return what the client stores for its next round; it is zero until the client has taken part."""
+        """Return what a client stores for its next round, such as a control variate; it is zero until the client has
+        taken part.
+        """
         ...
 
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
@@ -68,14 +71,14 @@ class Algorithm(Protocol):
         ...
 
     def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
-        """Return what the server broadcasts together with its next model.
+        """Return what the server broadcasts together with its next model, such as a control variate (SCAFFOLD).
 
         ``rate``: the published share of clients in a round.
         """
         ...
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
-        """Return the aggregate that turned the model ``before`` into ``after``.
+        """Return the aggregate of the clients' updates that turned the server's model ``before`` into ``after``.
 
         An observer of the global models can compute it.
         """

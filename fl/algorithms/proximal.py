@@ -11,7 +11,7 @@ from .local_training import LocalState, LocalTraining, Numbers
 
 @dataclass(frozen=True, kw_only=True)
 class FedProx(LocalTraining):
-    """FedProx: FedAvg whose local loss includes ``mu / 2 * |local - model|^2`` (Li et al. 2020, Algorithm 2).
+    """FedProx is FedAvg whose local loss includes ``mu / 2 * |local - model|^2`` (Li et al. 2020, Algorithm 2).
 
     The paper allows clients to solve their problem inexactly; here a client takes ``local_steps`` steps of SGD.
     """
@@ -24,7 +24,7 @@ class FedProx(LocalTraining):
 
     @property
     def linear_scale(self) -> float | None:
-        """Return the factor between an update and its step's direction, for a single local step; else None.
+        """Return the factor between a client's update and its one local step's direction; None for several local steps.
 
         In one step the proximal term vanishes; later steps shrink earlier directions.
         """
@@ -43,7 +43,7 @@ class FedProx(LocalTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedUpdate(FedProx):
-    """FedProx whose pull towards the received model acts only beyond a distance of ``radius``.
+    """A variant of FedProx whose pull towards the received model acts only beyond a distance of ``radius``.
 
     The local loss includes ``mu / 2 * max(0, |local - model| - radius)^2`` (after Cheng et al. 2022, Bounded Local
     Update Regularization).

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates of clients and server correct the clients' drift (Karimireddy et al. 2020)."""
+"""SCAFFOLD corrects the clients' drift by control variates of clients and server (Karimireddy et al. 2020)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,8 @@ from .local_training import LocalState, LocalTraining, Numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(LocalTraining):
-    """SCAFFOLD: local steps are corrected by control variates of the client and the server.
+    """A federated algorithm whose local steps are corrected by control variates of the client and the server
+    (SCAFFOLD).
 
     The steps follow ``gradient - own control + server's control`` (Algorithm 1, option II for the own control).
 

@@ -1,4 +1,4 @@
-"""Adult census data: whether a person in the 1994 US census earns more than 50,000 dollars (Kohavi 1996; UCI)."""
+"""Loads the Adult census data: whether a person in the US of 1994 earns more than 50,000 dollars (Kohavi 1996; UCI)."""
 
 import gzip
 from collections.abc import Iterator, Sequence

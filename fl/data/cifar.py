@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009), read from image sheets of many tiles: a class-balanced part of it, or all of it."""
+"""Reads CIFAR-10 (Krizhevsky 2009), all of it or a class-balanced part, from image files of many tiles each."""
 
 import csv
 import gzip

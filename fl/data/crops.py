@@ -1,4 +1,4 @@
-"""Crops: fixed-size image windows around the sensitive lines of receipts."""
+"""Cuts image windows of fixed size around the sensitive lines of receipts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Data folder: reads files from the folder named by FEDASSAY_DATA and verifies their listed checksums."""
+"""Reads files from the folder named by FEDASSAY_DATA and verifies their listed checksums."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Data set: labelled training and test images, with sensitive pixels and owners where these are known."""
+"""A data set holds labelled training and test images, with sensitive pixels and owners where these are known."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from .regions import stroke_box
 
 
 class DatasetMissing(FileNotFoundError):
-    """The error that a data set is neither in FEDASSAY_DATA nor in the cache and could not be downloaded."""
+    """The error raised when a data set is neither in FEDASSAY_DATA nor in the cache and could not be downloaded."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Loads data sets by name: bundled with scikit-learn, drawn here, in FEDASSAY_DATA or the cache, or downloaded."""
+"""Loads data sets by name: from scikit-learn, FEDASSAY_DATA, the cache or a download, or drawn with a fixed seed."""
 
 import functools
 import os

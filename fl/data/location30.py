@@ -1,4 +1,4 @@
-"""Location-30 data: check-ins of people in 30 groups, widely used for membership inference (Shokri et al. 2017)."""
+"""Loads Location-30: check-ins of people in 30 groups, widely used for membership inference (Shokri et al. 2017)."""
 
 from pathlib import Path
 from zipfile import BadZipFile

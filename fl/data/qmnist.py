@@ -1,4 +1,4 @@
-"""QMNIST data: names the writer of each MNIST digit, so that writers can be users (Yadav and Bottou 2019)."""
+"""Reads from QMNIST who wrote each MNIST digit, so that writers can be users (Yadav and Bottou 2019)."""
 
 import gzip
 import struct

@@ -1,4 +1,4 @@
-"""Receipts of SROIE (ICDAR 2019): reads the scans, their text lines with boxes, and which lines are sensitive."""
+"""Reads the receipts of SROIE (ICDAR 2019): scans, text lines with boxes, and which lines are sensitive."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Sensitive regions: computes masks of the privacy-sensitive pixels of an image (PSI; Xiao et al. 2025)."""
+"""Computes masks of the privacy-sensitive pixels of an image (PSI; Xiao et al. 2025)."""
 
 from collections.abc import Sequence
 

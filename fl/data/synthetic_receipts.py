@@ -1,4 +1,4 @@
-"""Synthetic receipts: draws receipts with a fixed seed; they have the fields of scanned ones but no real data.
+"""Draws synthetic receipts with a fixed seed; they have the fields of scanned ones but no real data.
 
 They make everything that needs receipts run without a download. Each receipt has its own paper, ink and grain, by which
 a pasted piece of another one can be recognised. The print is one bitmap font, far simpler than a scan: results on these

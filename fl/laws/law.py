@@ -1,4 +1,4 @@
-"""Law: the public probability distribution of what a defense releases, which attacks use as a likelihood."""
+"""Defines a law: the public probability distribution of a defense's release, which attacks use as a likelihood."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ from ..streams import normal
 
 
 class Law(Protocol):
-    """The interface of a law: the distribution of a release, given the vectors that went into it."""
+    """The interface of a law, the probability distribution of a defense's release given the vectors that went
+    into it.
+    """
 
     def contribution(self, rows: Tensor) -> Tensor:
         """Return what each vector adds to the release without noise.
@@ -35,7 +37,9 @@ class Law(Protocol):
 
 
 class Mixing(StrEnum):
-    """How the channel mixes the clients' reports: not at all, by shuffling reports, or by shuffling coordinates."""
+    """How a shuffler mixes the clients' reports: not at all, by shuffling whole reports, or by shuffling each
+    coordinate.
+    """
 
     NONE = "none"
     ROWS = "rows"
@@ -51,7 +55,7 @@ class ReportLaw(Law, Protocol):
 
     @property
     def mixing(self) -> Mixing:
-        """Return how the channel mixes the reports of all clients before the observer receives them."""
+        """Return how a shuffler mixes the reports of all clients before the observer receives them."""
         ...
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
@@ -64,7 +68,7 @@ class ReportLaw(Law, Protocol):
         ...
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two client vectors whose reports are the easiest to distinguish that are known.
+        """Return two client vectors whose reports are easiest to distinguish, as far as is known.
 
         They are ``(d,)`` raw rows, absent and present.
 
@@ -99,7 +103,8 @@ def clip(rows: Tensor, norm: float | Tensor) -> Tensor:
 
 
 def lot_sum(rows: Tensor, present: Tensor) -> Tensor:
-    """Return the sum of the per-sample vectors of a sampled lot (batch of training samples), for each replica.
+    """Return the sum of per-sample vectors over a lot (sampled batch of training samples), for each replica
+    (independent run).
 
     ``rows (R, n, d)`` of which those in ``present (R, n)`` count give ``(R, d)``; the others may hold anything.
     """
@@ -113,7 +118,7 @@ def lot_sum(rows: Tensor, present: Tensor) -> Tensor:
 
 
 def clipped_sum(rows: Tensor, present: Tensor, norm: float | Tensor) -> Tensor:
-    """Clip the per-sample vectors of a sampled lot (batch of training samples) and return their sum for each replica.
+    """Clip the per-sample vectors of a lot (sampled batch of training samples) and return their sum for each replica.
 
     ``rows``: ``(R, n, d)``; ``norm`` is a number or ``(R, 1, 1)``.
     """

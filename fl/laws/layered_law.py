@@ -1,4 +1,4 @@
-"""Layered law: the distribution of a report that is clipped and noised layer by layer (FedRE, Xiao et al. 2025)."""
+"""The distribution of a report that is clipped and noised layer by layer (FedRE, Xiao et al. 2025)."""
 
 import math
 from dataclasses import dataclass
@@ -59,7 +59,8 @@ def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Te
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredGaussianLaw:
-    """The law of a client's report that is sparsified and clipped layer by layer, with Gaussian noise per layer.
+    """The distribution of a client's report that is sparsified and clipped layer by layer, with Gaussian noise per
+    layer.
 
     Layer l gets noise N(0, noise_std_l^2 I).
 
@@ -91,7 +92,9 @@ class LayeredGaussianLaw:
 
     @property
     def mixing(self) -> Mixing:
-        """Return ``NONE``: a local report reaches the server together with its sender."""
+        """Return ``NONE``, because no shuffler mixes the reports: each one reaches the server together with
+        its sender.
+        """
         return Mixing.NONE
 
     def contribution(self, rows: Tensor) -> Tensor:

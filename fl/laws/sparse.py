@@ -1,4 +1,4 @@
-"""Sparse vectors: sets the entries of smallest absolute value to zero."""
+"""Makes vectors sparse: sets their entries of smallest absolute value to zero."""
 
 import math
 

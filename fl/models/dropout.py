@@ -1,4 +1,4 @@
-"""Dropout whose random factors are passed as an argument, and the chain of layers that forwards them."""
+"""Dropout layer whose random factors are passed as an argument, and the chain of layers that forwards them."""
 
 import numpy as np
 from torch import Tensor, nn

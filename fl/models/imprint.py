@@ -1,4 +1,4 @@
-"""Imprint layer: a malicious server puts it before a model to separate the images of a batch (Fowl et al. 2022).
+"""A layer that a malicious server puts before a model to separate the images of a batch (Fowl et al. 2022).
 
 Every row of one linear layer takes the same measurement of the image, minus a threshold of its own, followed by a ReLU.
 The next layer weighs all rows equally, so that an image adds the same gradient to each row whose threshold it passes.
@@ -41,7 +41,7 @@ def direction(pixels: int) -> Tensor:
 
 
 def thresholds(public: Tensor, bins: int = BINS) -> tuple[float, ...]:
-    """Return ascending thresholds that sort public images into bins of equal size.
+    """Return ascending thresholds of the layer's image measurement that sort public images into bins of equal size.
 
     ``public``: images ``(n, c, h, w)``; the last bin is open.
     """

@@ -1,4 +1,4 @@
-"""Network: a model and its loss as functions of a flat parameter vector, for one replica or many; it holds no data.
+"""A model and its loss as functions of a flat parameter vector, for one replica or many; it holds no data.
 
 Where a model has batch norm, images passed together are one lot and share its statistics, in training and at
 evaluation. Where it has dropout, ``dropout`` holds the factors of each sample's features (see ``draw_dropout``);
@@ -90,7 +90,7 @@ class Network:
 
     @property
     def mixture(self) -> str:
-        """Explanation of why the samples have no gradients of their own, for a network with batch norm."""
+        """The reason why the samples have no gradients of their own, for a network with batch norm."""
         return (
             f"under model {self.model} a lot's samples share batch statistics, and no sample has a gradient of its own"
         )

@@ -1,4 +1,4 @@
-"""Sample gradients: computes the gradient of every sample's loss, layer by layer.
+"""Computes the gradient of every sample's loss, layer by layer.
 
 After Goodfellow 2015 for linear layers and Rochette, Manoel and Tramel 2019 for convolutions. One batched backward pass
 gives the gradients of the layers' outputs. A weight's gradient is then the sum over positions of (output's gradient)

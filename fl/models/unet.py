@@ -1,4 +1,4 @@
-"""U-Net: a segmentation model with one logit per pixel (after Ronneberger et al. 2015)."""
+"""A segmentation model with one logit per pixel (U-Net, after Ronneberger et al. 2015)."""
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,9 @@ class UNet(nn.Module):
 
 
 def check_unet(shape: tuple[int, int, int], classes: int) -> None:
-    """Raise ValueError if images cannot be halved often enough, or there are more than two classes of pixels."""
+    """Raise ValueError if the images' sides cannot be halved as often as the U-Net does, or there are more than two
+    classes.
+    """
     _, height, width = shape
     if height % _STEP or width % _STEP:
         raise ValueError(f"unet needs images whose height and width are multiples of {_STEP}, got shape {shape}")

@@ -1,4 +1,4 @@
-"""Partitions: rules that distribute training samples to clients (evenly, with label skew, one per client, by owner)."""
+"""Rules that distribute training samples to clients: evenly, with label skew, one per client, or by owner."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -39,7 +39,9 @@ class IID:
     exchangeable: ClassVar[Exchangeable] = "all"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return the indices of each client's samples; see `Partition.split`."""
+        """Return the indices of each client's samples equally many for each client where possible; see
+        `Partition.split`.
+        """
         _check(labels, clients, pieces=clients, what="clients")
         return _sorted(np.array_split(rng.permutation(len(labels)), clients))
 
@@ -61,7 +63,9 @@ class Dirichlet:
         _check_alpha(self.alpha)
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return the indices of each client's samples; see `Partition.split`."""
+        """Return the indices of each client's samples, with label proportions from a Dirichlet;
+        see `Partition.split`.
+        """
         _check(labels, clients, pieces=clients, what="clients")
         owner = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
@@ -92,7 +96,9 @@ class Shards:
             raise ValueError(f"per_client must be an integer >= 1, got {self.per_client!r}")
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return the indices of each client's samples; see `Partition.split`."""
+        """Return the indices of each client's samples, several fragments of the sorted samples;
+        see `Partition.split`.
+        """
         pieces = clients * self.per_client
         _check(labels, clients, pieces=pieces, what=f"fragments ({clients} clients * {self.per_client} per_client)")
         hands = rng.permutation(pieces).reshape(clients, self.per_client)
@@ -109,7 +115,7 @@ class OneSample:
     exchangeable: ClassVar[Exchangeable] = "all"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return the index of each client's one sample; see `Partition.split`. Other samples are left out."""
+        """Return the index of each client's one sample; other samples are left out. See `Partition.split`."""
         _check(labels, clients, pieces=clients, what="clients")
         return tuple(rng.permutation(len(labels))[:clients].reshape(clients, 1))
 
@@ -126,7 +132,9 @@ class ByOwner:
     exchangeable: ClassVar[Exchangeable] = "none"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return the indices of each client's samples; see `Partition.split`. Here `labels` are the owners."""
+        """Return the indices of each client's samples, where ``labels`` are the samples' owners;
+        see `Partition.split`.
+        """
         # Not balanced by samples: moving a sample would split its owner.
         owners = np.unique(labels)
         _check(labels, clients, pieces=clients, what="clients")

@@ -1,4 +1,4 @@
-"""Sampling rules: which clients take part in a round (cohort) and which samples in a local step (lot)."""
+"""Rules that draw which clients take part in a round (cohort) and which samples enter a local step (lot)."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -101,7 +101,7 @@ def sampling_from(spec: str | dict[str, Any]) -> Sampling:
 
 
 def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn a mask of drawn samples into padded arrays of indices, and return which entries are real.
+    """Turn a mask of drawn samples into padded arrays of indices, and return which entries are not padding.
 
     A mask ``(replicas, n)`` gives indices ``(replicas, L)``, ascending.
 

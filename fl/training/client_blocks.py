@@ -1,4 +1,4 @@
-"""Client blocks: computes the one full-batch gradient of each of many clients, in blocks of clients.
+"""Computes the one full-batch gradient of each of many clients, in blocks of clients.
 
 With ten thousand clients of a linear model, one after the other, bookkeeping takes ten times as long as arithmetic.
 """

@@ -1,4 +1,4 @@
-"""Local training: runs the local steps of one client in a round, for all replicas at once."""
+"""Runs the local steps of one client in a round, for all replicas (independent runs) at once."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -52,8 +52,7 @@ class Batch:
             )
 
     def check(self, plan: Plan, pool: int) -> None:
-        """Raise ValueError unless ``included`` has one entry for each of the task's ``pool`` samples and fits the
-        sampling.
+        """Raise ValueError unless ``included`` covers each of the task's samples and no lots of fixed size are drawn.
 
         Included samples must leave the sampling of local steps as the plan states it.
         """
@@ -164,7 +163,8 @@ class LocalTrainer:
         shared: LocalNumbers | None = None,
         kept: LocalNumbers | None = None,
     ) -> LocalResult:
-        """Train one client from ``model (R, d)``, the server's shared state and what the client has kept.
+        """Run one client's local training from the server's ``model (R, d)`` and state, with what the client has
+        stored.
 
         A canary that is a row has its update already.
         """

@@ -1,4 +1,4 @@
-"""Batch statistics: compares batch-norm statistics of candidate and public images (Yin et al. 2021, section 3.2).
+"""Penalty that compares batch-norm statistics of candidate and public images (Yin et al. 2021, section 3.2).
 
 Batch norm removes a lot's overall contrast from its gradient: a lot half as bright has the same gradient. The
 statistics restore it.
@@ -27,7 +27,7 @@ class BatchStatistics:
 
     @classmethod
     def of(cls, network: Network, model: Tensor, images: Tensor) -> "BatchStatistics":
-        """Compute the statistics of public ``images (m, c, h, w)``, taken as one batch."""
+        """Compute the batch-norm statistics of public ``images (m, c, h, w)``, taken as one batch."""
         with torch.no_grad():
             found = network.lot_statistics(model, images.unsqueeze(0))
         return cls(network=network, model=model, public=tuple(layer[0] for layer in found))

@@ -1,4 +1,4 @@
-"""Cosine objective: 1 minus the cosine of two gradients, plus total variation (Geiping et al. 2020, equation 4)."""
+"""Objective of gradient inversion: cosine distance of gradients plus total variation (Geiping et al. 2020, eq. 4)."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,7 +38,8 @@ class _Cosines(torch.autograd.Function):
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine:
-    """An objective that compares many candidates at once, each with its own upload.
+    """An objective that compares the gradients of many candidate images at once, each with the gradient of its own
+    upload.
 
     Args:
         network: model and loss.
@@ -57,12 +58,14 @@ class Cosine:
     dropout: Tensor | None = None
 
     def of(self, part: slice) -> "Cosine":
-        """Return the same objective for some of the candidates."""
+        """Return the same objective restricted to some of the candidate images."""
         dropout = None if self.dropout is None else self.dropout[part]
         return replace(self, gradients=self.gradients[part], labels=self.labels[part], dropout=dropout)
 
     def values(self, images: Tensor) -> Tensor:
-        """Compute the objective of candidate ``images (n, k, c, h, w)``, shape ``(n,)``; it is differentiable."""
+        """Compute the objective (cosine distance plus total variation) of candidate ``images (n, k, c, h, w)``, shape
+        ``(n,)``; it is differentiable.
+        """
         rows = self.network.lot_gradients(self.model, images, self.labels, self.dropout)
         return 1 - self.cosines(rows) + self.total_variation * total_variation(images)
 

@@ -1,4 +1,4 @@
-"""Image attacks: bases of attacks that return images, and of null attacks that ignore the uploads."""
+"""Base classes of attacks that return images, and of null attacks that ignore the uploads."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .image_lots import upload_of_each_image
 
 @dataclass(frozen=True, kw_only=True)
 class ImageAttack(Attack, ABC):
-    """A base class of attacks that return images for the samples behind the uploads of ``round``."""
+    """A base class of attacks that return images for the samples behind the clients' uploads of one round."""
 
     round: int = 0
 
@@ -26,7 +26,7 @@ class ImageAttack(Attack, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NullImageAttack(ImageAttack, ABC):
-    """A base class of attacks that return one image for each sample behind the uploads of ``round``, without using the
+    """A base class of null attacks, which return an image for each sample behind one round's uploads without using the
     uploads.
     """
 

@@ -1,4 +1,4 @@
-"""Image batches: infers number and labels of the samples behind an upload, and simulates updates of candidates."""
+"""Infers number and labels of the samples behind an upload, and simulates the updates of candidate images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,9 @@ PUBLIC = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class ImageLots:
-    """A set of candidate batches: ``images (n, k, c, h, w)`` in [0, 1] with their ``labels (n, k)``."""
+    """A set of n candidate batches of k images each: ``images (n, k, c, h, w)`` in [0, 1] with their ``labels
+    (n, k)``.
+    """
 
     images: Tensor
     labels: Tensor
@@ -39,23 +41,25 @@ def samples_behind(plan: Plan, client: int) -> int:
 
 
 def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """Return the number of the upload to which each image belongs, ascending; a null attack reads nothing else of a
-    view.
+    """Return for each image that an attack guesses the number of the upload to which it belongs, in ascending order.
+
+    A null attack reads nothing else of a view.
     """
     behind = [samples_behind(knowledge.plan, client) for client in upload_senders(view, round)]
     return np.repeat(np.arange(len(behind)), behind)
 
 
 def of_equal_lots(plan: Plan, uploads: Uploads) -> list[Tensor]:
-    """Group uploads by batch size and number of samples behind the upload; return the ascending upload numbers of each
-    group.
+    """Group uploads by batch size and number of samples behind them; return each group's upload numbers in ascending
+    order.
     """
     kinds = [(samples_behind(plan, client), _lot(plan, client)) for client in uploads.senders]
     return [torch.tensor([row for row, kind in enumerate(kinds) if kind == one]) for one in sorted(set(kinds))]
 
 
 def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, public: Tensor) -> Tensor:
-    """Infer the labels ``(n, k)``, ascending, of the k samples behind each gradient ``(n, d)`` of a mean loss.
+    """Infer the labels of the k samples behind each gradient ``(n, d)`` of a mean loss, as an ascending array ``(n,
+    k)``.
 
     For one sample: iDLG. For several, the last bias's gradient is the mean softmax minus the share of each class, and
     the mean softmax is approximated by that of ``public`` images ``(m, c, h, w)`` (LLG, Wainakh et al. 2022, does this
@@ -108,8 +112,8 @@ def simulated_updates(
 
 
 def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequence[int]) -> Tensor | None:
-    """Return the dropout factors ``(n, 1, features)`` that the senders' gradients ``(n, d)`` reveal; None for a model
-    without dropout.
+    """Infer from the clients' gradients ``(n, d)`` which features dropout removed; return the dropout factors ``(n, 1,
+    features)``, or None for a model without dropout.
 
     A feature that was never kept changes no weight of the last layer: its column is zero, and its factor is 0. Any
     other feature was kept at least once in m draws, one for each sample in each step: its mean factor is
@@ -125,8 +129,9 @@ def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequ
 
 
 def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> ImageLots:
-    """Draw for each of ``labels (n, k)`` a random image of that label from ``public (m, c, h, w)``, or of any label if
-    none has it.
+    """Draw a random public image of each label in ``labels (n, k)``, or of any label if no public image has that label.
+
+    ``public``: (m, c, h, w), the public images.
     """
     chosen = torch.from_numpy(rng.integers(len(public), size=tuple(labels.shape)))
     for label in sorted(set(labels.flatten().tolist())):

@@ -1,4 +1,4 @@
-"""L-BFGS: minimises many independent problems in one batch (Nocedal 1980; two-loop recursion), without line search.
+"""Minimises many independent problems in one batch by L-BFGS (Nocedal 1980; two-loop recursion), without line search.
 
 Follows ``torch.optim.LBFGS`` with its defaults: a first step of length at most 1 / |slope|_1, then the given one; pairs
 with too little curvature are not used.
@@ -41,7 +41,7 @@ class _Memory:
         self.pairs = [*self.pairs, (step, change, inverse)][-self.length :]
 
     def direction(self, slope: Tensor) -> Tensor:
-        """Return the search direction: minus the approximate inverse Hessian times the gradient."""
+        """Return the L-BFGS search direction: minus the approximate inverse Hessian times the gradient."""
         q, shares = -slope, []
         for step, change, inverse in reversed(self.pairs):
             share = inverse * (step * q).sum(1, keepdim=True)
@@ -61,8 +61,8 @@ def minimise(
     learning_rate: float = 1.0,
     memory: int = MEMORY,
 ) -> Minimum:
-    """Minimise ``values``, a function from ``(n, d)`` to ``(n,)``, from ``start (n, d)``; a problem stops if its value
-    is no longer finite.
+    """Minimise n independent problems at once, where ``values`` maps points ``(n, d)`` to ``(n,)``; a problem stops if
+    its value is no longer finite.
     """
     known = _Memory(length=memory, scale=torch.ones_like(start[:, :1]))
     point, value, slope = start, *_slope(values, start)

@@ -1,4 +1,4 @@
-"""Image posterior: minus the log density of a release given images, minus the log density of the images themselves."""
+"""Objective for image attacks: minus the log density of a release given images, minus the images' own log density."""
 
 import math
 from collections.abc import Iterator
@@ -23,8 +23,7 @@ _UNEVEN = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class ImagePosterior:
-    """An objective, the negative log posterior of the images behind m uploads with the same noise distribution, from
-    clients with equal batch sizes.
+    """An objective: the negative log posterior of the images behind m uploads with equal noise and equal batch sizes.
 
     Rounds have independent noise, so their log densities add up; each round is weighted by its inverse variance.
 
@@ -44,12 +43,12 @@ class ImagePosterior:
     prior: Prior
 
     def of(self, uploads: slice, prior: Prior) -> "ImagePosterior":
-        """Return the posterior of some of the uploads, with a prior of their candidates."""
+        """Return the same objective for some of the uploads, with the ``prior`` of their candidate images."""
         return replace(self, releases=tuple(release[uploads] for release in self.releases), prior=prior)
 
     def values(self, lots: ImageLots) -> Tensor:
-        """Compute the objective ``(m * r,)`` in nats, up to a constant per upload, of r candidates per upload ``(m * r,
-        ...)``.
+        """Compute the negative log posterior, in nats up to a constant, of r candidate batches for each of m uploads,
+        ``(m * r,)``.
 
         Candidates of one upload are adjacent; differentiable.
         """
@@ -63,8 +62,8 @@ class ImagePosterior:
         return self.prior.values(lots.images) - density
 
     def of_pool(self, pool: ImageLots) -> Tensor:
-        """Compute the log density of each upload given each of the q candidate batches in ``pool``, over all rounds,
-        shape ``(m, q)``.
+        """Compute the log density of each of m uploads given each of q candidate batches, summed over all rounds, shape
+        ``(m, q)``.
         """
         density = torch.zeros((), dtype=torch.float64, device=pool.images.device)
         with torch.no_grad():
@@ -76,8 +75,8 @@ class ImagePosterior:
         return density
 
     def resolution(self, lots: ImageLots, spread: float, rng: np.random.Generator) -> float:
-        """Estimate the smallest pixel difference that the uploads can reveal; the result is above ``spread`` if they
-        reveal none.
+        """Estimate the smallest pixel difference that the uploads reveal; if they reveal none, the result is above the
+        pixels' ``spread``.
 
         The uploads are less likely given ``lots``, which stand for any public lots, than these lots' own releases,
         which are drawn here by the law. For differences d between images this costs half of d' F d nats, with F the
@@ -96,7 +95,7 @@ class ImagePosterior:
         return _UNEVEN * spread / math.sqrt(1 + nats / lots.images[0].numel())
 
     def contributions(self, lots: ImageLots, model: Tensor) -> Tensor:
-        """Return what each candidate batch adds to its release, without noise, shape ``(n, d)``.
+        """Return what each candidate batch would add to the client's release, without noise, shape ``(n, d)``.
 
         A law of samples sums their clipped gradients; a law of reports clips the update of the whole lot.
         """
@@ -117,8 +116,8 @@ class ImagePosterior:
 def image_posteriors(
     rounds: list[Uploads], knowledge: Knowledge, observer: Observer, prior: Prior
 ) -> list[tuple[Tensor, ImagePosterior]]:
-    """Group the uploads of several ``rounds`` by noise distribution and batch size; return each group's upload numbers
-    ``(m,)`` and its posterior.
+    """Group uploads by noise distribution and batch size; return each group's upload numbers ``(m,)`` and its
+    objective, the posterior of images.
 
     Raises:
         Undefined: if an upload has no law that gives images a likelihood.
@@ -145,15 +144,15 @@ def image_posteriors(
 
 
 def of_samples(law: Law) -> bool:
-    """Return whether the law describes sums of samples' gradients, which enter an update with a minus sign, and not
-    whole reports.
+    """Return whether a noise distribution describes sums of samples' gradients (minus sign in an update), not whole
+    reports.
     """
     return isinstance(law, GaussianLaw) and law.scale < 0
 
 
 def usable_law(knowledge: Knowledge, observer: Observer, client: int) -> Law:
-    """Return the published noise distribution of this client's upload; raise Undefined if images have no likelihood
-    under it.
+    """Return the noise distribution that the defense publishes for this client's upload; raise Undefined if it gives
+    images no likelihood.
     """
     law = knowledge.law(observer, client)
     if law is None:

@@ -1,4 +1,4 @@
-"""Image priors: learn from public images minus the log density of an image, in nats up to a constant."""
+"""Priors of images, fitted to public images: minus the log density of an image, in nats up to a constant."""
 
 import math
 from dataclasses import dataclass, replace
@@ -29,8 +29,8 @@ class GaussianPrior:
 
     @classmethod
     def of(cls, public: Tensor, labels: Tensor, classes: int) -> "GaussianPrior":
-        """Fit the prior to ``public (m, c, h, w)`` with ``labels (m,)``; a class without public images gets the mean of
-        all.
+        """Fit the prior to public images ``(m, c, h, w)`` with ``labels (m,)``; a class without public images gets the
+        mean of all.
         """
         from sklearn.covariance import ledoit_wolf  # Imported late: half a second.
 
@@ -62,8 +62,10 @@ class GaussianPrior:
 
 @dataclass(frozen=True, kw_only=True)
 class FlatPrior:
-    """A Gaussian prior with flat areas: the difference of two neighbouring pixels belongs to a flat area with
-    probability ``share``. It is Laplace with scale ``flat`` in a flat area and with scale ``wide`` elsewhere.
+    """A Gaussian prior of images with flat areas, in which neighbouring pixels differ less.
+
+    The difference of two neighbouring pixels belongs to a flat area with probability ``share``. It is Laplace with
+    scale ``flat`` in a flat area and with scale ``wide`` elsewhere.
 
     The Gaussian already describes the wide differences. A difference d adds what flat areas change,
     ``ln(1 + (share wide) / ((1 - share) flat) exp(-|d| (1 / flat - 1 / wide)))``. Each pixel has one difference down
@@ -93,8 +95,8 @@ class FlatPrior:
         return cls(gaussian=gaussian, share=share, flat=_GREY, wide=wide)
 
     def seen_at(self, resolution: float) -> "FlatPrior":
-        """Return the prior with flat areas blurred to a ``resolution``; without flat areas if the resolution is too
-        coarse.
+        """Return the prior for pixels that are seen at a limited ``resolution``: flat areas are blurred, or left out if
+        it is too coarse.
 
         A sharp peak attracts the mode but not the mean: a peak wider than the uploads can show would also attract
         images that are flat nowhere.
@@ -129,7 +131,7 @@ class TotalVariationPrior:
 
     @classmethod
     def of(cls, public: Tensor) -> "TotalVariationPrior":
-        """Fit the prior to ``public (m, c, h, w)``."""
+        """Fit the prior to public images of shape ``(m, c, h, w)``."""
         parts = [public.diff(dim=-2).abs().flatten(), public.diff(dim=-1).abs().flatten()]
         return cls(mean_difference=max(float(torch.cat(parts).double().mean()), _GREY))
 

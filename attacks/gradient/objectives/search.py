@@ -1,4 +1,4 @@
-"""Search: runs Adam over the pixels of many candidate images at once, and chooses the best restart.
+"""Searches for images: runs Adam over the pixels of many candidates at once, and chooses the best restart.
 
 A candidate is a lot of k images. Restarts of one upload are adjacent and are searched in one batch, together with those
 of as many other uploads as memory allows.
@@ -25,7 +25,8 @@ _HELD = 2**22
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """An optimiser: Adam (Kingma and Ba 2015, Algorithm 1, betas .9 and .999) with each step clamped to [0, 1].
+    """An optimiser of pixels: Adam (Kingma and Ba 2015, Algorithm 1, betas .9 and .999), clamped to [0, 1] after each
+    step.
 
     Args:
         iterations: steps; the learning rate falls tenfold after 3/8, 5/8 and 7/8 of them (Geiping et al. 2020).
@@ -38,7 +39,7 @@ class Search:
     signed: bool
 
     def run(self, values: Values, start: Tensor) -> Tensor:
-        """Return the candidates after the last step, in the shape of ``start (n, k, c, h, w)``."""
+        """Return the candidate images after the last optimisation step, in the shape of ``start (n, k, c, h, w)``."""
         images, mean, square = start.clamp(0, 1), torch.zeros_like(start), torch.zeros_like(start)
         for step in range(1, self.iterations + 1):
             slope = slopes(values, images)
@@ -50,7 +51,7 @@ class Search:
         return images
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step, counted from 1."""
+        """Return the learning rate of an optimisation step; steps are counted from 1."""
         decays = sum(step > share * self.iterations for share in _DECAYS)
         return self.learning_rate * 0.1**decays
 

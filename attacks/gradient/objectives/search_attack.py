@@ -1,4 +1,4 @@
-"""Search attack: base of attacks that search for images by an optimiser with several restarts."""
+"""Base class of attacks that search for images by an optimiser with several restarts."""
 
 import math
 from abc import ABC
@@ -21,7 +21,7 @@ from .search import Objective, Search, best_restarts, upload_parts
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAttack(ImageAttack, ABC):
-    """A base class of attacks that search the images behind the uploads of ``round`` by gradient descent, with all
+    """A base class of attacks that reconstruct the images behind one round's uploads by gradient descent, with all
     restarts of many uploads in one batch.
 
     Each upload keeps the restart with the least objective; the choice does not use the truth.
@@ -45,8 +45,10 @@ class SearchAttack(ImageAttack, ABC):
         check_positive("learning_rate", self.learning_rate)
 
     def search(self, objective: Objective, start: ImageLots, dim: int) -> ImageLots:
-        """Search from ``start``, where the ``restarts`` candidates of an upload are adjacent, and return the best one
-        of each upload.
+        """Optimise all candidate batches from ``start``, and return the best of the ``restarts`` candidates of each
+        upload.
+
+        The candidates of an upload are adjacent.
 
         Args:
             dim: size of one gradient; each image may have its own.
@@ -63,8 +65,8 @@ class SearchAttack(ImageAttack, ABC):
         return ImageLots(images=torch.cat(images), labels=torch.cat(labels))
 
     def parts(self, start: ImageLots, dim: int) -> list[slice]:
-        """Return slices of candidates that are searched in one batch; an upload's result does not depend on the others
-        in its slice.
+        """Return slices of candidates that are optimised in one batch; an upload's result does not depend on the rest
+        of its slice.
         """
         # The gradients of a lot's images take more memory than the images themselves.
         held = start.labels.shape[1] * dim + start.images[0].numel()
@@ -72,8 +74,10 @@ class SearchAttack(ImageAttack, ABC):
 
 
 def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reconstructions:
-    """Return the evidence, upload by upload, from groups of uploads; a group has its upload numbers ``(m,)`` in the
-    view and one reconstructed batch per upload.
+    """Combine the images that were reconstructed for several groups of uploads to evidence, in the order of the
+    uploads.
+
+    A group has its upload numbers ``(m,)`` in the view and one reconstructed batch per upload.
     """
     by_row = {
         row: (images, labels)
@@ -88,6 +92,6 @@ def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reco
 
 
 def check_weight(name: str, weight: float) -> None:
-    """Raise ValueError unless ``weight`` is a number >= 0."""
+    """Raise ValueError unless ``weight``, of one term of an objective, is a number >= 0."""
     if not (math.isfinite(weight) and weight >= 0):
         raise ValueError(f"{name} must be a number >= 0, got {weight}")

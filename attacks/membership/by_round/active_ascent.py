@@ -1,4 +1,4 @@
-"""Active ascent: a malicious server raises candidates' losses and observes who lowers them (Nasr et al. 2019)."""
+"""Attack by a malicious server that raises candidates' losses and observes who lowers them (Nasr et al. 2019)."""
 
 import math
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from .gradient_cosine import GradientCosine
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveAscent(GradientCosine):
-    """An attack that scores by the gradient cosine, at models that the server moved up along the sum of the candidates'
-    gradients.
+    """An attack that scores candidates by the gradient cosine, at models that the server moved up along the sum of
+    their gradients.
 
     Members and outsiders are raised equally, so the change itself reveals nothing. The control is the same attack with
     ``rate`` 0: what the server would have seen without deviating. Many candidates at once reduce each other's effect.

@@ -1,4 +1,4 @@
-"""Confidence series: infers membership from the probability of the candidate's label under each round's model."""
+"""Attack that infers membership from the probability of the candidate's label under each round's model."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from .series_attack import SeriesAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ConfidenceSeries(SeriesAttack):
-    """An attack with score = mean probability of the candidate's label over the rounds' models; no single round can
-    dominate.
+    """An attack whose score is the mean probability of the candidate's label over the rounds' models; no single round
+    can dominate.
     """
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""FedMIA on gradients: compares the cosine of the target client's upload with the other clients' (Zhu et al. 2024)."""
+"""Attack that compares the target client's gradient cosine with other clients' (FedMIA, Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,10 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIACosine(RoundAttack):
-    """An attack whose score is the mean over rounds of ``Phi`` of the target client's standardised cosine; the
-    non-members are chosen before training.
+    """An attack that scores by the target client's gradient cosine, standardised by the other clients' cosines to
+    ``z``.
+
+    The score is the mean of ``Phi(z)`` over rounds; the non-members are chosen before training.
     """
 
     def least(self, view: View) -> int:

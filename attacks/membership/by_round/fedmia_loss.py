@@ -1,4 +1,4 @@
-"""FedMIA on losses: compares the candidate's loss under the target client's model with others' (Zhu et al. 2024)."""
+"""Attack that compares the candidate's loss under the target client's model with others' (FedMIA, Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,10 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIALoss(RoundAttack):
-    """An attack whose score is the mean over rounds of ``Phi`` of minus the target client's standardised loss.
+    """An attack that scores by minus the loss under the target client's model, standardised by the other clients'
+    losses to ``z``.
+
+    The score is the mean of ``Phi(z)`` over rounds.
 
     A client's model is what the server would compute from the broadcast model and this upload alone.
     """

@@ -1,4 +1,4 @@
-"""Gradient cosine: infers membership from the mean cosine between uploads and the candidate's gradient."""
+"""Attack that infers membership from the mean cosine between uploads and the candidate's gradient."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,10 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class GradientCosine(RoundAttack):
-    """An attack like the gradient dot product, but with equal weight for every round and every candidate; a zero
-    gradient has cosine 0.
+    """An attack whose score is the mean cosine between the candidate's gradient and the uploads; a zero gradient has
+    cosine 0.
+
+    Unlike the gradient dot product, it gives every round and every candidate equal weight.
     """
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:

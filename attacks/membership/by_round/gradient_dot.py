@@ -1,4 +1,4 @@
-"""Gradient dot: infers membership from how far uploads descend along the candidate's gradient, ``sum_t <u_t, g_t>``."""
+"""Attack that infers membership from how far uploads descend along the candidate's gradient, ``sum_t <u_t, g_t>``."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,9 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class GradientDot(RoundAttack):
-    """An attack whose score is the sum over rounds of <gradient behind the upload, candidate's gradient at the round's
-    model>.
+    """An attack whose score is the inner product of the upload's gradient with the candidate's, summed over rounds.
+
+    Both gradients are those at the round's model.
 
     A sum of gradients that includes the candidate's is larger along it by its squared length.
     """

@@ -1,4 +1,4 @@
-"""Likelihood ratio: infers membership from each round's likelihood with and without the candidate in the batch.
+"""Attack that infers membership from each round's likelihood with and without the candidate in the batch.
 
 For one round with Poisson rate q and noise law p the ratio is ``ln(1 - q + q p(r | with) / p(r | without))``; it is
 summed over rounds. For a Gaussian around sums, with contribution c, it is
@@ -28,7 +28,8 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LikelihoodRatio(RoundAttack):
-    """An attack that sums the log-likelihood ratios of all rounds.
+    """An attack whose score is the log-likelihood ratio of the uploads (with over without the candidate), summed over
+    rounds.
 
     Args:
         rest: ``"estimated"``: the rest of the client's release is estimated by the mean of the other clients' uploads,
@@ -133,14 +134,17 @@ class _Share:
     rate: float
 
     def of(self, gradients: Tensor) -> Tensor:
-        """Return the contributions ``(n, d)`` of samples' gradients ``(n, d)`` to the release."""
+        """Return what each of n samples would add to the release, shape ``(n, d)``, given the samples' gradients ``(n,
+        d)``.
+        """
         if self.law is not None:
             return self.algorithm.gradient(self.law.contribution(gradients))
         return gradients / self.draws
 
     def ratio(self, gradients: Tensor, residuals: Tensor, noise: Tensor) -> np.ndarray:
-        """Compute log-likelihood ratios ``(m, n)`` for ``residuals (m, d)`` whose noise has the standard deviation
-        ``noise (m,)`` per coordinate.
+        """Compute the log-likelihood ratios ``(m, n)`` of m uploads and n candidates, under Gaussian noise.
+
+        ``residuals``: (m, d); ``noise``: (m,), its standard deviation per coordinate.
         """
         shares, steps = self.of(gradients), self.algorithm.local_steps
         squares = shares.square().sum(-1).double()

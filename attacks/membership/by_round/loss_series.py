@@ -1,4 +1,4 @@
-"""Loss series: infers membership from the candidate's loss under each round's model."""
+"""Attack that infers membership from the candidate's loss under each round's model."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from .series_attack import SeriesAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LossSeries(SeriesAttack):
-    """An attack with score = minus the mean cross-entropy of the candidate over the rounds' models."""
+    """An attack whose score is minus the mean cross-entropy of the candidate over the rounds' models."""
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         with torch.no_grad():

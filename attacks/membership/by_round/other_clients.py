@@ -1,4 +1,4 @@
-"""Other clients: compare the target client's statistic with that of clients who did not train on the candidate."""
+"""Compares the target client's statistic with that of clients who did not train on the candidate."""
 
 import numpy as np
 from scipy.special import ndtr
@@ -8,8 +8,10 @@ LEAST = 3
 
 
 def compare_with_other_clients(table: np.ndarray) -> np.ndarray:
-    """Standardise ``table`` (m, n), a statistic of each client and candidate, by the other clients; return ``Phi(z)``,
-    (m, n), in [0, 1].
+    """Standardise each client's statistic of each candidate by the values of the other clients, and return ``Phi(z)``,
+    (m, n).
+
+    ``table``: (m, n), the statistic of m clients and n candidates.
 
     z is the client's distance from the mean of the **other** clients in their standard deviations (FedMIA, Zhu et al.
     2024), so that no client is part of its own null distribution. If the others do not vary, a tie with them is 1/2.

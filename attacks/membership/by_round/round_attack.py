@@ -1,4 +1,4 @@
-"""Round attack: base of attacks that compute a statistic of each upload and each candidate in every round."""
+"""Base class of attacks that compute a statistic of each upload and each candidate in every round."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -18,8 +18,7 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RoundAttack(MembershipAttack, ABC):
-    """A base class of attacks on one round's vectors: uploads of known clients, of unknown senders (a multiset), or the
-    sum of all clients.
+    """A base class of attacks on the uploads of single rounds, from known clients, from unknown senders, or as one sum.
 
     All rounds are used: choosing the best round would need the truth.
     """
@@ -52,16 +51,16 @@ class RoundAttack(MembershipAttack, ABC):
         return self.evidence(self.total(sums, rounds), view, history)
 
     def least(self, view: View) -> int:
-        """Return the smallest number of vectors that a round must have."""
+        """Return the smallest number of uploads that a round must have for the attack."""
         return 1
 
     def by_client(self, view: View) -> bool:
-        """Return whether there is one score per client, which needs uploads with known senders."""
+        """Return whether the attack gives one score per client, which needs uploads with known senders."""
         return view.observer.rank >= UPLOADS.rank
 
     def scores_of(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """Compute the scores of one round: shape (audited clients that took part, n), or (1, n) if
-        senders are unknown.
+        """Compute the scores of n candidates in one round, ``(clients, n)`` for the audited clients that took part, or
+        ``(1, n)`` if senders are unknown.
         """
         table = self.table(rows, view, knowledge, shown)
         if view.observer.rank >= UPLOADS.rank:
@@ -69,19 +68,19 @@ class RoundAttack(MembershipAttack, ABC):
         return self.of_multiset(table) if view.observer.rank == SHUFFLED.rank else table
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """Compute the statistic of every vector and candidate, shape (m, n), in double precision; higher means that the
+        """Compute the statistic of m uploads and n candidates, shape ``(m, n)``; a higher value means that the
         candidate took part.
         """
         raise TypeError(f"{type(self).__name__} does not define table(rows, view, knowledge, shown)")
 
     def of_multiset(self, table: np.ndarray) -> np.ndarray:
-        """Combine a table (m, n) of uploads whose senders are unknown into (1, n): return the highest value, because
-        any upload may be the client's.
+        """Combine the statistics ``(m, n)`` of uploads from unknown senders to ``(1, n)`` by the maximum, because any
+        upload may be the client's.
         """
         return np.asarray(table.max(0, keepdims=True), dtype=np.float64)
 
     def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        """Compute the scores from sums over rounds ``(c, n)`` and from the number of rounds of each client ``(c,)``;
-        this base class returns the sums.
+        """Compute the final scores from sums over rounds ``(c, n)`` and each client's number of rounds ``(c,)``; by
+        default they are the sums.
         """
         return sums

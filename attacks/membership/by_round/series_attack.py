@@ -1,4 +1,4 @@
-"""Series attack: base of attacks that compute a candidate's statistic under every round's global model."""
+"""Base class of attacks that compute a candidate's statistic under every round's global model."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesAttack(MembershipAttack, ABC):
-    """A base class of attacks whose score is the mean of a statistic over all models that training has changed.
+    """A base class of attacks whose score is the mean of a statistic over all rounds' models except the initial one.
 
     All clients receive the same models, so there is one score per candidate, for any client in question.
     """
@@ -35,7 +35,7 @@ class SeriesAttack(MembershipAttack, ABC):
         return self.evidence(np.mean(values, axis=0), view, history)
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """Compute the statistic ``(n,)`` of all candidates at one model ``(d,)``; higher means that the candidate took
-        part.
+        """Compute a statistic of all n candidates at one model ``(d,)``, shape ``(n,)``; a higher value means
+        a member.
         """
         raise TypeError(f"{type(self).__name__} does not define statistic(model, knowledge, shown)")

@@ -1,4 +1,4 @@
-"""Attack P: infers membership from the rank of a candidate's loss among population points (Ye et al. 2022, Attack P).
+"""Attack that ranks a candidate's loss among those of population points (Attack P of Ye et al. 2022).
 
 One threshold for all candidates, at a false positive rate measured on public points under the target itself: there is
 no shadow model, and no correction for the candidate's own difficulty.
@@ -19,8 +19,8 @@ from .shadow_attack import rank_among, target_logits
 
 @dataclass(frozen=True, kw_only=True)
 class AttackP(MembershipAttack):
-    """An attack with score = share of public points whose logit under the target model is lower than the candidate's;
-    ties count half.
+    """An attack whose score is the share of public points whose logit under the target model is lower than the
+    candidate's; ties count half.
     """
 
     observer: ClassVar[Observer] = FINAL_MODEL

@@ -1,4 +1,4 @@
-"""Attack R: infers membership from the rank of the target model's logit among reference models (Ye et al. 2022)."""
+"""Attack that ranks the target model's logit among those of reference models (Attack R of Ye et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .shadow_attack import ShadowAttack
 
 @dataclass(frozen=True, kw_only=True)
 class AttackR(ShadowAttack):
-    """An attack with score = share of the reference models trained without the candidate that give it a lower logit
+    """An attack whose score is the share of reference models, trained without the candidate, that give it a lower logit
     than the target model; ties count half.
 
     It is one minus the p-value of a test without a distributional assumption, so it has no more values than references.

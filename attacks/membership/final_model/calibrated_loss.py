@@ -1,4 +1,4 @@
-"""Calibrated loss: infers membership from the target model's loss relative to reference models (Watson et al. 2022).
+"""Attack that compares the target model's loss with that of reference models (Watson et al. 2022).
 
 A candidate that is easy for every model need not be a member: each candidate's own difficulty is subtracted.
 """
@@ -12,7 +12,7 @@ from .shadow_attack import ShadowAttack
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedLoss(ShadowAttack):
-    """An attack with score = the candidate's logit under the target model minus its mean under the reference models
+    """An attack whose score is the candidate's logit under the target model minus its mean under reference models
     trained without it.
 
     In logits of the true class, not in losses: the losses of learnt samples are all close to zero.

@@ -1,4 +1,4 @@
-"""LiRA offline: one-sided test of a candidate's logit by models trained without it (Carlini et al. 2022, section V-C).
+"""Attack that tests a candidate's logit by models trained without it (offline LiRA, Carlini et al. 2022, section V-C).
 
 The paper's test uses the probability that a model without the candidate gives it a **lower** logit than the target.
 Public code uses the density of the target's logit instead, which also calls candidates with surprisingly low logits
@@ -15,8 +15,8 @@ from .shadow_attack import ShadowAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LiRAOffline(ShadowAttack):
-    """An attack with score = (logit - mean) / deviation, with mean and deviation over the reference models trained
-    without the candidate.
+    """An attack whose score is the candidate's logit, standardised by reference models trained without it: (logit -
+    mean) / deviation.
 
     It orders candidates like the normal distribution function of it, without rounding to 1.
     """

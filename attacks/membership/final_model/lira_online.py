@@ -1,4 +1,4 @@
-"""LiRA online: tests a candidate's logit by normal fits with and without it (Carlini et al. 2022, Algorithm 1)."""
+"""Attack that tests a candidate's logit by normal fits with and without it (LiRA, Carlini et al. 2022, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,8 +15,9 @@ _LEAST_DEVIATION = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class LiRAOnline(ShadowAttack):
-    """An attack with score = ln N(logit; in) - ln N(logit; out), with normal distributions fitted to the reference
-    models trained with and without the candidate.
+    """An attack whose score is a log-likelihood ratio of the candidate's logit, ln N(logit; in) - ln N(logit; out).
+
+    The normal distributions are fitted to the reference models trained with and without the candidate.
 
     Args:
         variance: ``"example"``: each candidate's own variance, which needs many references; ``"pooled"``: one for all
@@ -44,5 +45,5 @@ class LiRAOnline(ShadowAttack):
 
 
 def deviation(variance: FloatArray) -> FloatArray:
-    """Return the root of the variance, at least a small positive number."""
+    """Return the standard deviation of a variance, kept above a small positive number."""
     return np.asarray(np.sqrt(variance).clip(_LEAST_DEVIATION), dtype=np.float64)

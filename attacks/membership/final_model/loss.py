@@ -1,4 +1,4 @@
-"""Loss threshold: infers membership from a low loss under the final model (Yeom et al. 2018, Adversary 1)."""
+"""Attack that infers membership from a low loss under the final model (Yeom et al. 2018, Adversary 1)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LossThreshold(MembershipAttack):
-    """An attack with score = minus the cross-entropy of the candidate under the final model.
+    """An attack whose score is minus the cross-entropy of the candidate under the final model.
 
     Batch norm uses the candidates' own statistics: all candidates are one lot.
     """

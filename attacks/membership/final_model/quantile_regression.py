@@ -1,4 +1,4 @@
-"""Quantile regression: infers membership by comparison with similar public points (Bertran et al. 2023).
+"""Attack that compares a candidate with similar public points by quantile regression (Bertran et al. 2023).
 
 It needs no shadow model: the target's logits of points that it never trained on show how hard such points are.
 """
@@ -25,7 +25,7 @@ _PENALTIES = np.logspace(-2, 5, 15)
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileRegression(MembershipAttack):
-    """An attack with score = (logit - mean) / deviation, where a regression predicts mean and deviation from similar
+    """An attack whose score is (logit - mean) / deviation, where a regression predicts mean and deviation from similar
     public points.
 
     It orders candidates like their quantiles. Mean and log deviation are linear in pixels and label, fitted by ridge
@@ -42,7 +42,9 @@ class QuantileRegression(MembershipAttack):
 
 
 def features_of(images: Tensor, labels: Tensor, classes: int) -> FloatArray:
-    """Return the features of the regression, ``(n, pixels + classes)``: the pixels and the one-hot label."""
+    """Return the features that the regression uses, ``(n, pixels + classes)``: an image's pixels and its
+    one-hot label.
+    """
     columns = [images.flatten(1).double().numpy(), one_hot(labels, classes).double().numpy()]
     return np.concatenate(columns, axis=1, dtype=np.float64)
 
@@ -50,8 +52,10 @@ def features_of(images: Tensor, labels: Tensor, classes: int) -> FloatArray:
 def conditional_deviations(
     features: FloatArray, logits: FloatArray, public: FloatArray, public_logits: FloatArray
 ) -> FloatArray:
-    """Compute by how many standard deviations ``logits (n,)`` exceed those predicted for public points with the same
-    ``features (n, k)``.
+    """Compute by how many standard deviations the candidates' logits exceed the prediction from public points with
+    equal features.
+
+    ``logits``: (n,); ``features``: (n, k).
 
     Raises:
             ValueError: for fewer than 3 public points.
@@ -77,7 +81,9 @@ def _ridge(public: FloatArray, values: FloatArray, features: FloatArray) -> tupl
     spectrum = left.T @ (values - middle)
 
     def fit(penalty: float) -> tuple[float, FloatArray, FloatArray]:
-        """Fit the ridge regression and return its leave-one-out error, coefficients and residuals."""
+        """Fit the ridge regression of logits on features; return its leave-one-out error, coefficients
+        and residuals.
+        """
         shrink = singular**2 / (singular**2 + penalty)
         leverage = (left**2 @ shrink) + 1 / len(values)
         residuals = (values - middle - left @ (shrink * spectrum)) / np.maximum(1 - leverage, 1e-9)

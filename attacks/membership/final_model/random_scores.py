@@ -1,4 +1,4 @@
-"""Random scores: draws membership scores at random, without using the view (null attack)."""
+"""Null attack that draws membership scores at random, without using the view."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""RMIA: infers membership from the likelihood ratios of a candidate and population points (Zarifzadeh et al. 2024).
+"""Attack that compares likelihood ratios of a candidate and population points (RMIA, Zarifzadeh et al. 2024).
 
 The ratio is the probability under the target divided by that under a random model of the same kind.
 """
@@ -14,8 +14,8 @@ from .shadow_attack import ShadowAttack, rank_among
 
 @dataclass(frozen=True, kw_only=True)
 class RMIA(ShadowAttack):
-    """An attack with score = share of population points z with ``p(z) / P(z) < p(x) / P(x)`` for the candidate x; ties
-    count half.
+    """An attack whose score is the share of population points z with a smaller likelihood ratio than the candidate x:
+    ``p(z) / P(z) < p(x) / P(x)``; ties count half.
 
     p is the target's probability of the true class, P the mean over models of which half trained on the point. For
     points that no model trained on, such as the whole population, P is computed from the mean q over these models as

@@ -1,4 +1,4 @@
-"""Shadow attack: base of attacks on a final model that compare it with reference models of known membership."""
+"""Base class of attacks on a final model that compare it with reference models of known membership."""
 
 from abc import ABC
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Client loss: infers whether a client took part from its samples' loss in the final model (Yeom et al. 2018)."""
+"""Attack that infers whether a client took part from its samples' loss in the final model (Yeom et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,8 +16,9 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ClientLoss(OwnerAttack):
-    """An attack with score = minus the mean cross-entropy of a client's samples under the final model; it is the loss
-    threshold attack for clients.
+    """An attack whose score is minus the mean cross-entropy of a client's samples under the final model.
+
+    It is the loss threshold attack for clients.
 
     It needs a federation that holds some clients out (``held_out``).
     """

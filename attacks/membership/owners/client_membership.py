@@ -1,4 +1,4 @@
-"""Client membership: infers whether a client ever took part in training, which client-level claims protect."""
+"""Attack that infers whether a client ever took part in training, which client-level claims protect."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,9 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMembership(OwnerAttack):
-    """An attack that scores each client by the same number of samples. It needs a federation that holds some clients
-    out (``held_out``).
+    """An attack that infers which clients took part in training; it scores each client by the same number of samples.
+
+    It needs a federation that holds some clients out (``held_out``).
     """
 
     def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:

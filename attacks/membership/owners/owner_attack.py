@@ -1,4 +1,4 @@
-"""Owner attack: base of attacks that infer whether a client or user ever took part in training."""
+"""Base class of attacks that infer whether a client or user ever took part in training."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -52,8 +52,10 @@ class OwnerAttack(Attack, ABC):
     def scores(
         self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator
     ) -> dict[int, np.ndarray]:
-        """Return scores ``(owners,)`` by the number of rounds that the adversary has observed; higher means that the
-        owner took part. The scores after the last round count.
+        """Return each owner's membership score for several numbers of observed rounds; higher means that the owner took
+        part.
+
+        The scores ``(owners,)`` after the last round count.
         """
         if view.observer.rank == SHUFFLED.rank:
             reduced = reduce_view(view, knowledge)

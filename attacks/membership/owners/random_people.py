@@ -1,4 +1,4 @@
-"""Random clients or users: draws their membership scores at random, without using the view (null attack)."""
+"""Null attack that draws membership scores of clients or users at random, without using the view."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,7 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomPeople(OwnerAttack):
-    """A null attack that draws scores of clients or users at random, the baseline of client and user membership.
+    """A null attack that draws membership scores of clients or users at random, as the baseline of such attacks.
 
     Args:
         unit: ``client``, or ``user`` for writers.

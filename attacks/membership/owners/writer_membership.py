@@ -1,4 +1,4 @@
-"""Writer membership: infers whether training used any image of a writer, which user-level claims protect."""
+"""Attack that infers whether training used any image of a writer, which user-level claims protect."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,8 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class WriterMembership(OwnerAttack):
-    """An attack that scores each owner of samples, such as a writer in QMNIST, by the same number of samples.
+    """An attack that infers which owners of samples, such as writers in QMNIST, took part; each is scored by equally
+    many samples.
 
     It needs a federation that holds some clients out (``held_out``) and whole writers with them (partition
     ``by_owner``).

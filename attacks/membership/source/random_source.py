@@ -1,4 +1,4 @@
-"""Random source: draws source scores at random, without using the view (null attack)."""
+"""Null attack that guesses at random which client a sample belongs to, without using the view."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,8 +14,9 @@ from .source_attack import SourceAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSource(SourceAttack):
-    """A null attack that draws source scores at random, the baseline of source inference: it is right with probability
-    1 / clients.
+    """A null attack that guesses at random which client a sample belongs to; it is right with probability 1 / clients.
+
+    It is the baseline of source inference.
     """
 
     null: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Source inference: infers that a sample belongs to the client whose own model fits it best (Hu et al. 2021)."""
+"""Attack that infers that a sample belongs to the client whose own model fits it best (Hu et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,8 +16,10 @@ from .source_attack import SourceAttack
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInferenceAttack(SourceAttack):
-    """An attack whose score is the mean, over the rounds in which a client took part, of minus the sample's loss under
-    the client's model, or of the gradient cosine.
+    """An attack that infers which client a sample belongs to by the sample's loss under each client's model, or by the
+    gradient cosine.
+
+    The score is the mean, over the rounds in which a client took part, of minus the loss, or of the cosine.
 
     It needs an observer that sees senders: a sum or a multiset has no client to identify.
 

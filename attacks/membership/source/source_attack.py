@@ -1,4 +1,4 @@
-"""Source attack: base of attacks that infer which client trained on a sample that one of the clients used."""
+"""Base class of attacks that infer which client trained on a sample that one of the clients used."""
 
 from abc import ABC
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from ...attack import Attack, Knowledge, clustered_setting
 
 @dataclass(frozen=True, kw_only=True)
 class SourceAttack(Attack, ABC):
-    """A base class of attacks that score every client as the possible source of each sample, for ``count`` samples of
+    """A base class of attacks that score every client as the possible owner of each sample, for ``count`` samples of
     each client.
 
     Under label skew the label alone reveals much about the source: guessing the client with most samples of the label
