@@ -52,7 +52,7 @@ class CanaryProjections(Attack):
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Projections:
         canary = knowledge.canary
         if not isinstance(canary, Canary | DataCanary):
-            raise ValueError("CanaryProjections needs a planted canary")
+            raise ValueError("CanaryProjections needs a canary that was planted before training, got none")
         sender = canary_sender(canary, view.plan)
         # `square` stays zero until the first release has set the unit.
         law, square, values, seen = knowledge.law(view.observer, sender), 0.0, [], []
@@ -111,7 +111,7 @@ def shift_and_centre(
 
     present, absent = contribution(1), contribution(0)
     if present is None:
-        raise ValueError("world 1 must be the runs with the canary, but the canary is absent there")
+        raise ValueError("the canary must be present in runs with the canary (world 1), but it is absent there")
     return (present, torch.zeros_like(present)) if absent is None else (present - absent, absent)
 
 
@@ -135,7 +135,7 @@ def releases(view: View, sender: int, initial: Tensor | None) -> Iterator[SeenRe
     for number, seen in enumerate(view.rounds):
         values, present = _seen_in_round(view, number, sender)
         if seen.broadcast is None:
-            raise ValueError(f"round {number} holds no broadcast model")
+            raise ValueError(f"view of round {number} must hold the broadcast model, got none")
         yield SeenRelease(values=values, seen=present, model=seen.broadcast)
 
 
@@ -175,5 +175,5 @@ def _seen_in_round(view: View, number: int, sender: int) -> tuple[Tensor, Tensor
     last = number + 1 == len(view.rounds)
     after = view.final_model if last else view.rounds[number + 1].broadcast
     if seen.broadcast is None or after is None:
-        raise ValueError(f"round {number} holds no broadcast models to compare")
+        raise ValueError(f"view of round {number} must hold the models before and after it, got none")
     return view.plan.algorithm.aggregate_between(seen.broadcast, after), all_replicas

@@ -103,8 +103,8 @@ def _of_multiset(view: View, knowledge: Knowledge) -> ReducedView:
     # The channel may then do more than shuffle, so a row need not be one report.
     if law is None and knowledge.law(UPLOADS, 0) is not None:
         raise Undefined(
-            "the defense publishes a law of reports but none of shuffled ones, so a received vector may not be "
-            "one client's report"
+            "the defense publishes the distribution of a report but not of a shuffled one, so a received vector may "
+            "not be one client's report"
         )
     rounds = tuple(replace(seen, reports=_named(seen, plan)) for seen in view.rounds)
     return ReducedView(

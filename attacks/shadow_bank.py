@@ -82,7 +82,9 @@ class ShadowBank:
         for name, kind in (("included", np.bool_), ("ids", np.int64)):
             array = np.array(getattr(self, name))
             if array.dtype != kind:
-                raise ValueError(f"{name} must be of {np.dtype(kind).name}, got {array.dtype}")
+                raise ValueError(
+                    f"{name} (of the shadow models) must be of type {np.dtype(kind).name}, got {array.dtype}"
+                )
             # Attacks share one bank; none may change it for the next.
             array.flags.writeable = False
             object.__setattr__(self, name, array)
@@ -92,18 +94,22 @@ class ShadowBank:
         models, candidates = self.logits.shape
         if self.included.shape != self.logits.shape:
             raise ValueError(
-                f"included must have the shape {self.logits.shape} of the logits, got {self.included.shape}"
+                f"included (which model trained on which candidate) must have the shape {self.logits.shape} of the "
+                f"logits, got {self.included.shape}"
             )
         if len(self.population) != models:
-            raise ValueError(f"population must have a row for each of {models} models, got {len(self.population)}")
+            raise ValueError(
+                f"population (logits of public points) must have a row for each of {models} models, "
+                f"got {len(self.population)}"
+            )
         if self.ids.shape != (candidates,) or len(np.unique(self.ids)) != candidates:
-            raise ValueError(f"ids must be {candidates} different numbers, got {self.ids}")
+            raise ValueError(f"ids (of the candidates) must be {candidates} different numbers, got {self.ids}")
         if self.paired and not (
             models % 2 == 0 and np.array_equal(self.included[0::2], np.logical_not(self.included[1::2]))
         ):
             raise ValueError(
-                "paired models must come in twos, with each candidate used to train exactly one of the two; these "
-                "do not"
+                "paired shadow models must come in twos, with each candidate used to train exactly one of the two; "
+                "these do not"
             )
 
     @property
@@ -127,12 +133,13 @@ class ShadowBank:
             ValueError: if there is no such model, or no model would be left.
         """
         if not 0 <= target < self.models:
-            raise ValueError(f"target must be in 0..{self.models - 1}, got {target}")
+            raise ValueError(f"target (number of the attacked model) must be in 0..{self.models - 1}, got {target}")
         # Pairs are neighbours, so the pair of a target starts at its even number.
         first, size = (target - target % 2, 2) if self.paired else (target, 1)
         if size == self.models:
             raise ValueError(
-                f"the shadow models must be more than the {size} that are left out with the target, got {self.models}"
+                f"more than {size} shadow models are needed, because {size} are left out for the target, "
+                f"got {self.models}"
             )
         return self.without(range(first, first + size))
 
@@ -157,7 +164,7 @@ class ShadowBank:
             if each.min() < needed:
                 which = int(each.argmin())
                 raise ValueError(
-                    f"fewer shadow models than needed: each candidate must be {word} {needed} or more, "
+                    f"too few shadow models: each candidate must be {word} {needed} or more of their training sets, "
                     f"candidate {self.ids[which]} is {word} {each[which]} of {self.models}"
                 )
 

@@ -92,14 +92,16 @@ def _round(view: View, round: int) -> RoundView:
     for seen in view.rounds:
         if seen.round == round:
             return seen
-    raise ValueError(f"view must hold round {round}, got rounds {[seen.round for seen in view.rounds]}")
+    raise ValueError(
+        f"the view must hold the attacked round {round}, got rounds {[seen.round for seen in view.rounds]}"
+    )
 
 
 def _reports(seen: RoundView) -> Message:
     if seen.reports is None:
         raise ValueError(f"view of round {seen.round} must hold uploads, got none")
     if len(seen.reports.values) != 1:
-        raise ValueError(f"view of round {seen.round} must hold one replica, got {len(seen.reports.values)}")
+        raise ValueError(f"view of round {seen.round} must hold one replica (run), got {len(seen.reports.values)}")
     return seen.reports
 
 

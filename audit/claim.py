@@ -137,7 +137,7 @@ class Claim:
         if self.dp_model not in DP_MODELS:
             raise unknown("dp_model", self.dp_model, DP_MODELS)
         if not isinstance(self.observer, Observer):
-            raise ValueError(f"observer must be an Observer such as UPLOADS, got {self.observer!r}")
+            raise ValueError(f"observer (the adversary) must be an Observer such as UPLOADS, got {self.observer!r}")
         # One canonical type per field: 4 and 4.0 are the same claim and must have the same identity.
         for name, value in (
             ("epsilon", float(self.epsilon)),

@@ -58,7 +58,10 @@ class ProfileCurve:
             object.__setattr__(self, field, tuple(float(value) for value in getattr(self, field)))
         lengths = [len(self.epsilons), len(self.delta_remove), len(self.delta_add)]
         if len(set(lengths)) != 1 or lengths[0] == 0:
-            raise ValueError(f"epsilons, delta_remove and delta_add must be equally long and not empty, got {lengths}")
+            raise ValueError(
+                "epsilons, delta_remove and delta_add of a trade-off curve must be equally long and not empty, "
+                f"got {lengths}"
+            )
         for epsilon in self.epsilons:
             if not (math.isfinite(epsilon) and epsilon >= 0):
                 raise ValueError(f"epsilons must be >= 0 and finite, got {epsilon}")

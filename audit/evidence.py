@@ -177,14 +177,16 @@ class CandidateScores:
         object.__setattr__(self, "history", tuple(self._checked_point(*point) for point in self.history))
         if any(after <= before for (before, _), (after, _) in pairwise(self.history)):
             raise ValueError(
-                f"history must be in ascending order of rounds, got {[rounds for rounds, _ in self.history]}"
+                "history (earlier scores) must be in ascending order of rounds, "
+                f"got {[rounds for rounds, _ in self.history]}"
             )
 
     def _checked_point(self, rounds: int, values: FloatArray) -> tuple[int, FloatArray]:
         scores = checked_scores(f"history after {rounds} rounds", values)
         if scores.shape != self.values.shape or not 1 <= rounds <= self.setting.rounds:
             raise ValueError(
-                f"history must hold scores of shape {self.values.shape} after 1 to {self.setting.rounds} rounds, "
+                f"history (earlier scores) must hold arrays of shape {self.values.shape} after 1 to "
+                f"{self.setting.rounds} rounds, "
                 f"got shape {scores.shape} after {rounds} rounds"
             )
         return int(rounds), scores
@@ -197,7 +199,8 @@ class CandidateScores:
         truth = np.asarray(member)
         if truth.dtype != np.bool_ or truth.shape != self.values.shape:
             raise ValueError(
-                f"member must be booleans of shape {self.values.shape}, got {truth.shape} of {truth.dtype}"
+                f"member (which candidates are members) must be booleans of shape {self.values.shape}, "
+                f"got {truth.shape} of {truth.dtype}"
             )
         runs = (None, None) if self.runs is None else (self.runs[truth], self.runs[~truth])
         return MembershipScores(self.values[truth], self.values[~truth], self.setting, *runs)
@@ -274,7 +277,7 @@ class LabelCounts:
     def __post_init__(self) -> None:
         counts = _frozen("counts", self.counts, dimensions=2)
         if counts.min() < 0:
-            raise ValueError(f"counts must be >= 0, got {counts.min()}")
+            raise ValueError(f"label counts must be >= 0, got {counts.min()}")
         object.__setattr__(self, "counts", counts)
 
 
@@ -297,7 +300,10 @@ class Projections:
         object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
         seen = np.array(self.seen)
         if seen.dtype != np.bool_ or seen.shape != self.values.shape:
-            raise ValueError(f"seen must be booleans of shape {self.values.shape}, got {seen.shape} of {seen.dtype}")
+            raise ValueError(
+                f"seen (whether the observer received anything) must be booleans of shape {self.values.shape}, "
+                f"got {seen.shape} of {seen.dtype}"
+            )
         seen.flags.writeable = False
         object.__setattr__(self, "seen", seen)
 
@@ -318,7 +324,7 @@ def check_counts(right: float, made: float, canaries: float) -> None:
     """
     if not 0 <= right <= made <= canaries or canaries < 1:
         counts = f"{right} right, {made} made, {canaries} canaries"
-        raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
+        raise ValueError(f"numbers of guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
     for name, count in (("right", right), ("made", made), ("canaries", canaries)):
         whole(name, count)
 

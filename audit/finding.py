@@ -186,7 +186,10 @@ def _check_curve(claim: Claim, measurement: Measurement) -> None:
         )
     fpr_high, fnr_high = measurement.fpr_high, measurement.fnr_high
     if fpr_high is None or fnr_high is None:
-        raise ValueError("below_curve needs bounds on both error rates, but fpr_high and fnr_high are None")
+        raise ValueError(
+            "below_curve (error rates under the claimed curve) needs bounds on both rates, but fpr_high and fnr_high "
+            "are None"
+        )
     if measurement.below_curve and not fnr_high < claim.curve.fnr(fpr_high):
         point = f"({fpr_high}, {fnr_high})"
         raise ValueError(

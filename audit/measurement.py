@@ -95,7 +95,10 @@ class Measurement:
         self._check_kind()
         self._check_trials()
         if self.below_curve is not None and (self.fpr_high is None or self.fnr_high is None):
-            raise ValueError("below_curve needs fpr_high and fnr_high, got None for one of them")
+            raise ValueError(
+                "below_curve (error rates under the claimed curve) needs fpr_high and fnr_high, "
+                "got None for one of them"
+            )
 
     def _check_kind(self) -> None:
         if self.kind is Kind.ESTIMATE and self.alpha != 1:
@@ -116,7 +119,10 @@ class Measurement:
 
     def _check_trials(self) -> None:
         if self.canaries is None and min(self.n0, self.n1, self.comparisons) < 1:
-            raise ValueError(f"n0, n1, comparisons must be >= 1, got {self.n0}, {self.n1}, {self.comparisons}")
+            raise ValueError(
+                "n0 and n1 (trials) and comparisons (thresholds) must be >= 1, "
+                f"got {self.n0}, {self.n1}, {self.comparisons}"
+            )
         if self.canaries is not None and (self.canaries < 1 or self.n0 or self.n1):
             raise ValueError(
                 f"a one-run measurement needs canaries >= 1 and n0 = n1 = 0, got {self.canaries}, {self.n0}, {self.n1}"

@@ -183,9 +183,13 @@ class CanarySet:
     def __post_init__(self) -> None:
         _check_unit(self.unit)
         if not 0 < self.length < math.inf:
-            raise ValueError(f"a canary set's length must be > 0 and finite, got {self.length}")
+            raise ValueError(
+                f"the length (L2 norm) of a canary set's vectors must be > 0 and finite, got {self.length}"
+            )
         if self.coins.ndim != 1 or not len(self.coins) or self.coins.dtype is not torch.bool:
-            raise ValueError(f"a canary set's coins must be booleans of shape (m,), got {self.coins}")
+            raise ValueError(
+                f"a canary set's coins (which canaries are included) must be booleans of shape (m,), got {self.coins}"
+            )
 
     def check(self, plan: Plan) -> None:
         """Raise ValueError unless every canary has an inert weight and sample canaries have a client holding them."""

@@ -41,7 +41,8 @@ class Message:
         for name, array in self.side.items():
             if array.shape[:2] != self.present.shape:
                 raise ValueError(
-                    f"side array {name} must have shape {(*self.present.shape, '...')}, got {tuple(array.shape)}"
+                    f"array {name}, sent with the reports, must have shape {(*self.present.shape, '...')}, "
+                    f"got {tuple(array.shape)}"
                 )
         if self.senders is not None and len(self.senders) != self.values.shape[1]:
             raise ValueError(

@@ -56,7 +56,8 @@ class CandidateProbe:
         unknown = set(self.holder.tolist()) - {-1, *self.shown.clients}
         if unknown:
             raise ValueError(
-                f"holder must be one of clients {self.shown.clients} or -1 for none, got {sorted(unknown)}"
+                f"holder (of each candidate) must be one of clients {self.shown.clients} or -1 for none, "
+                f"got {sorted(unknown)}"
             )
         if self.stands_for is not None:
             self._check_stand_ins(self.stands_for)
@@ -65,10 +66,10 @@ class CandidateProbe:
         unknown = set(stands_for[~self.member].tolist()) - {*self.shown.clients}
         if unknown:
             raise ValueError(
-                f"stands_for must be one of clients {self.shown.clients} for outsiders, got {sorted(unknown)}"
+                f"stands_for (the client of each non-member) must be one of {self.shown.clients}, got {sorted(unknown)}"
             )
         if (stands_for[self.member] != -1).any():
-            raise ValueError("stands_for must be -1 for members, because only outsiders replace a sample")
+            raise ValueError("stands_for must be -1 for members, because only non-members replace a sample")
 
     @property
     def member(self) -> np.ndarray:
@@ -130,7 +131,9 @@ def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.
     """
     if task.exchangeable == "none":
         raise ValueError(
-            "the partition must leave outsiders comparable to a client's own samples, got exchangeable none"
+            "the partition leaves no non-members comparable to a client's samples (exchangeable is none), so "
+            "membership "
+            "cannot be tested"
         )
     for client in clients:
         _check_count(task, count, client)
@@ -164,7 +167,7 @@ def _of_same_labels(task: Task, inside: Tensor, rng: np.random.Generator) -> np.
         places, there = np.flatnonzero(wanted == label), np.flatnonzero(known == label)
         if len(places) > len(there):
             raise ValueError(
-                f"outsiders with label {label} must be at least {len(places)}, one per member with it, "
+                f"non-members with label {label} must be at least {len(places)}, one per member with this label, "
                 f"got {len(there)}: lower count"
             )
         drawn[places] = rng.choice(there, size=len(places), replace=False)
@@ -177,7 +180,8 @@ def _check_count(task: Task, count: int, client: int) -> None:
     available = min(task.sizes[client], len(task.outsider_labels))
     if count < 1 or count > available:
         raise ValueError(
-            f"count must be in 1..{available} (the samples of client {client} or the outsiders), got {count}"
+            f"count (candidates per client) must be in 1..{available} (samples of client {client}, or non-members), "
+            f"got {count}"
         )
 
 
@@ -205,7 +209,9 @@ def plant_users(task: Task, *, count: int, rng: np.random.Generator) -> OwnerPro
         ValueError: if the samples' owners are not known, or either side has fewer than two users.
     """
     if task.owners is None:
-        raise ValueError("the data set must name the owners of its images, got one that does not")
+        raise ValueError(
+            "user-level candidates need a data set that names the owners of its images, got one that does not"
+        )
     dealt = torch.cat([*task.parts])
     inside = set(task.owners[dealt].tolist())
     absent = torch.cat([torch.zeros(0, dtype=torch.int64), *task.held_out])

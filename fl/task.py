@@ -85,7 +85,8 @@ class Task:
         dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts, *self.held_out])
         if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
             raise ValueError(
-                f"parts must hold indices of the {len(self.labels)} samples, got {dealt.min()} to {dealt.max()}"
+                f"parts (of the clients) must hold indices of the {len(self.labels)} samples, "
+                f"got {dealt.min()} to {dealt.max()}"
             )
 
     @property
@@ -193,7 +194,7 @@ def build_task(
             labels, or pixels are to have noise and the sensitive ones are not known.
     """
     if held_out < 0:
-        raise ValueError(f"held_out must be >= 0, got {held_out}")
+        raise ValueError(f"held_out (clients that never take part) must be >= 0, got {held_out}")
     network = Network(
         model=model,
         shape=dataset.shape,
@@ -209,7 +210,10 @@ def build_task(
     outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
     dealt = clients + held_out
     if samples is not None and not dealt <= samples <= len(inside):
-        raise ValueError(f"samples must be in {dealt}..{len(inside)} ({dataset.name}, {dealt} clients), got {samples}")
+        raise ValueError(
+            f"samples must be in {dealt}..{len(inside)} (one for each of {dealt} clients to all that "
+            f"{dataset.name} offers), got {samples}"
+        )
     # Sorted: how many samples are used must not change the order in which the partition sees them.
     inside = np.sort(inside[:samples])
     keys = (_owners(dataset) if isinstance(partition, ByOwner) else given)[inside]

@@ -43,7 +43,10 @@ def of_pixels(found: Tensor, wanted: Tensor) -> tuple[Utility, ...]:
         ValueError: if the shapes differ.
     """
     if found.shape != wanted.shape:
-        raise ValueError(f"found must have the shape {tuple(wanted.shape)} of wanted, got {tuple(found.shape)}")
+        raise ValueError(
+            f"found (marked pixels) must have the shape {tuple(wanted.shape)} of wanted (target pixels), "
+            f"got {tuple(found.shape)}"
+        )
     hits = int((found & wanted).sum())
     alarms, misses = int((found & ~wanted).sum()), int((wanted & ~found).sum())
     # A metric without a denominator is not 0: 0 would rank the model below one that made mistakes.

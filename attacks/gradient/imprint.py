@@ -48,12 +48,16 @@ class Imprint(ImageAttack):
         """
         network = knowledge.network
         if not network.bins:
-            raise Undefined(f"the model {network.model} has no imprint layer, which the attack's server must add")
+            raise Undefined(
+                f'the attack needs the imprint layer of model "imprint", which the model {network.model} lacks'
+            )
         uploads = read_uploads(view, knowledge, self.round)
         layer, moved = network.layout.unflatten(uploads.model), network.layout.unflatten(uploads.gradients)
         measure, offsets = layer[f"{LAYER}.bins.weight"], layer[f"{LAYER}.bins.bias"]
         if not bool((measure == measure[0]).all()):
-            raise Undefined(f"training has changed the imprint layer before round {self.round}: its rows differ")
+            raise Undefined(
+                f"training has changed the imprint layer before round {self.round}, so no image can be read from it"
+            )
         found = []
         for rows in of_equal_lots(knowledge.plan, uploads):
             k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])

@@ -113,7 +113,9 @@ def _sample_rows(network: Network, lots: LabelLots, images: Tensor, labels: Tens
     if not network.mixes:
         return network.sample_gradients(lots.model[None], images[None], labels[None])[0]
     if lots.sizes.max() > 1:
-        raise Undefined(f"the contribution of labels to a lot of {lots.sizes.max()} is not defined: {network.mixture}")
+        raise Undefined(
+            f"the contribution of one label to a batch of {lots.sizes.max()} is not defined: {network.mixture}"
+        )
     classes = one_hot(labels, network.classes).to(lots.model)
     return network.lot_gradients(lots.model, images.unsqueeze(1), classes.unsqueeze(1))
 

@@ -114,7 +114,8 @@ def evidence_of(
     if estimator.evidence not in makers:
         known = nearest(estimator.evidence.__name__, [kind.__name__ for kind in makers])
         raise TypeError(
-            f"calibration cannot draw {estimator.evidence.__name__} for estimator {estimator.name}; known: {known}"
+            f"estimator {estimator.name} takes {estimator.evidence.__name__}, which the calibration cannot draw; "
+            f"known: {known}"
         )
     return makers[estimator.evidence]()
 
@@ -145,7 +146,8 @@ def levels_of(
     wanted = estimator.required | ({"curve"} if curve else set())
     for name in wanted - set(known):
         raise TypeError(
-            f"{estimator.name} requires {name!r}, for which calibration has no value; known: {nearest(name, known)}"
+            f"estimator {estimator.name} requires argument {name!r}, for which the calibration has no value; "
+            f"known: {nearest(name, known)}"
         )
     return {name: known[name]() for name in wanted}
 

@@ -37,9 +37,11 @@ def planned_guesses(
     Raises ValueError for fewer than two canaries and for a share of noise out of range.
     """
     if canaries < 2:
-        raise ValueError(f"the guesses of a one-run audit need at least 2 canaries, got {canaries}")
+        raise ValueError(f"a one-run audit needs at least 2 canaries to plan its guesses, got {canaries}")
     if not 0 < noise <= 1:
-        raise ValueError(f"noise must lie in (0, 1], got {noise}")
+        raise ValueError(
+            f"noise (share of the claimed noise that the broken version adds) must lie in (0, 1], got {noise}"
+        )
     truth = mu_from_epsilon(epsilon, max(delta, _LEAST_DELTA)) / noise
 
     def bound(right: int, made: int) -> float:

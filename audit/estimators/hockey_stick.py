@@ -40,12 +40,16 @@ class MechanismOutputs:
         for side in ("member", "nonmember"):
             array = np.array(getattr(self, side), dtype=np.float64)
             if array.ndim != 2 or array.size == 0:
-                raise ValueError(f"{side} must have shape (n, d) and not be empty, got shape {array.shape}")
+                raise ValueError(
+                    f"the outputs in {side} must have shape (n, d) and not be empty, got shape {array.shape}"
+                )
             bad = int(np.count_nonzero(~np.isfinite(array)))
             if bad:
-                raise ValueError(f"{side} must be finite, got {bad} of {array.size} NaN or infinite")
+                raise ValueError(f"the outputs in {side} must be finite, got {bad} of {array.size} NaN or infinite")
             if np.abs(array).max() > _LARGEST:
-                raise ValueError(f"{side} must be at most {_LARGEST:g} in absolute value, got {np.abs(array).max():g}")
+                raise ValueError(
+                    f"the outputs in {side} must be at most {_LARGEST:g} in absolute value, got {np.abs(array).max():g}"
+                )
             array.flags.writeable = False
             object.__setattr__(self, side, array)
         if self.member.shape[1] != self.nonmember.shape[1]:
@@ -118,7 +122,7 @@ def hockey_stick(
     part empty and for trials that are not independent.
     """
     if outputs.setting.design is not Design.INDEPENDENT:
-        raise ValueError(f"hockey_stick needs independent trials, got {outputs.setting.design.value}")
+        raise ValueError(f"hockey_stick needs independent trials, got design {outputs.setting.design.value}")
     rng = np.random.default_rng(seed)
     learnt_in, counted_in = _parts("member", outputs.member, fraction, rng)
     learnt_out, counted_out = _parts("nonmember", outputs.nonmember, fraction, rng)
@@ -148,7 +152,9 @@ def _features(outputs: ArrayLike, centre: FloatArray, spread: FloatArray) -> Flo
 
 def _parts(side: str, values: FloatArray, fraction: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     if not 0 < fraction < 1:
-        raise ValueError(f"fraction must lie in (0, 1), got {fraction}")
+        raise ValueError(
+            f"fraction (share of the outputs that trains the classifier) must lie in (0, 1), got {fraction}"
+        )
     learnt = round(fraction * len(values))
     if not 0 < learnt < len(values):
         raise ValueError(f"splitting {len(values)} {side} outputs by fraction {fraction:g} leaves one part empty")

@@ -58,7 +58,7 @@ def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArra
     and lies within +-|canary|_1 / scale, which is the epsilon. Raises ValueError unless scale > 0.
     """
     if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale must be > 0 and finite, got {scale}")
+        raise ValueError(f"scale (of the Laplace noise) must be > 0 and finite, got {scale}")
     seen, shift = np.asarray(release, dtype=np.float64), np.asarray(canary, dtype=np.float64)
     return np.asarray(np.sum(np.abs(seen) - np.abs(seen - shift), axis=-1) / scale, dtype=np.float64)
 
@@ -123,8 +123,8 @@ def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | No
 
 def _check_law(sigma: ArrayLike, rate: float, steps: int) -> None:
     if not (np.isfinite(sigma).all() and (np.asarray(sigma) > 0).all()):
-        raise ValueError(f"sigma must be > 0 and finite, got {sigma!r}")
+        raise ValueError(f"sigma (noise over sensitivity) must be > 0 and finite, got {sigma!r}")
     if not 0 <= rate <= 1:
-        raise ValueError(f"rate must lie in [0, 1], got {rate}")
+        raise ValueError(f"rate (Poisson sampling) must lie in [0, 1], got {rate}")
     if steps < 1:
-        raise ValueError(f"steps must be >= 1, got {steps}")
+        raise ValueError(f"steps (noisy steps per round) must be >= 1, got {steps}")

@@ -29,10 +29,14 @@ def guess(
     """
     truth = np.asarray(member)
     if truth.dtype != np.bool_ or truth.shape != scores.values.shape:
-        raise ValueError(f"member must be booleans of shape {scores.values.shape}, got {truth.shape} of {truth.dtype}")
+        raise ValueError(
+            f"member (which canaries are included) must be booleans of shape {scores.values.shape}, "
+            f"got {truth.shape} of {truth.dtype}"
+        )
     if min(highest, lowest) < 0 or highest + lowest > len(truth):
         raise ValueError(
-            f"highest and lowest must be >= 0 and sum to at most {len(truth)} canaries, got {highest} + {lowest}"
+            f"highest and lowest (numbers of guesses) must be >= 0 and sum to at most {len(truth)} canaries, "
+            f"got {highest} + {lowest}"
         )
     # A stable sort of shuffled scores breaks ties by ``rng`` alone, never by the position of a canary.
     shuffled = rng.permutation(len(truth))

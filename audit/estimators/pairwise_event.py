@@ -40,7 +40,7 @@ class EventCounts:
     def __post_init__(self) -> None:
         for name, hits, n in (("hits_in", self.hits_in, self.n1), ("hits_out", self.hits_out, self.n0)):
             if n < 1 or not 0 <= hits <= n:
-                raise ValueError(f"{name} must lie in 0..n for n >= 1 reports, got {hits} of {n}")
+                raise ValueError(f"event count {name} must lie in 0..n for n >= 1 reports, got {hits} of {n}")
         for name in ("hits_in", "n1", "hits_out", "n0"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
@@ -118,7 +118,10 @@ def best_event(
     """
     p, q = _distribution("member", member), _distribution("nonmember", nonmember)
     if p.shape != q.shape:
-        raise ValueError(f"both distributions must be on the same outputs, got shapes {p.shape} and {q.shape}")
+        raise ValueError(
+            "both distributions must give a probability to each of the same outputs, "
+            f"got shapes {p.shape} and {q.shape}"
+        )
     ratio = np.divide(p, q, out=np.where(p > 0, np.inf, 0.0), where=q > 0)
     # Ratios that are equal up to rounding count as equal, because half of a tied group is a weaker event.
     levels = np.unique([float(f"{value:.9g}") for value in ratio])

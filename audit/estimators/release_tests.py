@@ -45,7 +45,10 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma > 0 and 0 < self.rate <= 1):
-            raise ValueError(f"sigma must be > 0 and rate in (0, 1], got {self.sigma} and {self.rate}")
+            raise ValueError(
+                "sigma (noise over sensitivity) must be > 0 and rate (sampling) in (0, 1], "
+                f"got {self.sigma} and {self.rate}"
+            )
         if self.steps < 1 or self.rounds < 1:
             raise ValueError(f"steps and rounds must be >= 1, got {self.steps} and {self.rounds}")
 
@@ -62,7 +65,10 @@ class BrokenRelease:
 
     def __post_init__(self) -> None:
         if not (self.noise > 0 and self.row > 0):
-            raise ValueError(f"noise and row (the canary's length) must be > 0, got {self.noise} and {self.row}")
+            raise ValueError(
+                "noise (share of the claimed) and row (the canary's length) must be > 0, "
+                f"got {self.noise} and {self.row}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +110,7 @@ def draw_projections(
     ``world`` is 1 with the canary and 0 without.
     """
     if world not in (0, 1):
-        raise ValueError(f"world must be 0 or 1, got {world}")
+        raise ValueError(f"world must be 0 (without the canary) or 1 (with it), got {world}")
     # The sum of the noise of all steps of a round, as the observer receives only the sum.
     noise = rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * broken.noise)
     if world:

@@ -40,7 +40,7 @@ class Expected:
 
     def __post_init__(self) -> None:
         if not (0 <= self.tpr <= 1 and 0 <= self.fpr <= 1 and self.tpr + self.fpr > 0):
-            raise ValueError(f"tpr and fpr must lie in [0, 1], not both 0, got {self.tpr} and {self.fpr}")
+            raise ValueError(f"expected tpr and fpr must lie in [0, 1], not both 0, got {self.tpr} and {self.fpr}")
 
 
 def log_wealth(
@@ -62,7 +62,8 @@ def log_wealth(
     """
     if epsilon > stakes_for + math.log(2):
         raise ValueError(
-            f"epsilon must be at most stakes_for + ln 2, got epsilon {epsilon} and stakes_for {stakes_for}"
+            "epsilon must be at most stakes_for (for which the bets are tuned) + ln 2, "
+            f"got epsilon {epsilon} and stakes_for {stakes_for}"
         )
     largest = _CAP / (math.exp(stakes_for) + delta)
     gain, square = _imagined_trials(stakes_for, delta, expected)

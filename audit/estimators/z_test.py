@@ -69,7 +69,7 @@ def z_test(
     n0, n1 = len(scores.nonmember), len(scores.member)
     spread = _pooled(scores) if deviation is None else deviation
     if not (math.isfinite(spread) and spread > 0):
-        raise ValueError(f"deviation must be > 0 and finite, got {spread}")
+        raise ValueError(f"deviation (of the scores) must be > 0 and finite, got {spread}")
     known = deviation is not None
     with np.errstate(over="ignore", invalid="ignore"):
         effect = float(scores.member.mean() - scores.nonmember.mean()) / spread

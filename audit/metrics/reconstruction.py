@@ -34,7 +34,7 @@ def success_bound(kappa: float, *, epsilon: float, delta: float = 0.0, curve: Cu
         ValueError: outside these ranges.
     """
     if not 0 <= kappa <= 1:
-        raise ValueError(f"kappa must lie in [0, 1], got {kappa}")
+        raise ValueError(f"kappa (success rate of blind guessing) must lie in [0, 1], got {kappa}")
     if not epsilon >= 0:
         raise ValueError(f"epsilon must be >= 0, got {epsilon}")
     if not 0 <= delta <= 1:

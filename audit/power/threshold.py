@@ -61,7 +61,9 @@ class SplitThreshold:
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction < 1:
-            raise ValueError(f"fraction must lie in (0, 1), got {self.fraction}")
+            raise ValueError(
+                f"fraction (share of the scores that sets the threshold) must lie in (0, 1), got {self.fraction}"
+            )
 
     def __str__(self) -> str:
         return f"split(fraction={plain(self.fraction)}, seed={self.seed})"

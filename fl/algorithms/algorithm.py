@@ -156,7 +156,7 @@ class FedAvg(LocalTraining):
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f'optimizer must be "sgd" or "adam", got {self.optimizer!r}')
         if not isinstance(self.keep_moments, bool):
-            raise ValueError(f"keep_moments must be true or false, got {self.keep_moments!r}")
+            raise ValueError(f"keep_moments (of Adam, between rounds) must be true or false, got {self.keep_moments!r}")
         # Plain SGD has no moments; the option would be ignored silently.
         if self.keep_moments and self.optimizer != "adam":
             raise ValueError(f'keep_moments needs optimizer "adam", got {self.optimizer!r}')

@@ -62,7 +62,9 @@ class Dataset:
         object.__setattr__(self, "digest", _digest(self))
         if self.strokes:
             if self.train_masks is not None or self.test_masks is not None:
-                raise ValueError("masks must be None if strokes is true, which defines them, got both")
+                raise ValueError(
+                    "masks (of sensitive pixels) must be None if strokes is true, which defines them, got both"
+                )
             # After the digest, which needs only the images: the masks follow from them.
             object.__setattr__(self, "train_masks", stroke_box(self.train_images))
             object.__setattr__(self, "test_masks", stroke_box(self.test_images))

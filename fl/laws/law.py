@@ -169,11 +169,13 @@ class GaussianLaw:
     def __post_init__(self) -> None:
         _check_norm(self.clip_norm)
         if not 0 <= self.grid < math.inf:
-            raise ValueError(f"grid must be a number >= 0, got {self.grid}")
+            raise ValueError(f"grid (spacing of released values) must be a number >= 0, got {self.grid}")
         if not 0 <= self.noise_std < math.inf:
             raise ValueError(f"noise_std must be a number >= 0, got {self.noise_std}")
         if not 0 <= self.rate <= 1 or self.steps < 1:
-            raise ValueError(f"rate must be in [0, 1] and steps >= 1, got {self.rate} and {self.steps}")
+            raise ValueError(
+                f"rate (of sampling) must be in [0, 1] and steps (of noise) >= 1, got {self.rate} and {self.steps}"
+            )
 
     def contribution(self, rows: Tensor) -> Tensor:
         return self.scale * clip(rows, self.clip_norm)

@@ -88,7 +88,7 @@ class LayeredGaussianLaw:
             if not 0 < std < math.inf:
                 raise ValueError(f"noise_stds must be numbers > 0, got {std}")
         if not 0 <= self.dropped < 1:
-            raise ValueError(f"dropped must be in [0, 1), got {self.dropped}")
+            raise ValueError(f"dropped (share of entries set to zero) must be in [0, 1), got {self.dropped}")
 
     @property
     def mixing(self) -> Mixing:

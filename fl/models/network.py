@@ -54,7 +54,8 @@ class Network:
     def __post_init__(self) -> None:
         if (self.model == "imprint") != bool(self.bins):
             raise ValueError(
-                f"bins must be given for model imprint and no other, got {len(self.bins)} for {self.model}"
+                "bins (thresholds of the imprint layer) must be given for model imprint and no other, "
+                f"got {len(self.bins)} for {self.model}"
             )
 
     @cached_property
@@ -86,13 +87,13 @@ class Network:
         ``part`` names what needs such gradients, for the message.
         """
         if self.mixes:
-            raise ValueError(f"{part} needs each sample's own gradient: {self.mixture}")
+            raise ValueError(f"{part} needs the gradient of each sample by itself: {self.mixture}")
 
     @property
     def mixture(self) -> str:
         """The reason why the samples have no gradients of their own, for a network with batch norm."""
         return (
-            f"under model {self.model} a lot's samples share batch statistics, and no sample has a gradient of its own"
+            f"under model {self.model} batch norm mixes the samples of a batch, so no sample has a gradient of its own"
         )
 
     @cached_property

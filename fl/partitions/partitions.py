@@ -93,7 +93,7 @@ class Shards:
 
     def __post_init__(self) -> None:
         if not _is_integer(self.per_client) or self.per_client < 1:
-            raise ValueError(f"per_client must be an integer >= 1, got {self.per_client!r}")
+            raise ValueError(f"per_client (fragments per client) must be an integer >= 1, got {self.per_client!r}")
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the indices of each client's samples, several fragments of the sorted samples;
@@ -191,7 +191,7 @@ def _check(labels: np.ndarray, clients: int, *, pieces: int, what: str) -> None:
 def _check_alpha(alpha: float) -> None:
     # Far above this bound numpy's sum of gamma draws overflows; at the bound the shares are equal to four digits.
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha <= 1e9:
-        raise ValueError(f"alpha must be a number > 0 and at most 1e9, got {alpha!r}")
+        raise ValueError(f"alpha (of the Dirichlet partition) must be a number > 0 and at most 1e9, got {alpha!r}")
 
 
 def _is_integer(number: object) -> bool:

@@ -41,13 +41,14 @@ class Batch:
     def __post_init__(self) -> None:
         if self.replicas < 1 or self.block < 0 or self.world not in (0, 1):
             raise ValueError(
-                "replicas must be >= 1, block >= 0 and world 0 or 1, "
+                "replicas must be >= 1, block >= 0 and world 0 or 1 (with the canary), "
                 f"got {self.replicas}, {self.block} and {self.world}"
             )
         given = self.included
         if given is not None and (given.ndim != 2 or len(given) != self.replicas or given.dtype is not torch.bool):
             raise ValueError(
-                f"included must be booleans of shape (replicas, samples) with {self.replicas} rows, "
+                "included (which samples take part) must be booleans of shape (replicas, samples) with "
+                f"{self.replicas} rows, "
                 f"got {tuple(given.shape)} of {given.dtype}"
             )
 
@@ -61,11 +62,14 @@ class Batch:
             return
         if self.included.shape[1] != pool:
             raise ValueError(
-                f"included must have a column for each of the {pool} samples, got {self.included.shape[1]}"
+                f"included (which samples take part) must have a column for each of the {pool} samples, "
+                f"got {self.included.shape[1]}"
             )
         # A lot of fixed size would be drawn from all samples and then lose the absent ones: no lot of that size.
         if isinstance(plan.lot, FixedSize):
-            raise ValueError(f"included needs full or Poisson sampling of lots, got {plan.lot}")
+            raise ValueError(
+                f"included (which samples take part) needs full or Poisson sampling of lots, got {plan.lot}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -212,7 +212,7 @@ def test_who_knows_no_initial_model_or_has_no_canary_is_refused(toy_task, toy_pl
     ):
         seen(protection, unit, FINAL_MODEL, changes, 1, replicas=2)
     task = toy_task()
-    with pytest.raises(ValueError, match="needs a planted canary"):
+    with pytest.raises(ValueError, match="needs a canary that was planted"):
         CanaryProjections().run(None, knowledge_of(task, toy_plan(task), protection), None)
 
 

@@ -81,8 +81,8 @@ def test_a_canary_that_did_not_come_is_unseen(seen):
 
 
 def test_a_canary_set_is_one_run_and_no_single_canary(seen, toy_task, toy_plan, knowledge_of):
-    with pytest.raises(ValueError, match="a canary set needs one run, got 2 replicas"):
+    with pytest.raises(ValueError, match="a set of canaries is audited in one run, got 2 replicas"):
         seen(*CASES["clients, sums"], replicas=2)
     task = toy_task()
-    with pytest.raises(ValueError, match="needs a planted canary set"):
+    with pytest.raises(ValueError, match="needs a set of canaries"):
         CanarySetProjections().run(None, knowledge_of(task, toy_plan(task), DPSGDProtection(**LAW)), None)

@@ -161,7 +161,7 @@ def test_rows_that_a_shuffler_took_apart_are_refused(observed: Build) -> None:
     with pytest.raises(Undefined, match="each coordinate is shuffled separately"):
         reduce_view(view, replace(knowledge, law=law_of(apart, behind_shuffler=apart)))
     whole = replace(apart, mixing=Mixing.NONE)
-    with pytest.raises(Undefined, match="none of shuffled ones, so a received vector may not be one client's report"):
+    with pytest.raises(Undefined, match="not of a shuffled one, so a received vector may not be one client's report"):
         reduce_view(view, replace(knowledge, law=law_of(whole)))
 
 

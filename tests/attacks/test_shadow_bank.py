@@ -129,14 +129,14 @@ def test_a_probability_that_rounds_to_one_has_a_finite_logit(toy_task):
         ({"logits": np.full((MODELS, CANDIDATES), np.nan)}, "logits must be finite, got 360 of 360 NaN or infinite"),
         ({"population": np.full((MODELS, 1), np.inf)}, "population must be finite"),
         ({"logits": np.zeros(5)}, r"logits must have 2 dimension\(s\)"),
-        ({"population": np.zeros((3, 2))}, "population must have a row for each of 12 models, got 3"),
+        ({"population": np.zeros((3, 2))}, "population .*must have a row for each of 12 models, got 3"),
         (
             {"included": np.zeros((2, 3), dtype=bool)},
-            r"included must have the shape \(12, 30\) of the logits, got \(2, 3\)",
+            r"included .*must have the shape \(12, 30\) of the logits, got \(2, 3\)",
         ),
-        ({"included": np.zeros((MODELS, CANDIDATES))}, "included must be of bool, got float64"),
-        ({"included": np.zeros((MODELS, CANDIDATES), dtype=bool)}, "paired models must come in twos"),
-        ({"ids": np.zeros(CANDIDATES, dtype=np.int64)}, "ids must be 30 different numbers"),
+        ({"included": np.zeros((MODELS, CANDIDATES))}, "must be of type bool, got float64"),
+        ({"included": np.zeros((MODELS, CANDIDATES), dtype=bool)}, "paired shadow models must come in twos"),
+        ({"ids": np.zeros(CANDIDATES, dtype=np.int64)}, "ids .*must be 30 different numbers"),
     ],
 )
 def test_a_bank_that_does_not_fit_is_refused(changes, words):
@@ -154,10 +154,10 @@ def test_a_bank_is_not_changed_by_who_holds_its_arrays():
 
 
 def test_targets_that_are_not_there_and_banks_that_nothing_is_left_of_are_refused():
-    with pytest.raises(ValueError, match=r"target must be in 0\.\.11, got 12"):
+    with pytest.raises(ValueError, match=r"target .*must be in 0\.\.11, got 12"):
         bank().references(12)
     with pytest.raises(
-        ValueError, match="the shadow models must be more than the 2 that are left out with the target, got 2"
+        ValueError, match="more than 2 shadow models are needed, because 2 are left out for the target, got 2"
     ):
         bank(models=2).references(0)
 

@@ -41,7 +41,7 @@ def test_scores_that_cannot_be_counted_are_refused(setting_of, member, says):
 
 def test_a_truth_that_does_not_fit_is_refused(setting_of):
     candidates = CandidateScores([1.0, 2.0], setting_of())
-    with pytest.raises(ValueError, match=r"member must be booleans of shape .*, got .* of int64"):
+    with pytest.raises(ValueError, match=r"member .*must be booleans of shape .*, got .* of int64"):
         candidates.against(np.array([0, 1]))
     with pytest.raises(ValueError, match="member must be booleans"):
         candidates.against(np.array([True]))

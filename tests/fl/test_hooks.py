@@ -248,7 +248,10 @@ class Wrong(Protection):
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ({"aggregate": torch.zeros(DIM)}, r"aggregate must return \(replicas, d\) = \(2, 51\), got \(51,\)"),
+        (
+            {"aggregate": torch.zeros(DIM)},
+            r"hook aggregate must return an array of shape \(replicas, d\) = \(2, 51\), got \(51,\)",
+        ),
         ({"aggregate": torch.zeros(1, DIM)}, r"aggregate must return .* got \(1, 51\)"),
         ({"broadcast": torch.zeros(2, 1)}, r"broadcast must return .* got \(2, 1\)"),
         (

@@ -42,7 +42,7 @@ def test_a_message_without_rows_is_a_message():
         ({"values": torch.ones(2, 2, 4)}, r"got shapes \(2, 2, 4\) and \(2, 3\)"),
         ({"senders": (0, 1)}, "senders must name one client per row, got 2 for 3 rows"),
         ({"present": PRESENT.float()}, "present must hold booleans, got torch.float32"),
-        ({"side": {"budget": torch.ones(3, 2)}}, "side array budget must have shape"),
+        ({"side": {"budget": torch.ones(3, 2)}}, "array budget, sent with the reports, must have shape"),
     ],
 )
 def test_shapes_that_do_not_fit_together_are_refused(change, text):

@@ -47,7 +47,7 @@ def test_what_is_shown_holds_no_truth(make_task, within):
 @pytest.mark.parametrize(
     ("count", "client", "message"),
     [
-        (4, 2, r"must be in 1\.\.3 \(the samples of client 2 or the outsiders\), got 4"),
+        (4, 2, r"must be in 1\.\.3 \(samples of client 2, or non-members\), got 4"),
         (8, 1, r"must be in 1\.\.7 .*, got 8"),
         (0, 1, "got 0"),
         (1, 4, r"client must be in 0\.\.3, got 4"),
@@ -107,14 +107,14 @@ def test_any_outsider_of_the_label_stands_in_equally_often(make_task):
 def test_too_few_outsiders_of_a_label_are_refused(make_task):
     task = skewed(make_task)
     task = replace(task, labels=torch.zeros_like(task.labels), outsider_labels=torch.tensor([0, 0, 0, 1, 1, 1, 2]))
-    message = "outsiders with label 0 must be at least 4, one per member with it, got 3: lower count"
+    message = "non-members with label 0 must be at least 4, one per member with this label, got 3: lower count"
     with pytest.raises(ValueError, match=message):
         plant_candidates(task, count=2, clients=[0, 1], rng=rng())
     assert plant_candidates(task, count=3, clients=[0], rng=rng()).member.sum() == 3
 
 
 def test_without_exchangeable_outsiders_there_is_nothing_to_plant(make_task):
-    with pytest.raises(ValueError, match="outsiders comparable to a client's own samples, got exchangeable none"):
+    with pytest.raises(ValueError, match="no non-members comparable to a client's samples"):
         plant_candidates(replace(make_task(), exchangeable="none"), count=2, clients=[0], rng=rng())
 
 
@@ -129,11 +129,11 @@ def test_without_skew_outsiders_are_what_they_were(make_task):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"stands_for": np.array([-1, 2])}, r"stands_for must be one of clients \(0, 1\) for outsiders, got \[2\]"),
-        ({"stands_for": np.array([-1, -1])}, r"stands_for must be one of clients \(0, 1\) for outsiders, got \[-1\]"),
+        ({"stands_for": np.array([-1, 2])}, r"must be one of \(0, 1\), got \[2\]"),
+        ({"stands_for": np.array([-1, -1])}, r"must be one of \(0, 1\), got \[-1\]"),
         ({"stands_for": np.array([1, 1])}, "stands_for must be -1 for members"),
         ({"stands_for": np.array([-1])}, r"stands_for must hold 2 whole numbers, got \(1,\)"),
-        ({"holder": np.array([0, 2])}, r"holder must be one of clients \(0, 1\) or -1 for none, got \[2\]"),
+        ({"holder": np.array([0, 2])}, r"holder .*must be one of clients \(0, 1\) or -1 for none, got \[2\]"),
         ({"sample": np.zeros(3, dtype=int)}, r"sample must hold 2 whole numbers, got \(3,\)"),
         ({"holder": np.zeros(2)}, r"holder must hold 2 whole numbers, got \(2,\) of float64"),
     ],

@@ -73,7 +73,9 @@ def test_the_other_hooks_hand_on_what_they_get(plan):
 def test_a_hook_that_returns_other_than_a_row_a_replica_is_named(shape):
     like = torch.zeros(2, 3)
     assert check_replica_rows("aggregate", like, like) is like
-    with pytest.raises(ValueError, match=r"aggregate must return \(replicas, d\) = \(2, 3\), got"):
+    with pytest.raises(
+        ValueError, match=r"hook aggregate must return an array of shape \(replicas, d\) = \(2, 3\), got"
+    ):
         check_replica_rows("aggregate", torch.zeros(shape), like)
 
 

@@ -170,7 +170,7 @@ def test_the_seed_decides_outsiders_and_parts_and_nothing_else_does(build):
 @pytest.mark.parametrize(
     ("samples", "clients", "message"),
     [
-        (55, 5, r"samples must be in 5\.\.54 \(toy, 5 clients\), got 55"),
+        (55, 5, r"samples must be in 5\.\.54 .*toy.*, got 55"),
         (4, 5, "got 4"),
         (None, 55, "clients must be at most the number of samples, got 55 > 54"),
         (None, 0, "clients must be >= 1, got 0"),
@@ -230,7 +230,7 @@ def test_accuracy_is_the_share_of_test_images_labelled_right(build):
             {"masks": torch.ones(54, 1, 4, 4).bool()},
             r"masks must be booleans of shape \(54, 4, 4\), got \(54, 1, 4, 4\)",
         ),
-        ({"parts": (torch.tensor([0, 54]),)}, "parts must hold indices of the 54 samples, got 0 to 54"),
+        ({"parts": (torch.tensor([0, 54]),)}, "parts .*must hold indices of the 54 samples, got 0 to 54"),
         ({"parts": (torch.tensor([-1]),)}, "got -1 to -1"),
     ],
 )
@@ -316,7 +316,7 @@ def test_each_client_is_held_out_as_often_as_any(dataset):
 
 def test_too_many_held_out_or_fewer_than_none_are_refused(dataset):
     fields = {"model": "logistic", "partition": IID(), "clients": 3, "streams": Streams(0)}
-    with pytest.raises(ValueError, match=r"samples must be in 8\.\.54 \(toy, 8 clients\), got 7"):
+    with pytest.raises(ValueError, match=r"samples must be in 8\.\.54 .*toy.*, got 7"):
         build_task(dataset, samples=7, held_out=5, **fields)
-    with pytest.raises(ValueError, match="held_out must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"held_out .*must be >= 0, got -1"):
         build_task(dataset, held_out=-1, **fields)

@@ -31,7 +31,7 @@ class ActiveAscent(GradientCosine):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.rate, bool) or not 0 <= self.rate < math.inf:
-            raise ValueError(f"rate must be a number >= 0, got {self.rate!r}")
+            raise ValueError(f"rate (step size of the ascent) must be a number >= 0, got {self.rate!r}")
 
     def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
         shown = self.shown(knowledge)

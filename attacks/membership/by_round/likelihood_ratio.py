@@ -44,7 +44,9 @@ class LikelihoodRatio(RoundAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rest not in ("estimated", "known"):
-            raise ValueError(f'rest must be "estimated" or "known", got {self.rest!r}')
+            raise ValueError(
+                f'rest (the release without the candidate) must be "estimated" or "known", got {self.rest!r}'
+            )
 
     @property
     def level(self) -> Level:

@@ -46,8 +46,8 @@ class RoundAttack(MembershipAttack, ABC):
             if rows.round + 1 in view.plan.marks and rounds.all():
                 history.append((rows.round + 1, self.total(sums.copy(), rounds.copy())))
         if not rounds.all():
-            others = f" and {self.least(view) - 1} others" if self.least(view) > 1 else ""
-            raise Undefined(f"in no round did the audited client{others} take part, so there is nothing to score")
+            others = f" together with {self.least(view) - 1} others" if self.least(view) > 1 else ""
+            raise Undefined(f"the audited client took part in no round{others}, so there is nothing to score")
         return self.evidence(self.total(sums, rounds), view, history)
 
     def least(self, view: View) -> int:

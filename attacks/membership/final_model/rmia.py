@@ -36,9 +36,11 @@ class RMIA(ShadowAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.online, bool):
-            raise ValueError(f"online must be true or false, got {self.online!r}")
+            raise ValueError(
+                f"online (use of references with the candidate) must be true or false, got {self.online!r}"
+            )
         if not 0 <= self.a <= 1:
-            raise ValueError(f"a must be in [0, 1], got {self.a}")
+            raise ValueError(f"a (weight of the probability without training) must be in [0, 1], got {self.a}")
 
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=1, ins=1 if self.online else 0)

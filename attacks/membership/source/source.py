@@ -32,7 +32,7 @@ class SourceInferenceAttack(SourceAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.by not in ("loss", "cosine"):
-            raise ValueError(f'by must be "loss" or "cosine", got {self.by!r}')
+            raise ValueError(f'by (the statistic of the score) must be "loss" or "cosine", got {self.by!r}')
 
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
         if view.observer.rank < UPLOADS.rank:

@@ -169,7 +169,7 @@ def test_an_upload_that_lights_no_row_is_answered_with_black() -> None:
 
 
 def test_a_model_without_an_imprint_layer_is_refused() -> None:
-    with pytest.raises(Undefined, match="the model mlp has no imprint layer, which the attack's server must add"):
+    with pytest.raises(Undefined, match="the attack needs the imprint layer"):
         attacked(digits(model="mlp"))
 
 

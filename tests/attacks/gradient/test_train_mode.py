@@ -225,7 +225,7 @@ def test_a_weight_of_statistics_below_zero_is_refused() -> None:
 def test_labels_of_a_mixed_lot_have_no_likelihood_of_samples() -> None:
     _, view, knowledge = federation("lenet_bn", 3)
     with pytest.raises(
-        Undefined, match="the contribution of labels to a lot of 3 is not defined: under model lenet_bn"
+        Undefined, match="the contribution of one label to a batch of 3 is not defined: under model lenet_bn"
     ):
         LabelLikelihood().run(view, knowledge, np.random.default_rng(0))
 

@@ -219,7 +219,7 @@ def test_rounds_without_the_client_are_left_out(attacked):
 
 def test_it_needs_two_other_clients_to_estimate_and_none_where_all_is_known(toy_task, attacked):
     view, knowledge, *_ = attacked(NOISY, task=toy_task((4, 6)))
-    with pytest.raises(Undefined, match="the audited client and 2 others take part"):
+    with pytest.raises(Undefined, match="took part in no round together with 2 others"):
         scored(LikelihoodRatio(count=4), view, knowledge)
     assert np.isfinite(scored(LikelihoodRatio(count=4, rest="known"), view, knowledge)).all()
 
@@ -253,7 +253,7 @@ def test_a_client_that_never_took_part_is_refused(attacked):
     view, knowledge, *_ = attacked(NOISY)
     absent = [replace(seen, reports=replace(seen.reports, senders=(7, 8, 9))) for seen in view.rounds]
     for rest in ("known", "estimated"):
-        with pytest.raises(Undefined, match="in no round did the audited client"):
+        with pytest.raises(Undefined, match="the audited client took part in no round"):
             scored(LikelihoodRatio(count=4, rest=rest), replace(view, rounds=tuple(absent)), knowledge)
 
 
@@ -306,5 +306,5 @@ def test_a_view_without_names_is_refused(attacked):
 
 def test_what_it_is_given_follows_from_its_field():
     assert (LikelihoodRatio().level, LikelihoodRatio(rest="known").level) == (Level.REALISTIC, Level.WORST_CASE)
-    with pytest.raises(ValueError, match='rest must be "estimated" or "known", got \'mean\''):
+    with pytest.raises(ValueError, match=r'rest .*must be "estimated" or "known", got .mean.'):
         LikelihoodRatio(rest="mean")

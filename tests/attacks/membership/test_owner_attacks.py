@@ -162,7 +162,7 @@ def test_owners_that_cannot_be_scored_are_refused(toy_task):
         ValueError, match=r"at least 2 clients must take part .* got 3 and 0: raise the federation's held_out"
     ):
         plant_clients(toy_task(), count=2, rng=rng)
-    with pytest.raises(ValueError, match="must name the owners of its images"):
+    with pytest.raises(ValueError, match="names the owners of its images"):
         plant_users(replace(toy_task(), owners=None), count=2, rng=rng)
     with pytest.raises(ValueError, match="count must be a whole number >= 2, got 1"):
         ClientMembership(count=1)

@@ -286,8 +286,8 @@ def test_attacks_on_public_points_need_no_shadow_models(attack, seen):
     ("make", "words"),
     [
         (lambda: LiRAOnline(variance="global"), "variance must be"),
-        (lambda: RMIA(a=1.5), r"a must be in \[0, 1\], got 1.5"),
-        (lambda: RMIA(online="yes"), "online must be true or false"),
+        (lambda: RMIA(a=1.5), r"a .*must be in \[0, 1\], got 1.5"),
+        (lambda: RMIA(online="yes"), "online .*must be true or false"),
     ],
 )
 def test_fields_out_of_range_are_refused(make, words):

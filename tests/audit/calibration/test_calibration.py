@@ -197,9 +197,13 @@ def test_an_estimator_that_no_situation_fits_is_told_and_not_skipped():
 
     def takes(images: Reconstructions, *, delta: float) -> Measurement: ...
 
-    with pytest.raises(TypeError, match="asks requires 'colour', for which calibration has no value"):
+    with pytest.raises(
+        TypeError, match="estimator asks requires argument 'colour', for which the calibration has no value"
+    ):
         list(calibrate(repeats=1, only=[describe("asks", asks)]))
-    with pytest.raises(TypeError, match="calibration cannot draw Reconstructions for estimator takes; known: "):
+    with pytest.raises(
+        TypeError, match="estimator takes takes Reconstructions, which the calibration cannot draw; known: "
+    ):
         list(calibrate(repeats=1, only=[describe("takes", takes)]))
 
 

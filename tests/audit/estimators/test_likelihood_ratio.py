@@ -166,10 +166,10 @@ def test_rounds_that_are_not_the_evidence_and_impossible_laws_are_refused(scores
     with pytest.raises(ValueError, match="rounds must equal the number of rounds in the evidence, 20, got 3"):
         likelihood_ratio(scores, **levels, **(SAMPLED | {"rounds": 3}))
     for change, words in [
-        ({"sigma": 0.0}, "sigma must be > 0 and finite, got 0.0"),
-        ({"sigma": math.nan}, "sigma must be > 0 and finite, got nan"),
-        ({"rate": 1.5}, r"rate must lie in \[0, 1\], got 1.5"),
-        ({"steps": 0}, "steps must be >= 1, got 0"),
+        ({"sigma": 0.0}, "sigma .*must be > 0 and finite, got 0.0"),
+        ({"sigma": math.nan}, "sigma .*must be > 0 and finite, got nan"),
+        ({"rate": 1.5}, r"rate .*must lie in \[0, 1\], got 1.5"),
+        ({"steps": 0}, "steps .*must be >= 1, got 0"),
     ]:
         with pytest.raises(ValueError, match=words):
             subsampled_gaussian([0.0], **({"sigma": 1.0, "rate": 0.5, "steps": 1} | change))
@@ -204,5 +204,5 @@ def test_a_laplace_release_reaches_its_epsilon_on_the_tail(scores_of):
 
 
 def test_an_impossible_scale_is_refused():
-    with pytest.raises(ValueError, match="scale must be > 0 and finite, got 0"):
+    with pytest.raises(ValueError, match=r"scale .*must be > 0 and finite, got 0"):
         laplace([1.0], [1.0], scale=0.0)

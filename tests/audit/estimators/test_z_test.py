@@ -106,10 +106,10 @@ def test_scores_that_no_deviation_fits_are_refused(scores_of):
         match="z_test needs two trials without and two with the canary to estimate the deviation, got 3 and 1",
     ):
         z_test(scores_of([1.0], [0.0, 1.0, 2.0]), **LEVELS)
-    with pytest.raises(ValueError, match=r"deviation must be > 0 and finite, got 0\.0"):
+    with pytest.raises(ValueError, match=r"deviation .*must be > 0 and finite, got 0\.0"):
         z_test(scores_of([1.0, 1.0], [0.0, 0.0]), **LEVELS)
     for deviation in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="deviation must be > 0 and finite"):
+        with pytest.raises(ValueError, match=r"deviation .*must be > 0 and finite"):
             z_test(scores_of([1.0], [0.0]), **LEVELS, deviation=deviation)
     with pytest.raises(ValueError, match="delta must be > 0 for the z-test"):
         z_test(scores_of([1.0], [0.0]), delta=0.0, alpha=0.05, deviation=1.0)

@@ -132,7 +132,7 @@ def test_a_release_without_noise_has_no_density():
         ({"clip_norm": 0.0}, "clip norm must be a number > 0, got 0.0"),
         ({"noise_std": -1.0}, "noise_std must be a number >= 0, got -1.0"),
         ({"noise_std": math.nan}, "got nan"),
-        ({"rate": 1.5}, r"rate must be in \[0, 1\] and steps >= 1, got 1.5 and 1"),
+        ({"rate": 1.5}, r">= 1, got 1.5 and 1"),
         ({"steps": 0}, "got 1.0 and 0"),
     ],
 )

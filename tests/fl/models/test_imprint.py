@@ -68,7 +68,5 @@ def test_the_model_behind_starts_where_it_would_without_a_trap(public: torch.Ten
 
 @pytest.mark.parametrize(("model", "bins"), [("imprint", ()), ("mlp", (-1.0, 0.0))])
 def test_thresholds_belong_to_a_model_with_an_imprint_layer(model: str, bins: tuple[float, ...]) -> None:
-    with pytest.raises(
-        ValueError, match=f"bins must be given for model imprint and no other, got {len(bins)} for {model}"
-    ):
+    with pytest.raises(ValueError, match=f"must be given for model imprint and no other, got {len(bins)} for {model}"):
         Network(model=model, shape=SHAPE, classes=3, bins=bins)

@@ -190,11 +190,11 @@ def test_specifications_of_suite_files_give_the_partitions():
         ({"kind": "iid", "alpha": 0.5}, "iid has no field 'alpha'; it has none"),
         ("dirichlet", "dirichlet needs alpha"),
         ({"alpha": 0.5}, "partition must have a kind"),
-        ({"kind": "dirichlet", "alpha": 0}, "alpha must be a number > 0 and at most 1e9, got 0"),
-        ({"kind": "dirichlet", "alpha": float("nan")}, "alpha must be a number > 0 and at most 1e9, got nan"),
-        ({"kind": "dirichlet", "alpha": "big"}, "alpha must be a number > 0 and at most 1e9, got 'big'"),
-        ({"kind": "shards", "per_client": 0}, "per_client must be an integer >= 1, got 0"),
-        ({"kind": "shards", "per_client": 1.5}, r"per_client must be an integer >= 1, got 1\.5"),
+        ({"kind": "dirichlet", "alpha": 0}, "alpha .*must be a number > 0 and at most 1e9, got 0"),
+        ({"kind": "dirichlet", "alpha": float("nan")}, "alpha .*must be a number > 0 and at most 1e9, got nan"),
+        ({"kind": "dirichlet", "alpha": "big"}, "alpha .*must be a number > 0 and at most 1e9, got 'big'"),
+        ({"kind": "shards", "per_client": 0}, "per_client .*must be an integer >= 1, got 0"),
+        ({"kind": "shards", "per_client": 1.5}, r"per_client .*must be an integer >= 1, got 1\.5"),
     ],
 )
 def test_a_bad_specification_is_named(spec, message):

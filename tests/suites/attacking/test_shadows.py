@@ -136,13 +136,17 @@ def test_two_runs_say_the_same(assay, suite_file, timeless):
 @pytest.mark.parametrize(
     ("changes", "attack", "reason"),
     [
-        (("shadows = 8", "shadows = 4"), "lira_online", "ValueError: fewer shadow models than needed"),
+        (("shadows = 8", "shadows = 4"), "lira_online", "ValueError: too few shadow models"),
         (
             ("shadows = 8", "shadows = 2"),
             "lira_online",
-            "ValueError: the shadow models must be more than the 2 that are left out with the target",
+            "ValueError: more than 2 shadow models are needed",
         ),
-        (("poisson = 0.5", "fixed_size = 5"), "loss", "ValueError: included needs full or Poisson sampling of lots"),
+        (
+            ("poisson = 0.5", "fixed_size = 5"),
+            "loss",
+            "ValueError: included (which samples take part) needs full or Poisson sampling of lots",
+        ),
         (("learning_rate = 1.0", "learning_rate = 1e38"), "loss", "FloatingPointError: training diverged"),
     ],
 )

@@ -33,14 +33,14 @@ def test_a_suite_runs_and_says_what_batch_norm_leaves_undefined(assay, suite_fil
     assert "failed" not in {row.status for row in run.records}
     assert left_out == ({"likelihood_ratio", "label_likelihood"} if model == "lenet_bn" else set())
     reasons = [row.reason for row in run.records if row.status == "skipped"]
-    assert all("a lot's samples share batch statistics, and no sample has a gradient of its own" in r for r in reasons)
+    assert all("batch norm mixes the samples of a batch, so no sample has a gradient of its own" in r for r in reasons)
     assert {row.attack for row in run.records} > {"training", "loss", "grad_inversion", "llg_star"}
 
 
 def test_a_defense_that_clips_samples_is_refused_before_anything_runs(assay, suite_file):
     path = suite_file(TRAINED, 'model = "lenet_bn"', "[attacks.loss]", DP_SGD)
     with pytest.raises(
-        ConfigError, match="federation main: defense dp_sgd needs each sample's own gradient: under mod"
+        ConfigError, match="federation main: defense dp_sgd needs the gradient of each sample by itself: under mod"
     ):
         assay(path)
 
@@ -59,7 +59,7 @@ def test_a_claim_of_a_sample_is_out_of_scope_of_an_audit_whose_model_mixes(assay
     assert verdicts["ldp_gaussian"] != "OUT_OF_SCOPE"
     (row,) = [row for row in rows if row.defense == "dp_sgd"]
     assert row.reason == (
-        "under model lenet_bn a lot's samples share batch statistics, and no sample has a gradient of its own: "
+        "under model lenet_bn batch norm mixes the samples of a batch, so no sample has a gradient of its own: "
         "this claim is not audited there"
     )
 

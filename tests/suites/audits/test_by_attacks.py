@@ -210,7 +210,7 @@ def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file
     (row,) = evidence(run).values()
     assert (row.status, row.verdict) == ("failed", "")
     assert row.reason.startswith(
-        "ValueError: attack lira_online on the shadow federations of seed 0 failed: ValueError: fewer shadow models"
+        "ValueError: attack lira_online on the shadow federations of seed 0 failed: ValueError: too few shadow models"
     )
     assert run.verdict.exit_code == 12
 
