@@ -53,7 +53,7 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
 
 
 def count_uploads(view: View, round: int) -> int:
-    """Return the number of uploads in the round. Raises ValueError if the view holds none.
+    """Return the number of client uploads in one round of a view. Raises ValueError if the view holds none.
 
     A null attack reads nothing else of a view. Errors are those of `read_uploads`.
     """
@@ -61,7 +61,7 @@ def count_uploads(view: View, round: int) -> int:
 
 
 def upload_senders(view: View, round: int) -> tuple[int, ...]:
-    """Return the client number of each upload in the round.
+    """Return the client number of each upload in one round of a view.
 
     Raises ValueError like `read_uploads`.
     """

@@ -30,7 +30,8 @@ def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
 
 
 def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
-    """Return the smallest epsilon for which (epsilon, ``delta``)-DP allows an attack with these two error rates.
+    """Return the smallest epsilon at which (epsilon, ``delta``)-DP allows an attack with the error rates ``fpr`` and
+    ``fnr``.
 
     It is ``max{ln((1 - fnr - delta) / fpr), ln((1 - fpr - delta) / fnr)}``.
 
@@ -63,7 +64,8 @@ def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) 
 
 
 def largest_certifiable_epsilon(n0: int, n1: int, delta: float, alpha: float) -> float:
-    """Return the largest lower bound on epsilon that an audit with ``n0`` + ``n1`` trials can give.
+    """Return the largest lower bound on epsilon that an audit with ``n0`` trials without and ``n1`` with the canary can
+    give.
 
     It is the bound from an attack that makes no error in ``n0`` trials without the canary and ``n1`` trials with it.
     """

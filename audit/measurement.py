@@ -24,8 +24,6 @@ class Kind(StrEnum):
     """The kind of guarantee that a measurement gives: a lower bound, a credible interval, or none (estimate).
 
     Only a BOUND is wrong with probability at most alpha, so only a BOUND can refute.
-
-    Only a BOUND is wrong with probability at most alpha, so only a BOUND can refute.
     """
 
     BOUND = "bound"

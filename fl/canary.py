@@ -24,11 +24,11 @@ class Canaries(Protocol):
 
     @property
     def client(self) -> int:
-        """The number of the client that holds sample canaries."""
+        """The number of the client that holds the canaries, where canaries are samples."""
         ...
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless the canaries fit the plan."""
+        """Raise ValueError unless the canaries fit the federation as its public plan describes it."""
         ...
 
     def there(self, world: int) -> tuple[int, ...]:
@@ -192,7 +192,9 @@ class CanarySet:
             )
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless every canary has an inert weight and sample canaries have a client holding them."""
+        """Raise ValueError unless every canary has an inert (unused) weight and sample canaries have a client holding
+        them.
+        """
         layout = plan.layout
         # One inert weight per canary, so that canaries do not overlap.
         if (layout.dim, layout.inert) != (self.dim, len(self.coins)):

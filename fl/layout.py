@@ -35,7 +35,7 @@ class Layout:
 
     @property
     def model_dim(self) -> int:
-        """The number of coordinates that enter the loss, which are all but the inert weights."""
+        """The number of coordinates that enter the loss, which are all but the inert (unused) weights."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
@@ -58,8 +58,6 @@ class Layout:
 
         The result has shape ``(..., dim)``; all layers have the same leading dimensions.
 
-        All layers have the same leading dimensions.
-
         Raises:
             ValueError: if a layer is missing or unknown, or a shape is not this layout's.
         """
@@ -80,8 +78,6 @@ class Layout:
         """Split flat parameter vectors ``(..., dim)`` into the model's layers by name.
 
         Each has shape ``(..., *shape)``; inert weights are left out.
-
-        Inert weights are left out.
 
         Raises:
             ValueError: if the last dimension is not ``dim``.

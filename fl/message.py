@@ -13,8 +13,6 @@ class Message:
 
     Raises ValueError where the shapes do not fit together.
 
-    Raises ValueError where the shapes do not fit together.
-
     Args:
         values: (replicas, rows, d), floats or integers; absent rows hold zeros.
         present: (replicas, rows), true where the row was sent.

@@ -71,8 +71,6 @@ class FrozenModel:
 
     An update is ``scale`` times the sum of the steps' directions.
 
-    An update is ``scale`` times the sum of the steps' directions.
-
     ``local`` is the update so far, not weights: with fixed gradients, (w - g) - w would only round g to w's last digit.
     """
 
@@ -138,8 +136,6 @@ class FixedGradients(Network):
 @dataclass(frozen=True, kw_only=True)
 class FrozenFederation:
     """A federation whose model never changes, so that the releases of two runs can be subtracted.
-
-    Each run has ``rounds`` rounds.
 
     Each run has ``rounds`` rounds.
     """
@@ -229,7 +225,7 @@ def replay(
     canary: Canary | None = None,
     world: int = 0,
 ) -> Recording:
-    """Run a federation with a model that never changes once, and return what the observer receives.
+    """Run the federation, whose model never changes, once and return what the observer receives.
 
     Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise.
     """

@@ -25,7 +25,7 @@ class Utility:
 
 
 def of_labels(accuracy: float, images: int) -> tuple[Utility, ...]:
-    """Return the utility of a classifier: its accuracy on ``images`` test images (their number)."""
+    """Return the utility of a classifier, which is its accuracy; ``images`` is the number of test images."""
     return (Utility(metric="accuracy", value=accuracy, n=images, unit="share of test images"),)
 
 

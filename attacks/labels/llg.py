@@ -13,8 +13,8 @@ from .label_lots import counts_of_round, read_label_lots
 
 
 def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset: FloatArray) -> IntArray:
-    """Find labels one after the other from the gradient's row sums ``(n, classes)``, and return label counts ``(n,
-    classes)``.
+    """Find the labels of each batch one after the other from the gradient's sums over features, ``(n, classes)``;
+    return their counts.
 
     First each class with a negative sum once (the lowest ones if they outnumber the lot). Then, until the lot is full,
     the class whose sum minus ``offset (classes,)`` is lowest. Each label found subtracts ``impact (n,)`` from the sum:

@@ -53,7 +53,7 @@ class MembershipAttack(Attack, ABC):
     def evidence(
         self, scores: np.ndarray, view: View, history: Sequence[tuple[int, np.ndarray]] = ()
     ) -> CandidateScores:
-        """Return the evidence that an attack's scores of one run give.
+        """Return the scores that an attack computed from one run as evidence.
 
         Its candidates share every noise draw and are members by a fixed split, not by one coin each: the evidence is
         clustered and judges no claim.

@@ -24,8 +24,6 @@ def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float 
 
     ``projection`` is the release reduced to one number (see this module); the result has the same shape.
 
-    ``projection`` is the release reduced to one number (see this module); the result has the same shape.
-
     ``sigma``: noise standard deviation of one step in units of the sensitivity, > 0, one number, or one per projection;
     ``rate``: Poisson sampling rate of the canary in [0, 1]; the release is the sum of ``steps`` steps tau. In: the
     mixture over j ~ Binomial(tau, rate) of N(j, tau sigma^2); out: N(0, tau sigma^2). For one step it is

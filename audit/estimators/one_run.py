@@ -1,4 +1,4 @@
-"""One-run audit: many canaries, each included by a fair coin, and one guess for some of them (Steinke et al. 2023).
+"""One-run audit: guesses which of many canaries, each included by a fair coin, one run contains (Steinke et al. 2023).
 
 ``p(eps) = P[B >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= B < v] / i`` with B ~ Bin(r, e^eps / (1 + e^eps)): the
 chance that v or more of r guesses on m canaries are right (theorem 5.2). The canaries may share one noise draw.
@@ -46,8 +46,8 @@ def guess(
 
 
 def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """Return the largest probability that (``epsilon``, ``delta``)-DP allows for ``right`` or more correct ones of
-    ``made`` guesses.
+    """Return the largest probability that (``epsilon``, ``delta``)-DP allows for at least ``right`` correct guesses out
+    of ``made``.
 
     Raises ValueError unless 0 <= right <= made <= canaries, ``epsilon`` >= 0 is finite and ``delta`` in [0, 1).
     """
@@ -70,7 +70,8 @@ def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: floa
 
 
 def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
-    """Return the lower bound on epsilon at ``delta`` from ``right`` correct ones of ``made`` guesses about canaries.
+    """Return the lower bound on epsilon at ``delta`` that follows from ``right`` correct guesses, out of ``made``,
+    about canaries.
 
     It is the largest epsilon at which ``right`` or more correct guesses are less likely than ``alpha``; 0 where there
     is none.
@@ -90,7 +91,8 @@ def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, 
 def one_run(
     guesses: Guesses, *, delta: float, alpha: float, epsilon: float | None = None, witness: str = ""
 ) -> Measurement:
-    """Compute a lower bound on epsilon at ``delta`` from guesses which of many canaries one training run included.
+    """Compute a lower bound on epsilon at ``delta`` from guesses about which of many canaries one training run
+    included.
 
     ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``.
 
@@ -183,7 +185,7 @@ def guesses_measured(
 
 
 def fewest_refuting(made: int, refutes: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of correct ones, of ``made`` guesses about canaries, with which the audit refutes the
+    """Return the smallest number of correct guesses about canaries, out of ``made``, with which an audit refutes the
     claim.
 
     None when not even ``made`` correct guesses refute.

@@ -22,7 +22,8 @@ _PARTS = 48
 
 
 def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: float) -> BoolArray:
-    """Return for each ``mu`` whether ``right`` or more correct guesses have probability below ``alpha`` under mu-GDP.
+    """Return for each ``mu`` whether mu-GDP is refuted: ``right`` or more correct guesses have probability below
+    ``alpha``.
 
     ``mu``: (k,); the result has the same shape.
 
@@ -86,7 +87,8 @@ def one_run_fdp(
 
 
 def share_right(mu: FloatArray, abstained: float) -> FloatArray:
-    """Return, for each ``mu``, the probability that a membership guess is correct when canary scores are Gaussian.
+    """Return, for each ``mu``, the probability that a membership guess is correct when canary scores are Gaussian with
+    mean shift ``mu``.
 
     ``mu``: (k,); the result has the same shape.
 

@@ -171,8 +171,6 @@ def chance_refuted(
     runs.
 
     Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
-
-    Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
     """
     out, within = (draw_projections(release, truth, world=world, n=RUNS // 2, rng=rng) for world in (0, 1))
     chances = []

@@ -1,4 +1,4 @@
-"""True-positive rate at a small false-positive rate: a point estimate, and joint confidence bounds on both rates.
+"""Estimates an attack's true-positive rate at a small false-positive rate, with joint confidence bounds on both rates.
 
 The estimate takes both rates from the same scores. With a confidence bound on the TPR alone, the resulting statement is
 false in 27 to 50 % of runs without any leak. The joint statement bounds both rates, at alpha / 2 each: the
@@ -41,7 +41,8 @@ class JointStatement:
     n1: int
 
     def exceeds(self, limit: Callable[[float], float]) -> bool:
-        """Return whether the lower bound on the attack's TPR exceeds the largest TPR that a claim allows at this FPR.
+        """Return whether the lower bound on the attack's TPR exceeds the largest TPR that a claim allows at the bounded
+        FPR.
 
         ``limit`` is a non-decreasing function of the FPR.
         """
@@ -72,7 +73,7 @@ def is_enough(count: int, rate: float) -> bool:
 
 
 def counted_runs(sides: ScoresByRun) -> int:
-    """Return how many independent non-members are available for confidence bounds on an attack's two rates.
+    """Return how many independent non-members are available for confidence bounds on an attack's FPR and TPR.
 
     0 where members or non-members would have none.
     """
@@ -80,7 +81,8 @@ def counted_runs(sides: ScoresByRun) -> int:
 
 
 def lowest_rate(runs: int) -> float | None:
-    """Return the lowest reported false-positive rate that ``runs`` independent non-members support; None below twenty.
+    """Return the lowest of the reported FPRs at which ``runs`` independent non-members suffice for bounds; None below
+    twenty.
 
     The reported rates are those of ``LADDER``.
     """

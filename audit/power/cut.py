@@ -17,7 +17,7 @@ _CAUTION = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class CountingPlan:
-    """The number of trials that an audit will count, and the claim and levels by which it will judge them.
+    """The number of trials that an audit will count, with the claim, alpha and delta by which it will judge them.
 
     ``trials`` is the number counted with the canary and again without it; ``curve`` is the stated trade-off curve.
     """
@@ -68,7 +68,8 @@ def margin(curve: Curve, fpr: ArrayLike, fnr: ArrayLike, n: int) -> FloatArray:
 
 
 def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Cut:
-    """Choose, on pilot scores, the threshold that is expected to refute best on the trials that are counted.
+    """Choose, on pilot scores, the threshold that is expected to refute a false claim best on the trials that are
+    counted.
 
     That is the one with the largest margin under the stated curve if any lies under it, else the one with the largest
     expected bound on epsilon.

@@ -50,7 +50,8 @@ def minimum_detectable_epsilon(
     epsilon: float | None,
     power: float = 0.9,
 ) -> float | None:
-    """Return the smallest true epsilon at ``delta`` for which this audit refutes the claim with probability ``power``.
+    """Return the smallest true epsilon at ``delta`` for which an audit of this size refutes the claim with probability
+    ``power``.
 
     The route is ``curve`` where one is given, else the bound against ``epsilon``; None when both are None, or when
     nothing in reach (mu or epsilon of 60) would do. ``fpr``: expected false-positive rate, in (0, 1). The truth is
@@ -78,7 +79,7 @@ def power_at(
     curve: Curve | None,
     epsilon: float | None,
 ) -> float:
-    """Return the probability that this audit refutes the claim, given the attack's true error rates.
+    """Return the probability (power) that an audit of this size refutes the claim, given the attack's true error rates.
 
     ``fpr`` in (0, 1), ``fnr`` in [0, 1]; route and arguments as in ``minimum_detectable_epsilon``. Raises ValueError
     when a rate is out of range or there is neither curve nor epsilon.

@@ -70,9 +70,7 @@ class ReportLaw(Law, Protocol):
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
         """Return two client vectors whose reports are easiest to distinguish, as far as is known.
 
-        They are ``(d,)`` raw rows, absent and present.
-
-        They are ``(d,)`` vectors without and with the canary.
+        They are ``(d,)`` vectors before clipping, without and with the canary.
         """
         ...
 
@@ -144,9 +142,8 @@ def clip_entries(rows: Tensor, radius: float) -> Tensor:
 class GaussianLaw:
     """The distribution of a release that is a scaled sum of clipped vectors plus Gaussian noise.
 
-    release = scale * (sum of clipped rows) + N(0, noise_std^2 I), possibly a sum of several sampled steps.
-
-    The release may be a sum of several steps, into each of which a vector is sampled.
+    release = scale * (sum of clipped rows) + N(0, noise_std^2 I). The release may be a sum of several steps, into each
+    of which a vector is sampled.
 
     Args:
         clip_norm: L2 bound of a row before scaling.

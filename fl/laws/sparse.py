@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def prune(rows: Tensor, share: float) -> Tensor:
-    """Set the share ``share`` of each vector's entries that is smallest in absolute value to zero.
+    """Set the entries of smallest absolute value in each vector, a share ``share`` of them, to zero.
 
     In ``rows (..., d)`` these are ``floor(share * d)`` entries; of ties the first become zero.
     """

@@ -83,8 +83,6 @@ class Network:
         """Raise ValueError if samples have no gradients of their own, because batch norm mixes them.
 
         ``part`` names what needs such gradients, for the message.
-
-        ``part`` names what needs such gradients, for the message.
         """
         if self.mixes:
             raise ValueError(f"{part} needs the gradient of each sample by itself: {self.mixture}")
@@ -106,14 +104,12 @@ class Network:
         """Draw initial parameters of the model as one flat vector ``(d,)``.
 
         Inert weights start at zero, an imprint layer at the server's values.
-
-        Inert weights start at zero, an imprint layer at the server's values.
         """
         drawn = initial_parameters(self.module, rng)
         return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
 
     def draw_dropout(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor | None:
-        """Draw dropout factors for ``shape`` samples, or return None for a model without dropout.
+        """Draw dropout factors for samples of the given ``shape``, or return None for a model without dropout.
 
         The result has shape ``(*shape, features)``.
         """

@@ -51,7 +51,7 @@ def sample_gradients(
     *,
     out: Tensor,
 ) -> None:
-    """Write the gradient of each sample's cross-entropy into ``out (n, d)``, with zeros for inert weights.
+    """Write the gradient of each sample's cross-entropy into ``out (n, d)``, with zeros for inert (unused) weights.
 
     ``params (d,)``, ``images (n, c, h, w)``, ``labels (n,)``, ``dropout (n, features)``; a module that ``is_known``.
     """

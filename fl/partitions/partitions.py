@@ -39,7 +39,7 @@ class IID:
     exchangeable: ClassVar[Exchangeable] = "all"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return the indices of each client's samples equally many for each client where possible; see
+        """Return the indices of each client's samples, equally many for each client where possible; see
         `Partition.split`.
         """
         _check(labels, clients, pieces=clients, what="clients")

@@ -53,7 +53,8 @@ class Batch:
             )
 
     def check(self, plan: Plan, pool: int) -> None:
-        """Raise ValueError unless ``included`` covers each of the task's samples and no lots of fixed size are drawn.
+        """Raise ValueError unless ``included`` has one column per sample of the task and the sampling does not use
+        fixed-size batches.
 
         Included samples must leave the sampling of local steps as the plan states it.
         """
@@ -138,7 +139,7 @@ class LocalTrainer:
     def train_all(
         self, model: Tensor, context: Context, state: State, shared: LocalNumbers, kept: Mapping[int, LocalNumbers]
     ) -> Iterator[LocalResult]:
-        """Train the clients ``context.senders`` and yield their results in that order.
+        """Train each client of ``context.senders`` in turn, and yield the clients' results in that order.
 
         ``kept``: what each client stored after its last round.
         """
@@ -167,8 +168,8 @@ class LocalTrainer:
         shared: LocalNumbers | None = None,
         kept: LocalNumbers | None = None,
     ) -> LocalResult:
-        """Run one client's local training from the server's ``model (R, d)`` and state, with what the client has
-        stored.
+        """Run one client's local training from the server's ``model (R, d)``, and return what the client sends and
+        keeps.
 
         A canary that is a row has its update already.
         """

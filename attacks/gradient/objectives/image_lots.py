@@ -58,8 +58,7 @@ def of_equal_lots(plan: Plan, uploads: Uploads) -> list[Tensor]:
 
 
 def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, public: Tensor) -> Tensor:
-    """Infer the labels of the k samples behind each gradient ``(n, d)`` of a mean loss, as an ascending array ``(n,
-    k)``.
+    """Infer the k labels behind each gradient ``(n, d)`` of a mean loss, in ascending order, as an array ``(n, k)``.
 
     For one sample: iDLG. For several, the last bias's gradient is the mean softmax minus the share of each class, and
     the mean softmax is approximated by that of ``public`` images ``(m, c, h, w)`` (LLG, Wainakh et al. 2022, does this

@@ -144,8 +144,9 @@ def image_posteriors(
 
 
 def of_samples(law: Law) -> bool:
-    """Return whether a noise distribution describes sums of samples' gradients (minus sign in an update), not whole
-    reports.
+    """Return whether a noise distribution describes sums of per-sample gradients, and not clients' whole reports.
+
+    Such a sum enters an update with a minus sign.
     """
     return isinstance(law, GaussianLaw) and law.scale < 0
 

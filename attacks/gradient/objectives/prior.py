@@ -47,8 +47,8 @@ class GaussianPrior:
         )
 
     def given(self, labels: Tensor) -> "GaussianPrior":
-        """Return the prior about the mean public image that label probabilities ``labels (n, k, classes)`` imply for
-        each image.
+        """Return the prior whose mean is the mean public image that label probabilities ``labels (n, k, classes)``
+        imply for each image.
         """
         return replace(self, mean=labels.to(self.class_means) @ self.class_means)
 
@@ -104,7 +104,9 @@ class FlatPrior:
         return replace(self, flat=min(max(self.flat, resolution), self.wide))
 
     def given(self, labels: Tensor) -> "FlatPrior":
-        """Return the prior about the mean public image that label probabilities ``labels (n, k, classes)`` imply."""
+        """Return the prior whose mean is the mean public image that label probabilities ``labels (n, k, classes)``
+        imply.
+        """
         return replace(self, gaussian=self.gaussian.given(labels))
 
     def values(self, images: Tensor) -> Tensor:

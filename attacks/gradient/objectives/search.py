@@ -57,8 +57,8 @@ class Search:
 
 
 def upload_parts(lots: int, restarts: int, numbers: int) -> list[slice]:
-    """Split the candidates (``restarts`` for each upload) into batches that never divide an upload; each batch has at
-    least one upload.
+    """Split all candidates (``restarts`` for each upload) into batches, with all candidates of an upload in the same
+    batch.
 
     Args:
         numbers: size of one candidate, in numbers.

@@ -14,10 +14,10 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIACosine(RoundAttack):
-    """An attack that scores by the target client's gradient cosine, standardised by the other clients' cosines to
-    ``z``.
+    """An attack whose score is the target client's gradient cosine, standardised by the other clients' cosines in each
+    round.
 
-    The score is the mean of ``Phi(z)`` over rounds; the non-members are chosen before training.
+    With z for the standardised cosine, the score is the mean of ``Phi(z)`` over rounds; the non-members are chosen before training.
     """
 
     def least(self, view: View) -> int:

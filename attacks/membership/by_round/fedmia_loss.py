@@ -15,10 +15,10 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIALoss(RoundAttack):
-    """An attack that scores by minus the loss under the target client's model, standardised by the other clients'
-    losses to ``z``.
+    """An attack whose score is minus the loss under the target client's model, standardised by the other clients'
+    losses.
 
-    The score is the mean of ``Phi(z)`` over rounds.
+    With z for the standardised value, the score is the mean of ``Phi(z)`` over rounds.
 
     A client's model is what the server would compute from the broadcast model and this upload alone.
     """

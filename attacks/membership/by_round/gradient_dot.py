@@ -1,4 +1,4 @@
-"""Attack that infers membership from how far uploads descend along the candidate's gradient, ``sum_t <u_t, g_t>``."""
+"""Attack that infers membership from inner products of uploads with the candidate's gradient, summed over rounds."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from .round_attack import RoundAttack
 class GradientDot(RoundAttack):
     """An attack whose score is the inner product of the upload's gradient with the candidate's, summed over rounds.
 
-    Both gradients are those at the round's model.
+    The candidate's gradient is that at the round's model.
 
     A sum of gradients that includes the candidate's is larger along it by its squared length.
     """

@@ -8,8 +8,8 @@ LEAST = 3
 
 
 def compare_with_other_clients(table: np.ndarray) -> np.ndarray:
-    """Standardise each client's statistic of each candidate by the values of the other clients, and return ``Phi(z)``,
-    (m, n).
+    """Standardise each client's statistic of a candidate by the other clients' values, and return the normal CDF of the
+    result.
 
     ``table``: (m, n), the statistic of m clients and n candidates.
 

@@ -15,7 +15,8 @@ _LEAST_DEVIATION = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class LiRAOnline(ShadowAttack):
-    """An attack whose score is a log-likelihood ratio of the candidate's logit, ln N(logit; in) - ln N(logit; out).
+    """An attack whose score is the log-likelihood ratio of the candidate's logit, under normal fits to models with and
+    without it.
 
     The normal distributions are fitted to the reference models trained with and without the candidate.
 
@@ -45,5 +46,5 @@ class LiRAOnline(ShadowAttack):
 
 
 def deviation(variance: FloatArray) -> FloatArray:
-    """Return the standard deviation of a variance, kept above a small positive number."""
+    """Return the standard deviation for a given variance, kept above a small positive number."""
     return np.asarray(np.sqrt(variance).clip(_LEAST_DEVIATION), dtype=np.float64)
