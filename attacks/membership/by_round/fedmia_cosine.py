@@ -17,7 +17,8 @@ class FedMIACosine(RoundAttack):
     """An attack whose score is the target client's gradient cosine, standardised by the other clients' cosines in each
     round.
 
-    With z for the standardised cosine, the score is the mean of ``Phi(z)`` over rounds; the non-members are chosen before training.
+    With z for the standardised cosine, the score is the mean of ``Phi(z)`` over rounds. The non-members are chosen
+    before training.
     """
 
     def least(self, view: View) -> int:

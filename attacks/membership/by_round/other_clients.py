@@ -11,7 +11,7 @@ def compare_with_other_clients(table: np.ndarray) -> np.ndarray:
     """Standardise each client's statistic of a candidate by the other clients' values, and return the normal CDF of the
     result.
 
-    ``table``: (m, n), the statistic of m clients and n candidates.
+    ``table``: (m, n), the statistic of m clients and n candidates; the result is ``Phi(z)``, (m, n), in [0, 1].
 
     z is the client's distance from the mean of the **other** clients in their standard deviations (FedMIA, Zhu et al.
     2024), so that no client is part of its own null distribution. If the others do not vary, a tie with them is 1/2.

@@ -18,7 +18,8 @@ class LiRAOnline(ShadowAttack):
     """An attack whose score is the log-likelihood ratio of the candidate's logit, under normal fits to models with and
     without it.
 
-    The normal distributions are fitted to the reference models trained with and without the candidate.
+    It is ln N(logit; in) - ln N(logit; out), with normal distributions in and out that are fitted to the reference
+    models trained with and without the candidate.
 
     Args:
         variance: ``"example"``: each candidate's own variance, which needs many references; ``"pooled"``: one for all
