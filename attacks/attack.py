@@ -166,7 +166,7 @@ class Attack:
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Evidence:
         """Carry out the attack and return its evidence; all its randomness comes from ``rng``."""
-        raise TypeError(f"{type(self).__name__} does not define run(view, knowledge, rng)")
+        raise TypeError(f"{type(self).__name__} does not define run(view, knowledge, rng), as every attack must")
 
     @property
     def reconstructs(self) -> bool:

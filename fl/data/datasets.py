@@ -175,7 +175,7 @@ def _fill_cache(name: str, source: Any, cache: Path) -> None:
         except OSError as error:
             # Another process may have filled the cache meanwhile, which is as good.
             if not _is_complete(target):
-                raise OSError(f"{target} must be complete or absent, and could not be replaced: {error}") from error
+                raise OSError(f"the data folder {target} is incomplete and could not be replaced: {error}") from error
 
 
 def _extract_or_download(name: str, source: Any, root: Path) -> None:

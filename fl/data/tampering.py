@@ -59,9 +59,7 @@ def tamper(crop: Crop, others: Sequence[Receipt], rng: np.random.Generator) -> T
             # Equal pixels would be labelled as tampered with although nothing changed.
             if (done.pixels != crop.pixels).any():
                 return done
-    raise ValueError(
-        f"receipt {crop.receipt.name} or others must show a number to paste over {line.text!r:.20}, got none"
-    )
+    raise ValueError(f"no number was found to paste over {line.text!r:.20} on receipt {crop.receipt.name} or on others")
 
 
 def _donors(receipt: Receipt, text: str) -> list[Line]:

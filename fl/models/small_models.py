@@ -122,11 +122,15 @@ def check_stateless(model: nn.Module) -> None:
         kind = f"layer {name} is a {type(layer).__name__}"
         # PyTorch's own dropout; `Dropout` of this package gets its factors as an argument.
         if isinstance(layer, nn.modules.dropout._DropoutNd):
-            raise ValueError(f"{kind}, which draws from the global random generator, so its draws cannot be repeated")
+            raise ValueError(
+                f"unsupported model: {kind}, which draws from the global random generator and so cannot be repeated"
+            )
         # Running statistics of a batch norm, for example: they would leave the client in addition to the upload.
         buffers = [buffer for buffer, _ in layer.named_buffers(recurse=False)]
         if buffers:
-            raise ValueError(f"{kind} with buffers {', '.join(buffers)}, but a model may hold parameters only")
+            raise ValueError(
+                f"unsupported model: {kind} with buffers {', '.join(buffers)}, but a model may hold parameters only"
+            )
 
 
 def is_batch_norm(layer: nn.Module) -> bool:

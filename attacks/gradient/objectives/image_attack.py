@@ -41,4 +41,4 @@ class NullImageAttack(ImageAttack, ABC):
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:
         """Return guessed images ``(count, c, h, w)`` and their labels ``(count,)``, or None in place of labels."""
-        raise TypeError(f"{type(self).__name__} does not define guesses(knowledge, count, rng)")
+        raise TypeError(f"{type(self).__name__} does not define guesses(knowledge, count, rng), as every subclass must")

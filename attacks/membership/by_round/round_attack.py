@@ -71,7 +71,9 @@ class RoundAttack(MembershipAttack, ABC):
         """Compute the statistic of m uploads and n candidates, shape ``(m, n)``; a higher value means that the
         candidate took part.
         """
-        raise TypeError(f"{type(self).__name__} does not define table(rows, view, knowledge, shown)")
+        raise TypeError(
+            f"{type(self).__name__} does not define table(rows, view, knowledge, shown), as every subclass must"
+        )
 
     def of_multiset(self, table: np.ndarray) -> np.ndarray:
         """Combine the statistics ``(m, n)`` of uploads from unknown senders to ``(1, n)`` by the maximum, because any

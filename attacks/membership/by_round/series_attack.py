@@ -38,4 +38,6 @@ class SeriesAttack(MembershipAttack, ABC):
         """Compute a statistic of all n candidates at one model ``(d,)``, shape ``(n,)``; a higher value means
         a member.
         """
-        raise TypeError(f"{type(self).__name__} does not define statistic(model, knowledge, shown)")
+        raise TypeError(
+            f"{type(self).__name__} does not define statistic(model, knowledge, shown), as every subclass must"
+        )

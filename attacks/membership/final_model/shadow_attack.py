@@ -29,7 +29,7 @@ class ShadowAttack(MembershipAttack, ABC):
         Raises:
             ValueError: if there are too few references.
         """
-        raise TypeError(f"{type(self).__name__} does not define scores(references, target)")
+        raise TypeError(f"{type(self).__name__} does not define scores(references, target), as every subclass must")
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         if knowledge.shadows is None:

@@ -296,7 +296,7 @@ def test_a_download_lands_in_the_cache(fresh, tiny, monkeypatch):
 def test_a_broken_cache_folder_is_named(fresh, tiny, monkeypatch):
     monkeypatch.setenv("FEDASSAY_DATA", str(tiny))
     (fresh / "MNIST" / "raw").mkdir(parents=True)
-    with pytest.raises(OSError, match="MNIST must be complete or absent, and could not be replaced"):
+    with pytest.raises(OSError, match="MNIST is incomplete and could not be replaced"):
         load_dataset("mnist")
 
 
