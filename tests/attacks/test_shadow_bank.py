@@ -165,8 +165,8 @@ def test_targets_that_are_not_there_and_banks_that_nothing_is_left_of_are_refuse
 @pytest.mark.parametrize(
     ("attack", "models", "words"),
     [
-        (LiRAOffline(), 4, "must be out of 2 or more, candidate 100 is out of 1 of 2"),
-        (LiRAOnline(), 4, "must be out of 2 or more, candidate 100 is out of 1 of 2"),
+        (LiRAOffline(), 4, "must be out of 2 or more of their training sets, candidate 100 is out of 1 of 2"),
+        (LiRAOnline(), 4, "must be out of 2 or more of their training sets, candidate 100 is out of 1 of 2"),
     ],
     ids=repr,
 )
@@ -181,7 +181,9 @@ def test_a_candidate_that_every_reference_holds_is_refused(attack):
     included = bank(paired=False).included.copy()
     included[:, 4] = True
     whole = bank(paired=False, included=included)
-    with pytest.raises(ValueError, match=r"must be out of \d or more, candidate 104 is out of 0 of 11"):
+    with pytest.raises(
+        ValueError, match=r"must be out of \d or more of their training sets, candidate 104 is out of 0 of 11"
+    ):
         attack.scores(whole.references(0), whole.model_logits(0))
 
 
@@ -190,6 +192,6 @@ def test_a_candidate_that_no_reference_holds_is_refused_where_one_has_to(attack)
     included = bank(paired=False).included.copy()
     included[:, 4] = False
     whole = bank(paired=False, included=included)
-    with pytest.raises(ValueError, match=r"must be in \d or more, candidate 104 is in 0 of 11"):
+    with pytest.raises(ValueError, match=r"must be in \d or more of their training sets, candidate 104 is in 0 of 11"):
         attack.scores(whole.references(0), whole.model_logits(0))
     CalibratedLoss().scores(whole.references(0), whole.model_logits(0))

@@ -125,7 +125,7 @@ def test_a_view_without_uploads_is_refused() -> None:
     blind = replace(view, rounds=(RoundView(round=0, broadcast=view.rounds[0].broadcast),))
     with pytest.raises(ValueError, match="must hold uploads"):
         named(blind, knowledge)
-    with pytest.raises(ValueError, match=r"must hold round 7, got rounds \[0\]"):
+    with pytest.raises(ValueError, match=r"must hold the attacked round 7, got rounds \[0\]"):
         named(view, knowledge, round=7)
 
 

@@ -70,5 +70,5 @@ def test_a_share_of_noise_lies_between_0_and_1(noise):
 
 
 def test_one_canary_is_no_crowd():
-    with pytest.raises(ValueError, match="at least 2 canaries, got 1"):
+    with pytest.raises(ValueError, match="at least 2 canaries"):
         planned_guesses(1, **CLAIM)

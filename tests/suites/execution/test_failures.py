@@ -30,7 +30,7 @@ def failures(run):
         ("if context.round == 2: raise OSError(28, 'No space left on device')", "OSError: [Errno 28] No space left"),
         ("if context.round == 2: sys.exit(0)", "SystemExit: 0"),
         ("aggregate = aggregate * float('nan')", "FloatingPointError: training diverged: the final model holds NaN"),
-        ("aggregate = aggregate[:, :-1]", "ValueError: aggregate must return (replicas, d)"),
+        ("aggregate = aggregate[:, :-1]", "ValueError: hook aggregate must return an array of shape (replicas, d)"),
         ("aggregate = None", "AttributeError: "),
         ("raise ValueError('\\ud800 \\u2028 x')", "ValueError: \\ud800 x"),
     ],
