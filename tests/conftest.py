@@ -1,13 +1,13 @@
 """For every folder: hypothesis repeats itself, and a suite small enough to run whole in a fifth of a second."""
 
 import itertools
-import json
 import os
 import sys
 import time
 
 import pytest
 from hypothesis import settings
+from suite_text import suite_text
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -52,27 +52,8 @@ def tiny() -> str:
     return TINY
 
 
-def _toml(value):
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name} = {_toml(inner)}" for name, inner in value.items()) + " }"
-    return json.dumps(value)
-
-
-@pytest.fixture(scope="session")
-def suite_text():
-    """(tables, fields of the federation) -> the text of a suite of one federation with these tables of parts."""
-
-    def build(tables="", *, name="mine", seeds=1, alpha=0.01, **federation):
-        head = {"name": name, "seeds": seeds, "alpha": alpha}
-        main = {"model": "logistic", "rounds": 1, "algorithm": {"name": "fedsgd", "learning_rate": 0.5}} | federation
-        lines = [[f"{field} = {_toml(value)}" for field, value in fields.items()] for fields in (head, main)]
-        return "\n".join([*lines[0], "", "[federations.main]", *lines[1], "", tables])
-
-    return build
-
-
 @pytest.fixture
-def suite_file(tmp_path, suite_text):
+def suite_file(tmp_path):
     """(old text, new text, ...) -> the path of the small suite with these replacements.
 
     ``text``: another suite's text; where fields of ``suite_text`` are given too, the tables below its federation.

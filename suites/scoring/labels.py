@@ -57,23 +57,16 @@ class LabelScores:
         return float(np.average(self.chance, weights=self.sizes))
 
     @property
-    def chance_corrected(self) -> float | None:
-        """The accuracy rescaled so that equal counts for all classes score 0 and a perfect attack scores 1; below 0 is
-        worse than equal counts.
+    def over_chance(self) -> Interval | None:
+        """The accuracy rescaled so that equal counts for all classes score 0 and a perfect attack scores 1, with its
+        confidence interval; below 0 is worse than equal counts.
 
         None where equal counts are the truth: then there is nothing to infer.
         """
         if np.isclose(self.chance_accuracy, 1):
             return None
-        return (self.multiset_accuracy - self.chance_accuracy) / (1 - self.chance_accuracy)
-
-    @property
-    def over_chance(self) -> Interval | None:
-        """The accuracy over chance, `chance_corrected`, with its confidence interval."""
-        if np.isclose(self.chance_accuracy, 1):
-            return None
         weights = self.sizes * (1 - self.chance)
-        # Weighted by the possible gain: the weighted mean of these ratios is then exactly `chance_corrected`.
+        # Weighted by the possible gain: the weighted mean of these ratios is then the ratio of the means.
         gains = np.divide(self.accuracy - self.chance, 1 - self.chance, out=np.zeros(len(weights)), where=weights > 0)
         return mean_interval(gains, weights)
 

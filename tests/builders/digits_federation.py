@@ -1,7 +1,10 @@
 """Digits dealt to clients and trained, what an observer received of it, and what a realistic attacker knows."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
 from fedassay.attacks.attack import Knowledge
 from fedassay.audit.observer import UPLOADS, Observer
 from fedassay.fl.algorithms.algorithm import FedSGD
@@ -14,6 +17,8 @@ from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
 from fedassay.fl.view import View
+from fedassay.suites.scoring.images import match
+from torch import Tensor
 from toy_federation import toy_plan
 
 UNDEFENDED = Protection()
@@ -53,3 +58,27 @@ def digits_run(
     plan = toy_plan(task, **({"rounds": 1, "algorithm": FedSGD(learning_rate=1.0)} | changes))
     view = received(task, plan, protection, observer=observer, seed=seed)
     return task, view, Knowledge.of(task, plan, protection)
+
+
+def psnr(images: np.ndarray, task: Task) -> np.ndarray:
+    """Of each image, in the order of the clients' samples."""
+    truth = task.images[torch.cat(list(task.parts))].numpy()
+    decibels: np.ndarray = -10 * np.log10(((images - truth) ** 2).mean((1, 2, 3)) + 1e-10)
+    return decibels
+
+
+def matched_psnr(images: np.ndarray, task: Task) -> np.ndarray:
+    """Of each client's images, matched to its samples."""
+    found, low = [], 0
+    for part in task.parts:
+        mine = images[low : low + len(part)]
+        found += [mine[match(mine, task.images[part].numpy())]]
+        low += len(part)
+    return psnr(np.concatenate(found), task)
+
+
+def with_uploads(view: View, values: Tensor) -> View:
+    """The view with these values in place of the first round's reports."""
+    seen = view.rounds[0]
+    assert seen.reports is not None
+    return replace(view, rounds=(replace(seen, reports=replace(seen.reports, values=values)),))

@@ -135,53 +135,35 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["scores.npz"], "a claim must state epsilon or mu, got neither"),
-        (["scores.npz", "--epsilon", 1, "--delta", -0.5], "delta must lie in [0, 1), got -0.5"),
-        (["scores.npz", "--epsilon", "nan"], "epsilon must be > 0 and finite, got nan"),
-        (["scores.npz", "--epsilon", 1, "--alpha", 1], "alpha must lie in (0, 1), got 1"),
-        (["scores.npz", "--epsilon", 1, "--unit", "sampel"], "unit must be sample"),
-        (["scores.npz", "--epsilon", 1, "--threshold", "inf"], "a threshold must be finite, got inf"),
-        (
-            ["scores.npz", "--epsilon", 1, "--inputs", 0, 1],
-            "--inputs can be given only with a mechanism, not with scores.npz",
-        ),
-        (
-            ["scores.npz", "--epsilon", 1, "--trials", 9],
-            "--trials can be given only with a mechanism, not with scores.npz",
-        ),
-        (
-            ["scores.npz", "--epsilon", 1, "--batched"],
-            "--batched can be given only with a mechanism, not with scores.npz",
-        ),
-        (["no.npz", "--epsilon", 1], "No such file or directory: 'no.npz'"),
-        (["no.csv", "--epsilon", 1], "No such file or directory: 'no.csv'"),
-        (["mine.py", "--epsilon", 1], "cannot audit 'mine.py': a target is a .npz or .csv file of member"),
-        (["no.py:f", "--epsilon", 1, "--inputs", 0, 1], "no such file: no.py"),
-        (["no.such:f", "--epsilon", 1, "--inputs", 0, 1], "cannot import no.such: ModuleNotFoundError"),
-        (["mine:laplase", "--epsilon", 1, "--inputs", 0, 1], "mine has no 'laplase'; it has: laplace, "),
-        (["mine:number", "--epsilon", 1, "--inputs", 0, 1], "mine:number must be a function, got int"),
-        (["mine:coin", "--epsilon", 1], "mine:coin needs --inputs X0 X1"),
-        (["mine:coin", "--epsilon", 1, "--inputs", 0, "yes"], "--inputs must be two JSON values"),
-        (["mine:coin", "--epsilon", 1, "--inputs", 0, "NaN"], "got 'NaN': NaN is not a JSON number"),
-        (
-            ["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--threshold", 0],
-            "--threshold can be given only with a file of scores",
-        ),
-        (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--trials", 1], "trials must be >= 2, got 1"),
-        (["mine:coin", "--epsilon", 1, "--inputs", 1, 1], "a pair must be two different inputs, got 1 twice"),
-        (
-            ["mine:coin", "--epsilon", 1, "--inputs", "[0, 1]", "[0, 1]"],
-            "must be two different inputs, got array([0, 1",
-        ),
-        (["mine:blank", "--epsilon", 1, "--inputs", 0, 1], "outputs must be finite, got NaN or infinity 1 times"),
-        (
-            ["mine:blank", "--epsilon", 1, "--inputs", 0, 1, "--batched"],
-            "a batched mechanism must return one row per trial",
-        ),
+        ("scores.npz", "a claim must state epsilon or mu, got neither"),
+        ("scores.npz --epsilon 1 --delta -0.5", "delta must lie in [0, 1), got -0.5"),
+        ("scores.npz --epsilon nan", "epsilon must be > 0 and finite, got nan"),
+        ("scores.npz --epsilon 1 --alpha 1", "alpha must lie in (0, 1), got 1"),
+        ("scores.npz --epsilon 1 --unit sampel", "unit must be sample"),
+        ("scores.npz --epsilon 1 --threshold inf", "a threshold must be finite, got inf"),
+        ("scores.npz --epsilon 1 --inputs 0 1", "--inputs can be given only with a mechanism, not with scores.npz"),
+        ("scores.npz --epsilon 1 --trials 9", "--trials can be given only with a mechanism, not with scores.npz"),
+        ("scores.npz --epsilon 1 --batched", "--batched can be given only with a mechanism, not with scores.npz"),
+        ("no.npz --epsilon 1", "No such file or directory: 'no.npz'"),
+        ("no.csv --epsilon 1", "No such file or directory: 'no.csv'"),
+        ("mine.py --epsilon 1", "cannot audit 'mine.py': a target is a .npz or .csv file of member"),
+        ("no.py:f --epsilon 1 --inputs 0 1", "no such file: no.py"),
+        ("no.such:f --epsilon 1 --inputs 0 1", "cannot import no.such: ModuleNotFoundError"),
+        ("mine:laplase --epsilon 1 --inputs 0 1", "mine has no 'laplase'; it has: laplace, "),
+        ("mine:number --epsilon 1 --inputs 0 1", "mine:number must be a function, got int"),
+        ("mine:coin --epsilon 1", "mine:coin needs --inputs X0 X1"),
+        ("mine:coin --epsilon 1 --inputs 0 yes", "--inputs must be two JSON values"),
+        ("mine:coin --epsilon 1 --inputs 0 NaN", "got 'NaN': NaN is not a JSON number"),
+        ("mine:coin --epsilon 1 --inputs 0 1 --threshold 0", "--threshold can be given only with a file of scores"),
+        ("mine:coin --epsilon 1 --inputs 0 1 --trials 1", "trials must be >= 2, got 1"),
+        ("mine:coin --epsilon 1 --inputs 1 1", "a pair must be two different inputs, got 1 twice"),
+        ("mine:coin --epsilon 1 --inputs [0,1] [0,1]", "must be two different inputs, got array([0, 1"),
+        ("mine:blank --epsilon 1 --inputs 0 1", "outputs must be finite, got NaN or infinity 1 times"),
+        ("mine:blank --epsilon 1 --inputs 0 1 --batched", "a batched mechanism must return one row per trial"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_paragraph(say, words, says):
-    result = say("audit", *words)
+    result = say("audit", *words.split())
     assert result.exit_code == 2, result.output
     assert says in result.stderr
     assert result.stderr.count("\n") == 1

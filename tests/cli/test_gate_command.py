@@ -9,18 +9,10 @@ import pytest
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.suites.results.outcome import Outcome
+from suite_text import suite_text, tables
 
-TABLES = """\
-[attacks.likelihood_ratio]
-count = 24
-rest = "known"
-
-[attacks.random_scores]
-count = 24
-
-[defenses.Mine]
-part = "own_defense_to_gate:Mine"
-"""
+ATTACKS = {"likelihood_ratio": {"count": 24, "rest": "known"}, "random_scores": {"count": 24}}
+TABLES = tables(attacks=ATTACKS, defenses={"Mine": {"part": "own_defense_to_gate:Mine"}})
 MINE = """\
 from dataclasses import dataclass
 
@@ -34,7 +26,7 @@ class Mine(PlainNoise):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, suite_text):
+def runs(tmp_path_factory):
     """A defense of one's own, run twice as it is and once with half its noise: three folders. Read them only."""
     import sys
 
@@ -160,57 +152,39 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["gate", "nowhere"], "nowhere is not a run's folder: it has no manifest.json"),
-        (["compare", "nowhere", "{base}"], "no baseline nowhere: it is neither a baseline file nor a run's folder"),
-        (["compare", "{base}", "nowhere"], "no baseline nowhere: it is neither a baseline file nor a run's folder"),
-        (["compare", "{base}", "{base}", "--margin", "auc"], "--margin must have the form metric=value, got 'auc'"),
+        ("gate nowhere", "nowhere is not a run's folder: it has no manifest.json"),
+        ("compare nowhere {base}", "no baseline nowhere: it is neither a baseline file nor a run's folder"),
+        ("compare {base} nowhere", "no baseline nowhere: it is neither a baseline file nor a run's folder"),
+        ("compare {base} {base} --margin auc", "--margin must have the form metric=value, got 'auc'"),
+        ("gate {base} --baseline {half} --margin auk=1", "a margin is set for an unknown metric 'auk'; known: auc"),
+        ("gate {base} --fail-on fial", "names an unknown verdict 'fial'; known: fail"),
+        ("gate {base} --baseline new.json --accept --margin auk=1", "unknown metric 'auk'"),
+        ("gate {base} --baseline new.json --accept --fail-on x", "unknown verdict 'x'"),
+        ("gate {base} --accept", "--accept needs --baseline FILE"),
+        ("gate {base} --baseline {half} --accept", "is a folder: name a file for the baseline"),
         (
-            ["gate", "{base}", "--baseline", "{half}", "--margin", "auk=1"],
-            "a margin is set for an unknown metric 'auk'; known: auc",
-        ),
-        (["gate", "{base}", "--fail-on", "fial"], "names an unknown verdict 'fial'; known: fail"),
-        (["gate", "{base}", "--baseline", "new.json", "--accept", "--margin", "auk=1"], "unknown metric 'auk'"),
-        (["gate", "{base}", "--baseline", "new.json", "--accept", "--fail-on", "x"], "unknown verdict 'x'"),
-        (["gate", "{base}", "--accept"], "--accept needs --baseline FILE"),
-        (["gate", "{base}", "--baseline", "{half}", "--accept"], "is a folder: name a file for the baseline"),
-        (
-            ["gate", "{base}", "--baseline", "text.json"],
+            "gate {base} --baseline text.json",
             "text.json is not a baseline: the file cannot be read (text.json is not JSON",
         ),
         (
-            ["gate", "{base}", "--baseline", "text.json", "--accept"],
+            "gate {base} --baseline text.json --accept",
             "text.json is not a baseline: the file cannot be read (text.json is not JSON",
         ),
         (
-            ["gate", "{base}", "--baseline", "newer.json"],
+            "gate {base} --baseline newer.json",
             "the schema must be 'baseline-1', which this version reads, got 'baseline-2'",
         ),
-        (["gate", "{base}", "--baseline", "edited.json"], "edited.json was edited by hand"),
-        (["gate", "{base}", "--junit", "{base}"], "must be a separate file"),
-        (["gate", "{base}", "--junit", ""], "must be a separate file"),
-        (["gate", "{base}", "--baseline", "folder", "--accept"], "is a folder: name a file for the baseline"),
-        (
-            ["gate", "{base}", "--junit", "{base}/results.jsonl"],
-            "nor part of a run's data",
-        ),
-        (
-            ["gate", "{base}", "--junit", "{base}/report.html"],
-            "nor part of a run's data",
-        ),
-        (
-            ["gate", "{base}", "--summary", "{base}/cells/x/rounds.csv"],
-            "nor part of a run's data",
-        ),
-        (["gate", "{base}", "--baseline", "{half}", "--junit", "{half}/results.jsonl"], "nor part of a run's data"),
-        (["gate", "{base}", "--baseline", "edited.json", "--junit", "edited.json"], "nor part of a run's data"),
-        (
-            ["gate", "{base}", "--baseline", "edited", "--accept", "--summary", "edited.json"],
-            "nor part of a run's data",
-        ),
-        (
-            ["gate", "{base}", "--junit", "a.xml", "--summary", "a.xml"],
-            "nor part of a run's data",
-        ),
+        ("gate {base} --baseline edited.json", "edited.json was edited by hand"),
+        ("gate {base} --junit {base}", "must be a separate file"),
+        ("gate {base} --junit=", "must be a separate file"),
+        ("gate {base} --baseline folder --accept", "is a folder: name a file for the baseline"),
+        ("gate {base} --junit {base}/results.jsonl", "nor part of a run's data"),
+        ("gate {base} --junit {base}/report.html", "nor part of a run's data"),
+        ("gate {base} --summary {base}/cells/x/rounds.csv", "nor part of a run's data"),
+        ("gate {base} --baseline {half} --junit {half}/results.jsonl", "nor part of a run's data"),
+        ("gate {base} --baseline edited.json --junit edited.json", "nor part of a run's data"),
+        ("gate {base} --baseline edited --accept --summary edited.json", "nor part of a run's data"),
+        ("gate {base} --junit a.xml --summary a.xml", "nor part of a run's data"),
     ],
 )
 def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, says):
@@ -220,7 +194,7 @@ def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, sa
     say("gate", runs["base"], "--baseline", "edited.json", "--accept")
     edited = (tmp_path / "edited.json").read_text()
     (tmp_path / "edited.json").write_text(edited.replace('"count": 24', '"count": 25', 1))
-    result = say(*[word.format(**runs) for word in words])
+    result = say(*[word.format(**runs) for word in words.split()])
     assert result.exit_code == 2
     assert says in result.stderr
     assert "Traceback" not in result.output

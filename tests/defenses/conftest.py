@@ -1,7 +1,6 @@
 """A federation of random images, a recorder that keeps all, a chi-square test: a test names only what it is about."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from scipy.stats import chi2
+from tape import Tape
 
 
 @pytest.fixture(scope="session")
@@ -33,16 +33,6 @@ def has_std() -> Callable[..., bool]:
         return bool(low <= np.square(numbers).sum() / std**2 <= high)
 
     return test
-
-
-class Tape:
-    """A recorder that keeps every event whole."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def watch(self, event: Any) -> None:
-        self.events.append(event)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.data.data_folder import DataFolder
 from PIL import Image, ImageDraw
+from tape import Tape
 from toy_federation import toy_plan, toy_task
 
 
@@ -22,27 +23,6 @@ def make_plan():
     """(task, changes) -> its Plan; by default three rounds, all clients and samples, two local steps."""
     algorithm = FedAvg(learning_rate=0.3, local_steps=2)
     return lambda task, **changes: toy_plan(task, **({"algorithm": algorithm} | changes))
-
-
-class Tape:
-    """A recorder that keeps every event whole."""
-
-    def __init__(self):
-        self.events = []
-
-    def watch(self, event):
-        self.events.append(event)
-
-    def masks(self):
-        """Everything that was drawn: each round's senders, who was present, and every lot."""
-        return [
-            (
-                event.reports.senders,
-                event.reports.present.tolist(),
-                {k: [m.tolist() for m in v] for k, v in event.lots.items()},
-            )
-            for event in self.events
-        ]
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import pytest
 from fedassay.audit.binomial import upper_bound
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
+from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.run_folder import RunFolder
 from row_facts import FACTS
+from toy_claim import toy_claim
 
 ALPHA = 0.01
 TRIALS = 500
@@ -29,26 +30,6 @@ ACCURACY = {
     "ldp_gaussian": 0.612,
 }
 MEMBERSHIP = {"none": 0.83, "dp_fedavg": 0.55, "dp_sgd": 0.58, "ldp_gaussian": 0.52}
-
-
-def claim(epsilon: float = 4.0, mu: float | None = None, unit: Unit = Unit.CLIENT, **other: Any) -> Claim:
-    fields: dict[str, Any] = {
-        "epsilon": epsilon,
-        "delta": 1e-5,
-        "unit": unit,
-        "adjacency": Adjacency.ADD_REMOVE,
-        "observer": GLOBAL_MODELS,
-        "rounds": 20,
-        "dp_model": "central",
-        "mechanism": "gaussian",
-        "parameters": {"noise_multiplier": 4.8},
-        "accountant": "gdp 1",
-        "sampling": "every client, every round",
-        "trust": "the server is trusted",
-        "source": "McMahan et al. 2018, Theorem 1",
-        "curve": None if mu is None else GaussianCurve(mu),
-    }
-    return Claim(**{**fields, **other})
 
 
 @dataclass
@@ -234,8 +215,8 @@ def _utility_rows(run: RunMaker, defense: str, accuracy: float) -> None:
 def quick_run(path: Path) -> RunMaker:
     """As large as the quick suite: six defenses, two of them controls; gradient, membership and label attacks."""
     run = maker(path)
-    client, sample = claim(4.0, mu=0.925), claim(8.0, mu=1.62, unit=Unit.SAMPLE, delta=1e-6)
-    report = claim(6.0, unit=Unit.REPORT, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, dp_model="local")
+    client, sample = toy_claim(4.0, mu=0.925), toy_claim(8.0, mu=1.62, unit=Unit.SAMPLE, delta=1e-6)
+    report = toy_claim(6.0, unit=Unit.REPORT, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, dp_model="local")
     audit(run, "dp_fedavg", run.sign("dp_fedavg", client), 0.9, "NOT_REFUTED")
     audit(run, "noise_halved", run.sign("noise_halved", client, control=True), 3.9, "REFUTED", control=True)
     audit(run, "dp_sgd", run.sign("dp_sgd", sample), 1.5, "NOT_REFUTED")
@@ -305,7 +286,7 @@ def quick_folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture(scope="session")
 def make_claim() -> Callable[..., Claim]:
-    return claim
+    return toy_claim
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from digits_federation import digits_run
+from digits_federation import digits_run, psnr
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.objectives.image_lots import ImageLots
@@ -93,12 +93,6 @@ def test_the_resolution_is_that_of_the_fisher_information(sigma: float, rounds: 
     expected = 4 * 0.1 / math.sqrt(1 + 0.1**2 * information)
     # At sigma .1 and one round 1/13 nat a pixel: the mean over 60 lots of 104 numbers is .06 off at one deviation.
     assert posterior.resolution(lots, 0.1, rng) == pytest.approx(expected, rel=0.05)
-
-
-def psnr(images: np.ndarray, task: Task) -> np.ndarray:
-    truth = task.images[torch.cat(list(task.parts))].numpy()
-    found: np.ndarray = -10 * np.log10(((images - truth) ** 2).mean((1, 2, 3)) + 1e-10)
-    return found
 
 
 @pytest.mark.simulations

@@ -1,12 +1,11 @@
 """Gradient inversion: equal to a naive version, right without a defense, useless under noise, blind to the truth."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from digits_federation import digits_run
+from digits_federation import digits_run, with_uploads
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
@@ -34,12 +33,6 @@ def uploads(view: View) -> Tensor:
     reports = view.rounds[0].reports
     assert reports is not None
     return reports.values
-
-
-def with_uploads(view: View, values: Tensor) -> View:
-    seen = view.rounds[0]
-    assert seen.reports is not None
-    return replace(view, rounds=(replace(seen, reports=replace(seen.reports, values=values)),))
 
 
 def normal_like(values: Tensor, seed: int) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from digits_federation import digits_run
+from digits_federation import digits_run, matched_psnr
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.class_mean_image import ClassMeanImage
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
@@ -22,7 +22,6 @@ from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.task import Task
 from fedassay.fl.view import View
-from fedassay.suites.scoring.images import match
 from torch.nn.functional import one_hot
 
 
@@ -32,25 +31,14 @@ def federation(
     return digits_run(model, clients, clients * samples, algorithm=algorithm, **changes)
 
 
-def psnr(images: np.ndarray, task: Task) -> np.ndarray:
-    """Of each client's images, matched to its samples."""
-    found, low = [], 0
-    for part in task.parts:
-        truth, mine = task.images[part].numpy(), images[low : low + len(part)]
-        found += [((mine[match(mine, truth)] - truth) ** 2).mean((1, 2, 3))]
-        low += len(part)
-    decibels: np.ndarray = -10 * np.log10(np.concatenate(found) + 1e-10)
-    return decibels
-
-
 def test_lots_of_two_come_back_as_two_images() -> None:
     """Observed: median 30.6 dB; the mean image has about 11."""
     task, view, knowledge = federation(FedSGD(learning_rate=1.0), clients=3, samples=2)
     found = GradInversion(iterations=100, restarts=2).run(view, knowledge, np.random.default_rng(0))
     assert found.uploads is not None
     assert found.uploads.tolist() == [0, 0, 1, 1, 2, 2]
-    print("OBS", np.median(psnr(found.images, task)))
-    assert np.median(psnr(found.images, task)) > 15
+    print("OBS", np.median(matched_psnr(found.images, task)))
+    assert np.median(matched_psnr(found.images, task)) > 15
 
 
 @pytest.mark.simulations
@@ -61,8 +49,8 @@ def test_local_steps_are_simulated_where_one_gradient_would_mislead() -> None:
         attack.run(view, knowledge, np.random.default_rng(0)).images
         for attack in (FedAvgInversion(iterations=60), GradientInversion(iterations=60))
     )
-    print("OBS", psnr(through, task).mean(), psnr(flat, task).mean())
-    assert psnr(through, task).mean() > psnr(flat, task).mean() + 3
+    print("OBS", matched_psnr(through, task).mean(), matched_psnr(flat, task).mean())
+    assert matched_psnr(through, task).mean() > matched_psnr(flat, task).mean() + 3
 
 
 @pytest.mark.parametrize(

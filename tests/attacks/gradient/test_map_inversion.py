@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from digits_federation import digits_run
+from digits_federation import digits_run, psnr
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion, _Start
@@ -43,12 +43,6 @@ def federation(
 def said(attack: Any, seen: Seen) -> np.ndarray:
     images: np.ndarray = attack.run(seen[1], seen[2], np.random.default_rng(0)).images
     return images
-
-
-def psnr(images: np.ndarray, task: Task) -> np.ndarray:
-    truth = task.images[torch.cat(list(task.parts))].numpy()
-    found: np.ndarray = -10 * np.log10(((images - truth) ** 2).mean((1, 2, 3)) + 1e-10)
-    return found
 
 
 def at_zero(*, sigma: float, rounds: int = 1) -> tuple[ImagePosterior, torch.Tensor, torch.Tensor]:

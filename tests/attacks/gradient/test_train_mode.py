@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from digits_federation import UNDEFENDED, digits_run
+from digits_federation import UNDEFENDED, digits_run, matched_psnr
 from fedassay.attacks.attack import Attack, Knowledge, Undefined
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
@@ -34,7 +34,6 @@ from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
 from fedassay.fl.view import View
-from fedassay.suites.scoring.images import match
 from torch.nn.functional import conv2d, leaky_relu, one_hot
 
 MODELS = ("lenet_bn", "lenet_dropout")
@@ -53,17 +52,6 @@ def federation(model: str, samples: int, *, clients: int = 3, **changes: Any) ->
 def said(attack: Any, view: View, knowledge: Knowledge) -> Reconstructions:
     found: Reconstructions = attack.run(view, knowledge, np.random.default_rng(0))
     return found
-
-
-def psnr(images: np.ndarray, task: Task) -> np.ndarray:
-    """Of each client's images, matched to its samples."""
-    found, low = [], 0
-    for part in task.parts:
-        truth, mine = task.images[part].numpy(), images[low : low + len(part)]
-        found += [((mine[match(mine, truth)] - truth) ** 2).mean((1, 2, 3))]
-        low += len(part)
-    decibels: np.ndarray = -10 * np.log10(np.concatenate(found) + 1e-10)
-    return decibels
 
 
 def broadcast(view: View) -> torch.Tensor:
@@ -119,8 +107,8 @@ def test_label_rules_read_no_truth(part: Callable[..., Attack], model: str) -> N
 def test_one_image_under_batch_norm_comes_back(part: Attack) -> None:
     """Observed 23.6 to 25.1 dB; the mean image has 11.2."""
     task, view, knowledge = federation("lenet_bn", 1, clients=6, protection=NOISE)
-    null = psnr(said(MeanImage(), view, knowledge).images, task).mean()
-    ours = psnr(said(part, view, knowledge).images, task).mean()
+    null = matched_psnr(said(MeanImage(), view, knowledge).images, task).mean()
+    ours = matched_psnr(said(part, view, knowledge).images, task).mean()
     assert ours > null + 4
 
 
@@ -133,7 +121,7 @@ def test_not_to_know_what_was_dropped_costs(part: Attack) -> None:
     found = []
     for model, protection in (("lenet", UNDEFENDED), ("lenet_dropout", UNDEFENDED), ("lenet_dropout", FAINT)):
         task, view, knowledge = federation(model, 1, clients=6, protection=protection)
-        found.append(psnr(said(part, view, knowledge).images, task).mean())
+        found.append(matched_psnr(said(part, view, knowledge).images, task).mean())
     assert found[1] > 20
     assert found[2] < found[0] - 5
 
@@ -200,9 +188,8 @@ def test_the_distance_of_statistics_is_that_of_the_layers_written_down() -> None
 def test_statistics_tell_the_contrast_that_gradients_hide() -> None:
     """Ten lots of one: observed 26.7 dB with the statistics of public images, 25.6 without."""
     task, view, knowledge = federation("lenet_bn", 1, clients=10)
-    ours, without = (
-        psnr(said(GradInversion(statistics=weight), view, knowledge).images, task).mean() for weight in (1e-2, 0.0)
-    )
+    attacks = (GradInversion(statistics=weight) for weight in (1e-2, 0.0))
+    ours, without = (matched_psnr(said(attack, view, knowledge).images, task).mean() for attack in attacks)
     assert ours > without + 0.5
 
 

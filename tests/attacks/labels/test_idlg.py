@@ -5,18 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from digits_federation import dealt_digits, received
+from digits_federation import dealt_digits, received, with_uploads
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.labels.idlg import IDLG, inferred_labels
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.layout import Layout
-from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
 from fedassay.fl.task import Task
 from fedassay.fl.view import RoundView, View
-from torch import Tensor
 from toy_federation import toy_plan
 
 N = 60
@@ -29,12 +27,6 @@ def one_sample_task(model: str, clients: int = N) -> Task:
 def seen_by_the_server(task: Task, algorithm: FedSGD | FedAvg, rounds: int = 1) -> tuple[View, Knowledge]:
     plan = toy_plan(task, rounds=rounds, algorithm=algorithm)
     return received(task, plan, seed=3), Knowledge.of(task, plan, Protection())
-
-
-def with_uploads(view: View, values: Tensor) -> View:
-    reports = view.rounds[0].reports
-    assert isinstance(reports, Message)
-    return replace(view, rounds=(replace(view.rounds[0], reports=replace(reports, values=values)),))
 
 
 def named(view: View, knowledge: Knowledge, round: int = 0) -> np.ndarray:

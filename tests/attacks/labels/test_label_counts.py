@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from digits_federation import digits_run
+from digits_federation import digits_run, with_uploads
 from fedassay.attacks.attack import Attack, Knowledge
 from fedassay.attacks.labels.bias_corrected import BiasCorrected, balanced_counts
 from fedassay.attacks.labels.bias_sign import BiasSign, present_classes
@@ -61,16 +61,15 @@ def scores(part: Attack, size: int, **changes: object) -> LabelScores:
 
 
 def corrected(part: Attack, size: int, **changes: object) -> float:
-    found = scores(part, size, **changes).chance_corrected
+    found = scores(part, size, **changes).over_chance
     assert found is not None
-    return found
+    return found.value
 
 
 def times(view: View, factor: float) -> View:
-    seen = view.rounds[0]
-    assert seen.reports is not None
-    reports = replace(seen.reports, values=seen.reports.values * factor)
-    return replace(view, rounds=(replace(seen, reports=reports),))
+    reports = view.rounds[0].reports
+    assert reports is not None
+    return with_uploads(view, reports.values * factor)
 
 
 # Rules by hand.
@@ -243,9 +242,9 @@ def test_clients_with_few_classes_are_recognised(part: Attack) -> None:
 def test_the_wrong_sign_is_worse_than_equal_counts(part: Attack) -> None:
     """Reading a delta as a gradient: the trap that a sign rule falls into."""
     task, view, knowledge = federation(8)
-    found = score_labels(said(part, times(view, -1.0), knowledge), truth(task)).chance_corrected
+    found = score_labels(said(part, times(view, -1.0), knowledge), truth(task)).over_chance
     assert found is not None
-    assert found < 0
+    assert found.value < 0
 
 
 @pytest.mark.parametrize("part", [*SIGNS, *COUNTING], ids=name)

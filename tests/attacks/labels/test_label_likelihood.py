@@ -39,9 +39,9 @@ def said(part: Attack, view: View, knowledge: Knowledge) -> np.ndarray:
 def corrected(part: Attack, protection: Protection, algorithm: Algorithm = FEDSGD) -> float:
     task, view, knowledge = federation(protection, algorithm=algorithm)
     truth = np.stack([np.bincount(task.labels[held].numpy(), minlength=10) for held in task.parts])
-    found = score_labels(said(part, view, knowledge), truth).chance_corrected
+    found = score_labels(said(part, view, knowledge), truth).over_chance
     assert found is not None
-    return found
+    return found.value
 
 
 def lots(**changes: object) -> GaussianLots:
@@ -165,5 +165,5 @@ def test_an_unpublished_factor_costs_little(factor: float) -> None:
     truth = np.stack([np.bincount(task.labels[held].numpy(), minlength=10) for held in task.parts])
     ours, other = (score_labels(said(part, scaled, knowledge), truth) for part in (LabelLikelihood(), ILRG()))
     assert ours.multiset_accuracy > other.multiset_accuracy + 0.1
-    assert ours.chance_corrected is not None
-    assert ours.chance_corrected > 0.5
+    assert ours.over_chance is not None
+    assert ours.over_chance.value > 0.5

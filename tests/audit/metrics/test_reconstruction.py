@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Claim, Unit
+from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.metrics.reconstruction import beyond_reconstruction, success_bound
 from fedassay.audit.observer import AGGREGATE, UPLOADS
 from scipy.stats import norm
+from toy_claim import toy_claim
 
 
 @pytest.mark.parametrize("kappa", [0.001, 0.05, 0.3, 0.9])
@@ -85,22 +86,8 @@ def test_what_is_no_chance_is_refused(kappa, epsilon, delta, says):
 
 
 def signed(**changes):
-    fields = {
-        "epsilon": 4.0,
-        "delta": 1e-5,
-        "unit": Unit.SAMPLE,
-        "adjacency": Adjacency.ADD_REMOVE,
-        "observer": UPLOADS,
-        "rounds": 3,
-        "dp_model": "local",
-        "mechanism": "Gaussian",
-        "parameters": {},
-        "accountant": "a",
-        "sampling": "none",
-        "trust": "nobody",
-        "source": "a theorem",
-    }
-    return Claim(**{**fields, **changes})
+    fields = {"unit": Unit.SAMPLE, "observer": UPLOADS, "rounds": 3, "dp_model": "local"}
+    return toy_claim(**(fields | changes))
 
 
 @pytest.mark.parametrize(

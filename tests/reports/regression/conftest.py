@@ -7,31 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Claim, Unit
-from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.observer import GLOBAL_MODELS
+from fedassay.audit.claim import Claim
 from row_facts import FACTS
+from toy_claim import toy_claim
 
 DIRECTIONS = {"accuracy": "higher_better"}
-
-
-def signed(epsilon: float = 4.0) -> Claim:
-    return Claim(
-        epsilon=epsilon,
-        delta=1e-5,
-        unit=Unit.CLIENT,
-        adjacency=Adjacency.ADD_REMOVE,
-        observer=GLOBAL_MODELS,
-        rounds=20,
-        dp_model="central",
-        mechanism="gaussian",
-        parameters={"noise_multiplier": 4.8},
-        accountant="gdp 1",
-        sampling="every client, every round",
-        trust="the server is trusted",
-        source="McMahan et al. 2018, Theorem 1",
-        curve=GaussianCurve(0.925),
-    )
 
 
 @dataclass
@@ -55,7 +35,7 @@ class Crafted:
         return self
 
     def audit(self, verdict: str, *, defense: str = "mine", epsilon: float = 4.0, control: bool = False) -> "Crafted":
-        claim = signed(epsilon)
+        claim = toy_claim(epsilon, mu=0.925)
         entry = {"claim_id": claim.claim_id, "defense": defense, "federation": "main", "control": control}
         self.claims.append({**entry, "claim": claim.to_dict()})
         of = {"role": "audit", "attack": "likelihood_ratio", "observer": "global_models", "metric": "epsilon_low"}

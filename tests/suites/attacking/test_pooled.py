@@ -16,39 +16,22 @@ from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import FederationSpec
 from fedassay.suites.scoring.label_rows import true_counts
+from suite_text import tables
 from toy_federation import toy_plan
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=SHUFFLED, rounds=1, design=Design.CLUSTERED
 )
-TABLES = """\
-[defenses.none]
-
-[defenses.distributed_gaussian]
-epsilon = 8.0
-delta = 1e-5
-
-[attacks.imprint]
-
-[attacks.imprint_of_sum]
-part = "imprint"
-observer = "aggregate"
-
-[attacks.mean_image]
-observer = "aggregate"
-
-[attacks.llg_plus]
-observer = "aggregate"
-
-[attacks.equal_counts]
-observer = "aggregate"
-
-[attacks.row_sum]
-observer = "shuffled"
-
-[attacks.random_scores]
-count = 8
-"""
+ATTACKS = {
+    "imprint": {},
+    "imprint_of_sum": {"part": "imprint", "observer": "aggregate"},
+    "mean_image": {"observer": "aggregate"},
+    "llg_plus": {"observer": "aggregate"},
+    "equal_counts": {"observer": "aggregate"},
+    "row_sum": {"observer": "shuffled"},
+    "random_scores": {"count": 8},
+}
+TABLES = tables(defenses={"none": {}, "distributed_gaussian": {"epsilon": 8.0, "delta": 1e-5}}, attacks=ATTACKS)
 SUITE = {"text": TABLES, "model": "imprint", "clients": 4, "samples": 32}
 
 
@@ -158,5 +141,5 @@ def test_an_attack_in_its_own_seat_gets_the_view_as_it_is(assay, suite_file, mon
     monkeypatch.setattr(
         trial, "reduce_view", lambda view, knowledge: moved.append(str(view.observer)) or reduce_view(view, knowledge)
     )
-    assay(suite_file("[defenses.distributed_gaussian]\nepsilon = 8.0\ndelta = 1e-5\n", "", **SUITE))
+    assay(suite_file("[defenses.distributed_gaussian]\nepsilon = 8.0\ndelta = 1e-05\n", "", **SUITE))
     assert sorted(moved) == ["aggregate"] * 4 + ["shuffled"]

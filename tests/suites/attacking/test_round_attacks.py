@@ -3,78 +3,36 @@
 import pytest
 import torch
 from fedassay.fl.data.dataset import Dataset
+from suite_text import suite_text, tables
 
-TABLES = """\
-[defenses.none]
-
-[defenses.dp_sgd]
-epsilon = 4.0
-delta = 1e-5
-
-[defenses.dp_fedavg]
-epsilon = 4.0
-delta = 1e-5
-
-[defenses.ldp_gaussian]
-epsilon = 4.0
-delta = 1e-5
-
-[defenses.distributed_gaussian]
-epsilon = 4.0
-delta = 1e-5
-
-[attacks.random_scores]
-count = 8
-client = "all"
-
-[attacks.gradient_dot]
-count = 8
-client = "all"
-
-[attacks.cosine_of_sum]
-part = "gradient_cosine"
-observer = "aggregate"
-count = 8
-
-[attacks.ratio_of_models]
-part = "likelihood_ratio"
-observer = "global_models"
-rest = "known"
-client = "all"
-count = 8
-
-[attacks.ratio]
-part = "likelihood_ratio"
-rest = "known"
-count = 8
-
-[attacks.fedmia_loss]
-count = 8
-
-[attacks.loss_series]
-count = 8
-
-[attacks.source]
-count = 8
-
-[attacks.random_source]
-count = 8
-
-[attacks.client_membership]
-
-[attacks.clients_of_uploads]
-part = "client_membership"
-observer = "uploads"
-
-[attacks.writer_membership]
-
-[attacks.random_people]
-"""
+DP = ("dp_sgd", "dp_fedavg", "ldp_gaussian", "distributed_gaussian")
+ATTACKS = {
+    "random_scores": {"count": 8, "client": "all"},
+    "gradient_dot": {"count": 8, "client": "all"},
+    "cosine_of_sum": {"part": "gradient_cosine", "observer": "aggregate", "count": 8},
+    "ratio_of_models": {
+        "part": "likelihood_ratio",
+        "observer": "global_models",
+        "rest": "known",
+        "client": "all",
+        "count": 8,
+    },
+    "ratio": {"part": "likelihood_ratio", "rest": "known", "count": 8},
+    "fedmia_loss": {"count": 8},
+    "loss_series": {"count": 8},
+    "source": {"count": 8},
+    "random_source": {"count": 8},
+    "client_membership": {},
+    "clients_of_uploads": {"part": "client_membership", "observer": "uploads"},
+    "writer_membership": {},
+    "random_people": {},
+}
+TABLES = tables(defenses={"none": {}} | {name: {"epsilon": 4.0, "delta": 1e-5} for name in DP}, attacks=ATTACKS)
 FEDERATION = {"clients": 4, "held_out": 3, "rounds": 2}
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory, suite_text):
+def rows(tmp_path_factory):
     import fedassay
 
     place = tmp_path_factory.mktemp("rounds")
@@ -106,9 +64,7 @@ def test_digits_have_no_writers_and_that_is_a_row(rows):
     assert all("the data set does not name the owners" in reason for reason in reasons)
 
 
-def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_measured(
-    tmp_path, suite_text, monkeypatch
-):
+def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_measured(tmp_path, monkeypatch):
     import fedassay
     from fedassay.suites.config import resolve
 
@@ -119,8 +75,8 @@ def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_me
     )
     monkeypatch.setattr(resolve, "load_dataset", lambda name: owned)
     asked = ["gradient_dot", "random_scores", "writer_membership", "client_membership", "source"]
-    tables = "[defenses.none]\n" + "".join(f"[attacks.{name}]\ncount = 3\n" for name in asked)
-    (tmp_path / "owners.toml").write_text(suite_text(tables, alpha=0.05, partition="by_owner", **FEDERATION))
+    text = tables(defenses={"none": {}}, attacks={name: {"count": 3} for name in asked})
+    (tmp_path / "owners.toml").write_text(suite_text(text, alpha=0.05, partition="by_owner", **FEDERATION))
     rows = fedassay.run(str(tmp_path / "owners.toml"), jobs=1, report=False, folder=tmp_path / "run").records
     assert not [(row.attack, row.reason) for row in rows if row.status == "failed"]
     skipped = {row.attack: row.reason for row in rows if row.status == "skipped"}

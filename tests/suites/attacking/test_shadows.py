@@ -27,33 +27,14 @@ from fedassay.suites.config.suite import FederationSpec, PlanChange
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution.run import relaunch
 from fedassay.suites.scoring.shadow_rows import groups, over_targets, score_shadows
+from suite_text import tables
 from toy_federation import toy_plan
 
 FEDERATION = {"model": "logistic", "clients": 3, "samples": 120, "rounds": 3, "lot": {"poisson": 0.5}}
 FEDERATION |= {"algorithm": {"name": "fedsgd", "learning_rate": 1.0}}
-TABLES = """\
-[defenses.none]
-
-[defenses.dp_sgd]
-epsilon = 8.0
-delta = 1e-5
-
-[attacks.loss]
-shadows = 8
-
-[attacks.lira_online]
-shadows = 8
-
-[attacks.quantile_regression]
-shadows = 8
-
-[attacks.random_scores]
-shadows = 8
-
-[attacks.lonely]
-part = "loss"
-count = 5
-"""
+SHADOWED = ("loss", "lira_online", "quantile_regression", "random_scores")
+ATTACKS = {name: {"shadows": 8} for name in SHADOWED} | {"lonely": {"part": "loss", "count": 5}}
+TABLES = tables(defenses={"none": {}, "dp_sgd": {"epsilon": 8.0, "delta": 1e-5}}, attacks=ATTACKS)
 SUITE = {"text": TABLES, **FEDERATION}
 SPEC = FederationSpec(**FEDERATION)
 SETTING = Setting(
@@ -75,7 +56,7 @@ def test_every_attack_has_rows_with_intervals_and_the_null_attack_finds_chance(a
     run = assay(suite_file(**SUITE))
     assert not [record for record in run.records if record.status != "ok"]
     for defense in ("none", "dp_sgd"):
-        for attack in ("loss", "lira_online", "quantile_regression", "random_scores"):
+        for attack in SHADOWED:
             found = rows(run, attack, defense)
             assert {"auc", "balanced_accuracy", "references"} <= set(found)
             area = found["auc"]
@@ -151,7 +132,7 @@ def test_two_runs_say_the_same(assay, suite_file, timeless):
     ],
 )
 def test_what_cannot_be_measured_is_a_failed_row_with_its_reason(assay, suite_file, changes, attack, reason):
-    run = assay(suite_file("[defenses.dp_sgd]\nepsilon = 8.0\ndelta = 1e-5\n\n", "", *changes, **SUITE))
+    run = assay(suite_file("[defenses.dp_sgd]\nepsilon = 8.0\ndelta = 1e-05\n\n", "", *changes, **SUITE))
     row = rows(run, attack)["none"]
     assert (row.status, row.value) == ("failed", None)
     assert row.reason.startswith(reason)

@@ -10,18 +10,11 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from fedassay.suites.audits.audited_federation import audited_federation
 from fedassay.suites.audits.canary_replicas import canary_for
+from tape import Tape
 
 TABLES = '[defenses.dp_sgd]\n\n[audit]\nclients = 8\nsamples_per_client = 40\nreplicas = 8\ncanary = "CANARY"\n'
 SUITE = {"text": TABLES, "seeds": 2, "alpha": 0.05, "clients": 8, "samples": 320, "rounds": 3}
 SUITE |= {"lot": {"poisson": 0.5}, "cohort": {"poisson": 0.5}}
-
-
-class Tape:
-    def __init__(self):
-        self.events = []
-
-    def watch(self, event):
-        self.events.append(event)
 
 
 @pytest.fixture(params=["dirac", "crafted"])

@@ -19,24 +19,13 @@ from fedassay.suites.config.suite import FederationSpec, PlanChange
 from fedassay.suites.jobs.planned_audit import AttackedFederation, PlannedAudit
 from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.results.store import Store
+from suite_text import tables
 
 # Labels are noise, and a linear model has room for all of them: whoever trains without noise knows them by heart.
 FEDERATION = {"clients": 2, "samples": 100, "label_noise": 1.0, "rounds": 20, "alpha": 0.05}
 FEDERATION |= {"algorithm": {"name": "fedavg", "learning_rate": 1.0, "local_steps": 5}}
-TABLES = """\
-[defenses.dp_sgd]
-epsilon = 1.0
-delta = 1e-5
-
-[attacks.loss]
-shadows = 8
-
-[attacks.lira_online]
-shadows = 8
-
-[attacks.random_scores]
-shadows = 8
-"""
+ATTACKS = {name: {"shadows": 8} for name in ("loss", "lira_online", "random_scores")}
+TABLES = tables(defenses={"dp_sgd": {"epsilon": 1.0, "delta": 1e-5}}, attacks=ATTACKS)
 SUITE = {"text": TABLES, **FEDERATION}
 SILENT = """\
 from dataclasses import dataclass
@@ -192,7 +181,7 @@ def test_attacks_on_more_and_on_fewer_shadows_share_one_audit(planned):
 
 @pytest.mark.parametrize("defense", ["dp_fedavg", "ldp_gaussian", "none"])
 def test_a_claim_of_another_unit_is_not_audited_by_attacks(planned, defense):
-    changes = ("[defenses.dp_sgd]\nepsilon = 1.0\ndelta = 1e-5", f"[defenses.{defense}]")
+    changes = ("[defenses.dp_sgd]\nepsilon = 1.0\ndelta = 1e-05", f"[defenses.{defense}]")
     plan = planned(*changes)
     assert attack_audits(plan) == ()
     assert len(plan.claims) == (defense != "none")

@@ -11,16 +11,10 @@ from fedassay.suites.audits.one_run import canary_set_for, guesses_planned
 from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.results.store import Store
+from suite_text import tables
 
-TABLES = """\
-[defenses.ldp_gaussian]
-epsilon = 1.0
-
-[audit]
-design = "one_run"
-canaries = 300
-samples_per_client = 4
-"""
+AUDIT = {"design": "one_run", "canaries": 300, "samples_per_client": 4}
+TABLES = tables(defenses={"ldp_gaussian": {"epsilon": 1.0}}, audit=AUDIT)
 SUITE = {"text": TABLES, "alpha": 0.05, "clients": 4, "samples": 40, "rounds": 4, "lot": {"poisson": 0.5}}
 LDP = "[defenses.ldp_gaussian]\nepsilon = 1.0\n"
 TWINS = "[defenses.dp_sgd]\nepsilon = 1.0\n[defenses.control_no_clip]\nepsilon = 1.0\n"

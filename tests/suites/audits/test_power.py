@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.claim import Adjacency, Claim, Unit
+from fedassay.audit.claim import Unit
 from fedassay.audit.estimators.release_tests import (
     BrokenRelease,
     GaussianRelease,
@@ -17,6 +17,7 @@ from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sam
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.power import designed_tests, detectable_epsilon, refutes, replicas_needed
 from fedassay.suites.config.suite import AuditSpec
+from toy_claim import toy_claim
 
 ALPHA = 0.002
 """The share of one of quick's five claims."""
@@ -28,22 +29,7 @@ NEARLY_NONE = 0.01
 def lot_sampled():
     """The claim and law of quick's dp_sgd: rate .1, 20 steps, epsilon 4."""
     mechanism = calibrate_sampled_gaussian(epsilon=4.0, delta=1e-5, rate=0.1, steps=20)
-    claim = Claim(
-        epsilon=4.0,
-        delta=1e-5,
-        unit=Unit.SAMPLE,
-        adjacency=Adjacency.ADD_REMOVE,
-        observer=UPLOADS,
-        rounds=20,
-        dp_model="central",
-        mechanism="Poisson-subsampled Gaussian",
-        parameters={},
-        accountant="",
-        sampling="",
-        trust="",
-        source="",
-        curve=mechanism.curve(4.0),
-    )
+    claim = toy_claim(unit=Unit.SAMPLE, observer=UPLOADS, curve=mechanism.curve(4.0))
     return claim, GaussianRelease(sigma=mechanism.sigma, rate=0.1, steps=1, rounds=20)
 
 

@@ -6,43 +6,15 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.suites.audits.audited_federation import audited_federation, claimed_release
 from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.config.canaries import absent_row
+from suite_text import tables
 
 FEDERATION = {"clients": 9, "samples": 90, "alpha": 0.05}
-TABLES = """\
-[defenses.distributed_gaussian]
-dropout = 0.8
-drops = "first"
-
-[defenses.control_lost_shares]
-dropout = 0.8
-drops = "first"
-
-[audit]
-canary = "dirac"
-clients = 9
-samples_per_client = 1
-replicas = 600
-batch = 300
-"""
-DISCRETE = """
-[defenses.skellam]
-drops = "first"
-
-[defenses.distributed_discrete_gaussian]
-drops = "first"
-
-[defenses.binomial]
-drops = "first"
-
-[defenses.poisson_binomial]
-drops = "first"
-
-[audit]
-clients = 2
-samples_per_client = 1
-replicas = 600
-batch = 300
-"""
+BROKEN_AND_CORRECT = {
+    name: {"dropout": 0.8, "drops": "first"} for name in ("distributed_gaussian", "control_lost_shares")
+}
+AUDIT = {"samples_per_client": 1, "replicas": 600, "batch": 300}
+TABLES = tables(defenses=BROKEN_AND_CORRECT, audit=AUDIT | {"canary": "dirac", "clients": 9})
+DISCRETE = ("skellam", "distributed_discrete_gaussian", "binomial", "poisson_binomial")
 
 
 @pytest.fixture
@@ -98,11 +70,7 @@ def test_lost_shares_are_refuted_and_the_honest_stand(suite_file, assay):
 
 @pytest.mark.simulations
 def test_discrete_claims_are_audited_through_the_same_hooks(suite_file, assay):
-    run = assay(suite_file(text=DISCRETE, **FEDERATION))
+    discrete = tables(defenses={name: {"drops": "first"} for name in DISCRETE}, audit=AUDIT | {"clients": 2})
+    run = assay(suite_file(text=discrete, **FEDERATION))
     rows = [row for row in run.records if row.role == "audit"]
-    assert {row.defense: row.verdict for row in rows} == {
-        "skellam": "NOT_REFUTED",
-        "distributed_discrete_gaussian": "NOT_REFUTED",
-        "binomial": "NOT_REFUTED",
-        "poisson_binomial": "NOT_REFUTED",
-    }
+    assert {row.defense: row.verdict for row in rows} == dict.fromkeys(DISCRETE, "NOT_REFUTED")

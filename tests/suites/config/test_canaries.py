@@ -10,23 +10,12 @@ from fedassay.fl.streams import Streams
 from fedassay.suites.audits.audited_federation import audited_federation, canary_length, claimed_release
 from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.config.canaries import CANARY_PHRASES, DESIGNS, KNOWN_CANARIES
+from suite_text import tables
 
-DEFENSES = """\
-[defenses.dp_sgd]
-
-[defenses.dp_fedavg]
-
-[defenses.ldp_gaussian]
-
-[defenses.control_no_clip]
-clip_norm = 0.3
-
-[defenses.control_noise_halved]
-
-"""
-AUDIT = '[audit]\ncanary = "dirac"\nsamples_per_client = 8\nreplicas = 500\nbatch = 250\n'
+DEFENSES = {name: {} for name in ("dp_sgd", "dp_fedavg", "ldp_gaussian", "control_noise_halved")}
+AUDIT = {"canary": "dirac", "samples_per_client": 8, "replicas": 500, "batch": 250}
 FEDERATION = {"clients": 4, "samples": 80, "rounds": 6, "lot": {"poisson": 0.3}, "alpha": 0.05}
-SUITE = {"text": DEFENSES + AUDIT, **FEDERATION}
+SUITE = {"text": tables(defenses=DEFENSES | {"control_no_clip": {"clip_norm": 0.3}}, audit=AUDIT), **FEDERATION}
 HONEST = {"dp_sgd", "dp_fedavg", "ldp_gaussian"}
 
 
@@ -118,7 +107,7 @@ class Mine(LDPGaussian):
 def test_noise_that_is_missing_on_the_models_weights_shows_along_a_random_direction_only(
     canary, verdict, suite_file, assay, own_module
 ):
-    suite = suite_file('"dirac"', f'"{canary}"', text=f"[defenses.none]\n\n{AUDIT}", **FEDERATION)
+    suite = suite_file('"dirac"', f'"{canary}"', text=tables(defenses={"none": {}}, audit=AUDIT), **FEDERATION)
     run = assay(suite, defenses=[f"{own_module(BARE)}:Mine"])
     (row,) = [row for row in run.records if row.role == "audit"]
     assert row.verdict == verdict

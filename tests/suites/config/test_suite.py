@@ -68,32 +68,9 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_reported(ref
     [
         ('"digits"', '"digit"', "federations.main.dataset: unknown data set 'digit'; known: digits"),
         ('"logistic"', '"logistics"', "federations.main.model: unknown model 'logistics'; known: logistic"),
-        ("rounds = 2", 'rounds = 2\npartition = "idi"', "partition kind must be iid"),
-        ("rounds = 2", 'rounds = 2\npartition = { kind = "dirichlet", alhpa = 1 }', "no field 'alhpa'; it has alpha"),
-        ("rounds = 2", 'rounds = 2\npartition = { kind = "dirichlet", alpha = -1 }', "alpha must be a number > 0"),
-        ("rounds = 2", "rounds = 2\npartition = 3", "federations.main.partition: cannot be read, got 3"),
-        ("rounds = 2", "rounds = 2\nlot = { poison = 0.1 }", "known: poisson"),
-        ("rounds = 2", "rounds = 2\nlot = { poisson = 1.5 }", "probability must be in (0, 1], got 1.5"),
-        ("rounds = 2", "rounds = 2\ncohort = 7", "federations.main.cohort: sampling must be"),
         ("fedsgd", "fedsdg", "federations.main.algorithm: algorithm must be fedsgd"),
         ("learning_rate = 0.5", "learning_rate = -0.5", "learning_rate must be"),
         ("learning_rate = 0.5", "learning_rate = inf", "federations.main.algorithm.learning_rate must be finite"),
-        (
-            "rounds = 2",
-            "rounds = 2\nlabel_noise = 1.5",
-            "federations.main.label_noise: Input should be less than or eq",
-        ),
-        (
-            "rounds = 2",
-            "rounds = 2\nlabel_noise = true",
-            "federations.main.label_noise: Input should be a valid number",
-        ),
-        (
-            "rounds = 2",
-            "rounds = 2\npixel_noise = -0.1",
-            "federations.main.pixel_noise: Input should be greater than or equal to 0",
-        ),
-        ("rounds = 2", "rounds = 2\npixel_noise = inf", "pixel_noise must be finite"),
         ("rounds = 2", "rounds = 0", "federations.main.rounds: Input should be greater than or equal to 1"),
         ("rounds = 2", "rounds = true", "federations.main.rounds: Input should be a valid integer"),
         ("seeds = 1", "seeds = 0", "seeds: Input should be greater than or equal to 1"),
@@ -107,17 +84,6 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_reported(ref
             "noise_shares = [0.5, 0.0]",
             "audit.noise_shares.1: Input should be greater than or equal to 0.001",
         ),
-        (
-            'name = "tiny"',
-            'name = "tiny"\ngate.margins = { auk = 0.1 }',
-            "gate.margins: a margin is set for an unknown metric 'auk'; known: auc",
-        ),
-        (
-            'name = "tiny"',
-            'name = "tiny"\ngate.margins = { auc = true }',
-            "gate.margins.auc: Input should be a valid number",
-        ),
-        ('name = "tiny"', 'name = "tiny"\ngate.margins = { auc = 0 }', "margin of auc must be a number > 0, got 0"),
         ("batch = 16", "canary_norm = inf", "audit.canary_norm must be finite"),
         ("batch = 16", 'canary = "dirca"', "audit.canary: unknown canary 'dirca'; known: dirac"),
         ("batch = 16", 'design = "onerun"', "audit.design: unknown design 'onerun'; known: one_run"),
@@ -138,6 +104,40 @@ def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new,
     line = line_of(tiny.replace(old, new), new.splitlines()[-1])
     said = refusal(old, new)
     assert said.startswith(f"suite.toml, line {line}: ")
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    ("after", "line", "says"),
+    [
+        ("rounds = 2", 'partition = "idi"', "partition kind must be iid"),
+        ("rounds = 2", 'partition = { kind = "dirichlet", alhpa = 1 }', "no field 'alhpa'; it has alpha"),
+        ("rounds = 2", 'partition = { kind = "dirichlet", alpha = -1 }', "alpha must be a number > 0"),
+        ("rounds = 2", "partition = 3", "federations.main.partition: cannot be read, got 3"),
+        ("rounds = 2", "lot = { poison = 0.1 }", "known: poisson"),
+        ("rounds = 2", "lot = { poisson = 1.5 }", "probability must be in (0, 1], got 1.5"),
+        ("rounds = 2", "cohort = 7", "federations.main.cohort: sampling must be"),
+        ("rounds = 2", "label_noise = 1.5", "federations.main.label_noise: Input should be less than or eq"),
+        ("rounds = 2", "label_noise = true", "federations.main.label_noise: Input should be a valid number"),
+        (
+            "rounds = 2",
+            "pixel_noise = -0.1",
+            "federations.main.pixel_noise: Input should be greater than or equal to 0",
+        ),
+        ("rounds = 2", "pixel_noise = inf", "pixel_noise must be finite"),
+        (
+            'name = "tiny"',
+            "gate.margins = { auk = 0.1 }",
+            "gate.margins: a margin is set for an unknown metric 'auk'; known: auc",
+        ),
+        ('name = "tiny"', "gate.margins = { auc = true }", "gate.margins.auc: Input should be a valid number"),
+        ('name = "tiny"', "gate.margins = { auc = 0 }", "margin of auc must be a number > 0, got 0"),
+    ],
+)
+def test_a_bad_line_is_refused_with_its_field_and_number(refusal, tiny, after, line, says):
+    number = line_of(tiny, after) + 1
+    said = refusal(after, f"{after}\n{line}")
+    assert said.startswith(f"suite.toml, line {number}: ")
     assert says in said
 
 

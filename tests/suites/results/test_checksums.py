@@ -8,12 +8,13 @@ import pytest
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.suites.config.source import ConfigError
+from suite_text import suite_text, tables
 
-TABLES = "[defenses.none]\n[attacks.loss]\ncount = 3\n[attacks.random_scores]\ncount = 3\n"
+TABLES = tables(defenses={"none": {}}, attacks={name: {"count": 3} for name in ("loss", "random_scores")})
 
 
 @pytest.fixture(scope="module")
-def sealed(tmp_path_factory, suite_text):
+def sealed(tmp_path_factory):
     place = tmp_path_factory.mktemp("sealed") / "run"
     suite = place.with_suffix(".toml")
     suite.write_text(suite_text(TABLES, clients=3, samples=30))

@@ -16,6 +16,7 @@ from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import score_label_counts, true_counts
 from row_facts import FACTS
+from suite_text import tables
 from toy_federation import toy_plan
 
 SETTING = Setting(
@@ -123,23 +124,11 @@ def test_guesses_of_fewer_uploads_are_refused():
         rows_of(np.ones((2, 10)), task, plan)
 
 
-TABLES = """\
-[defenses.none]
-
-[attacks.llg_plus]
-round = 1
-
-[attacks.equal_counts]
-round = 1
-
-[attacks.loss]
-count = 8
-"""
-
-
 def test_a_run_scores_the_lots_that_were_drawn_in_the_round_attacked(planned, tmp_path):
     drawn = {"cohort": {"fixed_size": 3}, "lot": {"fixed_size": 30}}
-    (job,) = planned(text=TABLES, clients=4, samples=400, rounds=2, **drawn).trials
+    attacks = {"llg_plus": {"round": 1}, "equal_counts": {"round": 1}, "loss": {"count": 8}}
+    text = tables(defenses={"none": {}}, attacks=attacks)
+    (job,) = planned(text=text, clients=4, samples=400, rounds=2, **drawn).trials
     store = Store(tmp_path / "run")
     assert run_trial(job, store, frozenset()) == []
     rows = [row for cell in job.cells for row in store.cell_records(cell.cell_id) if row.metric.startswith("label_")]

@@ -17,7 +17,7 @@ def test_one_sample_uploads_are_scored_by_the_share_of_right_labels() -> None:
     assert scores.exact.tolist() == [True, True, True, False]
     assert scores.exact.mean() == scores.multiset_accuracy == 0.75
     assert scores.chance_accuracy == pytest.approx(0.1)
-    assert scores.chance_corrected == pytest.approx((0.75 - 0.1) / 0.9)
+    assert scores.over_chance.value == pytest.approx((0.75 - 0.1) / 0.9)
     assert scores.total_variation.mean() == 0.25
 
 
@@ -26,7 +26,7 @@ def test_a_batch_counts_each_label_as_often_as_it_is_there() -> None:
     scores = score_labels([[2, 1, 1, 0]], [[3, 0, 1, 0]])
     assert scores.multiset_accuracy == 0.75
     assert scores.chance_accuracy == 0.5
-    assert scores.chance_corrected == pytest.approx(0.5)
+    assert scores.over_chance.value == pytest.approx(0.5)
     assert scores.total_variation.mean() == 0.25
     assert scores.exact.mean() == 0
 
@@ -56,10 +56,11 @@ def test_one_value_or_equal_ones_give_no_interval() -> None:
     assert mean_interval([0.3, 0.3]).high is None
 
 
-def test_the_chance_corrected_score_has_the_interval_of_its_ratio() -> None:
+def test_the_score_over_chance_has_the_interval_of_its_ratio() -> None:
     scores = score_labels([[1, 0], [0, 3], [2, 2]], [[0, 1], [0, 3], [3, 1]])
     assert scores.over_chance is not None
-    assert scores.over_chance.value == pytest.approx(scores.chance_corrected)
+    gain = scores.multiset_accuracy - scores.chance_accuracy
+    assert scores.over_chance.value == pytest.approx(gain / (1 - scores.chance_accuracy))
     assert scores.over_chance.low is not None
 
 
@@ -81,11 +82,10 @@ def test_equal_counts_and_random_draws_already_score_high_on_a_batch_of_32() -> 
     truth = rng.multinomial(32, np.full(10, 0.1), size=10_000)
     equal = score_labels(np.full((10_000, 10), 3.2), truth)
     assert equal.multiset_accuracy == pytest.approx(0.788, abs=0.002)
-    assert equal.chance_corrected == pytest.approx(0, abs=1e-12)
+    assert equal.over_chance.value == pytest.approx(0, abs=1e-12)
     drawn = score_labels(rng.multinomial(32, np.full(10, 0.1), size=10_000), truth)
     assert drawn.multiset_accuracy == pytest.approx(0.706, abs=0.002)
-    assert drawn.chance_corrected is not None
-    assert drawn.chance_corrected < 0
+    assert drawn.over_chance.value < 0
 
 
 def test_naming_every_class_often_does_not_pay() -> None:
@@ -93,7 +93,7 @@ def test_naming_every_class_often_does_not_pay() -> None:
 
 
 def test_where_equal_counts_are_the_truth_there_is_nothing_to_correct() -> None:
-    assert score_labels([[2, 2]], [[2, 2]]).chance_corrected is None
+    assert score_labels([[2, 2]], [[2, 2]]).over_chance is None
 
 
 @settings(derandomize=True, deadline=None)
