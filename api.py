@@ -1,4 +1,4 @@
-"""The Python API: runs a suite and gives access to its results."""
+"""Run a suite from Python and give access to its results."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -148,7 +148,7 @@ def resume(
     report: bool = True,
     progress: "Progress | None" = None,
 ) -> Run:
-    """Resume an interrupted run. Finished work is not repeated; failed work is repeated only with ``retry_failed``.
+    """Resume an interrupted run. Finished work is not repeated; with ``retry_failed``, failed work is.
 
     Raises:
         ConfigError: the folder holds no run, or code, data or suite changed since it began.
@@ -168,7 +168,7 @@ def _call(suite: str, **given: Any) -> str:
 
 
 class Silent:
-    """A progress display that shows nothing."""
+    """A progress display that prints nothing."""
 
     def start(self, total: int, cached: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The command line: defines run, resume, plan, audit, list, report, schema and doctor.
+"""Define the commands run, resume, plan, audit, list, report, schema and doctor of the command line.
 
 Each command imports what it needs when it runs, so that ``--help`` and ``list`` start without torch.
 """
@@ -91,7 +91,7 @@ def resume(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also run the cells that failed.")] = False,
     jobs: Jobs = None,
 ) -> None:
-    """Resume an interrupted run; finished cells are not run again."""
+    """Resume an interrupted run; finished work is not repeated."""
     with reported_errors(), resumable(folder):
         from ..api import resume as resume_run
         from .progress import progress
@@ -211,7 +211,7 @@ def report(
         Path | None, typer.Option(help="Write the claims to this file, in the fields of a deployment registry.")
     ] = None,
 ) -> None:
-    """Write the report of one or several runs from their records."""
+    """Write the report of one run, or of several, from their result rows."""
     with reported_errors():
         from .printing import print_report
 

@@ -1,4 +1,4 @@
-"""The command ``audit``: audits a claim with a file of scores or with a function that is a mechanism."""
+"""Run the command ``audit``, which audits a claim with a file of scores or with a function that is a mechanism."""
 
 import csv
 import importlib
@@ -35,7 +35,7 @@ _Scores = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """The options of ``fedassay audit``; None for an option that was not given."""
+    """The options of ``fedassay audit``; an option that was not given is None."""
 
     seed: int
     alpha: float
@@ -46,7 +46,7 @@ class AuditOptions:
 
 
 def stated_claim(**fields: Any) -> Claim:
-    """Return the claim by ``Claim.stated``, with its ValueError turned into a ConfigError."""
+    """Return the claim that the options state; turn a ValueError of ``Claim.stated`` into a ConfigError."""
     try:
         return Claim.stated(**fields)
     except ValueError as error:
@@ -54,7 +54,7 @@ def stated_claim(**fields: Any) -> Claim:
 
 
 def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
-    """Audit the claim with the scores in a file, or with trials of a function.
+    """Audit the claim with the scores in a file, or with repeated calls of a function.
 
     Raises:
         ConfigError: an unknown kind of target, options that do not belong to it, or scores that cannot be judged.
@@ -94,7 +94,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
 
 
 def finding_lines(target: str, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
-    """Return the lines to print: claim, evidence and verdict; or one JSON object."""
+    """Return the printed lines, which state claim, evidence and verdict as text or as one JSON object."""
     if as_json:
         claim = None if finding.claim is None else finding.claim.to_dict()
         report = {"target": target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}

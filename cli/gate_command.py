@@ -1,4 +1,4 @@
-"""The commands ``compare`` (two runs side by side) and ``gate`` (whether a run passes)."""
+"""Define the commands ``compare``, which compares two runs, and ``gate``, which gives a run's verdict."""
 
 import os
 from pathlib import Path
@@ -66,7 +66,9 @@ def gate(
     ] = "fail,incomplete,inconclusive",
     margin: Margins = None,
 ) -> None:
-    """Judge the claims of a run and compare its metrics with a baseline: one verdict line, one exit code."""
+    """Judge the claims of a run and compare its metrics with a baseline; print one verdict line and exit with
+    its code.
+    """
     with reported_errors():
         from ..reports.reading.run_folder import RunFolder
         from ..reports.regression.gated_run import accept as accepted

@@ -1,4 +1,4 @@
-"""The command ``init``: writes a project with a defense, a suite, a test and its baseline."""
+"""Run the command ``init``, which writes a project with a defense, a suite, a test and its baseline."""
 
 import os
 import shlex
@@ -50,8 +50,8 @@ def init(
 
 
 def named_folder(where: str) -> Path:
-    """Return the project's folder; raise ConfigError for the file system's root and for an empty name (unset shell
-    variable).
+    """Return the folder of the new project; raise ConfigError for the file system's root and for an empty name (from an
+    unset shell variable).
     """
     from ..suites.config.source import ConfigError
 
@@ -64,7 +64,7 @@ def named_folder(where: str) -> Path:
 
 
 def refuse_what_is_there(folder: Path) -> None:
-    """Raise ConfigError, before anything is written, if one of the files exists or cannot be created."""
+    """Raise ConfigError, before anything is written, if a file of the new project exists or cannot be created."""
     from ..suites.config.source import ConfigError
 
     # Dangling links count as well: writing through one would put the file elsewhere.
@@ -119,7 +119,9 @@ def write(folder: Path) -> None:
 
 @contextmanager
 def naming(place: Path) -> Iterator[None]:
-    """Add the file name to a disk error: Python names the file when opening fails, but not when a write fails."""
+    """Add the file's name to an error of the disk, because Python names it only when opening fails, not when writing
+    fails.
+    """
     try:
         yield
     except OSError as error:
@@ -127,7 +129,7 @@ def naming(place: Path) -> Iterator[None]:
 
 
 def measure(folder: Path) -> str:
-    """Run the suite and accept the run as the baseline; return the verdict line."""
+    """Run the new project's suite and accept the run as its baseline; return the verdict line."""
     from ..api import run
     from ..reports.reading.run_folder import RunFolder
     from ..reports.regression.gated_run import accept

@@ -1,4 +1,4 @@
-"""The commands ``list`` (prints parts, suites, data sets, metrics) and ``doctor`` (describes this machine)."""
+"""Define the commands ``list``, which prints what is available, and ``doctor``, which describes this machine."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,9 @@ def listing(kind: str) -> dict[str, str]:
 
 
 def errata_of(kind: str) -> dict[str, str]:
-    """Return the errata of each defense that lists any, one per line; raise ConfigError for another kind of item."""
+    """Return the known errors (errata) in the papers of the defenses, one per line; raise ConfigError for another kind
+    of item.
+    """
     from ..suites.config.part_listing import all_errata
 
     if kind != "defenses":
@@ -71,7 +73,7 @@ def errata_of(kind: str) -> dict[str, str]:
 
 
 def diagnosis(*, digests: bool = False) -> list[str]:
-    """Return the lines that ``fedassay doctor`` prints; with ``digests`` every local data set is read for its
+    """Return the lines that ``fedassay doctor`` prints; with ``digests``, read every local data set and state its
     SHA-256.
     """
     # Imported late, like everything below: `fedassay list` must start without torch.

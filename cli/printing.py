@@ -1,4 +1,4 @@
-"""Printing: produces the output of the commands ``report``, ``schema`` and ``doctor --calibrate``."""
+"""Produce the output of the commands ``report``, ``schema`` and ``doctor --calibrate``."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def print_schema(kind: str) -> str:
 
 
 def print_calibration(repeats: int, seed: int) -> int:
-    """Run every estimator repeatedly on mechanisms of known privacy, print its error rates; return the exit code."""
+    """Run every estimator repeatedly on mechanisms of known privacy and print its error rates; return the exit code."""
     from ..audit.calibration.calibration import calibrate
     from ..audit.estimators.catalogue import estimators
     from ..reports.tables.calibration import calibration_outcome, degenerate_table, error_table

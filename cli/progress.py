@@ -1,4 +1,4 @@
-"""Progress: shows a run's progress and tables, drawn on a terminal and as plain lines elsewhere."""
+"""Show a run's progress and tables, drawn on a terminal and as plain lines elsewhere."""
 
 import sys
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """A progress bar for a terminal."""
+    """A progress bar that is drawn on a terminal."""
 
     def __init__(self) -> None:
         self._bar = RichProgress(
@@ -73,7 +73,7 @@ def progress() -> "Progress":
 
 
 def print_table(table: Table) -> None:
-    """Print a table with its note below: drawn on a terminal, as aligned plain text elsewhere."""
+    """Print a table with its note below it: drawn on a terminal, as aligned plain text elsewhere."""
     if not sys.stdout.isatty():
         lines = ["", table.title, "", *table.lines(), *([table.note] if table.note else [])]
         print(*map(printable, lines), sep="\n", flush=True)

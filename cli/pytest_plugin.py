@@ -1,4 +1,4 @@
-"""The pytest plug-in: offers the gate of a suite and the audit of a mechanism as fixtures.
+"""Provide the gate of a suite and the audit of a mechanism as pytest fixtures.
 
 Every pytest run in an environment with fedassay loads this file, so heavy imports wait until a fixture is used.
 """

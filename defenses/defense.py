@@ -1,4 +1,4 @@
-"""Defense: base of all defenses; a defense calibrates its protection to a public plan and states privacy claims."""
+"""Define the base class of all defenses: they calibrate a protection to a public plan and state privacy claims."""
 
 import dataclasses
 import math
@@ -18,8 +18,7 @@ _BOUNDS = (1e-12, 1e12)
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A calibrated protection together with the privacy claims that its defense states; the claims are empty if the
-    defense claims nothing.
+    """A calibrated protection together with the privacy claims that its defense states; there may be none.
 
     Args:
         spending: by ``claim_id``, the epsilon that the claim's accountant gives for the first rounds at the same noise
@@ -34,7 +33,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Defense:
-    """A base class of all defenses: its fields are the public configuration, while data and random generators are
+    """A base class of all defenses. Fields hold the public configuration; data and random generators are passed as
     arguments.
 
     ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
@@ -45,12 +44,12 @@ class Defense:
     control: ClassVar[bool] = False
 
     def prepare(self, plan: Plan) -> Prepared:
-        """Calibrate the protection to the public plan of the federation and state its claims.
+        """Calibrate the protection to the federation's public plan, and state its privacy claims.
 
         Raises:
             ValueError: if the plan violates an assumption of the defense's theorem.
         """
-        raise TypeError(f"{type(self).__name__} does not define prepare(plan)")
+        raise TypeError(f"{type(self).__name__} must define the method prepare(plan)")
 
     def fields(self) -> dict[str, object]:
         """Return the configuration by field name; it identifies the defense in records of runs."""
@@ -58,7 +57,7 @@ class Defense:
 
 
 def restated(prepared: Prepared, **words: str) -> Prepared:
-    """Return the same protection and budget with some fields of each claim replaced by ``words``."""
+    """Return the same protection with its claims changed: ``words`` gives new values for some fields of every claim."""
     # A claim's id is a hash of its fields, so the spending must be filed under the new id.
     claims = {old.claim_id: dataclasses.replace(old, **words) for old in prepared.claims}  # type: ignore[arg-type]
     return Prepared(
@@ -92,7 +91,7 @@ def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
 
 
 def check_bound(name: str, value: float) -> None:
-    """Raise ValueError unless a clip bound is in [1e-12, 1e12], which float32 reports can represent."""
+    """Raise ValueError unless a clip bound is in [1e-12, 1e12], so that float32 numbers can represent it."""
     check_positive(name, value)
     if not _BOUNDS[0] <= value <= _BOUNDS[1]:
         raise ValueError(
@@ -101,13 +100,15 @@ def check_bound(name: str, value: float) -> None:
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
-    """Raise ValueError unless 0 < delta < 1: at delta 0 noise with unbounded privacy losses has no finite epsilon."""
+    """Raise ValueError unless ``delta`` is in (0, 1): noise with unbounded privacy loss has no finite epsilon at delta
+    0.
+    """
     if not (_is_number(delta) and 0 < delta < 1):
         raise ValueError(f"{name} must be in (0, 1), got {delta!r}")
 
 
 def check_share(name: str, value: float) -> None:
-    """Raise ValueError unless 0 < ``value`` < 1."""
+    """Raise ValueError unless the fraction ``value`` is in (0, 1)."""
     if not (_is_number(value) and 0 < value < 1):
         raise ValueError(f"{name} must be in (0, 1), got {value!r}")
 
@@ -119,19 +120,21 @@ def check_whole(name: str, value: int) -> None:
 
 
 def check_variant(variant: str) -> None:
-    """Raise ValueError unless the variant is "corrected" (provable) or "as_published" (the paper's form)."""
+    """Raise ValueError unless the variant of a defense is "corrected" (with a valid proof) or "as_published" (the
+    paper's form).
+    """
     if variant not in ("corrected", AS_PUBLISHED):
         raise ValueError(f'variant must be "corrected" or "as_published", got {variant!r}')
 
 
 def variant_of(defense: Defense) -> str:
-    """Return the defense's ``variant``; empty if it has none."""
+    """Return the defense's ``variant`` ("corrected" or "as_published"); empty string if it has only one form."""
     return str(getattr(defense, "variant", ""))
 
 
 def provable(epsilon: float, *, else_none: str = "no theorem covers it") -> dict[str, Value]:
-    """Return claim parameters that state which epsilon can be proved for a published claim at its delta, or, if that
-    epsilon is infinite, why none can be proved.
+    """Return parameters for a paper's own claim: the epsilon that can be proved at the claim's delta, or, if that is
+    infinite, why none can be proved.
     """
     return {PROVABLE: epsilon} if math.isfinite(epsilon) else {NOT_PROVABLE: f"none: {else_none}"}
 

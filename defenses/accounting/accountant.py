@@ -1,4 +1,4 @@
-"""Accountant: computes epsilon with Google's dp-accounting, by privacy-loss distributions or by Renyi divergence.
+"""Compute epsilon with Google's dp-accounting library, by privacy-loss distributions or by Renyi divergences.
 
 The two accountants differ in the reference of the noise. Under replace-one the library's Renyi accountant reads noise
 over the replace-one sensitivity, while its PLD accountant doubles the sensitivity itself, so that one event gives
@@ -38,14 +38,14 @@ _FINE = 1e-4
 
 
 class Method(StrEnum):
-    """The method by which dp-accounting composes privacy losses; a claim names the method that computed it."""
+    """A method by which dp-accounting composes privacy losses; each claim states the method that computed it."""
 
     PLD = "PLD"
     RDP = "RDP"
 
     @property
     def accountant(self) -> str:
-        """The accounting method with the library's name and version, as a claim prints it."""
+        """The text in which a claim states its accounting method, with the library's name and version."""
         return f"{_LIBRARY} {self.value}"
 
 
@@ -73,7 +73,7 @@ def sensitivity(norm: float | None, adjacency: Adjacency) -> float:
 def epsilon_of(
     event: DpEvent, *, delta: float, adjacency: Adjacency, method: Method = Method.PLD, interval: float = _FINE
 ) -> float:
-    """Compute epsilon at ``delta`` in (0, 1) for a dp-accounting ``event`` (a mechanism, also composed or subsampled).
+    """Compute epsilon at ``delta`` in (0, 1) for ``event``, a mechanism as described by the library dp-accounting.
 
     Args:
         event: an event of dp-accounting; noise over the sensitivity of ``adjacency``.
@@ -90,7 +90,9 @@ def epsilon_of(
 def compose(
     event: DpEvent, *, adjacency: Adjacency, method: Method = Method.PLD, interval: float = _FINE
 ) -> PrivacyAccountant:
-    """Return dp-accounting's accountant after it has composed ``event``; for the arguments see ``epsilon_of``."""
+    """Return dp-accounting's accountant object, which has composed the mechanism ``event``; arguments as for
+    ``epsilon_of``.
+    """
     relation = RELATIONS[adjacency]
     if method is Method.RDP:
         return _composed(RdpAccountant(None, relation), event, f"RDP under {adjacency.phrase}")
@@ -100,15 +102,17 @@ def compose(
 
 
 def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:
-    """Compute the Renyi divergence of ``event`` at one ``order`` > 1; it raises the errors of ``epsilon_of``."""
+    """Compute the Renyi divergence of the mechanism ``event`` at one ``order`` > 1; raise the errors of
+    ``epsilon_of``.
+    """
     return float(renyi_divergences(event, orders=(order,), adjacency=adjacency)[0])
 
 
 def renyi_divergences(event: DpEvent, *, orders: Sequence[float], adjacency: Adjacency) -> FloatArray:
-    """Compute the Renyi divergences of ``event`` at several ``orders``, one per order, in the given sequence."""
+    """Compute the Renyi divergences of the mechanism ``event``, one for each of ``orders``, in the given order."""
     for order in orders:
         if not 1 < order < math.inf:
-            raise ValueError(f"order must be > 1 and finite, got {order!r}")
+            raise ValueError(f"the Renyi order must be > 1 and finite, got {order!r}")
     accountant = RdpAccountant(list(orders), RELATIONS[adjacency])
     return np.asarray(_composed(accountant, event, f"RDP under {adjacency.phrase}").rdp, dtype=np.float64)
 
@@ -121,8 +125,8 @@ def _composed(accountant: PrivacyAccountant, event: DpEvent, name: str) -> Priva
 
 
 def gaussian_steps(*, sigma: float, rate: float, steps: int) -> DpEvent:
-    """Return the event of ``steps`` Gaussian releases, each on a Poisson sample drawn at ``rate``; ``sigma`` is the
-    noise's standard deviation divided by the sensitivity.
+    """Describe ``steps`` Gaussian releases, each on a Poisson sample drawn at ``rate``, as an event of dp-accounting;
+    ``sigma`` is the noise's standard deviation divided by the sensitivity.
     """
     sampled = dp_accounting.PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
     return SelfComposedDpEvent(sampled, steps)

@@ -1,4 +1,4 @@
-"""Clones: amplification by shuffling, because reports of others hide one client's report (Feldman et al. 2021)."""
+"""Bound the privacy of shuffled reports, where other clients' reports hide a client's own (Feldman et al. 2021)."""
 
 import math
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from .counts import CountLaw, CountPair, binomial, bit_among, least_epsilon
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClonePair:
-    """The pair of worst-case distributions of shuffled reports, where one client's report hides among other clients'
-    reports that were drawn from the same distribution (its clones).
+    """A pair of worst-case distributions of shuffled reports. One client's report hides among reports of other clients
+    that are as good as drawn by the same mechanism (its clones).
 
     Each of C ``clones`` copies one of the client's two possible reports, chosen by a fair coin; the client's own report
     differs by ``epsilon0``. With A ~ Bin(C, 1/2) and D ~ Bern(e^eps0 / (1 + e^eps0)), the analyser sees (A + D, C + 1 -
@@ -27,11 +27,13 @@ class ClonePair:
 
     @property
     def pure_epsilon(self) -> float:
-        """Return the epsilon at delta 0: it is the local budget, because a shuffler does not reduce it."""
+        """Return epsilon at delta 0, which equals the local epsilon because a shuffler does not reduce it."""
         return self.epsilon0
 
     def delta(self, epsilon: float) -> float:
-        """Compute the hockey-stick divergence at ``epsilon`` >= 0, exactly to double precision."""
+        """Compute delta at ``epsilon`` >= 0 (the hockey-stick divergence of the two distributions), exact to double
+        precision.
+        """
         truth, lie, ratio = float(expit(self.epsilon0)), float(expit(-self.epsilon0)), math.exp(epsilon)
         gain, cost = truth - ratio * lie, ratio * truth - lie
         # From epsilon0 on no outcome exceeds the ratio; only the mass outside of the window counts.
@@ -45,14 +47,15 @@ class ClonePair:
         return float(self.clones.pmf @ np.maximum(gain * own_one - cost * own_zero, 0)) + self.clones.lost
 
     def epsilon(self, delta: float) -> float:
-        """Compute the smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; it never exceeds
-        ``epsilon0``.
+        """Compute the smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; it never exceeds the local
+        epsilon.
         """
         return min(self.epsilon0, least_epsilon(self.delta, delta, surely=self.clones.lost))
 
 
 def shuffled(*, clients: int, epsilon0: float) -> ClonePair:
-    """Return the worst-case pair for ``clients`` >= 1 shuffled reports, each drawn by any ``epsilon0``-LDP randomiser.
+    """Return the worst-case pair of distributions of ``clients`` >= 1 shuffled reports by any ``epsilon0``-LDP
+    randomiser.
 
     Every other client's report is a clone with probability e^-eps0 (Feldman, McMillan, Talwar 2021, Section 3, with its
     pair evaluated exactly). The unit is one client, under replace-one; the adversary is the analyser behind the
@@ -63,8 +66,8 @@ def shuffled(*, clients: int, epsilon0: float) -> ClonePair:
 
 
 def shuffled_bits(*, clients: int, epsilon0: float) -> CountPair:
-    """Return the exact pair for shuffled binary randomised response: one of ``clients`` clients holds the bit 1 or 0,
-    all others hold 0.
+    """Return the exact pair of distributions for shuffled binary randomised response: one of ``clients`` clients holds
+    the bit 1 or 0, and all others hold 0.
 
     No bound for all randomisers can lie below its epsilon.
     """

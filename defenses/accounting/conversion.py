@@ -1,4 +1,4 @@
-"""Conversion: turns Renyi and zero-concentrated DP guarantees into (epsilon, delta) guarantees."""
+"""Convert Renyi and zero-concentrated DP guarantees into (epsilon, delta) guarantees."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ ORDERS = (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024)
 
 
 def epsilon_from_rdp(rdp: Callable[[int], float], delta: float, orders: Sequence[int] = ORDERS) -> float:
-    """Compute the smallest epsilon at ``delta`` in (0, 1) over the ``orders``; ``rdp(order)`` returns the Renyi
-    divergence at that order.
+    """Compute the smallest epsilon at ``delta`` in (0, 1) that Renyi divergences imply over the given ``orders``;
+    ``rdp(order)`` returns the divergence at that order.
 
     By dp-accounting: ``rdp + ln(1 - 1/a) - (ln delta + ln a) / (a - 1)`` (Canonne, Kamath, Steinke 2020, Proposition
     12).
@@ -27,8 +27,8 @@ def epsilon_from_rdp(rdp: Callable[[int], float], delta: float, orders: Sequence
 
 
 def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
-    """Compute the smallest epsilon at ``delta`` for a Renyi divergence ``rdp(order)`` that is known at every order > 1;
-    golden-section search chooses the order (any order is sound).
+    """Compute the smallest epsilon at ``delta`` if the Renyi divergence ``rdp(order)`` is known at every order > 1.
+    Golden-section search chooses the order; any order gives a valid epsilon.
     """
     check_delta(delta)
 
@@ -44,8 +44,8 @@ def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiBudget:
-    """A bound ``rdp`` on the Renyi divergence at ``order`` that implies the (epsilon, delta) from which it was
-    computed.
+    """A bound ``rdp`` on the total Renyi divergence at ``order``; a mechanism within it satisfies the intended
+    (epsilon, delta).
     """
 
     order: float
@@ -53,8 +53,8 @@ class RenyiBudget:
 
 
 def renyi_budget(epsilon: float, delta: float) -> RenyiBudget:
-    """Return the Renyi order >= 2, and the divergence allowed at it, that admit most releases within (epsilon, delta)
-    if their divergence is proportional to the order.
+    """Return the Renyi order >= 2 at which (epsilon, delta) admits most releases, and the divergence that they may have
+    in total, if each release's divergence is proportional to the order.
 
     The inverse of ``epsilon_from_rdp``. One order serves all rounds, so that costs which differ from round to round
     still add up.
@@ -68,8 +68,8 @@ def renyi_budget(epsilon: float, delta: float) -> RenyiBudget:
 
 
 def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
-    """Compute the smallest epsilon at ``delta`` in (0, 1) that (xi, rho)-zCDP implies, where ``rdp(a) = xi + rho a`` at
-    every order a > 1.
+    """Compute the smallest epsilon at ``delta`` in (0, 1) that (xi, rho)-zCDP implies; its Renyi divergence at every
+    order a > 1 is at most xi + rho a.
 
     A mu-GDP mechanism is (0, mu^2 / 2)-zCDP; its exact epsilon lies below (``audit.gaussian.epsilon_from_mu``).
 

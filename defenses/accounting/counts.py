@@ -1,4 +1,4 @@
-"""Counts: computes exact distributions of a number of successes, and the privacy of such a count on two inputs."""
+"""Compute exact distributions of the number of successes in random trials, and the privacy of such a number."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ _NEVER = 1e-290
 
 @dataclass(frozen=True, eq=False)
 class CountLaw:
-    """A distribution of a number of successes: ``pmf[i]`` is the probability of ``first + i`` successes, and ``lost``
-    bounds the probability of all counts outside, which is treated as a privacy failure.
+    """A distribution of a number of successes: ``pmf[i]`` is the probability of ``first + i`` successes. ``lost``
+    bounds the probability of all other numbers and is treated as a privacy failure.
     """
 
     first: int
@@ -28,13 +28,13 @@ class CountLaw:
 
     @property
     def values(self) -> FloatArray:
-        """Return the number of successes that each entry of ``pmf`` stands for, as floats."""
+        """Return, as floats, the numbers of successes to which the entries of ``pmf`` belong."""
         return np.arange(self.first, self.first + self.pmf.size, dtype=np.float64)
 
 
 def binomial(trials: int, probability: float) -> CountLaw:
-    """Compute the distribution of the number of successes in ``trials`` >= 0 trials of one success probability in [0,
-    1].
+    """Compute the distribution of the number of successes in ``trials`` >= 0 independent trials, each with the same
+    success probability in [0, 1].
 
     By Hoeffding's inequality the window around the mean omits at most 2 exp(-70).
     """
@@ -77,8 +77,8 @@ def _sum(one: CountLaw, other: CountLaw) -> CountLaw:
 
 @dataclass(frozen=True, eq=False)
 class CountPair:
-    """The distributions ``p`` and ``q`` of a count under two neighbouring inputs, arrays of shape ``(k,)``; the
-    probability ``lost`` outside of them is treated as a privacy failure.
+    """The distributions ``p`` and ``q`` of a count under two neighbouring inputs, arrays of shape ``(k,)``; ``lost`` is
+    the probability of all other counts and is treated as a privacy failure.
     """
 
     p: FloatArray
@@ -87,8 +87,8 @@ class CountPair:
 
     @property
     def pure_epsilon(self) -> float:
-        """Return the largest log-ratio of a count's two probabilities; infinite if a count is possible under one input
-        only.
+        """Return epsilon at delta 0, the largest log-ratio of a count's two probabilities; infinite if one of them is
+        0.
         """
         if self.lost > 0 or bool(((self.p == 0) != (self.q == 0)).any()):
             return math.inf
@@ -96,13 +96,15 @@ class CountPair:
         return float(np.abs(np.log(self.p[both] / self.q[both])).max())
 
     def delta(self, epsilon: float) -> float:
-        """Compute the hockey-stick divergence at ``epsilon`` >= 0, the larger one of the two directions."""
+        """Compute delta at ``epsilon`` >= 0: the hockey-stick divergence of the two distributions, in the larger
+        direction.
+        """
         ratio = math.exp(epsilon)
         ahead, behind = np.maximum(self.p - ratio * self.q, 0).sum(), np.maximum(self.q - ratio * self.p, 0).sum()
         return float(max(ahead, behind)) + self.lost
 
     def epsilon(self, delta: float) -> float:
-        """Compute the smallest epsilon >= 0 at ``delta``, rounded up by at most 1e-9.
+        """Compute the smallest epsilon >= 0 of the two count distributions at ``delta``, rounded up by at most 1e-9.
 
         Raises:
             ValueError: where the outcomes of one input alone have more mass than ``delta``.
@@ -111,8 +113,8 @@ class CountPair:
 
 
 def bit_among(others: CountLaw, *, epsilon: float) -> CountPair:
-    """Return the two distributions of the number of reported ones when one client's bit is 1 and when it is 0; the
-    client sends it by randomised response at ``epsilon``.
+    """Return two distributions of the number of reported ones, when one client's bit is 1 and when it is 0; the client
+    reports its bit by randomised response at ``epsilon``.
 
     ``others`` is the law of the number of ones that the other clients send.
     """
@@ -121,8 +123,8 @@ def bit_among(others: CountLaw, *, epsilon: float) -> CountPair:
 
 
 def least_epsilon(profile: Callable[[float], float], delta: float, surely: float = 0.0) -> float:
-    """Return the smallest epsilon >= 0, rounded up, at which the privacy profile ``profile`` is at most ``delta``;
-    ``surely`` is the delta that remains at every epsilon.
+    """Return the smallest epsilon >= 0, rounded up, at which ``profile``, a function from epsilon to delta, is at most
+    ``delta``; ``surely`` is the delta that remains however large epsilon is.
     """
     check_delta(delta)
     if surely >= delta:

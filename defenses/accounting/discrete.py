@@ -1,4 +1,4 @@
-"""Discrete noise: computes Renyi divergences of discrete Gaussian, Skellam and binomial noise on secure sums.
+"""Bound Renyi divergences of secure sums that carry discrete Gaussian, Skellam or binomial noise.
 
 Sensitivities are in units of the integer grid, after scaling **and rounding**. Each guarantee is about the modular or
 plain sum that the server obtains.
@@ -16,7 +16,8 @@ from ..defense import check_delta, check_whole
 def discrete_gaussian_rdp(
     order: float, *, l2: float, sigma: float, shares: int = 1, l1: float | None = None, dimension: int | None = None
 ) -> float:
-    """Bound the Renyi divergence at ``order`` > 1 of discrete Gaussian noise, or of a sum of ``shares`` such noises.
+    """Bound the Renyi divergence at ``order`` > 1 of a sum with discrete Gaussian noise, or with a total of ``shares``
+    such noises.
 
     One share: ``order l2^2 / (2 sigma^2)``, as for the continuous Gaussian (Canonne, Kamath, Steinke 2020). A sum of
     discrete Gaussians is not one, but close to it: the smallest of three bounds in tau = 10 sum_k exp(-2 pi^2 sigma^2 k
@@ -50,14 +51,15 @@ def discrete_gaussian_rdp(
 
 
 def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
-    """Bound the Renyi divergence at a whole ``order`` >= 2 of Skellam noise on a sum, with ``variance`` per coordinate.
+    """Bound the Renyi divergence at a whole ``order`` >= 2 of a sum with Skellam noise of ``variance`` on each
+    coordinate.
 
     ``a l2^2 / (2 v) + min(((2 a - 1) l2^2 + 6 l1) / (4 v^2), 3 l1 / (2 v))`` (Agarwal, Kairouz, Liu 2021, the bound for
     vectors). The survey (Fu et al. 2024) prints one sensitivity where the theorem has two.
     """
     check_order(order)
     if int(order) != order:
-        raise ValueError(f"order must be a whole number for Skellam noise, got {order}")
+        raise ValueError(f"the Renyi order must be a whole number for Skellam noise, got {order}")
     for name, value in (("l1", l1), ("l2", l2), ("variance", variance)):
         check_positive(name, value)
     excess = ((2 * order - 1) * l2**2 + 6 * l1) / (4 * variance**2)
@@ -65,7 +67,7 @@ def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
 
 
 def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: int, window: float) -> float:
-    """Bound the Renyi divergence at ``order`` > 1 of the noise Bin(``trials``, 1/2) - ``trials`` / 2 on every
+    """Bound the Renyi divergence at ``order`` > 1 of a sum with noise Bin(``trials``, 1/2) - ``trials`` / 2 on each
     coordinate, given that all noise values stay within ``window``; return infinity if the window is too wide for the
     bound.
 
@@ -93,15 +95,17 @@ def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: 
 
 
 def binomial_tail(*, trials: int, window: float, dimension: int) -> float:
-    """Bound the probability that one of ``dimension`` binomial noise values leaves ``window`` (Hoeffding 1963)."""
+    """Bound the probability that at least one of ``dimension`` binomial noise values lies outside ``window`` (Hoeffding
+    1963).
+    """
     return min(1.0, 2 * dimension * math.exp(-2 * window**2 / trials))
 
 
 def binomial_epsilon(
     *, trials: int, scale: float, l1: float, l2: float, largest: float, dimension: int, delta: float
 ) -> float:
-    """Compute the published epsilon of the noise ``scale`` (Bin(``trials``, 1/2) - ``trials`` / 2) on every coordinate
-    (Agarwal et al. 2018, Theorem 1).
+    """Compute the epsilon that Agarwal et al. (2018, Theorem 1) prove for noise ``scale`` (Bin(``trials``, 1/2) -
+    ``trials`` / 2) on each coordinate.
 
     No claim above 1 may rest on it: on a fine grid it is the classic Gaussian formula, which is wrong there.
 
@@ -128,8 +132,8 @@ def binomial_epsilon(
 
 
 def binomial_least(largest: float, *, dimension: int, delta: float) -> int:
-    """Return the smallest number of trials for which the theorem behind ``binomial_epsilon`` holds, at an L-infinity
-    sensitivity of ``largest`` grid steps.
+    """Return the smallest number of coin tosses for which the theorem of ``binomial_epsilon`` holds, if one client
+    changes each coordinate by at most ``largest`` grid steps.
     """
     return math.ceil(4 * max(23 * math.log(10 * dimension / delta), 2 * largest))
 
@@ -144,6 +148,6 @@ def _distance(sigma: float, shares: int) -> float:
 
 
 def check_order(order: float) -> None:
-    """Raise ValueError unless 1 < ``order`` < inf."""
+    """Raise ValueError unless the Renyi ``order`` is finite and above 1."""
     if not 1 < order < math.inf:
-        raise ValueError(f"order must be > 1 and finite, got {order!r}")
+        raise ValueError(f"the Renyi order must be > 1 and finite, got {order!r}")

@@ -1,4 +1,4 @@
-"""Renyi filter: checks a privacy budget before each release when noise adapts to earlier releases.
+"""Check a privacy budget before each release, by a Renyi filter, when the noise adapts to earlier releases.
 
 Renyi composition at one order holds even where the cost of a release depends on earlier outcomes, as long as the filter
 is checked first (Feldman and Zrnic 2021; Lecuyer 2021). The order is fixed before the first release; no such theorem
@@ -22,7 +22,7 @@ _ORDERS = tuple(float(order) for order in np.unique(np.round(1 + np.logspace(0, 
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiFilter:
-    """A filter that holds an (epsilon, delta) budget for all releases together; each release may depend on earlier
+    """A privacy filter that holds one (epsilon, delta) budget for all releases; each release may depend on earlier
     ones.
 
     ``order`` > 1 is public and fixed beforehand; see ``planned_filter``.
@@ -39,7 +39,7 @@ class RenyiFilter:
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         if not 1 < self.order < math.inf:
-            raise ValueError(f"order must be > 1 and finite, got {self.order!r}")
+            raise ValueError(f"the Renyi order must be > 1 and finite, got {self.order!r}")
         if self.budget <= 0:
             raise ValueError(
                 f"the Renyi order must allow a positive divergence within epsilon {self.epsilon}, delta "
@@ -48,26 +48,26 @@ class RenyiFilter:
 
     @property
     def budget(self) -> float:
-        """Return the total Renyi divergence at ``order`` that all releases together may cost (the inverse of the tight
-        conversion).
+        """Return the largest total Renyi divergence at ``order`` with which all releases together satisfy (epsilon,
+        delta).
         """
         return _renyi_budget(self.epsilon, self.delta, self.order)
 
     def converted(self, divergence: float) -> float:
-        """Return the epsilon at ``delta`` of releases whose total Renyi divergence at ``order`` is ``divergence``; a
-        fully spent ``budget`` gives exactly ``epsilon``.
+        """Return the epsilon at ``delta`` of releases with a total Renyi divergence ``divergence`` at ``order``; the
+        whole ``budget`` gives exactly ``epsilon``.
         """
         return max(0.0, self.epsilon + divergence - self.budget)
 
     def cost(self, event: DpEvent) -> float:
-        """Return the Renyi divergence at ``order`` of one release, which is charged to ``budget``."""
+        """Return one release's Renyi divergence at ``order``, which the filter charges to its budget."""
         return renyi_divergence(event, order=self.order, adjacency=self.adjacency)
 
 
 @lru_cache(maxsize=64)
 def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency: Adjacency) -> RenyiFilter:
-    """Return the filter whose Renyi order admits most releases like ``release``, a public guess of the releases to
-    come.
+    """Return a privacy filter whose Renyi order admits as many releases as possible, if they resemble ``release``, a
+    public guess.
 
     Raises:
         ValueError: where not even one such release fits.
@@ -88,15 +88,15 @@ def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency:
 
 
 def renyi_epsilon(divergence: float, *, delta: float, order: float) -> float:
-    """Compute the epsilon at ``delta`` of adaptively chosen releases whose total Renyi divergence at ``order`` is
-    ``divergence``.
+    """Compute the epsilon at ``delta`` of adaptively chosen releases with a total Renyi divergence ``divergence`` at
+    ``order``.
     """
     return max(0.0, divergence - _renyi_budget(0.0, delta, order))
 
 
 def fixed_release_epsilon(release: DpEvent, *, delta: float, adjacency: Adjacency) -> float:
-    """Compute the epsilon at ``delta`` of a release that is fixed beforehand, at the best Renyi order that a filter may
-    use.
+    """Compute the epsilon at ``delta`` of a release that was fixed beforehand, at the Renyi order that gives the
+    smallest epsilon.
     """
     check_delta(delta)
     costs = ((order, renyi_divergence(release, order=order, adjacency=adjacency)) for order in _ORDERS)

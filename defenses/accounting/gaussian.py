@@ -1,4 +1,4 @@
-"""Gaussian noise: computes epsilon, delta and trade-off curve of given noise, and the noise that a budget requires."""
+"""Compute epsilon, delta and the trade-off curve of Gaussian noise, and the noise that a privacy budget requires."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ _LEAST_DELTA = 1e-14
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian:
-    """A mechanism that makes ``steps`` Gaussian releases, each on a Poisson sample of rate ``rate``, under add/remove.
+    """A mechanism that makes ``steps`` Gaussian releases, each on a Poisson sample drawn at ``rate``, for add/remove
+    neighbours.
 
     Args:
         sigma: noise standard deviation over the **add/remove** sensitivity (the clip norm).
@@ -39,11 +40,12 @@ class SampledGaussian:
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
         if not 0 < self.rate <= 1 or self.steps < 1:
-            raise ValueError(f"rate must be in (0, 1] and steps >= 1, got {self.rate} and {self.steps}")
+            raise ValueError(
+                f"the sampling rate must be in (0, 1] and the number of steps >= 1, got {self.rate} and {self.steps}"
+            )
 
     def epsilon(self, delta: float, method: Method = Method.PLD) -> float:
-        """Compute epsilon at ``delta`` in (0, 1); accounting by Renyi DP gives the larger epsilon that most papers
-        publish.
+        """Compute epsilon at ``delta`` in (0, 1); Renyi accounting gives a larger epsilon, which most papers publish.
 
         Raises:
             ValueError: by PLD for ``delta`` below 1e-14.
@@ -54,12 +56,12 @@ class SampledGaussian:
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        """Return the mechanism as an event that dp-accounting can compose."""
+        """Return a description of the mechanism that dp-accounting can compose (an event)."""
         return gaussian_steps(sigma=self.sigma, rate=self.rate, steps=self.steps)
 
     def curve(self, reach: float) -> ProfileCurve:
-        """Return the privacy profile at epsilons up to three times ``reach``, where ``reach`` itself is one of the grid
-        points; it is the same for both directions of neighbours.
+        """Return delta as a function of epsilon (the privacy profile, equal for adding and removing) on a grid of
+        epsilons from 0 to three times ``reach``; ``reach`` is one of them.
 
         The accountant returns the larger delta of the two directions: sound for both, and exact for the larger one.
         """
@@ -131,13 +133,13 @@ def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
 
 
 def check_least_noise(noise: float, *, epsilon: float) -> None:
-    """Raise ValueError if ``epsilon`` is so large that it needs less ``noise`` than .3 sensitivities, at which a
-    privacy claim is meaningless.
+    """Raise ValueError if ``epsilon`` is so large that its ``noise`` is below .3 sensitivities, where a privacy claim
+    means nothing.
     """
     if noise < LEAST_NOISE:
         raise ValueError(
-            f"epsilon is too large: its noise must be at least {LEAST_NOISE} sensitivities, got {epsilon}, which "
-            f"needs {noise:.3g}"
+            f"epsilon is too large: its noise must be at least {LEAST_NOISE} sensitivities, got epsilon {epsilon}, "
+            f"which needs only {noise:.3g}"
         )
 
 
@@ -149,7 +151,8 @@ def gaussian_curve(*, noise: float, releases: int) -> GaussianCurve:
 
 
 def poisson_rate(what: str, rule: Sampling) -> float:
-    """Return the rate of the Poisson sampling that ``rule`` describes; 1 if all samples or clients take part.
+    """Return the rate of the Poisson sampling that ``rule`` describes; return 1 if the rule draws all samples or
+    clients.
 
     Raises:
         ValueError: for any other rule, whose accounting differs (fixed-size sampling is not Poisson sampling).
@@ -158,4 +161,4 @@ def poisson_rate(what: str, rule: Sampling) -> float:
         return rule.probability
     if isinstance(rule, Full):
         return 1.0
-    raise ValueError(f"{what} must be Poisson or full sampling, which this accountant assumes, got {rule}")
+    raise ValueError(f"{what} must be Poisson or full sampling, because the accountant assumes it, got {rule}")

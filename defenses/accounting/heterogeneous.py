@@ -1,4 +1,4 @@
-"""Unequal budgets: bounds each client's privacy when shuffled clip-Laplace reports have unequal budgets (APES 2023).
+"""Bound each client's privacy when clip-Laplace reports with unequal budgets are shuffled (Liu et al. 2023, APES).
 
 What the paper gets wrong. Its Lemma 5 and Theorem 4 count as clones of client 1 the reports that resemble **any**
 client's mechanism, averaged over all; only clones of client 1's own mechanism hide client 1, so that the average
@@ -18,8 +18,8 @@ from .counts import poisson_binomial
 
 
 class Exponent(StrEnum):
-    """The exponent of the divergence between two clients' mechanisms: exact, or as in the paper, which takes the larger
-    one of both budgets.
+    """A choice of the exponent in the divergence between two clients' mechanisms: the exact one, or the paper's, which
+    is the larger of the two budgets.
     """
 
     EXACT = "exact"
@@ -29,8 +29,8 @@ class Exponent(StrEnum):
 def client_bound(
     *, epsilon: float, others: Sequence[float] | FloatArray, exponent: Exponent = Exponent.EXACT
 ) -> ClonePair:
-    """Return the worst-case pair of one client with budget ``epsilon`` whose report is shuffled with those of
-    ``others``, given by their budgets.
+    """Return the worst-case pair of distributions for one client with budget ``epsilon``, shuffled among clients with
+    the budgets ``others``.
 
     The reports and, separately, the budgets are shuffled; clip-Laplace with inputs and outputs in [-C, C] and scale
     2C/eps. Each other client is a clone of this one's mechanism with its own ``clone_probability``; their number is
@@ -46,8 +46,8 @@ def client_bound(
 
 
 def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent = Exponent.EXACT) -> FloatArray:
-    """Compute the probability that the clip-Laplace report of a client with budget ``neighbour`` can pass for a report
-    at budget ``epsilon``, whatever the values of both; it is the smallest ratio of the two densities.
+    """Compute the probability that a report at budget ``neighbour`` is as good as drawn by the mechanism at budget
+    ``epsilon``, for any values of the two clients: the smallest ratio of the two clip-Laplace densities.
 
     ``(e_n / e) (1 - exp(-e)) / (1 - exp(-e_n)) exp(-e_n)`` (Liu et al. 2023, Lemma 4, with the exact exponent).
     """
@@ -56,8 +56,8 @@ def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent 
 
 
 def published_bound(budgets: Sequence[float] | FloatArray, exponent: Exponent = Exponent.LARGER) -> ClonePair:
-    """Return the bound of the APES paper, evaluated exactly: all clients have the largest budget, and the probability
-    of a clone is averaged over **all** clients' mechanisms (Lemma 5).
+    """Return the bound of the APES paper, evaluated exactly. It assumes the largest budget for all clients, and
+    averages over **all** clients the probability that a report hides another client's (Lemma 5).
 
     This bound is not valid for a client's own loss (see the module); ``client_bound`` is.
     """

@@ -1,4 +1,4 @@
-"""Integer noise: finds the standard deviation of integer noise on a sum that satisfies a budget.
+"""Find the standard deviation of integer noise with which a secure sum satisfies a privacy budget.
 
 All lengths are in steps of the grid: ``norm`` is the L2 sensitivity, a bound on an integer row of ``dimension``
 coordinates, whose L1 norm is therefore at most ``min(sqrt(dimension) norm, norm^2)``. All rounds together satisfy
@@ -28,8 +28,8 @@ _LEAKED = 0.01
 def discrete_gaussian_noise(
     norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
 ) -> float:
-    """Return the standard deviation of a sum of ``shares`` discrete Gaussians that satisfies the budget; each share's
-    variance is a whole number.
+    """Return the standard deviation of a total of ``shares`` discrete Gaussian noises that satisfies the budget; the
+    variance of each is a whole number.
     """
 
     def keeps(variance: float) -> bool:
@@ -45,13 +45,15 @@ def discrete_gaussian_noise(
 
 
 def whole_share(total: float, shares: int) -> int:
-    """Return ``total / shares``, rounded up to a whole number; an excess in the last digits of the float is ignored."""
+    """Return ``total / shares`` rounded up to a whole number, where an excess due to floating-point rounding is
+    ignored.
+    """
     return max(1, math.ceil(total / shares * (1 - 1e-12)))
 
 
 def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int) -> float:
-    """Return the standard deviation of Skellam noise that satisfies the budget; only whole Renyi orders are used,
-    because the theorem holds for these alone.
+    """Return the standard deviation of Skellam noise that satisfies the budget, by whole Renyi orders only, because the
+    theorem holds for no others.
     """
     length = _length(norm, dimension)
 
@@ -63,8 +65,8 @@ def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dim
 
 
 def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int) -> float:
-    """Return the standard deviation of centred binomial noise (fair coins) that satisfies the budget; each of
-    ``shares`` clients adds an even number of coins, and a hundredth of delta covers noise outside of the window.
+    """Return the standard deviation of centred binomial noise (fair coin tosses) that satisfies the budget. Each of
+    ``shares`` clients tosses an even number of coins; a hundredth of delta covers noise values too large for the bound.
     """
 
     def keeps(sigma: float) -> bool:
@@ -76,7 +78,7 @@ def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, di
 
 def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: int, dimension: int) -> float:
     """Compute the epsilon at ``delta`` of centred binomial noise with standard deviation ``sigma`` over all rounds, by
-    Renyi divergences; return infinity if there are too few coins for the bound.
+    Renyi divergences; return infinity if there are too few coin tosses for the bound.
     """
     law = {"l2": norm, "l1": _length(norm, dimension), "largest": norm}
     # Rounds up within float error: the square of a stored root may lie just below the whole number of coins.
@@ -97,8 +99,8 @@ def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: i
 def published_binomial_noise(
     norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
 ) -> float:
-    """Return the standard deviation of centred binomial noise by the published theorem (``binomial_epsilon``), with an
-    equal part of epsilon and delta for each round.
+    """Return the standard deviation of centred binomial noise by the published theorem (see ``binomial_epsilon``),
+    where each round gets an equal share of epsilon and delta.
     """
     check_budget(epsilon, delta)
     law = {"scale": 1.0, "l1": _length(norm, dimension), "l2": norm, "largest": norm}

@@ -1,4 +1,4 @@
-"""Layers: computes the joint privacy of a Gaussian release whose layers have their own clip norms and noise.
+"""Compute the joint privacy of Gaussian releases in which each layer of a model has its own clip norm and noise.
 
 What FedRE (Xiao et al. 2025) gets wrong. Its equation 9, sigma = sqrt(2 T ln(1/delta)) / eps, is no (eps, delta)
 calibration: for eps 10 it gives 10.5, and as two clipped updates are up to 2C apart, 25.8. Its corollary 1 adds the
@@ -19,7 +19,9 @@ from .accountant import sensitivity
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One layer of the update, clipped to ``clip_norm``, with Gaussian noise of standard deviation ``noise_std``."""
+    """A layer of a client update that is clipped to ``clip_norm`` and gets Gaussian noise of standard deviation
+    ``noise_std``.
+    """
 
     clip_norm: float
     noise_std: float
@@ -31,8 +33,8 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredGaussian:
-    """A mechanism that makes ``releases`` Gaussian releases of all ``layers``; each layer alone, and all layers
-    jointly, satisfy exact mu-GDP.
+    """A mechanism that makes ``releases`` Gaussian releases of all ``layers`` of an update; it computes exact mu-GDP of
+    each layer alone and of all jointly.
 
     The noise must not depend on the data: no composition theorem covers a sigma that is set by a score of private data
     (FedRE, equation 6).
@@ -44,11 +46,11 @@ class LayeredGaussian:
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise ValueError("layers must hold at least one layer, got ()")
+            raise ValueError("layers must hold at least one layer of the model, got an empty list")
         check_whole("releases", self.releases)
 
     def layer_mu(self, index: int) -> float:
-        """Return mu of one layer over all releases: its sensitivity divided by its noise, times the root of the
+        """Return mu (as in mu-GDP) of one layer over all releases: sensitivity / noise, times the root of the number of
         releases.
         """
         layer = self.layers[index]
@@ -56,27 +58,31 @@ class LayeredGaussian:
 
     @property
     def mu(self) -> float:
-        """Return mu of all layers jointly, the root of their sum of squares (Dong, Roth, Su 2022, Corollary 3.3)."""
+        """Return mu (as in mu-GDP) of all layers jointly: the root of the sum of squares (Dong, Roth, Su 2022,
+        Corollary 3.3).
+        """
         return math.hypot(*(self.layer_mu(index) for index in range(len(self.layers))))
 
     def epsilon(self, delta: float) -> float:
-        """Compute the epsilon at ``delta`` in (0, 1) against an observer of all layers."""
+        """Compute epsilon at ``delta`` in (0, 1) against an observer that receives all layers."""
         check_delta(delta)
         return epsilon_from_mu(self.mu, delta)
 
     def layer_epsilon(self, index: int, delta: float) -> float:
-        """Compute the epsilon of one layer alone; it does not bound what an observer of all layers learns."""
+        """Compute the epsilon of one layer alone, which gives no guarantee against an observer that receives all
+        layers.
+        """
         check_delta(delta)
         return epsilon_from_mu(self.layer_mu(index), delta)
 
     def curve(self) -> GaussianCurve:
-        """Return the exact trade-off curve of all layers jointly."""
+        """Return the exact trade-off curve against an observer of all layers."""
         return GaussianCurve(mu=self.mu)
 
 
 def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
-    """Compute the noise of FedRE's equation 9 as printed, as standard deviation divided by the clip norm; the module's
-    docstring explains its error.
+    """Compute the noise of equation 9 of the FedRE paper as printed, as standard deviation divided by the clip norm;
+    the docstring of this module explains the equation's error.
     """
     check_budget(epsilon, delta)
     check_whole("rounds", rounds)
@@ -84,8 +90,8 @@ def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
 
 
 def joint_noise(*multipliers: float) -> float:
-    """Return the noise, as standard deviation divided by the sensitivity, of one Gaussian query that is equivalent to
-    several queries on the same batch: ``(sum z^-2)^(-1/2)``.
+    """Return the noise ``(sum z^-2)^(-1/2)`` of one Gaussian query that is as private as several queries with noises z
+    on the same batch; all noises are standard deviations divided by the sensitivity.
 
     Poisson sampling therefore amplifies them together (Andrew et al. 2021, Theorem 1): two at sigma are one at sigma /
     sqrt 2.

@@ -1,4 +1,4 @@
-"""PLD convolution: composes up to half a million releases of one privacy profile as privacy-loss distributions.
+"""Compose up to half a million equally private releases by convolution of privacy-loss distributions.
 
 Rounding each loss up would cost ``releases * interval``, which is too much for all coordinates of all rounds.
 Connecting the dots of the profile (Doroshenko et al. 2022, Algorithm 1) is as sound and only widens each loss by a
@@ -28,25 +28,25 @@ _EACH = 2e-15  # Error of one profile value.
 
 
 class Profile(Protocol):
-    """A release whose privacy profile is the same for both directions of neighbours; profiles are hashable by value or
-    by identity.
+    """A release given by its delta as a function of epsilon (privacy profile), equal in both directions of neighbours.
+    Instances must be hashable.
     """
 
     @property
     def pure_epsilon(self) -> float:
-        """Return the release's epsilon at delta 0; infinity if none is known."""
+        """Return the epsilon of one release at delta 0; infinity if none is known."""
         ...
 
     def delta(self, epsilon: float) -> float:
-        """Return the hockey-stick divergence of neighbours at ``epsilon`` >= 0."""
+        """Return delta at ``epsilon`` >= 0: the hockey-stick divergence between neighbouring inputs."""
         ...
 
     def __hash__(self) -> int: ...
 
 
 def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
-    """Compute the epsilon at ``delta`` of ``releases`` independent releases of one profile; each may be chosen after
-    those before it.
+    """Compute the epsilon at ``delta`` of ``releases`` releases with one privacy profile and independent noise; each
+    release may depend on earlier ones.
 
     It never exceeds the sum of their pure epsilons, which the dots of a few releases alone would exceed. ``profile``
     must be that of one pair that dominates every release (Zhu, Dong, Wang 2022).
@@ -94,8 +94,8 @@ class _Losses:
         )
 
     def epsilon(self, delta: float) -> float:
-        """Compute the smallest epsilon at ``delta``; the largest finite loss if only the mass of the infinite loss
-        remains.
+        """Compute the smallest epsilon at ``delta``; return the largest finite privacy loss if only infinite losses
+        exceed it.
         """
         within = np.flatnonzero(self.delta(self.losses) <= delta)
         if not within.size:

@@ -1,4 +1,4 @@
-"""Poisson-binomial accounting: bounds the privacy of coins biased by clients' numbers (Chen, Ozgur, Kairouz 2022).
+"""Bound the privacy of sums of coin tosses that clients' numbers bias (Chen, Ozgur, Kairouz 2022).
 
 A client's row x of L2 norm at most 1 becomes a count of Bin(trials, 1/2 + theta x_j) per coordinate; the sum is
 released.
@@ -17,8 +17,8 @@ LARGEST_BIAS = 0.25
 
 
 def row_rdp(order: float, *, trials: int, fair: float, theta: float) -> float:
-    """Bound the Renyi divergence at ``order`` >= 2 between a client's whole vector of L2 norm at most 1 and a vector of
-    zeros, in both directions.
+    """Bound the Renyi divergence at ``order`` >= 2, in both directions, between a client's vector of L2 norm at most 1
+    and a vector of zeros.
 
     Every coordinate's sum contains ``fair`` fair coins of other clients. The divergence is that of a Gaussian of their
     variance, or little more.
@@ -50,8 +50,8 @@ def row_rdp(order: float, *, trials: int, fair: float, theta: float) -> float:
 
 
 def fair_coins(coins: int, *, theta: float, nats: float) -> float:
-    """Return how many of the other clients' ``coins`` are fair whatever their data are, except with probability
-    exp(-``nats``).
+    """Return how many of the other clients' ``coins`` can be treated as fair whatever their data are, except with
+    probability exp(-``nats``).
 
     A coin of probability 1/2 + theta x is fair except for a share 2 theta, in which it depends on x. By Bernstein's
     inequality.
@@ -63,8 +63,8 @@ def fair_coins(coins: int, *, theta: float, nats: float) -> float:
 
 @lru_cache(maxsize=1024)
 def largest_bias(*, clients: int, trials: int, epsilon: float, delta: float, rounds: int, dimension: int) -> float:
-    """Return the largest coin bias theta, up to 1/4 and to a relative 1e-6, at which sums over ``clients`` clients
-    satisfy (epsilon, delta) over all rounds.
+    """Return the largest bias theta of a coin (at most 1/4, to a relative 1e-6) with which sums over ``clients``
+    clients satisfy (epsilon, delta) over all rounds.
 
     The guarantee is of one client's row against zeros, for any rows of the others. Rounds with different numbers of
     clients compose, because all of them use the same part of the budget at the same order.
@@ -87,6 +87,6 @@ def largest_bias(*, clients: int, trials: int, epsilon: float, delta: float, rou
 
 
 def check_bias(theta: float) -> None:
-    """Raise ValueError unless 0 < ``theta`` < 1/2."""
+    """Raise ValueError unless the bias ``theta`` of a coin is in (0, 1/2)."""
     if not 0 < theta < 0.5:
-        raise ValueError(f"theta must be in (0, 1/2), got {theta}")
+        raise ValueError(f"theta, the bias of a coin, must be in (0, 1/2), got {theta}")

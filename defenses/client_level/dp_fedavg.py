@@ -1,4 +1,4 @@
-"""DP-FedAvg: client-level DP by clipped updates and Gaussian noise on their sum (McMahan et al. 2018, Algorithm 1)."""
+"""DP-FedAvg clips client updates and adds Gaussian noise to their sum (McMahan et al. 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -21,8 +21,8 @@ from ..defense import Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class DPFedAvgProtection(Protection):
-    """A protection that computes aggregate = (sum of clipped updates + N(0, (noise_multiplier * clip_norm)^2 I)) /
-    expected cohort.
+    """A protection in which the server computes (sum of clipped updates + N(0, (noise_multiplier * clip_norm)^2 I)) /
+    expected cohort size.
     """
 
     clip_norm: float
@@ -39,8 +39,8 @@ class DPFedAvgProtection(Protection):
         return (total + noise) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one round's aggregate, observed directly or as the difference of two global
-        models; return None for uploads, which carry no noise.
+        """Return the distribution of one round's aggregate, also if it is observed as the difference of two global
+        models; return None for client updates, which carry no noise.
         """
         if not GLOBAL_MODELS.rank <= observer.rank <= AGGREGATE.rank:
             return None
@@ -55,7 +55,7 @@ class DPFedAvgProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class DPFedAvg(ClippedDefense):
-    """A defense that gives client-level DP by a trusted server, which clips client updates and adds noise to their sum.
+    """A defense for client-level DP in which a trusted server clips client updates and adds noise to their sum.
 
     The claim: one client, add/remove. The adversary is another client, who sees every round's model but not who else
     takes part.

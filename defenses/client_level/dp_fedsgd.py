@@ -1,4 +1,4 @@
-"""DP-FedSGD: client-level DP by clipped gradients and noise on their sum (McMahan et al. 2018, Algorithm 1)."""
+"""DP-FedSGD clips clients' gradients and adds Gaussian noise to their sum (McMahan et al. 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,8 @@ from .dp_fedavg import DPFedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class DPFedSGD(ClippedDefense):
-    """A defense that gives client-level DP by a trusted server, where each client sends the gradient of one batch.
+    """A defense for client-level DP in which each client sends the gradient of one batch, and a trusted server clips
+    them and adds noise.
 
     The mechanism is that of DP-FedAvg. The noise is added to gradients, so the server's learning rate scales it. The
     claim: one client, add/remove. The adversary is another client, who sees every round's model but not who else takes

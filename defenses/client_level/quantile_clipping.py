@@ -1,4 +1,4 @@
-"""Quantile clipping: DP-FedAvg whose clip norm follows a quantile of the update norms (Andrew et al. 2021)."""
+"""Quantile clipping is DP-FedAvg whose clip norm follows a quantile of the update norms (Andrew et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -29,8 +29,8 @@ _LARGEST_SHARE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileClippingProtection(Protection):
-    """A protection that runs DP-FedAvg with an adaptive ``clip_norm`` of shape ``(R,)``; a noisy count of updates below
-    the clip norm adjusts it after each round.
+    """A protection that runs DP-FedAvg with an adaptive clip norm; after each round, a noisy count of the updates
+    shorter than the clip norm adjusts it.
 
     Args:
         sum_noise: noise on the sum, in clip norms.
@@ -68,8 +68,8 @@ class QuantileClippingProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileClipping(ClippedDefense):
-    """A defense that gives client-level DP by a trusted server, which broadcasts the adaptive clip norm together with
-    the model.
+    """A defense for client-level DP in which a trusted server adapts the clip norm and broadcasts it together with the
+    model.
 
     The claim: one client, add/remove. The adversary is another client, who sees every round's model and clip norm but
     not who else takes part. The sum and the count are one Gaussian release on one cohort: with ``z`` the noise

@@ -1,4 +1,4 @@
-"""Regularised and sparsified: DP-FedAvg on short, sparse updates, which clipping changes less (Cheng et al. 2022)."""
+"""DP-FedAvg on regularised, sparse updates, which are short, loses less by clipping (Cheng et al. 2022)."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from .dp_fedavg import DPFedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class SparsifiedProtection(Protection):
-    """A protection in which each client sets the smallest numbers of its update to zero before DP-FedAvg clips it and
+    """A protection in which each client sets the smallest entries of its update to zero before DP-FedAvg clips it and
     adds noise.
     """
 
@@ -34,8 +34,8 @@ class SparsifiedProtection(Protection):
         return self.noised.aggregate(received, context, state, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one round's aggregate: exact for an update that is already sparse, a bound for any
-        other.
+        """Return the distribution of one round's aggregate; it is exact if an update is already sparse, and otherwise
+        bounds the privacy loss.
         """
         law = self.noised.law(observer, plan, client)
         return law if isinstance(law, GaussianLaw) else None
@@ -43,7 +43,7 @@ class SparsifiedProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class RegularisedSparsified(ClippedDefense):
-    """A defense that gives client-level DP by a trusted server; clipping removes less, because updates are short and
+    """A defense for client-level DP with a trusted server, in which clipping removes less because updates are short and
     sparse.
 
     Bounded local update regularisation is the algorithm ``bounded_update`` (its ``radius`` is the clip norm). Local

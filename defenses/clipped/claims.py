@@ -1,4 +1,4 @@
-"""Sampled Gaussian claims: states the claim of Poisson-sampled Gaussian noise about one sample or one client."""
+"""State the privacy claim of Gaussian noise on Poisson samples, about one sample or one client."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,8 @@ def sampled_gaussian_claim(
     accountant: str = ACCOUNTANT,
     curve: Curve | None = None,
 ) -> Claim:
-    """Return a defense's claim that ``mechanism``, a sampled Gaussian, satisfies its budget under add/remove.
+    """Return a defense's claim that ``mechanism``, Gaussian noise on Poisson samples, satisfies the defense's budget
+    under add/remove.
 
     About one sample of a client, the adversary is the server, which observes individual updates. About one client, it
     is another client, who sees every round's model.

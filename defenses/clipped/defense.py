@@ -1,4 +1,4 @@
-"""Clipped defense: base of the defenses that have a budget (epsilon, delta) and an L2 clip norm."""
+"""Define the base class of defenses that have a budget (epsilon, delta) and an L2 clip norm."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from ..defense import Defense, check_bound, check_budget
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedDefense(Defense, ABC):
-    """A defense that has a budget (epsilon, delta) and an L2 clip norm."""
+    """A base class of defenses that have a budget (epsilon, delta) and an L2 clip norm."""
 
     epsilon: float = 4.0
     delta: float = 1e-5

@@ -1,4 +1,4 @@
-"""Filter cost: computes the real epsilon of releases for which a Renyi filter charged too little."""
+"""Compute the real epsilon of releases that a Renyi filter charged too little for."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ _COARSE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class FilterCost:
-    """A bound on the real cost of all rounds of sampled Gaussian steps that a filter admits, if their noise only
-    decreases, level by level.
+    """A bound on the real epsilon of all rounds of sampled Gaussian steps that a filter admits, if the noise only
+    decreases.
 
     Args:
         filter: checked before each round.
@@ -37,7 +37,7 @@ class FilterCost:
     everyone: bool
 
     def epsilon(self) -> float:
-        """Compute the largest epsilon over all ways in which the noise may decrease.
+        """Compute the largest epsilon over all ways in which the noise may decrease from round to round.
 
         It is bounded at one order, chosen by a few of the levels. The choice may be arbitrary, because each order
         bounds every possible decrease (Feldman and Zrnic 2021).

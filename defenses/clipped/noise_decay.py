@@ -1,4 +1,4 @@
-"""Noise decay: DP-SGD at each client under a Renyi filter; noise shrinks as a public loss falls (Fu et al. 2022).
+"""Run DP-SGD at each client under a Renyi filter, with noise that shrinks as a public loss falls (Fu et al. 2022).
 
 The clip norm may follow the gradients as well (Algorithm 1).
 """
@@ -25,8 +25,8 @@ from .filter_cost import FilterCost
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSplit:
-    """The rule that divides the accounted noise between the two queries on a batch (gradient and norm), and how norms
-    are reported.
+    """A rule that divides the accounted noise between two queries on one batch, the gradient and its norm, and
+    determines how norms are reported.
 
     Args:
         direction: noise on the sum of gradients, in clip norms, at a charged noise of 1.
@@ -43,7 +43,7 @@ class NoiseSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseDecayProtection(Protection):
-    """A protection that runs DP-SGD with noise and clip norms that change over rounds, until a client's budget is
+    """A protection that runs DP-SGD at each client with noise that shrinks over rounds, until the client's budget is
     spent.
 
     The state is broadcast as a whole: ``clip_norm`` and ``spent`` (Renyi) by client, ``(R,)`` each; ``level (R,)``, how
@@ -71,7 +71,7 @@ class NoiseDecayProtection(Protection):
         }
 
     def open_round(self, context: Context, state: State) -> State:
-        """Shrink the noise if the global model's public loss has decreased three times in a row (eq. 9)."""
+        """Shrink the noise if the global model's loss on public data has decreased three times in a row (eq. 9)."""
         if self.decay == 1 or context.public_loss is None or self._over(context, state):
             return state
         # The state starts with one replica; the engine's replicas diverge from the first round on.
@@ -81,9 +81,7 @@ class NoiseDecayProtection(Protection):
         return {**state, "losses": losses, "level": state["level"] + fell}
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """Return which clients take part: a client stops before the first round that its remaining budget does not
-        cover.
-        """
+        """Return which clients take part in the round: those with enough budget left to pay for it."""
         cost = self._cost(context, state)
         there = [self._of(state["spent"], client) + cost <= self.filter.budget for client in context.senders]
         return torch.stack([row.expand(context.replicas) for row in there], dim=1)
@@ -99,8 +97,8 @@ class NoiseDecayProtection(Protection):
     def log_ratio(
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
-        """Return the log-likelihood ratio, shape ``(R,)``, of a step's release and, if given, of the noisy norm
-        released with it.
+        """Return the log-likelihood ratio, shape ``(R,)`` for R runs, of what one DP-SGD step releases: the gradient
+        and, if given, the noisy norm.
 
         It compares a client that holds one sample far beyond the bound along the last coordinate with a client that
         holds no sample, and is exact given the public state: two Gaussian observations of whether that sample was
@@ -118,15 +116,15 @@ class NoiseDecayProtection(Protection):
         return torch.logaddexp(torch.tensor(1 - self.rate).log(), math.log(self.rate) + drawn)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Charge each client that took part for the cost of its round."""
+        """Charge every client that took part with the privacy cost of its round."""
         spent, cost = dict(state["spent"]), self._cost(context, state)
         for row, client in enumerate(received.senders or ()):
             spent[client] = self._of(spent, client) + received.present[:, row] * cost
         return {**state, "spent": spent}
 
     def numbers(self, plan: Plan, state: State) -> dict[str, float]:
-        """Return the current noise, the largest epsilon that any client has spent at the filter's order, and each
-        client's clip norm.
+        """Return the noise, the largest epsilon that a client has spent (at the filter's Renyi order) and all clients'
+        clip norms, as of this round.
         """
         spent = max(float(self._of(state["spent"], client)[0]) for client in range(plan.clients))
         bounds = {f"clip_norm_{client}": float(state["clip_norm"][client][0]) for client in range(plan.clients)}
@@ -168,8 +166,8 @@ class NoiseDecayProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipProtection(NoiseDecayProtection):
-    """A protection with decaying noise and one clip norm per client, which follows the noisy mean gradient norm that
-    the client releases.
+    """A protection with shrinking noise in which each client adapts its clip norm to the noisy mean gradient norm that
+    it releases.
     """
 
     clip_factor: float
@@ -177,7 +175,9 @@ class AdaptiveClipProtection(NoiseDecayProtection):
     def local_query(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        """Return the noisy mean of the batch's clipped gradient norms, shape ``(R, 1)`` (eq. 6 to 8)."""
+        """Return the noisy mean of the clipped gradient norms of each batch, shape ``(R, 1)`` for R runs (eq. 6
+        to 8).
+        """
         bound = self._bound(state, client)
         norms = torch.linalg.vector_norm(gradients, dim=-1)
         if not norms.isfinite().all():
@@ -189,7 +189,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         return centre + (total + noise) / context.plan.expected_lot(client)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Set each client's next clip norm from the noisy mean norm that it released."""
+        """Set each client's next clip norm from the noisy mean gradient norm that it released."""
         charged = super().query(received, context, state, rng)
         bounds = dict(state["clip_norm"])
         for row, client in enumerate(received.senders or ()):
@@ -200,7 +200,8 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         return {**charged, "clip_norm": bounds}
 
     def paid_epsilon(self, plan: Plan) -> float:
-        """Compute the real epsilon of both queries over all rounds of the published form, however the noise shrinks.
+        """Compute the real epsilon of both queries over all rounds in the paper's form, valid for any way in which the
+        noise shrinks.
 
         As published a norm is counted from 0, and the filter omits the cost of that query. The first decrease needs
         four losses, so it comes with the fourth round at the earliest. Noise that stays constant needs no filter.

@@ -1,4 +1,4 @@
-"""Control: base of defenses with a planted bug, which state the claim of the correct defense that they inherit from."""
+"""Define the base class of controls: defenses with a planted bug that state the claim of the correct defense."""
 
 import dataclasses
 from abc import ABC
@@ -12,8 +12,8 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class Control(Defense, ABC):
-    """A base class for controls: ``class ControlX(Control, X)`` runs the protection ``broken`` in place of the one of
-    ``X``.
+    """A base class of defenses with a planted bug: ``class ControlX(Control, X)`` replaces the protection of the
+    correct defense ``X`` by ``broken``.
 
     The claims, the spending and every field of the protection come from the correct version, so that only the bug
     differs. An audit or an implementation check must refute a control. ``broken`` is a subclass of the protection that
@@ -30,12 +30,13 @@ class Control(Defense, ABC):
         return dataclasses.replace(correct, protection=protection)
 
     def bug(self, plan: Plan) -> dict[str, object]:
-        """Return the fields that the protection ``broken`` has in addition to those of the correct protection."""
+        """Return the extra fields that the broken protection has compared with the correct one."""
         return {}
 
 
 def correct_version(control: Defense) -> Defense:
-    """Return the correct defense, the class that a control inherits from, with the same configuration.
+    """Return the correct defense, of the class that a control (a defense with a planted bug) inherits from, with the
+    same configuration.
 
     Raises:
         ValueError: for a control that inherits from no correct defense.

@@ -1,4 +1,4 @@
-"""Control: DP-SGD that divides the noised sum by the actual size of the sampled batch instead of the expected size.
+"""This broken DP-SGD divides the noised sum by the actual size of the sampled batch, not by the expected size.
 
 The real bug: ``.mean()`` over a Poisson sample. The size shows who was drawn, through the scale of the sum and of the
 noise, and large lots carry less noise than the accountant assumes.
@@ -17,8 +17,8 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class ActualLotProtection(DPSGDProtection):
-    """A broken protection that divides by the actual batch size; the correct version divides by the expected size,
-    which is public.
+    """A broken protection that divides by the actual batch size, which is private; the correct version divides by the
+    expected size.
     """
 
     def local_step(
@@ -31,6 +31,8 @@ class ActualLotProtection(DPSGDProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlActualLot(Control, DPSGD):
-    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
+    """A deliberately broken defense (control) that states the claim of DP-SGD but violates it, so an audit must refute
+    it.
+    """
 
     broken: ClassVar[type[Protection]] = ActualLotProtection

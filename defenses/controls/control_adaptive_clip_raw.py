@@ -1,4 +1,4 @@
-"""Control: DP-FedAvg whose clip norm is the median of the clients' update norms, without noise.
+"""This broken DP-FedAvg clips to the median of the clients' update norms, computed without noise.
 
 The real bug: adaptive clipping (Andrew et al. 2021) without its noise. The clip norm is broadcast, so every client
 reads a function of all updates that has no noise, and from the second round on one client moves the scale of the noise.
@@ -21,8 +21,8 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipRawProtection(DPFedAvgProtection):
-    """A broken protection that clips to the exact median norm of the last round; the distribution that it publishes
-    holds in the first round only.
+    """A broken protection that clips to the exact median norm of the last round; the noise distribution that it
+    publishes is right in the first round only.
     """
 
     def initial_state(self, plan: Plan) -> State:
@@ -46,6 +46,8 @@ class AdaptiveClipRawProtection(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlAdaptiveClipRaw(Control, DPFedAvg):
-    """A control that states the claim of DP-FedAvg but does not satisfy it: an implementation check must fail."""
+    """A deliberately broken defense (control) that states the claim of DP-FedAvg but violates it, so an implementation
+    check must fail.
+    """
 
     broken: ClassVar[type[Protection]] = AdaptiveClipRawProtection

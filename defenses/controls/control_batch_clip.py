@@ -1,4 +1,4 @@
-"""Control: DP-SGD that scales the whole batch by one factor instead of clipping each sample's gradient.
+"""This broken DP-SGD scales the whole batch by one factor instead of clipping each sample's gradient.
 
 The real bug: one clip per batch, by the mean of the samples' norms. A gradient that is much longer than all others sets
 the factor and enters with up to n clip norms, where n is the size of the lot.
@@ -19,7 +19,7 @@ from .control_no_clip import NoClipProtection
 
 @dataclass(frozen=True, kw_only=True)
 class BatchClipProtection(NoClipProtection):
-    """A broken protection that scales all gradients of a batch by one factor and clips no single gradient."""
+    """A broken protection that scales all gradients of a batch by one factor and does not clip single gradients."""
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -33,6 +33,8 @@ class BatchClipProtection(NoClipProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlBatchClip(Control, DPSGD):
-    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
+    """A deliberately broken defense (control) that states the claim of DP-SGD but violates it, so an audit must refute
+    it.
+    """
 
     broken: ClassVar[type[Protection]] = BatchClipProtection

@@ -1,4 +1,4 @@
-"""Control: DP-SGD that clips the mean gradient of the batch instead of each sample's gradient.
+"""This broken DP-SGD clips the mean gradient of the batch instead of each sample's gradient.
 
 The real bug: ``clip_grad_norm_`` after ``loss.mean().backward()``. One long gradient turns the whole mean, by up to
 twice the clip norm, while the noise is scaled to the clip norm over the lot.
@@ -19,8 +19,8 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class ClipAfterMeanProtection(DPSGDProtection):
-    """A broken protection that computes direction = clip(mean gradient of the batch) + the noise of the correct
-    version.
+    """A broken protection that clips the mean gradient of the batch, not each gradient, and adds the noise of the
+    correct version.
     """
 
     def local_step(
@@ -35,6 +35,8 @@ class ClipAfterMeanProtection(DPSGDProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlClipAfterMean(Control, DPSGD):
-    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
+    """A deliberately broken defense (control) that states the claim of DP-SGD but violates it, so an audit must refute
+    it.
+    """
 
     broken: ClassVar[type[Protection]] = ClipAfterMeanProtection

@@ -1,4 +1,4 @@
-"""Control: distributed Gaussian noise whose per-client shares do not account for clients that drop out.
+"""This broken distributed Gaussian noise loses the noise shares of clients that drop out.
 
 The real bug: every client's share is the noise over the number of invited clients, not over the number that is sure to
 stay. A client that drops out takes its share along, and the remaining sum has less noise than the accountant assumes.
@@ -24,7 +24,8 @@ class LostSharesProtection(DistributedGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlLostShares(Control, DistributedGaussian):
-    """A control that states the claim of distributed Gaussian noise but does not satisfy it: an audit must refute it.
+    """A deliberately broken defense (control) that states the claim of distributed Gaussian noise but violates it, so
+    an audit must refute it.
 
     By default the same clients drop out in every round. With random drop-outs the canary client might be absent itself,
     and that chance would hide the missing noise.

@@ -1,4 +1,4 @@
-"""Control: DP-SGD that does not clip gradients.
+"""This broken DP-SGD does not clip gradients.
 
 The real bug: the clip is applied to a copy, or to the mean of the batch, so that one sample can move the sum without a
 bound.
@@ -25,6 +25,8 @@ class NoClipProtection(DPSGDProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoClip(Control, DPSGD):
-    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
+    """A deliberately broken defense (control) that states the claim of DP-SGD but violates it, so an audit must refute
+    it.
+    """
 
     broken: ClassVar[type[Protection]] = NoClipProtection

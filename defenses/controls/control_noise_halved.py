@@ -1,4 +1,4 @@
-"""Control: DP-FedAvg that adds half the noise that it accounts for.
+"""This broken DP-FedAvg adds half the noise that it accounts for.
 
 The real bug: a factor 2 lost between two conventions of sensitivity, that of the accountant and that of the code.
 """
@@ -17,7 +17,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseHalvedProtection(DPFedAvgProtection):
-    """A broken protection that adds half the noise that its published distribution states."""
+    """A broken protection that adds half the noise of the distribution that it publishes."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         halved = DPFedAvgProtection(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier / 2)
@@ -26,6 +26,8 @@ class NoiseHalvedProtection(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoiseHalved(Control, DPFedAvg):
-    """A control that states the claim of DP-FedAvg but does not satisfy it: an audit must refute it."""
+    """A deliberately broken defense (control) that states the claim of DP-FedAvg but violates it, so an audit must
+    refute it.
+    """
 
     broken: ClassVar[type[Protection]] = NoiseHalvedProtection

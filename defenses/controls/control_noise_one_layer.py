@@ -1,4 +1,4 @@
-"""Control: DP-FedAvg that adds no noise to one layer of the model.
+"""This broken DP-FedAvg adds no noise to one layer of the model.
 
 The real bug: a loop over layers that omits one (a bias, an embedding, the last). That layer is released without noise,
 and an audit whose canary lies in another layer finds nothing wrong.
@@ -31,6 +31,8 @@ class NoiseOneLayerProtection(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoiseOneLayer(Control, DPFedAvg):
-    """A control that states the claim of DP-FedAvg but does not satisfy it: an implementation check must fail."""
+    """A deliberately broken defense (control) that states the claim of DP-FedAvg but violates it, so an implementation
+    check must fail.
+    """
 
     broken: ClassVar[type[Protection]] = NoiseOneLayerProtection

@@ -1,4 +1,4 @@
-"""Control: local Gaussian noise that is calibrated to one round instead of all rounds.
+"""This broken local Gaussian mechanism calibrates its noise to one round instead of all rounds.
 
 The real bug: the whole budget is spent in every round and composition is forgotten, so the noise is too small by the
 square root of the number of rounds.
@@ -18,7 +18,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOneRoundProtection(LDPGaussianProtection):
-    """A broken protection that adds the noise that would be enough for only one of its ``releases``."""
+    """A broken protection whose noise would suffice for one release, but which makes one release per round."""
 
     releases: int
 
@@ -31,7 +31,9 @@ class NoiseOneRoundProtection(LDPGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoiseOneRound(Control, LDPGaussian):
-    """A control that states the claim of local DP but does not satisfy it: an audit must refute it."""
+    """A deliberately broken defense (control) that states a local DP claim but violates it, so an audit must
+    refute it.
+    """
 
     broken: ClassVar[type[Protection]] = NoiseOneRoundProtection
 

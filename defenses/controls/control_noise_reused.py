@@ -1,4 +1,4 @@
-"""Control: DP-FedAvg that adds the same noise in every round.
+"""This broken DP-FedAvg adds the same noise in every round.
 
 The real bug: a generator that is seeded inside the function of a round. The noise cancels in the difference of two
 rounds, although each round by itself carries the claimed noise.
@@ -36,6 +36,8 @@ class NoiseReusedProtection(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoiseReused(Control, DPFedAvg):
-    """A control that states the claim of DP-FedAvg but does not satisfy it: an implementation check must fail."""
+    """A deliberately broken defense (control) that states the claim of DP-FedAvg but violates it, so an implementation
+    check must fail.
+    """
 
     broken: ClassVar[type[Protection]] = NoiseReusedProtection

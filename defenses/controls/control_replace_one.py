@@ -1,4 +1,4 @@
-"""Control: local DP under replace-one that adds only the noise needed under add/remove.
+"""This broken local DP claims replace-one adjacency but adds only the noise needed under add/remove.
 
 The real bug: sensitivity C, which holds for a report that is present or absent, where two clipped reports are up to 2C
 apart.
@@ -17,7 +17,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceOneProtection(LDPGaussianProtection):
-    """A broken protection that omits the factor 2 in the sensitivity that replace-one requires."""
+    """A broken protection that omits the factor 2 by which replace-one adjacency raises the sensitivity."""
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         halved = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=self.noise_std / 2)
@@ -26,6 +26,8 @@ class ReplaceOneProtection(LDPGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlReplaceOne(Control, LDPGaussian):
-    """A control that states the claim of local DP but does not satisfy it: an audit must refute it."""
+    """A deliberately broken defense (control) that states a local DP claim but violates it, so an audit must
+    refute it.
+    """
 
     broken: ClassVar[type[Protection]] = ReplaceOneProtection

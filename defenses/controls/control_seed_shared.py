@@ -1,4 +1,4 @@
-"""Control: local Gaussian noise that all clients draw from one shared seed.
+"""This broken local Gaussian mechanism draws all clients' noise from one shared seed.
 
 The real bug: ``torch.manual_seed(round)`` in every client. All clients add the same noise, so it cancels in the
 difference of two reports. Each report by itself carries the claimed noise: an audit of a single client finds nothing
@@ -20,7 +20,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSharedProtection(LDPGaussianProtection):
-    """A broken protection that draws one noise vector per run and round and adds it to every client's report."""
+    """A broken protection that draws one noise vector per run and round and adds it to the report of every client."""
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         replicas, _, dim = updates.values.shape
@@ -31,6 +31,8 @@ class SeedSharedProtection(LDPGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlSeedShared(Control, LDPGaussian):
-    """A control that states the claim of local DP but does not satisfy it: an implementation check must fail."""
+    """A deliberately broken defense (control) that states a local DP claim but violates it, so an implementation check
+    must fail.
+    """
 
     broken: ClassVar[type[Protection]] = SeedSharedProtection

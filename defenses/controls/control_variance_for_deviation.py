@@ -1,4 +1,4 @@
-"""Control: DP-SGD that uses the noise variance in place of its standard deviation.
+"""This broken DP-SGD uses the variance of the noise where its standard deviation belongs.
 
 The real bug: ``normal(0, var)`` for ``normal(0, var ** 0.5)``. The noise on the mean gradient has a standard deviation
 below one as soon as the lot is larger than the noise multiplier times the clip norm, and then its square is smaller
@@ -18,8 +18,8 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceForDeviationProtection(DPSGDProtection):
-    """A broken protection that adds noise of standard deviation s^2 to the mean gradient, where the correct version has
-    s.
+    """A broken protection that adds noise of standard deviation s^2 to the mean gradient; the correct version adds
+    noise of standard deviation s.
     """
 
     def local_step(
@@ -33,6 +33,8 @@ class VarianceForDeviationProtection(DPSGDProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVarianceForDeviation(Control, DPSGD):
-    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
+    """A deliberately broken defense (control) that states the claim of DP-SGD but violates it, so an audit must refute
+    it.
+    """
 
     broken: ClassVar[type[Protection]] = VarianceForDeviationProtection

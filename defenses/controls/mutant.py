@@ -1,4 +1,4 @@
-"""Mutant: a pair of samplers, of one mechanism's correct and broken versions, and the claim that both state.
+"""Define a mutant: one mechanism's correct version, a version with a planted bug, and the claim that both state.
 
 Both kinds of broken things end here: a file of ``controls/mechanisms`` supplies its two samplers itself, and a
 ``Control`` is run in federations with and without its bug (``suites.mutation.federated_mutant``).
@@ -26,7 +26,7 @@ Score = Callable[[NDArray[Any]], FloatArray]
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """A planted bug, given together with the correct version of the same mechanism.
+    """A mechanism in two versions, one correct and one with a planted bug, which state the same claim.
 
     Args:
         claim: what both versions state; only the correct one satisfies it.
@@ -57,7 +57,7 @@ def mechanism_claim(
     dp_model: str = "central",
     sampling: str = "none assumed",
 ) -> Claim:
-    """Return a claim about a mechanism that is described in full by its name and its source."""
+    """Return a privacy claim about a mechanism; its name and its source fully describe the mechanism."""
     return Claim(
         epsilon=epsilon,
         delta=delta,
@@ -77,7 +77,7 @@ def mechanism_claim(
 
 
 def report_claim(*, epsilon: float, mechanism: str, source: str, rounds: int = 1) -> Claim:
-    """Return a pure local DP claim for any two values of one client; the adversary is the server, which observes
+    """Return a pure local DP claim about any two values of one client; the adversary is the server, which observes
     individual updates.
     """
     return mechanism_claim(

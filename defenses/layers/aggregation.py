@@ -1,4 +1,4 @@
-"""PDA-PAM: averages client models layer by layer, less sensitive ones with more weight (Xiao et al. 2025, eq. 10, 11).
+"""Average client models by layer, less sensitive ones with more weight (PDA-PAM: Xiao et al. 2025, eq. 10, 11).
 
 Errata: equation 11 divides each report by its weight alpha-hat and by K, so that the weights 1 / (K alpha-hat) sum to K
 or more, and without bound where scores are uneven. Right: the inverses normalised to sum to 1. As alpha-hat is a
@@ -18,8 +18,8 @@ from .score import LayerScorer
 
 
 def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer], *, published: bool = False) -> Tensor:
-    """Return the aggregate, shape ``(R, d)``, of clients' reports, weighted by how sensitive each client's model is on
-    public samples.
+    """Return the aggregate of clients' reports, shape ``(R, d)`` for R runs; each layer of a report is weighted by how
+    sensitive the client's model is on public samples.
 
     All inputs are noised or public. Without public samples all clients have equal weight. The clients' sizes do not
     enter, as in the paper.
@@ -36,8 +36,8 @@ def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer],
 
 
 def model_scores(received: Message, context: Context, scorers: Sequence[LayerScorer]) -> Tensor:
-    """Return sensitivity scores, shape ``(R, rows, layers)``, on public samples, of the models that each client's
-    report alone would produce.
+    """Return how sensitive each layer is on public samples, shape ``(R, rows, layers)``, for the model that each
+    client's report (a row) alone would produce.
     """
     replicas, rows, dim = received.values.shape
     if context.samples is None or not rows:
@@ -56,19 +56,21 @@ def model_scores(received: Message, context: Context, scorers: Sequence[LayerSco
 
 
 def preferred(scorers: Sequence[LayerScorer], client: int) -> LayerScorer:
-    """Return the scorer of a client; clients get the privacy preferences in turn."""
+    """Return the function that scores a client's layers by its privacy preference; clients get the preferences
+    in turn.
+    """
     return scorers[client % len(scorers)]
 
 
 def client_weights(scores: Tensor, present: Tensor) -> Tensor:
-    """Return aggregation weights, shape ``(R, rows, layers)``, that decrease with the scores and sum to 1 over the
-    clients that are present.
+    """Return each client's weight in the average per layer, shape ``(R, rows, layers)``; weights fall as the
+    sensitivity scores rise, and sum to 1 over the clients that take part.
     """
     return _softmax(-scores, present)
 
 
 def published_weights(scores: Tensor, present: Tensor) -> Tensor:
-    """Compute the weights of equations 10 and 11 as printed: 1 / (K alpha-hat)."""
+    """Compute the aggregation weights 1 / (K alpha-hat) of equations 10 and 11 as printed in the FedRE paper."""
     alpha, count = _softmax(scores, present), present.sum(1).view(-1, 1, 1)
     return (1 / (count * alpha)).masked_fill(~present.unsqueeze(-1), 0)
 

@@ -1,4 +1,4 @@
-"""Layer budgets: splits a joint budget among layers by sensitivity scores, and states a layered report's claims."""
+"""Split a joint privacy budget among layers by their sensitivity scores, and state the claims of such a report."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,8 @@ _LEAST_EPSILON = 1e-9
 
 
 def score_shares(scores: Tensor, even: float) -> Tensor:
-    """Return each layer's share of a round's mu^2, shape ``(..., layers)`` with sum 1, from the layers' ``scores``.
+    """Return each layer's fraction of one round's mu^2 (as in mu-GDP), shape ``(..., layers)``, from the layers'
+    sensitivity scores.
 
     mu, which stands for equation 6's epsilon, decreases as 1 / score. The part ``even`` is split evenly whatever the
     scores, so that no layer gets unbounded noise and none takes more than ``largest_share``.
@@ -33,13 +34,13 @@ def score_shares(scores: Tensor, even: float) -> Tensor:
 
 
 def largest_share(layers: int, even: float) -> float:
-    """Return the largest share of the budget that one layer can get, whatever the scores."""
+    """Return the largest fraction of the budget that one layer can get for any sensitivity scores."""
     return 1 - even + even / layers
 
 
 @dataclass(frozen=True, kw_only=True)
 class JointBudget:
-    """An (epsilon, delta) budget of all layers over all rounds under replace-one, which is spent by exact mu-GDP.
+    """An (epsilon, delta) budget for all layers over all rounds under replace-one, accounted by exact mu-GDP.
 
     A round's mu is fixed. Only its split among layers changes, by what is public before the round. The layers of a
     round are therefore jointly Gaussian with that mu whatever the split, and the rounds compose adaptively (Dong, Roth,
@@ -52,20 +53,20 @@ class JointBudget:
 
     @property
     def mu(self) -> float:
-        """Return mu of all rounds together. ``gaussian_noise`` refuses a large epsilon by the noise of one round,
-        because that is the noise that is drawn.
+        """Return mu (as in mu-GDP) of all rounds together. ``gaussian_noise`` refuses a large epsilon by the noise of
+        one round, because that is the noise that is drawn.
         """
         return math.sqrt(self.rounds) / gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=self.rounds)
 
     def noise(self, shares: Tensor, clip_norms: Sequence[float]) -> Tensor:
-        """Return the noise standard deviation of each layer in each round, shape ``(..., layers)``."""
+        """Return the noise standard deviation of each layer in one round, shape ``(..., layers)``."""
         # Two clipped layers are up to twice the clip norm apart.
         reach = torch.tensor([sensitivity(norm, Adjacency.REPLACE_ONE) for norm in clip_norms], dtype=torch.float64)
         return reach * math.sqrt(self.rounds) / (self.mu * shares.double().sqrt())
 
 
 def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
-    """Return one clip norm for every layer of the plan, from one per layer or one for all layers.
+    """Return one clip norm for every layer of the plan; the input may be one number for all layers.
 
     Raises:
         ValueError: for any other number of them.
@@ -78,7 +79,7 @@ def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
 
 
 def layer_scores(scores: Sequence[float], plan: Plan) -> tuple[float, ...]:
-    """Return the given scores, one for every layer of the plan.
+    """Return the given sensitivity scores; raise ValueError unless there is one for every layer of the plan.
 
     Raises:
         ValueError: for any other number of them, because a layer without a score has no budget.
@@ -87,7 +88,7 @@ def layer_scores(scores: Sequence[float], plan: Plan) -> tuple[float, ...]:
 
 
 def check_numbers(name: str, values: object) -> tuple[float, ...]:
-    """Return a field's numbers as a tuple; raise ValueError unless each is finite and above zero."""
+    """Return the numbers of a configuration field as a tuple; raise ValueError unless each is finite and above zero."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{name} must be a list of numbers > 0, got {values!r}")
     for value in values:
@@ -104,7 +105,7 @@ def layered_claims(
     source: str,
     noise_stds: Sequence[float] | None = None,
 ) -> tuple[Claim, ...]:
-    """Return the joint claim of all layers, and one claim of each layer alone, at the same delta.
+    """Return the claim of all layers jointly, and one claim per layer alone, all at the same delta.
 
     Args:
         shares: of mu^2, the share of each layer in every round, or an upper bound of it.
@@ -153,7 +154,7 @@ def layered_claim(
     part: str = "joint",
     accountant: str = ANALYTIC_GAUSSIAN,
 ) -> Claim:
-    """Return a local DP claim over all rounds, of a client's whole report or of one layer alone."""
+    """Return a local DP claim over all rounds, about a client's whole report or about one layer of it."""
     # A noise that changes from round to round is no parameter of the claim.
     known = {} if noise_std is None else {"noise_std": noise_std}
     return Claim(
@@ -179,6 +180,6 @@ def _one_per_layer(name: str, values: tuple[float, ...], plan: Plan) -> tuple[fl
     layers = plan.layout.names
     if len(values) != len(layers):
         raise ValueError(
-            f"{name} must have one number per layer, {len(layers)} ({', '.join(layers)}), got {len(values)}"
+            f"{name} must have one number for each of the {len(layers)} layers {', '.join(layers)}, got {len(values)}"
         )
     return values

@@ -1,4 +1,4 @@
-"""FedRE: local DP layer by layer, with less budget where gradients reveal sensitive pixels (Xiao et al. 2025)."""
+"""FedRE gives local DP with more noise in layers whose gradients reveal sensitive pixels (Xiao et al. 2025)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -35,8 +35,8 @@ _LEAST_SCORE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class FedREProtection(Protection):
-    """A protection that computes report = update clipped layer by layer + noise that is larger where the layer's
-    sensitivity score is higher; PDA-PAM aggregates the reports.
+    """A protection that clips each layer of an update and adds noise, more where the layer's sensitivity score is
+    higher; the server averages the reports layer by layer (PDA-PAM).
 
     The state is public: ``scores (R, p, layers)``, one for each of p preferences, on public samples at the model that
     is about to be broadcast; without samples all scores are equal.
@@ -59,7 +59,7 @@ class FedREProtection(Protection):
         return {"scores": torch.tensor([[self.scores or (1.0,) * len(self.clip_norms)]])}
 
     def open_round(self, context: Context, state: State) -> State:
-        """Compute the layers' sensitivity scores of the model with which this round starts."""
+        """Compute each layer's sensitivity score for the model with which this round starts."""
         # Without public samples all layers keep equal scores, and the split is even.
         if self.scores or context.samples is None:
             return state
@@ -78,18 +78,22 @@ class FedREProtection(Protection):
         return pda_pam(received, context, self.scorers)
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
-        """Return the scores that set the noise of each client's report, shape ``(R or 1, rows or 1, layers)``."""
+        """Return the sensitivity scores that set the noise of each client's report, shape ``(R or 1, rows or 1,
+        layers)`` with one row per client.
+        """
         scores: Tensor = state["scores"]
         preferences = scores.shape[1]
         return scores[:, [sender % preferences for sender in updates.senders or (0,)]]
 
     def noise(self, scores: Tensor) -> Tensor:
-        """Return the noise standard deviation of each layer, shape ``(..., layers)``, at these scores."""
+        """Return the noise standard deviation of each layer at these sensitivity scores, both of shape ``(...,
+        layers)``.
+        """
         return self.budget.noise(score_shares(scores, self.even), self.clip_norms)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> LayeredGaussianLaw | None:
-        """Return the distribution of one client's report as the server observes it, if scores are fixed; otherwise
-        None, because the noise changes over rounds.
+        """Return the distribution of one client's report as the server observes it; None if sensitivity scores, and so
+        the noise, change over rounds.
         """
         if observer.rank != UPLOADS.rank or not self.scores:
             return None
@@ -102,16 +106,16 @@ class FedREProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedFedREProtection(FedREProtection):
-    """A protection in the paper's form: each client sets its noise by the scores of its own samples (eq. 6 and 9), with
-    aggregation weights as printed (eq. 11).
+    """A protection in the FedRE paper's form: each client sets its noise by sensitivity scores of its own samples (eq.
+    6 and 9), and aggregation weights are as printed (eq. 11).
     """
 
     def open_round(self, context: Context, state: State) -> State:
         return state
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
-        """Return the scores of each client's own, private samples; for a canary client, which may have no samples,
-        return the scores of public ones.
+        """Return sensitivity scores of each client's own, private samples; for a client that only sends a canary, and
+        may have no samples, use public ones.
         """
         if self.scores or context.samples is None:
             return super().row_scores(updates, context, state)
@@ -134,8 +138,8 @@ class PublishedFedREProtection(FedREProtection):
         return pda_pam(received, context, self.scorers, published=True)
 
     def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
-        """Return the mechanism by which all rounds release one client's report, where any two reports are 2C apart;
-        None if the noise depends on private data as well.
+        """Return the mechanism by which one client's report is released in all rounds, if two reports can differ by
+        twice the clip norm; None if the noise also depends on private data.
         """
         if not self.scores:
             return None
@@ -145,7 +149,7 @@ class PublishedFedREProtection(FedREProtection):
 
     @property
     def layer_delta(self) -> float:
-        """Return the part of delta that each layer gets; all parts are equal."""
+        """The delta of each layer, which is an equal share of the total delta."""
         return self.budget.delta / len(self.clip_norms)
 
 
@@ -155,15 +159,17 @@ def _plain(region: Any) -> Any:
 
 
 def published_split(scores: Tensor) -> Tensor:
-    """Return each layer's share of epsilon, shape ``(..., layers)``, by equation 6: in proportion to 1 / score."""
+    """Return each layer's fraction of epsilon by equation 6 of the FedRE paper, shape ``(..., layers)``: it is
+    proportional to 1 / sensitivity score.
+    """
     inverse = 1 / scores.double().clamp_min(_LEAST_SCORE)
     return inverse / inverse.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedRE(Defense):
-    """A defense that gives local DP for a client's whole report over all rounds, and splits the budget among layers by
-    their sensitivity scores.
+    """A defense that gives local DP for a client's reports over all rounds; layers get shares of the budget by their
+    sensitivity scores.
 
     All claims are of any two updates (replace-one; two clipped layers are up to twice their clip norm apart); the
     adversary is the server, which observes individual updates. One claim is of all layers jointly. It is exact however
@@ -229,11 +235,14 @@ class FedRE(Defense):
         object.__setattr__(self, "region", _plain(self.region))
         self.scorers()
         if self.aggregation not in ("pda_pam", "mean"):
-            raise ValueError(f"aggregation must be 'pda_pam' or 'mean', got {self.aggregation!r}")
+            raise ValueError(
+                f"aggregation, the way in which the server averages reports, must be 'pda_pam' or 'mean', "
+                f"got {self.aggregation!r}"
+            )
         check_variant(self.variant)
 
     def scorers(self) -> tuple[LayerScorer, ...]:
-        """Return one scorer of layers for each privacy preference."""
+        """Return, for each privacy preference, the function that scores how sensitive the layers are."""
         # The type of the first entry distinguishes one region from a list of regions.
         several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
         regions: Any = self.region if several else (self.region,)

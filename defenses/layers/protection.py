@@ -1,4 +1,4 @@
-"""Layered protection: each client clips its report layer by layer and adds noise, in the same way in all rounds."""
+"""Clip each client's report layer by layer and add noise, in the same way in all rounds."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from ...fl.protection import Context, Protection, State
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredProtection(Protection):
-    """A protection that computes report = update, sparsified and clipped layer by layer, + N(0, noise_std_l^2 I) on
+    """A protection in which each client sparsifies its update, clips it layer by layer, and adds N(0, noise_std_l^2) to
     every number of layer l.
 
     Which numbers were dropped depends on the data. It is protected like the rest, because dropped numbers are noised

@@ -1,4 +1,4 @@
-"""PSI score: measures how strongly each layer's gradient depends on sensitive pixels (Xiao et al. 2025, eq. 3 to 5)."""
+"""Measure how strongly each layer's gradient depends on sensitive pixels (PSI score: Xiao et al. 2025, eq. 3 to 5)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ _ROBERTS = (0.7548776662466927, 0.5698402909980532)
 
 @dataclass(frozen=True, kw_only=True)
 class LayerScorer:
-    """A scorer that measures how sensitive each layer is to chosen pixels of chosen images.
+    """A function object that measures how sensitive each layer's gradient is to chosen pixels of chosen images.
 
     Args:
         count: number of images over which a score is averaged, the first ones (the paper samples ten of a format).
@@ -47,8 +47,7 @@ class LayerScorer:
             )
 
     def scores(self, samples: Samples) -> Tensor:
-        """Compute one score >= 0 per layer, shape ``(R, layers)``; a higher score means that the layer is more
-        sensitive.
+        """Compute one score >= 0 per layer, array of shape ``(R, layers)`` for R models; higher means more sensitive.
 
         The mean over images and pixels of the norm of the derivative, by that pixel, of the layer's gradient
         (Frobenius, over its parameters and the channels).
@@ -72,7 +71,8 @@ class LayerScorer:
         return mean
 
     def places(self, network: Network) -> Tensor:
-        """Return the positions of the pixels used, shape ``(m,)``, counted line by line through the image.
+        """Return the positions of the sensitive pixels, array of shape ``(m,)``, counted line by line through the
+        image.
 
         Raises:
             ValueError: if the region does not lie inside the image.
@@ -93,7 +93,9 @@ class LayerScorer:
 
 
 def is_region(region: object) -> bool:
-    """Return whether the value is four whole numbers, (top, left, height, width), that describe at least one pixel."""
+    """Return whether the value describes a rectangle of at least one pixel by four whole numbers (top, left, height,
+    width).
+    """
     if not isinstance(region, tuple) or len(region) != 4:
         return False
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in region)

@@ -1,4 +1,4 @@
-"""Uniform layers: local DP with a clip norm and noise per layer and an evenly split joint budget (FedRE's baseline)."""
+"""Uniform layers give local DP with a clip norm and noise per layer; each gets an equal budget (FedRE's baseline)."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from .protection import LayeredProtection
 
 @dataclass(frozen=True, kw_only=True)
 class UniformLayers(Defense):
-    """A defense that gives local DP for a client's whole report over all rounds, with noise that gives every layer the
-    same mu.
+    """A defense that gives local DP for a client's reports over all rounds; its noise gives every layer the same mu (as
+    in mu-GDP).
 
     All claims are of any two updates (replace-one; two clipped layers are up to twice their clip norm apart); the
     adversary is the server, which observes individual updates. One claim is of all layers jointly, to which the noise
@@ -49,7 +49,7 @@ class UniformLayers(Defense):
 def even_layers(
     budget: JointBudget, clip_norms: tuple[float, ...], plan: Plan, *, source: str, dropped: float = 0.0
 ) -> Prepared:
-    """Return the protection and the claims of a joint budget that is split evenly over all layers."""
+    """Return the protection and the claims for a joint budget that all layers share equally."""
     # Equal shares of mu^2, so every layer has the same mu.
     shares = [1 / len(clip_norms)] * len(clip_norms)
     noise_stds = tuple(budget.noise(torch.tensor(shares, dtype=torch.float64), clip_norms).tolist())

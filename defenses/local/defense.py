@@ -1,4 +1,4 @@
-"""Local defense: splits a pure budget over rounds and coordinates, and states the resulting local DP claim."""
+"""Split a pure-DP budget over rounds and coordinates, and state the resulting local DP claim."""
 
 import math
 from abc import ABC
@@ -26,8 +26,8 @@ _MOST = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class LocalDefense(Defense, ABC):
-    """A base class of defenses that give local DP for a client's whole report, over all rounds, for any two updates;
-    the adversary is the server, which observes individual updates.
+    """A base class of defenses that give pure local DP for all of a client's reports together, for any two updates. The
+    adversary is the server, which observes individual updates.
 
     Each release has a pure epsilon. At delta 0 all releases get equal parts of the claimed epsilon; at another delta
     each may spend what exact composition allows.
@@ -47,7 +47,9 @@ class LocalDefense(Defense, ABC):
         check_bound("radius", self.radius)
 
     def claim(self, plan: Plan, parameters: Mapping[str, Value]) -> Claim:
-        """Return the local DP claim over all rounds of the plan; it publishes ``parameters`` and the radius."""
+        """Return the local DP claim over all rounds of the plan; it publishes the radius to which coordinates are
+        clipped, and ``parameters``.
+        """
         return Claim(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -65,7 +67,9 @@ class LocalDefense(Defense, ABC):
         )
 
     def each_of(self, releases: int) -> float:
-        """Return the epsilon that each of ``releases`` releases may spend."""
+        """Return the epsilon that each of ``releases`` releases may spend so that all together stay within the
+        budget.
+        """
         return each_of(releases, epsilon=self.epsilon, delta=self.delta)
 
 
@@ -77,11 +81,11 @@ class NumberDefense(LocalDefense, ABC):
     """
 
     def number(self, epsilon: float) -> NumberReport:
-        """Return the randomiser of a number in [-1, 1] at ``epsilon``."""
+        """Return the randomiser that reports a number in [-1, 1] at the given ``epsilon``."""
         raise NotImplementedError
 
     def sampled(self, epsilon: float, dim: int) -> int:
-        """Return how many of ``dim`` coordinates are sent at a round's ``epsilon``."""
+        """Return how many of an update's ``dim`` coordinates a client sends if one round has the budget ``epsilon``."""
         return max(1, min(dim, math.floor(epsilon / PER_NUMBER)))
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -90,8 +94,8 @@ class NumberDefense(LocalDefense, ABC):
         return Prepared(protection=protection, claims=(claim,), spending=self.spending(plan, claim))
 
     def spending(self, plan: Plan, claim: Claim) -> dict[str, Spending]:
-        """Return the epsilon spent after each number of rounds, by the claim's own composition; empty for a paper's own
-        claim, which may not compose.
+        """Return the epsilon spent after each number of rounds; empty for a paper's own claim, which may not
+        compose.
         """
         # A published budget may not be composed over rounds at all.
         if variant_of(self) == AS_PUBLISHED:
@@ -100,25 +104,24 @@ class NumberDefense(LocalDefense, ABC):
         return pure_spending(claim, each=epsilon, releases=count)
 
     def release(self, plan: Plan) -> SampledLaw:
-        """Return the calibrated distribution of one client's report."""
+        """Return the distribution of one client's report, calibrated to the budget."""
         count, epsilon = self.spent(plan)
         return SampledLaw(number=self.number(epsilon), radius=self.radius, coordinates=count)
 
     def spent(self, plan: Plan) -> tuple[int, float]:
-        """Return how many numbers are sent per round, and the epsilon of each."""
+        """Return how many numbers a client sends per round, and the epsilon of each number."""
         # First the number of coordinates at a round's epsilon, then the exact share of each number.
         count = self.sampled(self.each_of(plan.rounds), plan.layout.dim)
         epsilon = self.each_of(plan.rounds * count)
         if epsilon > _MOST:
             raise ValueError(
-                f"each sent number may have epsilon at most {_MOST:g}, because a larger one hides nothing, got "
-                f"{self.epsilon} in all "
-                f"for {plan.rounds} rounds of {count} numbers"
+                f"each sent number must have an epsilon of at most {_MOST:g}, because a larger one hides nothing; got "
+                f"a total epsilon of {self.epsilon} for {plan.rounds} rounds of {count} numbers each"
             )
         return count, epsilon
 
     def published(self, plan: Plan) -> dict[str, Value]:
-        """Return the mechanism's parameters that the claim publishes."""
+        """Return the parameters of the mechanism that the claim makes public."""
         count, epsilon = self.spent(plan)
         return {"coordinates": count, "number_epsilon": epsilon}
 
@@ -126,7 +129,7 @@ class NumberDefense(LocalDefense, ABC):
 @dataclass(frozen=True, kw_only=True)
 class SampledDefense(NumberDefense, ABC):
     """A base class of defenses that send one coordinate for every 2.5 of a round's epsilon, as in Wang et al. (2019,
-    Algorithm 4), or a given number of coordinates.
+    Algorithm 4), or a configured number of coordinates.
 
     Args:
         epsilon, delta: budget of all rounds together.

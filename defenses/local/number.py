@@ -1,4 +1,4 @@
-"""Number report: randomises a clipped number into an estimate, which the client sends and the server averages."""
+"""Randomise a clipped number into an estimate of it, which the client sends and the server averages."""
 
 import math
 from dataclasses import dataclass
@@ -16,36 +16,36 @@ _ROUNDING = 1e-6
 
 
 class NumberReport(Protocol):
-    """A distribution of the report of one number in [-1, 1]; the caller scales numbers by the radius."""
+    """A distribution of the report of one number in [-1, 1]; the caller multiplies by the clipping radius."""
 
     @property
     def atoms(self) -> FloatArray:
-        """Return the reports with positive probability, ascending; empty if the distribution has a density."""
+        """Return all reports that have positive probability, ascending; empty if reports are continuous."""
         ...
 
     @property
     def reach(self) -> float:
-        """Return the largest possible report."""
+        """Return the largest possible absolute value of a report."""
         ...
 
     def sample(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw one report per value, in the same shape."""
+        """Draw one randomised report for each value; return an array of the same shape."""
         ...
 
     def log_density(self, reports: FloatArray, values: FloatArray) -> FloatArray:
-        """Compute the log density of each report given its value: (n,) and (n,) -> (n,); -inf if the report is
+        """Compute the log density of each report given its value: arrays of shape (n,); -inf if the report is
         impossible.
         """
         ...
 
     def worst_pair(self) -> tuple[float, float]:
-        """Return two values, without and with the canary, that the report distinguishes best."""
+        """Return the two values, without and with the canary, that reports distinguish best."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numeric:
-    """A number report whose randomiser returns an estimate of the number directly.
+    """A report of one number by a randomiser whose output is itself the server's estimate of the number.
 
     Args:
         randomiser: of radius 1, with a density that is elementwise in reports and values.
@@ -73,7 +73,7 @@ class Numeric:
 
 
 def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> FloatArray:
-    """Recover the reports from the float32 numbers ``sent``, each of which is a report times its scale.
+    """Recover the exact reports from the float32 numbers ``sent``, each of which is a report times its scale.
 
     A report is an atom where the atom's float32 number is what was sent. The report of a density is returned as it is,
     up to its reach, beyond which it may have been rounded.

@@ -1,4 +1,4 @@
-"""Local protection: every client randomises its own report, and the server averages the reports."""
+"""Randomise every client's report at the client, and average the reports at the server."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,8 @@ from ...fl.protection import Context, Protection, State
 
 @dataclass(frozen=True, kw_only=True)
 class LocalProtection(Protection):
-    """A protection in which report = a draw from the client's own mechanism; no other step changes the reports.
+    """A protection in which each client sends a random report, drawn by its own mechanism; no other step changes
+    reports.
 
     Args:
         release: the law of one row's report, for any length.

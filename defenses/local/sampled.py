@@ -1,4 +1,4 @@
-"""Sampled report: sends k of d coordinates, drawn independently of the data, each randomised (Wang et al. 2019)."""
+"""Send k of d coordinates, drawn independently of the data, each randomised (Wang et al. 2019, Algorithm 4)."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ from .number import NumberReport, sendable, unrounded
 
 @dataclass(frozen=True, kw_only=True)
 class SampledLaw:
-    """A distribution of a report that randomises ``coordinates`` (k) of the d entries of a client's vector, drawn
-    uniformly and independently of the data: a drawn entry holds d / k times the report of the clipped number (Wang et
-    al. 2019, Algorithm 4), the others are zero.
+    """A distribution of a report that randomises k (``coordinates``) of the d entries of a client's vector, drawn
+    uniformly and independently of the data. A drawn entry holds d / k times the randomised value, the others are zero
+    (Wang et al. 2019, Algorithm 4).
 
     It is unbiased where the number's report is. Where d is smaller than k, all d are sent. The density is that of the
     reports given which entries were drawn: the draw is the same for all rows and cancels. A report that is zero is sent
@@ -35,16 +35,18 @@ class SampledLaw:
     mixing: Mixing = Mixing.NONE
 
     def radii(self, dim: int) -> FloatArray:
-        """Return the bound of each entry, shape (dim,)."""
+        """Return the largest absolute value that each coordinate may have, array of shape (dim,)."""
         return np.full(dim, self.radius)
 
     def contribution(self, rows: Tensor) -> Tensor:
-        """Return the vectors ``(..., d)`` clipped entry by entry."""
+        """Return client vectors ``(..., d)`` with every entry clipped to its range."""
         bounds = torch.from_numpy(self.radii(rows.shape[-1])).to(rows)
         return torch.clamp(torch.nan_to_num(rows, nan=0.0), -bounds, bounds)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
-        """Draw one report per vector. Vectors need not be clipped: only the drawn entries are read, and clipped."""
+        """Draw one report for each client vector. Vectors need not be clipped, because the entries that are sent are
+        clipped here.
+        """
         dim = contribution.shape[-1]
         rows, scales = contribution.reshape(-1, dim), self._scales(dim)
         places = drawn_places(len(rows), dim, min(self.coordinates, dim), rng)
@@ -67,7 +69,7 @@ class SampledLaw:
         if self.coordinates < release.shape[-1]:
             raise ValueError(
                 f"the coordinates of a report are not independent: only {self.coordinates} of {release.shape[-1]} "
-                "are sent"
+                "are sent, so a single one has no density"
             )
         reports, rows, sent = _aligned(release, contribution)
         places = np.broadcast_to(np.arange(sent.shape[-1]), sent.shape)
@@ -76,7 +78,9 @@ class SampledLaw:
         return torch.from_numpy(logs).reshape(sent.shape).masked_fill(~sent, -torch.inf)
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two vectors, with every entry at one of the two values that the randomiser distinguishes best."""
+        """Return two client vectors; in each, all entries are at one of the two values that the randomiser
+        distinguishes best.
+        """
         radii = torch.from_numpy(self.radii(dim)).float()
         absent, present = self.number.worst_pair()
         return absent * radii, present * radii
@@ -105,8 +109,8 @@ def _aligned(release: Tensor, contribution: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def drawn_places(rows: int, dim: int, count: int, rng: np.random.Generator) -> IntArray:
-    """Draw ``count`` different coordinates of ``dim`` uniformly for each client's vector, shape (rows, count) (Floyd's
-    algorithm: Bentley 1987).
+    """Draw the positions of ``count`` different coordinates out of ``dim``, uniformly for each client; array of shape
+    (clients, count) (Floyd's algorithm: Bentley 1987).
     """
     if count == dim:
         return np.tile(np.arange(dim), (rows, 1))

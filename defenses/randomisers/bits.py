@@ -1,4 +1,4 @@
-"""Bits: flips the bits of an encoding independently, with one probability for ones and one for zeros."""
+"""Flip the bits of an encoding independently, with one probability for ones and one for zeros."""
 
 import itertools
 import math
@@ -16,8 +16,8 @@ Bits = NDArray[np.int8]
 
 @dataclass(frozen=True, kw_only=True)
 class Flips:
-    """A randomiser of bits that flips a one with probability 1 / (1 + e^of_one) and a zero with 1 / (1 + e^of_zero);
-    both exponents are >= 0.
+    """A randomiser of bits that flips a one with probability 1 / (1 + e^of_one) and a zero with probability 1 / (1 +
+    e^of_zero); the fields ``of_one`` and ``of_zero`` are >= 0.
     """
 
     of_one: float
@@ -25,16 +25,18 @@ class Flips:
 
     @property
     def one(self) -> float:
-        """Return the probability that a one is reported as a one."""
+        """Return the probability that a bit 1 is reported as 1."""
         return 1 / (1 + math.exp(-self.of_one))
 
     @property
     def zero(self) -> float:
-        """Return the probability that a zero is reported as a one."""
+        """Return the probability that a bit 0 is reported as 1."""
         return 1 / (1 + math.exp(self.of_zero))
 
     def sample(self, bits: Bits, rng: np.random.Generator) -> Bits:
-        """Flip ``bits`` at random, in the same shape; the draws use integers, so probabilities are exact."""
+        """Flip ``bits`` at random and return an array of the same shape; integer arithmetic makes the probabilities
+        exact.
+        """
         flat = bits.ravel()
         # The probability of a flip is 1 / (1 + e^x), which a fair coin and rejection give exactly.
         exponents = np.where(flat == 1, self.of_one, self.of_zero)
@@ -47,14 +49,16 @@ class Flips:
         return np.asarray(flat ^ rejection(flat.size, propose, rng), dtype=np.int8).reshape(bits.shape)
 
     def log_mass(self, reports: ArrayLike, bits: Bits) -> FloatArray:
-        """Return the log probabilities, shape (...,), of ``reports`` of shape (..., m) given ``bits`` of shape (m,)."""
+        """Return the log probability of each of ``reports``, shape (..., m), given ``bits`` of shape (m,); the result
+        has the shape (...,).
+        """
         seen = np.asarray(reports)
         ones = np.where(bits == 1, self.one, self.zero)
         # log1p keeps the digits of probabilities close to 1.
         return np.asarray(np.where(seen == 1, np.log(ones), np.log1p(-ones)).sum(axis=-1))
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
-        """Return an unbiased estimate of each bit, in the same shape."""
+        """Return an unbiased estimate of each bit from its report, an array of the same shape."""
         return np.asarray((np.asarray(reports) - self.zero) / (self.one - self.zero))
 
     def variance(self, bits: ArrayLike) -> FloatArray:
@@ -63,6 +67,6 @@ class Flips:
 
 
 def all_bits(length: int) -> WeightedReports:
-    """Return every sequence of ``length`` bits, one per line of an array; raise ValueError for more than 20 bits."""
+    """Return all sequences of ``length`` bits, one per row of an array; raise ValueError for more than 20 bits."""
     check_listable(2**length)
     return finite(np.array(list(itertools.product((0, 1), repeat=length)), dtype=np.int8))

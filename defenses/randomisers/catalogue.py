@@ -1,4 +1,4 @@
-"""Catalogue of randomisers: lists all classes by file name, and builds small instances whose reports can be listed."""
+"""Find all randomisers by file name, and build small instances whose possible reports can be listed."""
 
 import importlib
 import inspect
@@ -32,7 +32,7 @@ _VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 
 def randomisers() -> dict[str, type[Randomiser]]:
-    """Return the randomiser class of every file that defines one, by file name."""
+    """Return every randomiser class, keyed by the name of the file that defines it."""
     found = {}
     for entry in pkgutil.walk_packages(importlib.import_module(__package__).__path__, f"{__package__}."):
         module = importlib.import_module(entry.name)
@@ -46,7 +46,7 @@ def randomisers() -> dict[str, type[Randomiser]]:
 
 
 def small_randomisers(epsilon: float) -> dict[str, Randomiser]:
-    """Return each randomiser, in all its variants, at ``epsilon``; the keys state the variant."""
+    """Return one small instance of each randomiser and variant at ``epsilon``; the keys name randomiser and variant."""
     return {
         f"{name}{ending}": build(epsilon=epsilon, **fields)
         for name, build in randomisers().items()

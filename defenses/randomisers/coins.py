@@ -1,4 +1,4 @@
-"""Coins: draws Bernoulli variables in integers, so that a discrete distribution is exact and not rounded to floats.
+"""Draw Bernoulli variables by integer arithmetic, so that their probabilities are exact and not rounded as floats.
 
 ``exp(-gamma)`` after Canonne, Kamath, Steinke 2020, Algorithm 1, for many coins at once.
 """
@@ -17,8 +17,8 @@ _FINEST = 2.0**53
 
 
 def coin(share: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
-    """Draw ``size`` booleans that are true with probability ``share`` in [0, 1] (one number, or one per boolean),
-    rounded down to k / 2^53.
+    """Draw ``size`` booleans that are true with probability ``share`` in [0, 1], rounded down to a multiple of 2^-53;
+    ``share`` is one number, or one per boolean.
     """
     # The generator's numbers are j / 2^53 with j uniform, so this compares integers.
     return np.asarray(rng.random(size) < np.floor(np.asarray(share, dtype=np.float64) * _FINEST) / _FINEST)
@@ -45,7 +45,7 @@ def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> BoolAr
 
 
 def rejection(count: int, propose: Propose, rng: np.random.Generator) -> NDArray[Any]:
-    """Draw ``count`` values by rejection sampling: the probability of a value is proportional to its proposal
+    """Draw ``count`` values by rejection sampling, where a value's probability is proportional to its proposal
     probability times exp(-exponent).
     """
     proposals, exponents = propose(np.arange(count))

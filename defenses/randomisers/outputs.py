@@ -1,4 +1,4 @@
-"""Weighted reports: sums or integrates any function over all outputs of a randomiser."""
+"""Sum or integrate any function over all possible reports of a randomiser."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 @dataclass(frozen=True, eq=False)
 class WeightedReports:
-    """A list of reports with weights, such that ``sum(weights * f(reports))`` is the sum of f over all outputs, or its
-    integral if reports are continuous.
+    """A list of reports with weights: ``sum(weights * f(reports))`` is the sum of f over all reports, or the integral
+    of f if reports are continuous.
 
     Args:
         reports: (m, *report shape).
@@ -30,20 +30,20 @@ MOST_LISTED = 2**20
 
 
 def check_listable(count: int) -> None:
-    """Raise ValueError if there are too many possible reports to list."""
+    """Raise ValueError if a randomiser has too many possible reports to list them."""
     if count > MOST_LISTED:
         raise ValueError(f"there are {count} possible reports, too many to list: at most {MOST_LISTED} are allowed")
 
 
 def finite(reports: ArrayLike) -> WeightedReports:
-    """Return every output once, shape ``(m, ...)``, with weight 1."""
+    """Return every possible report once, array of shape ``(m, ...)``, with weight 1."""
     rows = np.asarray(reports)
     return WeightedReports(rows, np.ones(len(rows)))
 
 
 def quadrature(breaks: Iterable[float]) -> WeightedReports:
-    """Return Gauss-Legendre nodes and weights between neighbouring ``breaks``; integrals are exact to rounding if the
-    density is smooth between the breaks.
+    """Return Gauss-Legendre nodes and weights for the intervals between neighbouring ``breaks``; integrals of a density
+    that is smooth within them are exact up to rounding.
 
     The breaks themselves are among the reports with weight 0, because suprema are attained there.
     """
@@ -57,8 +57,6 @@ def quadrature(breaks: Iterable[float]) -> WeightedReports:
 
 
 def labelled(labels: int, numbers: WeightedReports) -> WeightedReports:
-    """Return all reports (label, number), as pairs of floats, of every label 0..labels-1 with each
-    of the ``numbers``.
-    """
+    """Return every combination of a label in 0..labels-1 and one of ``numbers``, as rows (label, number) of floats."""
     columns = np.meshgrid(np.arange(labels, dtype=np.float64), numbers.reports, indexing="ij")
     return WeightedReports(np.stack([column.ravel() for column in columns], axis=-1), np.tile(numbers.weights, labels))

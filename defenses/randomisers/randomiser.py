@@ -1,4 +1,4 @@
-"""Randomiser: base of local DP mechanisms, with exact density, exact epsilon, claim and best distinguishing event."""
+"""Define the base class of local DP mechanisms, with exact density, exact epsilon and privacy claim."""
 
 import dataclasses
 import math
@@ -25,15 +25,17 @@ _TIED = 1e-8
 
 
 class Masses(NamedTuple):
-    """The probabilities of an event under the member's and the nonmember's value of the worst pair."""
+    """The probabilities of one event under the two values that reports distinguish best, the member's and the
+    nonmember's.
+    """
 
     member: float
     nonmember: float
 
 
 class PairLaw(NamedTuple):
-    """The distributions of the reports of the two values that are distinguished best, grouped by likelihood ratio if
-    that is easy: three arrays of shape (k,).
+    """The distributions of the report under the two values that reports distinguish best. Reports may be grouped by
+    likelihood ratio; all three arrays have the shape (k,) for k groups.
     """
 
     log_ratio: FloatArray
@@ -43,7 +45,7 @@ class PairLaw(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Randomiser:
-    """A local mechanism of one client. Its fields are public, a value is private, and every report is drawn
+    """A local DP mechanism of one client. Its fields are public, the value is private, and every report is drawn
     independently.
 
     A value has the randomiser's value shape (() for a number or a category, (d,) for a vector), a report its report
@@ -67,61 +69,67 @@ class Randomiser:
 
     @property
     def failure(self) -> float:
-        """Return the delta of the claim."""
+        """Return the delta of the privacy claim."""
         return 0.0
 
     @property
     def curve(self) -> Curve | None:
-        """Return the trade-off curve that the claim states; None if it states none."""
+        """Return the trade-off curve that the privacy claim states; None if it states only epsilon and delta."""
         return None
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> Reports:
-        """Draw one report per value: ``values`` have the shape (..., *value shape), reports (..., *report shape). Raise
-        ValueError for a value out of range.
+        """Draw one report for each value: ``values`` have the shape (..., *value shape), the result (..., *report
+        shape). Raise ValueError for a value out of range.
         """
         raise NotImplementedError
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
-        """Return the log density or log probability, shape (...,), of ``reports`` of shape (..., *report shape) under
-        ``value``; -inf if a report is impossible.
+        """Return the log density or log probability of each of ``reports`` under one ``value``, shape (...,) for
+        reports (..., *report shape); -inf if a report is impossible.
 
         ``value`` is a single one; a randomiser of one number also accepts one per report.
         """
         raise NotImplementedError
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
-        """Return all reports with the weights that integrate any function over them; no integration interval spans a
-        number in ``cuts``.
+        """Return all reports with weights that sum or integrate any function over them; integration is split at the
+        numbers in ``cuts``.
         """
         raise NotImplementedError
 
     def inputs(self) -> NDArray[Any]:
-        """Return values, shape ``(k, *value shape)``, among which two attain the largest possible log-ratio."""
+        """Return a set of input values, shape ``(k, *value shape)``, in which two have the largest possible log-ratio
+        of report probabilities.
+        """
         raise NotImplementedError
 
     def worst_pair(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return (nonmember, member): the two values that reports distinguish best."""
+        """Return the two values that reports distinguish best, as (nonmember's value, member's value)."""
         raise NotImplementedError
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
-        """Return the server's estimate of ``target(value)`` from each report alone, shape (..., *target shape)."""
+        """Return the server's estimate from each single report, array of shape (..., *target shape); it estimates
+        ``target(value)``.
+        """
         raise NotImplementedError
 
     def variance(self, value: ArrayLike) -> FloatArray:
-        """Return the variance of each coordinate of ``estimate``, by a closed formula, shape (*target shape)."""
+        """Return the variance of each coordinate of the server's estimate by a closed formula, array of shape (*target
+        shape).
+        """
         raise NotImplementedError
 
     def target(self, value: ArrayLike) -> FloatArray:
-        """Return the quantity that ``estimate`` estimates: the value itself, or its encoding."""
+        """Return the quantity that the server estimates: the value itself, or its encoding."""
         return np.asarray(value, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
-        """Return the mean of ``estimate``: it equals the target if the randomiser is ``unbiased``."""
+        """Return the mean of the server's estimate, which is the true quantity if the randomiser is ``unbiased``."""
         return self.target(value)
 
     def pair_law(self) -> PairLaw:
-        """Return the report distributions of the worst pair by listing all reports; subclasses with too many reports
-        override this by a closed formula.
+        """Return the distributions of the report under the two values that reports distinguish best, by listing all
+        reports; subclasses with too many reports use a closed formula.
         """
         nonmember, member = self.worst_pair()
         outputs = self.outputs(nonmember, member)
@@ -131,7 +139,9 @@ class Randomiser:
         return PairLaw(self.log_ratio(reports), p, q)
 
     def exact_epsilon(self) -> float:
-        """Compute the largest log-ratio of two report distributions over all outputs and all pairs of ``inputs``."""
+        """Compute the largest log-ratio of report probabilities over all possible reports and all pairs of
+        ``inputs``.
+        """
         if self.closed:
             return float(np.abs(self.pair_law().log_ratio).max())
         values = list(self.inputs())
@@ -142,8 +152,8 @@ class Randomiser:
         return float((possible.max(axis=0) - possible.min(axis=0)).max())
 
     def log_ratio(self, reports: ArrayLike) -> FloatArray:
-        """Return each report's log-likelihood ratio of the member's value over the nonmember's, for the worst pair,
-        shape (...,).
+        """Return each report's log-likelihood ratio between the two values that reports distinguish best, member's over
+        nonmember's, array of shape (...,).
         """
         nonmember, member = self.worst_pair()
         ahead, behind = self.log_density(reports, member), self.log_density(reports, nonmember)
@@ -151,22 +161,22 @@ class Randomiser:
         return np.subtract(ahead, behind, out=np.full_like(ahead, -np.inf), where=np.isfinite(ahead))
 
     def event(self, reports: ArrayLike, *, trials: int = EVENT_TRIALS) -> BoolArray:
-        """Return whether each report, shape ``(...,)``, lies in the event {likelihood ratio >= t}, with the t that
-        gives the best lower bound on epsilon from ``trials`` reports.
+        """Return whether each report has a likelihood ratio >= t, booleans ``(...,)``; the threshold t gives the best
+        lower bound on epsilon from ``trials`` reports.
 
         The event is fixed from the law before any report is drawn (Neyman and Pearson 1933).
         """
         return np.asarray(self.log_ratio(reports) >= _event(self, trials)[0])
 
     def event_masses(self, *, trials: int = EVENT_TRIALS) -> Masses:
-        """Return the probabilities of the event of ``event``, by the exact distributions; their log-ratio is the best
-        that this pair allows.
+        """Return the exact probabilities of the event that ``event`` tests; their log-ratio is the largest for these
+        two values.
         """
         return _event(self, trials)[1]
 
     def claim(self) -> Claim:
-        """Return the claim about one report (or coordinate) for any two values; the adversary is the server, which
-        observes individual updates.
+        """Return the privacy claim about one report (or one coordinate) for any two values; the adversary is the
+        server, which observes individual updates.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         # A claim's parameters must be numbers or strings; a default of None was not chosen.
@@ -210,7 +220,7 @@ def _check_epsilon(epsilon: float) -> None:
 
 
 def check_radius(name: str, radius: float) -> None:
-    """Raise ValueError unless the range of a value is given, > 0 and finite."""
+    """Raise ValueError unless the radius of a value's range is given, finite and above 0."""
     # NaN stands for a missing range, which gets its own message.
     if math.isnan(radius):
         raise ValueError(f"{name} must be given, because the noise is scaled to the range of a value")
@@ -219,7 +229,7 @@ def check_radius(name: str, radius: float) -> None:
 
 
 def check_given_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
-    """Raise ValueError unless ``count`` is a whole number in [least, most]; 0 is the default of a field that must be
+    """Raise ValueError unless ``count`` is a whole number in [least, most]; the default 0 means that it was not
     given.
     """
     # A missing number gets its own message, because 0 is the default of required fields.

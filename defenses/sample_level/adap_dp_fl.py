@@ -1,4 +1,4 @@
-"""Adap DP-FL: DP-SGD at each client with an adaptive clip norm and noise that shrinks over rounds (Fu et al. 2022)."""
+"""Adap DP-FL runs DP-SGD at each client; clip norms adapt and noise shrinks over rounds (Fu et al. 2022)."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class AdapDPFL(ClippedDefense):
-    """A defense that gives sample-level DP by DP-SGD at each client, with an adaptive clip norm and adaptive noise.
+    """A defense for sample-level DP that runs DP-SGD at each client with adaptive clip norms and noise.
 
     The claim: one sample of a client, add/remove. The adversary is the server, which observes individual updates, the
     released clip norms and the noise. The noise shrinks by the loss on the task's public images; a filter at one Renyi
@@ -73,7 +73,7 @@ class AdapDPFL(ClippedDefense):
         for name in ("clip_factor", "floor", "noise_multiplier", "decay"):
             check_positive(name, getattr(self, name))
         if self.decay > 1:
-            raise ValueError(f"decay must be in (0, 1], got {self.decay!r}")
+            raise ValueError(f"decay, the factor by which the noise shrinks, must be in (0, 1], got {self.decay!r}")
         check_share("query_share", self.query_share)
         if not isinstance(self.adapt_clip, bool):
             raise ValueError(f"adapt_clip must be true or false, got {self.adapt_clip!r}")

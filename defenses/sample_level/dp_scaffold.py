@@ -1,4 +1,4 @@
-"""DP-SCAFFOLD: DP-SGD whose control variates are computed from the same noised gradients (Noble et al. 2022)."""
+"""DP-SCAFFOLD runs DP-SGD and computes control variates from the same noised gradients (Noble et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .dp_sgd import DPSGD
 
 @dataclass(frozen=True, kw_only=True)
 class DPScaffold(ClippedDefense):
-    """A defense that gives sample-level DP by DP-SGD at each client, under the algorithm SCAFFOLD.
+    """A defense for sample-level DP that runs DP-SGD at each client within the federated algorithm SCAFFOLD.
 
     The claim: one sample of a client, add/remove. The adversary is the server, which observes individual updates. Model
     and control variate are both functions of the round's noised gradients (the control is their mean), so the

@@ -1,4 +1,4 @@
-"""DP-SGD: sample-level DP by clipped per-sample gradients and noise on their sum (Abadi et al. 2016, Algorithm 1)."""
+"""DP-SGD clips per-sample gradients at each client and adds noise to their sum (Abadi et al. 2016, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from ..defense import Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGDProtection(Protection):
-    """A protection that computes direction = (sum of clipped gradients + N(0, (noise_multiplier * clip_norm)^2 I)) /
+    """A protection whose step direction is (sum of clipped gradients + N(0, (noise_multiplier * clip_norm)^2 I)) /
     expected batch size.
     """
 
@@ -37,11 +37,13 @@ class DPSGDProtection(Protection):
         return (total + noise) / context.plan.expected_lot(client)
 
     def total(self, gradients: Tensor, present: Tensor) -> Tensor:
-        """Return the sum, shape ``(R, d)``, of a batch's gradients, each clipped to length ``clip_norm``."""
+        """Return the sum of each batch's gradients, shape ``(R, d)`` for R runs; each gradient is clipped to length
+        ``clip_norm``.
+        """
         return clipped_sum(gradients, present, self.clip_norm)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of the upload that the server observes; None if it is not linear in the noised steps
+        """Return the distribution of the update that a client sends; None if it is not linear in the noised steps
         (Adam), or if the observer receives only sums.
         """
         linear, steps = plan.algorithm.linear_scale, plan.algorithm.local_steps
@@ -60,7 +62,7 @@ class DPSGDProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(ClippedDefense):
-    """A defense that gives sample-level DP by DP-SGD at each client.
+    """A defense for sample-level DP that runs DP-SGD at each client.
 
     The claim: one sample of a client, add/remove, over all local steps of a client that takes part in every round. The
     adversary is the server, which observes individual updates; it sees who takes part, so there is no amplification by

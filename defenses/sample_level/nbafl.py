@@ -1,4 +1,4 @@
-"""NbAFL: every client adds noise before aggregation, and the server adds more before broadcast (Wei et al. 2020)."""
+"""NbAFL adds noise at every client before aggregation, and more at the server before broadcast (Wei et al. 2020)."""
 
 import math
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other cl
 
 @dataclass(frozen=True, kw_only=True)
 class NbAFLProtection(Protection):
-    """A protection that computes report = clipped update + N(0, up_std^2 I), and aggregate = (sum of reports + N(0,
-    down_std^2 I)) / expected cohort.
+    """A protection in which a client sends its clipped update + N(0, up_std^2 I), and the server broadcasts (sum of
+    these + N(0, down_std^2 I)) / expected cohort.
 
     The server's noise enters its model and not only the broadcast, as in the paper, where clients train on the noised
     model and the next average contains it. If the model had no noise and each broadcast had fresh noise, every later
@@ -52,8 +52,8 @@ class NbAFLProtection(Protection):
         return (total + self.down_std * normal(rng, tuple(total.shape))) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one report, or of its contribution to one step of the global model, with only the
-        noise that the adversary does not know.
+        """Return the distribution of one report, or of its effect on one step of the global model; noise that the
+        adversary knows is left out.
         """
         if observer.rank == UPLOADS.rank:
             return GaussianLaw(clip_norm=self.row_norm, scale=self.row_scale, noise_std=self.up_std)
@@ -66,8 +66,8 @@ class NbAFLProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class NbAFL(ClippedDefense):
-    """A defense with two claims over all rounds (uplink and downlink), each about a client's whole report and therefore
-    about any sample in it.
+    """A defense that states two claims over all rounds, one about client reports (uplink) and one about broadcast
+    models (downlink); both protect a client's whole report and so any sample in it.
 
     The uplink claim is against the server, which observes individual updates; the downlink claim is against other
     clients, who see every round's model. Any two reports are up to twice the clip norm apart.

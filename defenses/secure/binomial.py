@@ -1,4 +1,4 @@
-"""Binomial: client-level DP by shares of centred coin tosses in a secure sum (Agarwal et al. 2018, Theorem 1)."""
+"""Clients add centred coin tosses to a secure sum, for client-level DP (cpSGD: Agarwal et al. 2018, Theorem 1)."""
 
 from dataclasses import dataclass
 
@@ -19,8 +19,8 @@ _LEAST_DELTA = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class BinomialProtection(SecureSumProtection):
-    """A secure-sum protection whose noise share is Binomial(4 sigma^2 / shares, 1/2) minus its mean, with the number of
-    coins rounded up to an even number.
+    """A secure-sum protection in which each client adds Binomial(4 sigma^2 / shares, 1/2) noise minus its mean; the
+    number of coin tosses is rounded up to an even one.
     """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
@@ -30,7 +30,7 @@ class BinomialProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class Binomial(SecureSumDefense):
-    """A defense that gives client-level DP by binomial noise shares in a secure sum (cpSGD).
+    """A defense for client-level DP in which each client adds a share of binomial noise to a secure sum (cpSGD).
 
     Rounds compose by Renyi divergences of noise that stays in a window, which omits at most a hundredth of delta. The
     budget then needs as much noise as with discrete Gaussians (``accounting.discrete.binomial_rdp``).

@@ -1,4 +1,4 @@
-"""Distributed discrete Gaussian: client-level DP by integer noise in a secure sum (Kairouz, Liu, Steinke 2021)."""
+"""Clients add discrete Gaussian noise to a secure sum, for client-level DP (Kairouz, Liu, Steinke 2021)."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ from .secure_sum import SecureSumDefense, SecureSumProtection
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedDiscreteGaussianProtection(SecureSumProtection):
-    """A secure-sum protection whose noise share is a discrete Gaussian of variance sigma^2 / shares, rounded up to a
-    whole number.
+    """A secure-sum protection in which each client adds discrete Gaussian noise of variance sigma^2 / shares, rounded
+    up to a whole number.
     """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
@@ -25,8 +25,8 @@ class DistributedDiscreteGaussianProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedDiscreteGaussian(SecureSumDefense):
-    """A defense that gives client-level DP by discrete Gaussian noise shares in a secure sum (Algorithm 1 of the
-    paper).
+    """A defense for client-level DP in which each client adds a share of discrete Gaussian noise to a secure sum
+    (Kairouz, Liu, Steinke 2021, Algorithm 1).
 
     A sum of discrete Gaussians is not a discrete Gaussian. The bound includes its distance from one, which is
     negligible (below 1e-9) as soon as a share's deviation is two steps. The paper's random rotation, which saves bits

@@ -1,4 +1,4 @@
-"""Distributed Gaussian: client-level DP by a secure sum, to which every client adds a share of Gaussian noise.
+"""Every client adds a share of Gaussian noise to a secure sum, for client-level DP.
 
 The oldest of the family (Dwork et al. 2006, "Our data, ourselves"; Goryczka and Xiong 2017): variances add, so K shares
 of variance sigma^2 / K make the noise of a trusted server.
@@ -23,7 +23,7 @@ LEAST_SHARE = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedGaussianProtection(SecureSumProtection):
-    """A secure-sum protection whose noise share is N(0, sigma^2 / shares), rounded to the integer grid."""
+    """A secure-sum protection in which each client adds noise N(0, sigma^2 / shares), rounded to the integer grid."""
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return rounded_gaussian(self.sized.sigma / shares**0.5, shape, rng)
@@ -31,7 +31,7 @@ class DistributedGaussianProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedGaussian(SecureSumDefense):
-    """A defense that gives client-level DP by Gaussian noise shares in a secure sum.
+    """A defense for client-level DP in which each client adds a share of Gaussian noise to a secure sum.
 
     States the curve of the continuous Gaussian, although every share is rounded. Rows lie on the grid before noise is
     added, so the rounding error does not depend on them. Given it, a share is a discrete Gaussian about a public

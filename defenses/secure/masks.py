@@ -1,4 +1,4 @@
-"""Masks of a secure sum: draws pairwise masks, which cancel, and each client's own mask (Bonawitz et al. 2017, sec. 4).
+"""Draw the masks of a secure sum: pairwise ones, which cancel, and each client's own (Bonawitz et al. 2017, sec. 4).
 
 Each pair of invited clients agrees on a key, from which both draw one mask; the client that comes first in the cohort
 adds it, the other subtracts it. Each client also adds a mask from a key of its own. Shares of every key are distributed
@@ -18,8 +18,8 @@ from .modular_sum import Grid
 
 @dataclass(frozen=True, kw_only=True)
 class Masks:
-    """The masks that the clients of one round add to their integer words, each of shape ``(replicas, rows, d)``, with
-    one row per client.
+    """The random masks that clients of one round add to their encoded vectors: arrays of shape ``(replicas, rows, d)``,
+    with one row per client.
 
     Args:
         words: the whole mask of each invited client.
@@ -32,8 +32,8 @@ class Masks:
 
 
 def draw_masks(invited: Tensor, survived: Tensor, dim: int, grid: Grid, rng: np.random.Generator) -> Masks:
-    """Draw masks for the clients ``invited (replicas, rows)``, of which those in ``survived (replicas, rows)`` sent
-    their word.
+    """Draw masks for the clients ``invited``; those in ``survived`` also sent their vector. Both are booleans
+    ``(replicas, rows)`` with one column per client.
 
     Exact integers, drawn uniformly from the grid's words.
     """

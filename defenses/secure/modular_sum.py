@@ -1,4 +1,4 @@
-"""Modular sum: encodes client vectors as integers modulo 2^bits and decodes sums (Kairouz et al. 2021, section 3)."""
+"""Encode client vectors as integers modulo 2^bits, and decode their sums (Kairouz et al. 2021, section 3)."""
 
 import math
 from collections.abc import Callable
@@ -36,31 +36,33 @@ class Grid:
     def __post_init__(self) -> None:
         check_bits(self.bits)
         if not 0 < self.step < math.inf:
-            raise ValueError(f"step must be a number > 0, got {self.step}")
+            raise ValueError(f"step, the distance of neighbouring grid points, must be a number > 0, got {self.step}")
 
     @property
     def modulus(self) -> int:
-        """Return the number of different words, 2^bits."""
+        """Return 2^bits, the number of different encoded values."""
         return 1 << self.bits
 
     def wrap(self, integers: Tensor) -> Tensor:
-        """Convert int64 integers to words in 0..modulus - 1."""
+        """Reduce int64 integers to 0..modulus - 1, the form in which clients send them."""
         # A power of two: the bit mask is the exact remainder, also for negative integers.
         return integers & (self.modulus - 1)
 
     def centred(self, words: Tensor) -> Tensor:
-        """Convert words, or their sum, to integers in -modulus / 2..modulus / 2 - 1."""
+        """Convert integers modulo 2^bits, or their sum, to signed integers in -modulus / 2..modulus / 2 - 1."""
         half = self.modulus // 2
         return ((words + half) & (self.modulus - 1)) - half
 
     def decode(self, words: Tensor) -> Tensor:
-        """Convert words, or their sum, to the real numbers (float64) that they encode, if no value wrapped around."""
+        """Convert integers modulo 2^bits, or their sum, to the real numbers that they encode (float64), provided that
+        nothing wrapped around.
+        """
         return self.centred(words).double() * self.step
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizedGrid:
-    """A grid sized for one federation, together with its sensitivity and noise.
+    """A grid of numbers, sized for one federation, together with the sensitivity and the noise of the sum.
 
     Args:
         norm_bound: L2 norm, in steps, that no rounded row exceeds: the sensitivity to one client set to zero.
@@ -73,14 +75,14 @@ class SizedGrid:
 
 
 def check_bits(bits: int) -> None:
-    """Raise ValueError unless ``bits`` is a whole number in 8..32."""
+    """Raise ValueError unless ``bits``, the size of an encoded number, is a whole number in 8..32."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
         raise ValueError(f"bits must be a whole number in {LEAST_BITS}..{MOST_BITS}, got {bits!r}")
 
 
 def rounded_norm_bound(norm: float, dim: int) -> float:
-    """Bound the L2 norm, in grid steps, that a vector of norm ``norm`` has after rounding; random rounding violates the
-    bound with probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1 with beta = exp(-1/2)).
+    """Return a bound, in grid steps, on the L2 norm after random rounding of a vector of norm ``norm``; it fails with
+    probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1).
     """
     # The concentration bound of the paper; the other term of the minimum holds surely.
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)
@@ -88,8 +90,8 @@ def rounded_norm_bound(norm: float, dim: int) -> float:
 
 
 def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
-    """Round client vectors ``(replicas, rows, d)``, float64 in grid steps, to int64, up or down without bias, and to L2
-    norm at most ``bound`` each.
+    """Round client vectors, float64 ``(replicas, rows, d)`` in grid steps, to int64 without bias; redraw until each has
+    an L2 norm of at most ``bound``.
 
     A row that is longer is rounded again. This condition moves a mean by at most beta / (1 - beta) of a root of d
     steps; a row that needs no second try has no bias. Every try draws for all rows, so that the tries of one row do not
@@ -117,7 +119,9 @@ def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
 
 
 def to_integers(updates: Tensor, clip_norm: float, sized: SizedGrid, rng: np.random.Generator) -> Tensor:
-    """Clip updates ``(replicas, rows, d)`` and round them to int64 multiples of the grid step."""
+    """Clip updates, shape ``(replicas, rows, d)`` with one row per client, and round them to whole numbers (int64) of
+    grid steps.
+    """
     return round_rows(clip(updates.double(), clip_norm) / sized.grid.step, sized.norm_bound, rng)
 
 

@@ -1,4 +1,4 @@
-"""Poisson-binomial: client-level DP by a secure sum of coins that clients' numbers bias (Chen et al. 2022)."""
+"""Clients toss coins biased by their updates, and a secure sum counts the heads (Chen et al. 2022)."""
 
 from dataclasses import dataclass, replace
 
@@ -28,8 +28,8 @@ from .secure_sum import (
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBinomialProtection(SecureSumProtection):
-    """A secure-sum protection that encodes a number x of a clipped vector as the number of heads, minus half, of
-    ``trials`` coins with head probability 1/2 + theta x / clip_norm.
+    """A secure-sum protection that encodes an entry x of a clipped vector by ``trials`` coin tosses with head
+    probability 1/2 + theta x / clip_norm, and sends the number of heads minus half of the tosses.
 
     The coins are data and noise in one, so a client that drops out removes both. Theta is what the survivors of the
     invited clients may afford; it grows with their number, which is announced. ``budget`` is that of all rounds.
@@ -39,8 +39,8 @@ class PoissonBinomialProtection(SecureSumProtection):
     budget: Budget
 
     def bias(self, survivors: int) -> float:
-        """Return the coin bias theta in a round with ``survivors`` clients; with none, return the
-        bias for one client.
+        """Return the bias theta of a coin in a round with ``survivors`` clients; without any, return the bias for one
+        client.
         """
         return largest_bias(clients=max(1, survivors), trials=self.trials, **self.budget)
 
@@ -53,7 +53,9 @@ class PoissonBinomialProtection(SecureSumProtection):
         return torch.from_numpy(rng.binomial(self.trials, (0.5 + theta * share).numpy())) - self.trials // 2
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """Return the unbiased estimate of the sum of updates, divided by the expected number of survivors."""
+        """Return the unbiased estimate of the sum of updates, divided by the expected number of clients that do not
+        drop out.
+        """
         theta = self._biases(received.side["survivors"][:, 0].tolist())[:, None]
         total = self.sized.grid.centred(received.values[:, 0]).double() * self.clip_norm / (self.trials * theta)
         return (total / expected_survivors(context.plan, self.dropout)).float()
@@ -69,8 +71,8 @@ class PoissonBinomialProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBinomial(SecureSumDefense):
-    """A defense that gives client-level DP by biased coins in a secure sum, without bias of the estimate and without
-    numbers that could wrap around (Chen, Ozgur, Kairouz 2022).
+    """A defense for client-level DP by biased coin tosses in a secure sum; the estimate is unbiased, and no number can
+    wrap around (Chen, Ozgur, Kairouz 2022).
 
     Rows are clipped in L2 and sent without rotation, one count per coordinate, each scaled by the whole clip norm: the
     bound (``accounting.poisson_binomial.row_rdp``) adds up squares, so the noise is that of a Gaussian of the same
@@ -104,8 +106,8 @@ class PoissonBinomial(SecureSumDefense):
         return Prepared(protection=protection, claims=(claim,))
 
     def trials(self, plan: Plan) -> int:
-        """Return the number of coins per client and coordinate: the largest even number with which the coins of all
-        clients fit a word.
+        """Return the number of coin tosses per client and coordinate: the largest even one at which the heads of all
+        clients fit into an encoded number.
         """
         trials: int = 2 * ((2**self.bits - 1) // (2 * most_clients(plan)))
         if trials < 2:
@@ -116,8 +118,8 @@ class PoissonBinomial(SecureSumDefense):
         return trials
 
     def sized(self, plan: Plan) -> SizedGrid:
-        """Return the grid for this plan, whose unit is one coin: a vector of the clip norm moves the sum by trials
-        theta coins.
+        """Return the grid of the secure sum for this plan; its unit is one coin toss, and a vector of norm
+        ``clip_norm`` moves the expected sum by trials * theta.
         """
         survivors, trials = least_survivors(plan, self.dropout), self.trials(plan)
         # The claim must hold in the round with the fewest survivors.

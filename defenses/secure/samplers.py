@@ -1,4 +1,4 @@
-"""Samplers of integer noise: draw discrete Gaussian, Skellam, centred binomial and rounded Gaussian noise.
+"""Draw discrete Gaussian, Skellam, centred binomial and rounded Gaussian noise as integers.
 
 How exact they are: the discrete Gaussian (Canonne, Kamath, Steinke 2020, Algorithms 1 to 3) and the centred binomial of
 at most 4096 coins use comparisons and counts of integers alone; they have their law if the generator's bits are fair,
@@ -66,7 +66,7 @@ def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generato
 
 
 def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Draw differences of two Poisson numbers of mean variance / 2 (Skellam 1946); sums of such draws are Skellam too.
+    """Draw differences of two Poisson numbers of mean variance / 2 (Skellam 1946); a sum of such draws is Skellam too.
 
     Raises:
         ValueError: unless ``variance`` is a finite number above zero.
@@ -77,7 +77,7 @@ def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -
 
 
 def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Draw the heads of ``coins`` fair coins minus half of the coins, with variance coins / 4; sums of such draws have
+    """Draw the number of heads of ``coins`` fair coins minus its mean, with variance coins / 4; a sum of such draws has
     the same form.
 
     Up to 4096 coins are tossed one by one; for more it uses numpy's binomial.
@@ -86,7 +86,7 @@ def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generato
         ValueError: unless ``coins`` is a positive even number: half of an odd number is no integer.
     """
     if not (isinstance(coins, int) and coins >= 2 and coins % 2 == 0):
-        raise ValueError(f"coins must be a positive even number, got {coins!r}")
+        raise ValueError(f"coins, the number of coin tosses, must be a positive even number, got {coins!r}")
     if coins > _MOST_TOSSED:
         return rng.binomial(coins, 0.5, shape) - coins // 2
     total = math.prod(shape)

@@ -1,4 +1,4 @@
-"""Secure sum: clients clip, round, add a noise share and a mask; the server learns only the sum of the survivors."""
+"""Let clients clip, round, add noise shares and masks, so that the server learns only the sum of their vectors."""
 
 import math
 from abc import ABC
@@ -37,7 +37,9 @@ _FINEST = LARGEST_SCALE - 1
 
 
 class Budget(TypedDict):
-    """The keyword arguments of a noise calibration: the target budget and the public facts of all rounds."""
+    """The arguments from which the noise of a secure sum is calibrated: the privacy budget and public facts about all
+    rounds.
+    """
 
     epsilon: float
     delta: float
@@ -47,8 +49,8 @@ class Budget(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSumProtection(Protection):
-    """A protection that computes aggregate = (sum of the survivors' clipped, rounded vectors and noise shares) /
-    expected survivors, where survivors are clients that do not drop out.
+    """A protection in which the server receives only a secure sum of clients' clipped, rounded vectors and noise
+    shares, and divides it by the expected number of clients that do not drop out (survivors).
 
     Of the clients invited to a round a share ``dropout``, rounded down, sends nothing. The number of invited clients is
     announced, and each share of noise is large enough that the survivors' shares make up the whole noise. (If more
@@ -62,18 +64,18 @@ class SecureSumProtection(Protection):
     sized: SizedGrid
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-        """Draw noise shares in grid steps; ``shares`` of them sum to the noise of the claim."""
-        raise TypeError(f"{type(self).__name__} does not define noise_share(shares, shape, rng)")
+        """Draw clients' noise shares in grid steps; ``shares`` of them add up to the noise that the claim needs."""
+        raise TypeError(f"{type(self).__name__} must define the method noise_share(shares, shape, rng)")
 
     def shares_needed(self, invited: int) -> int:
-        """Return how many of the invited clients' shares make up the whole noise: as many as clients that are sure not
-        to drop out.
+        """Return how many clients' noise shares must add up to the whole noise: the number of invited clients that are
+        sure not to drop out.
         """
         return survivors_of(invited, self.dropout)
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """Return the survivors' masked words (int64), and as side information ``recovered`` the part of the masks that
-        their key shares reveal.
+        """Return the masked vectors (int64) of all clients that did not drop out; the side information ``recovered``
+        holds the masks that their key shares reveal.
         """
         grid, invited = self.sized.grid, updates.present
         survived = self._survivors(invited, rng)
@@ -84,13 +86,15 @@ class SecureSumProtection(Protection):
         return sent.with_values(grid.wrap(words + masks.words))
 
     def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
-        """Return the words before masks are added, int64 in grid steps: rounded vectors plus noise shares."""
+        """Return each client's vector before masks are added, int64 in grid steps: the rounded update plus a noise
+        share.
+        """
         noise = self._noise(updates.present.sum(1), tuple(updates.values.shape), rng)
         return to_integers(updates.values, self.clip_norm, self.sized, rng) + noise
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """Return the sum of the survivors' words after the recovered masks are removed, as one vector without a sender
-        (absent if no client took part), with side information ``survivors``, their number.
+        """Return the secure sum as one vector without a sender, absent if no client took part; the side information
+        ``survivors`` is the number of clients in it.
         """
         # Recovered masks are removed before the sum; the rest cancels in it.
         unmasked = (reports.values - reports.side["recovered"]).masked_fill(~reports.present.unsqueeze(-1), 0)
@@ -99,12 +103,14 @@ class SecureSumProtection(Protection):
         return Message(values=total, present=survivors > 0, senders=None, side={"survivors": survivors})
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """Return the sum in the unit of the updates, divided by the expected number of survivors."""
+        """Return the decoded sum in the unit of the updates, divided by the expected number of clients that do not drop
+        out.
+        """
         mean = self.sized.grid.decode(received.values[:, 0]) / expected_survivors(context.plan, self.dropout)
         return mean.float()
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of the sum in a round with as few survivors as are allowed.
+        """Return the distribution of the secure sum in a round with as few remaining clients as the claim allows.
 
         The grid of the noise is fine compared with its deviation, so the law is the continuous one. ``clip_norm`` is
         the bound on a rounded row, slightly above the raw one.
@@ -144,7 +150,7 @@ class SecureSumProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSumDefense(ClippedDefense, ABC):
-    """A base class of defenses that protect a client against the server by noise that clients add to a secure sum.
+    """A base class of defenses for client-level DP against the server, in which clients add noise to a secure sum.
 
     The claim: one client's update set to zero. (Zero-out, because the server knows who takes part and how many, and a
     client that left would take its noise along.) The adversary is the server, which sees masked words, their sum and
@@ -170,17 +176,22 @@ class SecureSumDefense(ClippedDefense, ABC):
         super().__post_init__()
         check_bits(self.bits)
         if isinstance(self.dropout, bool) or not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout!r}")
+            raise ValueError(
+                f"dropout, the fraction of a cohort that drops out, must be in [0, 1), got {self.dropout!r}"
+            )
         if self.drops not in DROPS:
-            raise ValueError(f"drops must be {nearest(str(self.drops), DROPS)}, got {self.drops!r}")
+            raise ValueError(
+                f"drops, the rule for which clients drop out, must be {nearest(str(self.drops), DROPS)}, "
+                f"got {self.drops!r}"
+            )
 
     def protected(self, kind: type[SecureSumProtection], sized: SizedGrid) -> SecureSumProtection:
-        """Build a protection of class ``kind`` with this configuration."""
+        """Build a protection of class ``kind`` with the configuration of this defense."""
         return kind(clip_norm=self.clip_norm, dropout=self.dropout, drops=self.drops, sized=sized)
 
     def sized(self, plan: Plan) -> SizedGrid:
-        """Return the grid for this plan, with the noise that ``sigma_of`` computes. Raises ValueError as ``prepare``
-        does.
+        """Return the grid of numbers for this plan, with the noise that ``sigma_of`` computes. Raises ValueError as
+        ``prepare`` does.
         """
         return size_grid(
             clip_norm=self.clip_norm,
@@ -194,17 +205,17 @@ class SecureSumDefense(ClippedDefense, ABC):
         )
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
-        """Return the standard deviation of the sum's noise, in grid steps, that the budget requires at a sensitivity of
-        ``norm`` steps.
+        """Return the standard deviation of the sum's noise, in grid steps, that the budget requires if one client
+        changes the sum by ``norm`` steps.
         """
-        raise TypeError(f"{type(self).__name__} does not define sigma_of(norm, plan)")
+        raise TypeError(f"{type(self).__name__} must define the method sigma_of(norm, plan)")
 
     def budget(self, plan: Plan) -> Budget:
-        """Return the arguments for a noise calibration of ``accounting.integer_noise`` for a plan."""
+        """Return the arguments from which ``accounting.integer_noise`` calibrates the noise for a federation's plan."""
         return {"epsilon": self.epsilon, "delta": self.delta, "rounds": plan.rounds, "dimension": plan.layout.dim}
 
     def shares(self, plan: Plan) -> int:
-        """Return the number of noise shares in the sum of the largest cohort, one per survivor."""
+        """Return the number of noise shares in the sum of the largest cohort: one per client that does not drop out."""
         return survivors_of(most_clients(plan), self.dropout)
 
     def stated_claim(
@@ -218,8 +229,8 @@ class SecureSumDefense(ClippedDefense, ABC):
         curve: Curve | None = None,
         more: Mapping[str, Value] | None = None,
     ) -> Claim:
-        """Return the claim of a secure-sum defense; raise ValueError if its epsilon needs less noise than .3 norm
-        bounds.
+        """Return the claim of a secure-sum defense; raise ValueError if its epsilon needs noise below .3
+        sensitivities.
         """
         check_least_noise(sized.sigma / sized.norm_bound, epsilon=self.epsilon)
         return Claim(
@@ -250,21 +261,23 @@ class SecureSumDefense(ClippedDefense, ABC):
 
 
 def survivors_of(invited: int, dropout: float) -> int:
-    """Return how many of ``invited`` clients remain when the share ``dropout`` drops out; the number that drops out is
-    rounded down in decimal arithmetic: .3 of 10 are 3.
+    """Return how many of ``invited`` clients remain if the fraction ``dropout`` drops out. The number that drops out is
+    rounded down in decimal arithmetic: .3 of 10 is 3.
     """
     # A fraction of the decimal text: as floats .29 of 100 would round down to 28.
     return invited - int(Fraction(str(dropout)) * invited)
 
 
 def expected_survivors(plan: Plan, dropout: float) -> float:
-    """Return the divisor of the sum: the number of survivors if the cohort size is known, otherwise about its mean."""
+    """Return the number by which a secure sum is divided: how many clients do not drop out (survivors) if the cohort
+    size is known, otherwise about the mean of that number.
+    """
     whole = _whole_cohort(plan)
     return plan.expected_cohort * survivors_of(whole, dropout) / whole
 
 
 def least_survivors(plan: Plan, dropout: float) -> int:
-    """Return the number of survivors of the expected cohort, rounded down.
+    """Return how many clients of the expected cohort do not drop out (survivors), rounded down.
 
     Raises:
         ValueError: where fewer than two clients are expected: the sum of one client is that client's word.

@@ -1,4 +1,4 @@
-"""Skellam: client-level DP by differences of Poisson numbers in a secure sum (Agarwal, Kairouz, Liu 2021)."""
+"""Clients add differences of Poisson numbers to a secure sum, for client-level DP (Agarwal, Kairouz, Liu 2021)."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ from .secure_sum import SecureSumDefense, SecureSumProtection
 
 @dataclass(frozen=True, kw_only=True)
 class SkellamProtection(SecureSumProtection):
-    """A secure-sum protection whose noise share is Skellam with variance sigma^2 / shares; the sum of shares is Skellam
-    too.
+    """A secure-sum protection in which each client adds Skellam noise of variance sigma^2 / shares; the sum of these is
+    Skellam noise too.
     """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
@@ -25,7 +25,8 @@ class SkellamProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class Skellam(SecureSumDefense):
-    """A defense that gives client-level DP by Skellam noise shares in a secure sum (Algorithm 1 of the paper).
+    """A defense for client-level DP in which each client adds a share of Skellam noise to a secure sum (Agarwal,
+    Kairouz, Liu 2021, Algorithm 1).
 
     The bound uses the L2 and the L1 sensitivity, which differ (a survey of DP in federated learning prints one for
     both); the L1 norm of an integer row is at most min(sqrt(d) L2, L2^2).

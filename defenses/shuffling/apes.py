@@ -1,4 +1,4 @@
-"""APES: personalised budgets behind a shuffler; clip-Laplace perturbs each coordinate (Liu et al. 2023)."""
+"""APES perturbs each coordinate by clip-Laplace at the client's own budget and shuffles it (Liu et al. 2023)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from .personal import PersonalBudgets
 
 @dataclass(frozen=True, kw_only=True)
 class APES(PersonalBudgets):
-    """A defense that gives clients personalised budgets behind a shuffler, which shuffles each coordinate, and the
-    budgets, separately.
+    """A defense in which every client has its own budget, and a shuffler mixes each coordinate, and the budgets,
+    separately.
 
     Claims, replace-one, of one client with the smallest, the median and the largest budget each: the whole report over
     all rounds, and one coordinate of one round. The adversary is the analyser behind the shuffler. Knowing all clients'

@@ -1,4 +1,4 @@
-"""CLDP-SGD: each client sends one bit of one coordinate of one record's gradient, shuffled (Girgis et al. 2021)."""
+"""CLDP-SGD shuffles clients' reports of one bit of one coordinate of one record's gradient (Girgis et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from .mechanisms.channel import shuffle_rows
 
 @dataclass(frozen=True, kw_only=True)
 class OneBitLaw:
-    """A distribution of a report that is zero except at one uniformly drawn coordinate, which is +size or -size.
+    """A distribution of a report that is zero except at one uniformly drawn coordinate, whose value is +size or -size.
 
     The sign is + with probability (1 + x / radius tanh(eps / 2)) / 2 for its clipped value x, so that the report's mean
     is the clipped row.
@@ -43,7 +43,7 @@ class OneBitLaw:
         return clip_entries(rows, self.radius)
 
     def size(self, dim: int) -> float:
-        """Return the absolute value of the one number that is sent."""
+        """Return the absolute value of the one number that a client sends."""
         return self.radius * dim / math.tanh(self.local_epsilon / 2)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
@@ -72,7 +72,9 @@ class OneBitLaw:
         return found.masked_fill(~possible, -math.inf)
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        raise ValueError("the coordinates of a report are not independent, because only one of them is sent")
+        raise ValueError(
+            "the coordinates of a report are not independent: only one of them is sent, so a single one has no density"
+        )
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
         ends = torch.full((dim,), self.radius)
@@ -81,8 +83,8 @@ class OneBitLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class CLDPSGDProtection(Protection):
-    """A protection in which a report is one bit of one coordinate, whole reports are shuffled, and aggregate = their
-    mean, which is unbiased.
+    """A protection in which a report is one bit of one coordinate, whole reports are shuffled, and the server averages
+    them into an unbiased estimate.
     """
 
     radius: float
@@ -96,7 +98,7 @@ class CLDPSGDProtection(Protection):
         return shuffle_rows(reports, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> OneBitLaw | None:
-        """Return the distribution of one client's report, as it is sent or as one of all shuffled reports."""
+        """Return the distribution of one client's report, as the client sends it or as one of all shuffled reports."""
         mixing = {UPLOADS.rank: Mixing.NONE, SHUFFLED.rank: Mixing.ROWS}.get(observer.rank)
         if mixing is None:
             return None
@@ -105,7 +107,7 @@ class CLDPSGDProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class CLDPSGD(Defense):
-    """A defense that gives local DP behind a shuffler with little communication: log2(d) + 1 bits per client and round.
+    """A defense for local DP with a shuffler and little communication: a client sends log2(d) + 1 bits per round.
 
     Claims, replace-one, over all rounds: one record of a client, and the client's whole dataset. The adversary is the
     analyser behind the shuffler. Each client uses one record, drawn uniformly from its own in every round, so that
@@ -172,16 +174,16 @@ class CLDPSGD(Defense):
 
 
 def record_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """Return the worst-case pair of one round for one record, which changes its client's report by a log-ratio of at
-    most ln(1 + (e^eps0 - 1) / r), hidden among other clients' reports.
+    """Return the worst-case pair of distributions in one round for one of a client's r records, which changes the
+    client's report by a log-ratio of at most ln(1 + (e^eps0 - 1) / r) and hides among other clients' reports.
     """
     own = math.log1p(math.expm1(epsilon0) / min(plan.sizes))
     return replace(client_pair(plan, epsilon0), epsilon0=own)
 
 
 def client_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """Return the worst-case pair of one round for one client's whole dataset, hidden among the other clients that take
-    part.
+    """Return the worst-case pair of distributions in one round for a client's whole dataset, whose report hides among
+    those of the other clients that take part.
     """
     # A client is a clone only if it takes part, so the two probabilities multiply.
     rate = poisson_rate("cohort", plan.cohort)
@@ -192,7 +194,8 @@ def _check_one_record(plan: Plan) -> None:
     single = isinstance(plan.lot, FixedSize) and plan.lot.size == 1
     if not single and not (isinstance(plan.lot, Full) and max(plan.sizes) == 1):
         raise ValueError(
-            f"lot must be one record, FixedSize(1), because a client's report describes one record, got {plan.lot}"
+            f"lot, a client's batch, must be one record, FixedSize(1), because a report describes one record, "
+            f"got {plan.lot}"
         )
     if not isinstance(plan.algorithm, FedSGD | FedAvg) or plan.algorithm.local_steps != 1:
         raise ValueError(f"algorithm must be FedSGD or FedAvg with one local step per round, got {plan.algorithm}")

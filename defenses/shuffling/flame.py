@@ -1,4 +1,4 @@
-"""FLAME: clients report random coordinates, dummies replace the others, and each coordinate is shuffled (Liu 2021)."""
+"""FLAME shuffles each coordinate; clients report random ones, and dummies replace the others (Liu et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -27,7 +27,8 @@ from .mechanisms.clip_laplace import ClipLaplaceLaw, randomised_rows
 
 @dataclass(frozen=True, kw_only=True)
 class FLAMEProtection(Protection):
-    """A protection in which a report holds clip-Laplace values of the drawn coordinates, together with their positions.
+    """A protection in which a report holds clip-Laplace values of randomly drawn coordinates, together with their
+    positions.
 
     The shuffler adds reports of 0 for the other coordinates, so that every coordinate has as many reports as there are
     clients, and shuffles each coordinate separately.
@@ -58,8 +59,8 @@ class FLAMEProtection(Protection):
         return calibrated_mean(received, self.radius, rate=self.rate)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | None:
-        """Return the distribution of the number that stands for one client behind the shuffler: its report of a
-        coordinate or a dummy.
+        """Return the distribution of a client's number behind the shuffler, which is its report of a coordinate or a
+        dummy.
         """
         if observer.rank != SHUFFLED.rank:
             return None
@@ -71,8 +72,8 @@ class FLAMEProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class FLAME(Defense):
-    """A defense that sends sampled coordinates to a shuffler, which adds dummy reports; it is the paper's SS-Double,
-    and SS-Simple at rate 1.
+    """A defense in which clients send sampled coordinates to a shuffler, which adds dummy reports (the paper's
+    SS-Double; at rate 1 its SS-Simple).
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
     analyser behind the shuffler. Each coordinate is drawn with probability ``rate``, independently of all others, and
@@ -105,7 +106,9 @@ class FLAME(Defense):
         check_bound("radius", self.radius)
         check_positive("rate", self.rate)
         if self.rate > 1:
-            raise ValueError(f"rate must be in (0, 1], got {self.rate}")
+            raise ValueError(
+                f"rate, the probability that a client reports a coordinate, must be in (0, 1], got {self.rate}"
+            )
         check_local(self.local_epsilon)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -157,8 +160,8 @@ class FLAME(Defense):
 
 
 def drawn_epsilon(epsilon0: float, rate: float) -> float:
-    """Compute the local epsilon of a report that is clip-Laplace at ``epsilon0`` of the value with probability
-    ``rate``, and of 0 otherwise.
+    """Compute the local epsilon of a clip-Laplace report at ``epsilon0`` that is drawn from the client's value with
+    probability ``rate``, and from 0 otherwise.
 
     ``ln((rate + r) / (rate e^-eps0 + r))``, r = (1 - rate) p_0 / p_C at the end C of the range, where the ratio of the
     two ends' mixtures is largest: the likeliest value of a report there is C, the least likely everywhere above 0 is

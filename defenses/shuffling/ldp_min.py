@@ -1,4 +1,4 @@
-"""LDP-Min: local DP of all clients at the smallest of their budgets, without a shuffler (Liu et al. 2023, baseline)."""
+"""LDP-Min gives all clients local DP at the smallest of their budgets, without a shuffler (Liu et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ ADVANCED = "advanced composition (Lemma 2)"
 
 @dataclass(frozen=True, kw_only=True)
 class LDPMin(UnshuffledBudgets):
-    """A defense that gives all clients one budget, the smallest of the budget distribution.
+    """A defense that gives all clients the same budget, the smallest one of a distribution of budgets.
 
     The claim: any two reports of a client, over all coordinates and rounds. The adversary is the server, which observes
     individual updates.

@@ -1,4 +1,4 @@
-"""PLDP: personalised local DP, each coordinate at its client's own budget, without a shuffler (Liu et al. 2023)."""
+"""PLDP perturbs each coordinate at its client's own budget (local DP), without a shuffler (Liu et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ SUMMED = "sum over coordinates and rounds"
 
 @dataclass(frozen=True, kw_only=True)
 class PLDP(UnshuffledBudgets):
-    """A defense that gives clients personalised budgets without amplification by a shuffler.
+    """A defense in which every client has its own local DP budget; without a shuffler there is no amplification.
 
     Claims: any two reports of a client, over all coordinates and rounds; one claim for a client with the smallest, the
     median and the largest budget each. The adversary is the server, which observes individual updates.

@@ -1,4 +1,4 @@
-"""S-APES: APES whose clients send only their largest noisy numbers, padded with dummies (Liu et al. 2023)."""
+"""S-APES is APES in which clients send only their largest noisy numbers, padded with dummies (Liu et al. 2023)."""
 
 from dataclasses import dataclass, replace
 
@@ -29,8 +29,8 @@ from .mechanisms.top_reports import Selection, TopReportsLaw, sparse_rows
 
 @dataclass(frozen=True, kw_only=True)
 class SAPESProtection(Protection):
-    """A protection in which a report keeps ``kept`` numbers of the clip-Laplace report, the largest or random ones, and
-    has dummies elsewhere.
+    """A protection in which a client sends ``kept`` numbers of its clip-Laplace report, the largest or random ones, and
+    dummies in place of the others.
 
     Each coordinate is shuffled separately. The server calibrates as in APES, without regard to dummies, so its estimate
     is too small.
@@ -54,8 +54,8 @@ class SAPESProtection(Protection):
         return calibrated_mean(received, self.radius)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> TopReportsLaw | None:
-        """Return the distribution of one client's report as it is sent; None behind the shuffler, where its numbers are
-        scattered and have no joint distribution.
+        """Return the distribution of one client's report as the client sends it; None behind the shuffler, which
+        separates the report's numbers.
         """
         if observer.rank != UPLOADS.rank:
             return None
@@ -66,7 +66,8 @@ class SAPESProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class SAPES(Defense):
-    """A defense that gives clients personalised budgets behind a shuffler and sparsifies reports after noise was added.
+    """A defense in which every client has its own budget, and reports are sparsified after noise was added and then
+    shuffled.
 
     Claims, replace-one, of one client with the smallest, the median and the largest budget each: any two reports, over
     all coordinates (with random selection: those that are kept) and rounds. The adversary is the server, which observes
@@ -115,7 +116,8 @@ class SAPES(Defense):
         check_share("share", self.share)
         if self.selection not in tuple(Selection):
             raise ValueError(
-                f"selection must be {nearest(str(self.selection), tuple(Selection))}, got {self.selection!r}"
+                f"selection, the rule by which numbers are sent, must be "
+                f"{nearest(str(self.selection), tuple(Selection))}, got {self.selection!r}"
             )
         check_bound("radius", self.radius)
         check_positive("scale", self.scale)

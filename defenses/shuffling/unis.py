@@ -1,4 +1,4 @@
-"""UniS: one budget for all clients behind a shuffler, clip-Laplace per coordinate (baseline of Liu et al. 2023)."""
+"""UniS shuffles each coordinate, noised by clip-Laplace at one budget for all clients (Liu et al. 2023, baseline)."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from .mechanisms.budgeted import BudgetedReports
 
 @dataclass(frozen=True, kw_only=True)
 class UniS(Defense):
-    """A defense that gives all clients the same budget behind a shuffler.
+    """A defense with a shuffler in which all clients have the same budget.
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
     analyser behind the shuffler. Each coordinate is hidden among clones of it (Feldman, McMillan, Talwar 2021,

@@ -1,4 +1,4 @@
-"""Unshuffled budgets: base of LDP-Min and PLDP, which give local DP to every coordinate without a shuffler."""
+"""Define the base class of LDP-Min and PLDP, which give local DP to every coordinate without a shuffler."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from .mechanisms.budgeted import CoordinateNoise, check_coordinate_noise
 
 @dataclass(frozen=True, kw_only=True)
 class UnshuffledBudgets(Defense, ABC):
-    """A base class with the fields of both baselines without a shuffler, and the epsilon that can be proved for their
-    reports.
+    """A base class of the two baselines without a shuffler (LDP-Min and PLDP), which computes the epsilon that can be
+    proved for their reports.
     """
 
     epsilon: float = 4.0

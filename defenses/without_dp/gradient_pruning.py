@@ -1,4 +1,4 @@
-"""Gradient pruning: each client sends only the largest numbers of its update; no DP (Zhu et al. 2019, section 5.3)."""
+"""Each client sends only the largest numbers of its update, without DP (Zhu et al. 2019, section 5.3)."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ..defense import Defense, Prepared, check_share
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPruningProtection(Protection):
-    """A protection that computes report = update with a share of its numbers, the smallest in size, set to zero."""
+    """A protection that sets a fraction of an update's numbers, the smallest in absolute value, to zero."""
 
     pruned: float
 
@@ -23,8 +23,8 @@ class GradientPruningProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPruning(Defense):
-    """A defense that prunes updates but does not hide the numbers that it sends. It states no claim: without noise
-    every epsilon is infinite.
+    """A defense that prunes updates but does not hide the numbers that are sent. It states no claim, because without
+    noise epsilon is infinite.
 
     Args:
         pruned: share of the numbers that are not sent, in (0, 1); the paper finds inversion hindered from .2 on.

@@ -1,4 +1,4 @@
-"""No defense: plain federated learning, which states no privacy claim."""
+"""Federated learning runs without any defense and states no privacy claim."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Plain noise: Gaussian noise on every update, without clipping and without a claim (Zhu et al. 2019, section 5.1)."""
+"""Each client adds Gaussian noise to its update, without clipping or a claim (Zhu et al. 2019, section 5.1)."""
 
 from dataclasses import dataclass
 
@@ -19,8 +19,8 @@ _NO_CLIP = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoiseProtection(Protection):
-    """A protection that computes report = update + N(0, noise_std^2 I); the update is clipped first if a clip norm is
-    given.
+    """A protection in which a client sends its update + N(0, noise_std^2 I); the update is clipped only if a clip norm
+    is given.
     """
 
     noise_std: float
@@ -39,8 +39,7 @@ class PlainNoiseProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoise(Defense):
-    """A defense that adds noise without local DP: an update may have any length, so no noise hides it. It states no
-    claim.
+    """A defense that adds noise but gives no local DP, because updates may be arbitrarily long. It states no claim.
 
     With a clip norm it would be local DP; without a claim it also covers noise so small that its epsilon would be
     meaningless.

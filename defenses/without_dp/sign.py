@@ -1,4 +1,4 @@
-"""Sign: each client sends only the signs of its update; no DP (signSGD, Bernstein et al. 2018)."""
+"""Each client sends only the signs of its update, without DP (signSGD: Bernstein et al. 2018)."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class SignProtection(Protection):
-    """A protection that computes report = step sign(update); a number that is 0 stays 0."""
+    """A protection in which a client sends ``step`` times the sign of each number of its update; zeros stay zero."""
 
     step: float
 
@@ -23,8 +23,8 @@ class SignProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class Sign(Defense):
-    """A defense that sends one bit per number to save bandwidth. It states no claim, because the bits are a
-    deterministic function of the data.
+    """A defense that sends one bit per number to save bandwidth. It states no claim, because the bits follow
+    deterministically from the data.
 
     Args:
         step: by which each number of the model moves where all clients agree.

@@ -1,4 +1,4 @@
-"""Accuracy against privacy spent: draws accuracy after each round against the epsilon consumed so far."""
+"""Draw accuracy after each round against the epsilon spent so far."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,7 +46,9 @@ class _Line:
 
 
 def accuracy_spent(folder: RunFolder) -> Figure | None:
-    """Draw the figure; return None if no claim of a trained federation states epsilon after its first rounds."""
+    """Draw accuracy against epsilon spent; return None if no claim of a trained federation states epsilon after its
+    first rounds.
+    """
     order = Order.of(folder)
     panels: dict[tuple[str, str, str], list[_Line]] = {}
     for federation in order.federations:

@@ -1,4 +1,4 @@
-"""Leakage by round: draws each attack's AUC and the epsilon spent after each round, one panel per defense."""
+"""Draw each attack's AUC and the epsilon spent after each round, one panel per defense."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -32,7 +32,7 @@ _TABLED = 5
 
 
 def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation with an attack that scored members round by round."""
+    """Draw AUC after each round, one figure per federation on which an attack scored members round by round."""
     found = {name: list(group) for name, group in groupby(leakages(folder), key=lambda one: one.federation)}
     return tuple(_figure(folder, name, group, many=len(found) > 1) for name, group in found.items())
 

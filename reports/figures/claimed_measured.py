@@ -1,4 +1,4 @@
-"""Claimed and measured epsilon: draws both for each defense, with one panel per unit, adjacency and delta."""
+"""Draw claimed and measured epsilon of each defense, with one panel per unit, adjacency and delta."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
 
 
 def claimed_measured(folder: RunFolder) -> Figure | None:
-    """Draw the figure; return None if no claim was measured."""
+    """Draw claimed and measured epsilon; return None if no claim was measured."""
     rows = [row for row in claim_rows(folder) if row.stated and row.epsilon_low is not None]
     if not rows:
         return None

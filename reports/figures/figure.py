@@ -1,4 +1,4 @@
-"""Figure: a drawing with its title, its description and a table of the same data."""
+"""Define a figure: a drawing with its title, its description and a table of the same data."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,8 +8,8 @@ from ..tables.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A drawing with its title, description and data table. ``svg``: one <svg> element without outside references.
-    ``key``: an HTML id, unique on the page.
+    """A drawing with its title, description and data table. ``svg`` holds one <svg> element without outside references,
+    and ``key`` an HTML id that is unique on the page.
     """
 
     key: str
@@ -19,7 +19,7 @@ class Figure:
     table: Table
 
     def of_run(self, number: int, label: str) -> "Figure":
-        """Return the figure for a page of several runs: its title names the run, its ids differ from other runs'
+        """Return the figure for a page about several runs: its title names the run, and its ids differ from other runs'
         ids.
         """
         mark = f"run-{number}-"

@@ -1,4 +1,4 @@
-"""PSNR gain by noise level: draws how far each gradient inversion exceeds the best null attack, in PSNR."""
+"""Draw by how many decibels (PSNR) gradient inversions exceed the best guess without the update, by noise level."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _PLOT = 940.0, 360.0, 60.0, 44.0, 860.0
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseLevel:
-    """The noise of one defense. ``value``: > 0, in clip norms if the defense has one, else in the unit of the
+    """The noise of one defense. ``value`` is > 0, in clip norms if the defense has one, otherwise in the unit of the
     update.
     """
 
@@ -42,7 +42,9 @@ class NoiseLevel:
 
 
 def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation and kind of defense that runs at ``LEAST_LEVELS`` noise levels or more."""
+    """Draw PSNR gains by noise level, one figure per federation and kind of defense that runs at ``LEAST_LEVELS`` noise
+    levels or more.
+    """
     ladders: dict[tuple[str, str, bool], dict[float, list[Gain]]] = {}
     for gain in gains(folder):
         noise = noise_of(folder, gain.federation, gain.defense)

@@ -1,4 +1,4 @@
-"""Heatmap: draws each attack's primary metric on each defense, hatched where nothing was measured."""
+"""Draw each attack's primary metric on each defense as a heatmap, hatched where nothing was measured."""
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -29,7 +29,7 @@ _WIDTH, _LEFT, _CELL_HIGH, _HEAD, _LINE, _LETTER = 940.0, 250.0, 44.0, 32.0, 14.
 
 
 def heatmap(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation on which an attack was run."""
+    """Draw one heatmap of attacks and defenses per federation on which an attack was run."""
     grids = [grid for grid in attack_grids(pooled_attacks(folder)) if grid.primary]
     words = [DESCRIPTION, *(f"The same for federation {grid.federation}." for grid in grids[1:])]
     many = len(grids) > 1

@@ -1,11 +1,12 @@
-"""Labels: moves a figure's labels apart so that none covers another, and breaks long ones into lines."""
+"""Move a figure's labels apart so that none covers another, and break long ones into lines."""
 
 import re
 from collections.abc import Sequence
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Move label ``heights`` as little as possible (least squares) until they are ``gap`` apart, and keep their order.
+    """Move labels, given by their ``heights``, as little as possible (least squares) until they are ``gap`` apart; keep
+    their order.
 
     This is isotonic regression of height minus rank times gap, by pooling adjacent violators. Labels with enough space
     do not move.
@@ -29,7 +30,7 @@ def _mean(block: Sequence[float]) -> float:
 
 
 def wrapped(label: str, letters: int) -> str:
-    """Break the label into lines of at most ``letters`` letters, after underscores only."""
+    """Break the label into lines of at most ``letters`` letters, only after underscores."""
     lines = [""]
     for part in re.findall(r"[^_]*_|[^_]+", label):
         if lines[-1] and len(lines[-1] + part) > letters:

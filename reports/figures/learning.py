@@ -1,4 +1,4 @@
-"""Learning curves: draws accuracy, or IoU for segmentation, after each round for each defense."""
+"""Draw each defense's accuracy after each round, or IoU for segmentation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ _WIDTH, _HEIGHT, _LEFT, _PLOT = 940.0, 300.0, 52.0, 700.0
 
 
 def learning(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation whose training stored its metrics by round."""
+    """Draw learning curves, one figure per federation whose training stored its metrics round by round."""
     order = Order.of(folder)
     curves: dict[tuple[str, str], dict[str, Curve]] = {}
     metrics = {row.federation: row.metric for row in folder.rows("utility") if row.metric in numerals.HEADLINES}

@@ -1,4 +1,4 @@
-"""Log-log ROC panel: draws the axes, the region that a claim excludes, and curves thinned out for a screen."""
+"""Draw a log-log ROC panel: axes, the region that a claim excludes, and curves thinned out for a screen."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,9 @@ CHANCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1,
 
 
 def legend_handles() -> list[Artist]:
-    """Return the legend entries for ``open_panel``. Call it inside a `Sheet`, whose style the entries take."""
+    """Return the legend entries of the panels that ``open_panel`` draws. Call it inside a `Sheet`, because entries take
+    its style.
+    """
     return [
         Line2D([], [], label="stated trade-off curve", **STATED),
         Patch(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0.8, label="excluded by (ε, δ)"),
@@ -30,7 +32,7 @@ def legend_handles() -> list[Artist]:
 
 def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr: float) -> None:
     """Draw axes from the lowest rates up, the diagonal of chance, the region that ``claims`` together exclude
-    (hatched), and the claims' stated trade-off curves (dashed).
+    (hatched), and the claims' trade-off curves (dashed).
     """
     ax.set(xscale="log", yscale="log", xlim=(lowest_fpr, 1.0), ylim=(lowest_tpr, 1.15))
     for axis in (ax.xaxis, ax.yaxis):
@@ -52,7 +54,7 @@ def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr:
 def drawable(
     fpr: FloatArray, tpr: FloatArray, lowest_fpr: float, lowest_tpr: float, width: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ROC curve's points at rates of at least one trial in n, thinned for a panel of ``width`` pixels.
+    """Return the ROC curve's points at rates of at least 1/n for n trials, thinned for a panel of ``width`` pixels.
 
     Below that, a rate would extrapolate beyond the data.
     """

@@ -1,4 +1,4 @@
-"""Membership ROC: draws log-log ROC curves of membership attacks and the claim, one panel per defense and observer."""
+"""Draw log-log ROC curves of membership attacks together with the claim, one panel per defense and observer."""
 
 import textwrap
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ Panel = list[Membership]
 
 
 def membership_roc(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation on which membership attacks stored their scores."""
+    """Draw ROC curves, one figure per federation on which membership attacks stored their scores."""
     found = {name: list(group) for name, group in groupby(memberships(folder), key=lambda one: one.federation)}
     return tuple(_figure(name, group, many=len(found) > 1) for name, group in found.items())
 
@@ -84,7 +84,7 @@ def _heading(sheet: Sheet, left: float, top: float, one: Membership) -> None:
 
 
 def claim_words(one: Membership) -> str:
-    """Format the claim as ``ε 4, δ 1e-5``, or return the reason why no claim covers the attack."""
+    """Format a claim as ``ε 4, δ 1e-5``, or return why no claim covers the attack."""
     if one.beyond:
         return one.beyond if one.beyond == NOTHING_STATED else f"not covered by a claim: {one.beyond}"
     # The non-breaking space keeps a letter and its number on one line.

@@ -1,4 +1,4 @@
-"""Observers: draws the best membership attack's AUC on each defense, one panel per observer and attacked unit."""
+"""Draw the AUC of the best membership attack on each defense, one panel per observer and attacked unit."""
 
 import textwrap
 from collections.abc import Sequence
@@ -30,7 +30,9 @@ _WIDTH, _LEFT, _PANEL, _GAP, _COLUMNS, _ROW, _HEAD, _FOOT = 940.0, 190.0, 220.0,
 
 
 def observers(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation in which membership attacks on several defenses stored their scores."""
+    """Draw the best attacks by observer, one figure per federation in which membership attacks on several defenses
+    stored their scores.
+    """
     found = [one for one in memberships(folder) if not one.null]
     federations = list(dict.fromkeys(one.federation for one in found))
     many = len(federations) > 1

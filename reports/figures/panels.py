@@ -1,4 +1,4 @@
-"""Panels: chooses which panels a figure draws if there are more than a page should hold."""
+"""Choose which panels a figure draws if there are more than a page should hold."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -9,8 +9,8 @@ MOST = 12
 
 
 def chosen(panels: Iterable[T], weights: Sequence[float], most: int = MOST) -> list[T]:
-    """Return the ``most`` panels with the largest weights, in their given order; of equal weights the first ones
-    win.
+    """Return the ``most`` panels with the largest weights, in their given order; among equal weights earlier panels
+    come first.
     """
     every = list(panels)
     ranked = sorted(range(len(every)), key=lambda place: -weights[place])
@@ -18,5 +18,7 @@ def chosen(panels: Iterable[T], weights: Sequence[float], most: int = MOST) -> l
 
 
 def left_out_words(drawn: int, count: int, which: str) -> str:
-    """Return a sentence for a figure's description if panels are left out; ``which`` describes the drawn ones."""
+    """Return a sentence for a figure's description if some panels are left out; ``which`` describes those that are
+    drawn.
+    """
     return "" if drawn == count else f" Drawn: the {drawn} of {count} panels {which}; all are in the table."

@@ -1,4 +1,4 @@
-"""Privacy and utility: draws accuracy against claimed and measured epsilon, one panel per unit, adversary and delta."""
+"""Draw accuracy against claimed and measured epsilon, one panel per unit, adversary and delta."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,7 +31,9 @@ Point = tuple[ClaimRow, UtilityRow]
 
 
 def privacy_utility(folder: RunFolder) -> Figure | None:
-    """Draw the figure; return None if no defense has both a claim and an accuracy (IoU for segmentation)."""
+    """Draw accuracy (IoU for segmentation) against epsilon; return None if no defense has both a claim and an
+    accuracy.
+    """
     rows = [row for row in pooled_utility(folder) if row.metric in numerals.HEADLINES and row.pooled]
     utility = {(row.federation, row.defense): row for row in rows}
     points = [

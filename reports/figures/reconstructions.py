@@ -1,4 +1,4 @@
-"""Reconstructions: shows the best, median and worst image that each gradient inversion, or null attack, recovered."""
+"""Show the best, median and worst image recovered by each gradient inversion and by guesses that ignore the update."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ _STEP = 226.0
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """A row of pictures of one attack on one defense: the best, median and worst of ``n`` reconstructed images.
+    """A row of pictures for one attack on one defense: the best, median and worst of ``n`` reconstructed images.
 
     ``originals``, ``reconstructions``: (3, channel, height, width) in [0, 1]; ``psnr``: (3,).
     """
@@ -48,8 +48,8 @@ class Strip:
 
 
 def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation and gradient inversion, as many as fit on the page; none if no images were
-    stored.
+    """Draw reconstructed images, one figure per federation and gradient inversion, as many as fit on the page; none if
+    no images were stored.
     """
     order = Order.of(folder)
     records = [record for record in folder.rows("attack", "null", status="ok") if record.metric == "psnr"]

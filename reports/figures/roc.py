@@ -1,4 +1,4 @@
-"""Audit ROC: draws log-log ROC curves of the audits, the region that the claim excludes, and its trade-off curve."""
+"""Draw log-log ROC curves of the audits, the region that each claim excludes, and its trade-off curve."""
 
 import math
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 254.0, 346.0, 6
 
 
 def roc(folder: RunFolder) -> Figure | None:
-    """Draw the figure; return None if no audit of a claim stored its scores."""
+    """Draw the ROC curves of the audits; return None if no audit of a claim stored its scores."""
     audits = [(row, _scores(folder, row)) for row in claim_rows(folder) if row.stated and not row.by_attacks]
     every = [(row, scores) for row, scores in audits if scores]
     if not every:

@@ -1,4 +1,4 @@
-"""Sheet: gives every figure the same canvas and style, and identical bytes for identical data."""
+"""Give every figure the same canvas and style, and identical bytes for identical data."""
 
 import base64
 import io
@@ -32,8 +32,8 @@ DASHES = (
 
 
 def attack_styles(attacks: Iterable[tuple[str, bool]]) -> dict[str, dict[str, Any]]:
-    """Return colour and dash of each attack, the same in every panel; null attacks are grey. An attack is given by
-    its label and whether it is a null attack.
+    """Return each attack's colour and dash, the same in every panel; null attacks, which ignore what they observe, are
+    grey. An attack is given by its label and by whether it is a null attack.
     """
     styles: dict[str, dict[str, Any]] = {}
     for label, null in sorted(attacks, key=lambda one: one[1]):
@@ -80,7 +80,8 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 class Sheet:
-    """A drawing of ``width`` by ``height`` CSS pixels that uses neither pyplot nor the user's matplotlibrc.
+    """A drawing of ``width`` by ``height`` CSS pixels that depends neither on pyplot nor on the user's matplotlib
+    settings.
 
     Use it as a context manager: the style applies inside it, and matplotlib's global settings are restored afterwards.
     """
@@ -101,7 +102,7 @@ class Sheet:
         self._look.__exit__(*exception)
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Add axes at a place given in pixels from the drawing's upper left corner."""
+        """Add axes to the drawing, at a place in pixels from its upper left corner."""
         bottom = self.height - top - height
         return self.drawing.add_axes(
             (left / self.width, bottom / self.height, width / self.width, height / self.height)
@@ -113,7 +114,7 @@ class Sheet:
         self.drawing.text(left / self.width, 1 - top / self.height, words, **aligned)
 
     def legend(self, handles: Sequence[Artist], columns: int) -> None:
-        """Add a legend along the drawing's upper edge."""
+        """Add a legend along the upper edge of the drawing."""
         self.drawing.legend(
             handles=handles,
             loc="upper left",
@@ -126,8 +127,8 @@ class Sheet:
         )
 
     def svg(self) -> str:
-        """Return the drawing as one <svg> element without prologue, metadata or outside reference, rounded to 1/100
-        pixel.
+        """Return the drawing as one <svg> element without prologue, metadata or outside references; numbers are rounded
+        to 1/100 pixel.
         """
         buffer = io.StringIO()
         with warnings.catch_warnings():
@@ -170,9 +171,7 @@ def _tidied_tag(found: re.Match[str]) -> str:
 
 
 def shorter(path: str) -> str:
-    """Return the same SVG path in fewer characters: a line along an axis, as in step plots, needs one number, not
-    two.
-    """
+    """Return the same SVG path in fewer characters: a line along an axis needs one number, not two."""
     words: list[str] = []
     x = y = ""
     for command, numbers in _SEGMENT.findall(path):

@@ -1,4 +1,4 @@
-"""Spending: draws accuracy and noise against the epsilon spent so far, and clip norms by client.
+"""Draw accuracy and noise against the epsilon spent so far, and clip norms by client.
 
 It covers trainings whose protection publishes its numbers round by round (``numbers.csv`` next to ``rounds.csv``).
 """
@@ -44,24 +44,24 @@ class _Spent:
 
     @property
     def epsilon(self) -> FloatArray:
-        """Epsilon spent before each of ``rounds``: array ``(m,)``."""
+        """The epsilon spent before each of ``rounds``, array ``(m,)`` for m rounds."""
         return self.numbers["epsilon"]
 
     @property
     def norms(self) -> dict[str, FloatArray]:
-        """Clip norms by client number: one array ``(m,)`` per client."""
+        """The clip norms of each client by client number; each is an array ``(m,)`` over m rounds."""
         return {name.removeprefix(_PREFIX): values for name, values in self.numbers.items() if name.startswith(_PREFIX)}
 
     @property
     def accuracy_by_epsilon(self) -> FloatArray:
-        """Array ``(k, 2)``: in each row the epsilon spent and the accuracy, both after the same round."""
+        """An array ``(k, 2)`` whose rows hold the epsilon spent and the accuracy after the same round."""
         # Accuracy may be measured in fewer rounds than the numbers are published.
         spent = np.interp(self.curve[:, 0], self.rounds, self.epsilon)
         return np.asarray(np.column_stack([spent, self.curve[:, 1]]))
 
 
 def spending(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw for each federation accuracy and noise against epsilon, and the clip norms if they change over rounds."""
+    """For each federation, draw accuracy and noise against epsilon, and the clip norms if they change over rounds."""
     order, drawn = Order.of(folder), list[Figure]()
     for federation in order.federations:
         found = {name: one for name in order.defenses if (one := _first(folder, federation, name)) is not None}

@@ -1,4 +1,4 @@
-"""Atomic write: writes a file completely or not at all, and never replaces a run's data."""
+"""Write a file completely or not at all, and never replace a run's data."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ _DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write ``text`` so that a reader sees the old file or the new one, never a part of it; return ``path``.
+    """Write ``text`` atomically, so that a reader finds either the old file or the new one; return ``path``.
 
     A pipe or a device is written directly; a reader that closes the pipe early is not an error. Raises OSError, which
     names ``path``.
@@ -39,7 +39,7 @@ def write_whole(path: Path, text: str) -> Path:
 
 
 def check_targets(targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = ()) -> None:
-    """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs`` or is one of the
+    """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs``, or is one of the
     input files ``read``.
     """
     places, folders = [path.resolve() for path in targets], [run.resolve() for run in runs]

@@ -1,4 +1,4 @@
-"""Deployment registry: exports claims in the fields of a registry of DP deployments, from claim and manifest alone.
+"""Export claims in the fields of a registry of DP deployments, from a run's claims and manifest alone.
 
 A field that neither of them states is "not stated". A likely value there would be published as a fact.
 """
@@ -24,7 +24,9 @@ _SERVERS = (
 
 
 def deployments(folders: Sequence[RunFolder]) -> str:
-    """Return JSON with one entry per stated claim of each run, in the suite's order, with the results of its audits."""
+    """Return JSON with one entry per claim of each run, in the suite's order, including the results of the claim's
+    audits.
+    """
     entries = []
     for label, folder in zip(run_labels(folders), folders, strict=True):
         rows = [row for row in claim_rows(folder) if row.stated]

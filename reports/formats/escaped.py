@@ -1,4 +1,4 @@
-"""Markdown escaping: keeps names and reasons from records as plain text, and a page below GitHub's size limit."""
+"""Escape names and reasons from records as plain text in Markdown, and keep a page below GitHub's size limit."""
 
 import re
 
@@ -8,7 +8,7 @@ CUT = "\n*Cut at 60 KiB. The complete report is report.html.*\n"
 
 
 def cell(text: str) -> str:
-    """Return the text escaped for a Markdown table: on one line, without active markup, links, HTML or mentions."""
+    """Return text escaped for a Markdown table: on one line, without active markup, links, HTML or mentions."""
     flat = " ".join(text.split())
     escaped = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An underscore inside a word is no markup, and escaping it would make labels unreadable in the source.
@@ -17,7 +17,7 @@ def cell(text: str) -> str:
 
 
 def cut(text: str, note: str = CUT) -> str:
-    """Return the text; if it is longer than ``LIMIT``, only as many whole lines as fit together with ``note``."""
+    """Return the text; if it is longer than ``LIMIT``, keep only as many whole lines as fit together with ``note``."""
     if len(text.encode()) <= LIMIT:
         return text
     room = LIMIT - len(note.encode())

@@ -1,4 +1,4 @@
-"""Fitting: splits a table into pieces that fit on a printed page, and chooses the width of each column.
+"""Split a table into pieces that fit on a printed page, and choose the width of each column.
 
 Widths are counted in letters of a small font (7 pt), of which a page of LaTeX's article class holds about eighty. A
 wide table is split between columns, and the columns that identify a row are repeated in each part; a long table is
@@ -23,8 +23,8 @@ value is the width below which no column is narrowed.
 
 @dataclass(frozen=True, kw_only=True)
 class TablePart:
-    """A piece of a table. ``widths``: for each column whose cells are broken into lines the letters per line, None
-    for others.
+    """A piece of a table. ``widths`` holds, for each column whose entries are broken into lines, the letters per line,
+    and None for all other columns.
     """
 
     table: Table
@@ -32,7 +32,7 @@ class TablePart:
 
 
 def parts(table: Table) -> list[TablePart]:
-    """Split the table into pieces, in the order of its columns and then of its rows; together they hold every cell."""
+    """Split a table into pieces that together hold every entry, in the order of its columns and then of its rows."""
     sizes = _fitted([_size(table, column) for column in range(len(table.headers))], table.about)
     pieces = [
         (columns, rows) for columns in _column_groups(sizes, table.about) for rows in _row_groups(table, columns, sizes)
@@ -55,7 +55,9 @@ class _Size:
 
     @property
     def broken(self) -> int | None:
-        """The width in letters at which the column's cells are broken into lines; None if the longest cell fits."""
+        """Return the width in letters at which the column's entries are broken into lines; None if the longest entry
+        fits.
+        """
         return self.letters if self.letters < self.natural else None
 
 
@@ -91,7 +93,9 @@ def _letters(text: str) -> int:
 
 
 def unbroken_words(text: str) -> list[str]:
-    """Split a cell's text where a line may break: an interval is never broken, a label may break after underscores."""
+    """Split a table entry's text at the places where a line may break: within a label after underscores, but never
+    within an interval.
+    """
     return re.findall(r"\[[^\]]*\]|[^\s_\[]+_*|\S", text) or [""]
 
 

@@ -1,4 +1,4 @@
-"""LaTeX: prints the tables of a report with booktabs, and names the runs that they come from in comments."""
+"""Print the tables of a report as LaTeX with booktabs, and name the runs that they come from in comments."""
 
 import re
 from collections.abc import Sequence
@@ -59,8 +59,8 @@ _BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
 
 
 def latex(folders: Sequence[RunFolder]) -> str:
-    """Return LaTeX with one float per table, or several if a table is wider or longer than a page; several runs stand
-    side by side.
+    """Return LaTeX with one float per table, or several if a table is wider or longer than a page; several runs share
+    their tables.
 
     To be read with ``\\input`` by a document that loads booktabs and array.
     """
@@ -73,7 +73,7 @@ def latex(folders: Sequence[RunFolder]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text that LaTeX prints unchanged, on one line; a character that its fonts may lack is replaced by its
+    """Return text that LaTeX prints unchanged on one line; a character that its fonts may lack is replaced by its
     number.
     """
     # LaTeX joins two of these in a row into another character, such as a dash.

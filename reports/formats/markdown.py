@@ -1,4 +1,4 @@
-"""Markdown: writes the report as a comment of a pull request, with problems first and a limit on its length."""
+"""Write the report as a pull-request comment in Markdown, with problems first and a limit on its length."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from .templates import environment
 
 
 def markdown(folder: RunFolder) -> str:
-    """Return the report of one run in at most ``LIMIT`` bytes: verdict, problems, tables, provenance."""
+    """Return the Markdown report of one run in at most ``LIMIT`` bytes: verdict, problems, tables, provenance."""
     tables = run_tables(folder)
     return _rendered(
         title=str(folder.manifest.suite.get("name", "")),

@@ -1,4 +1,4 @@
-"""HTML page: writes the report as one file without scripts or network access, for light and dark screens and print."""
+"""Write the report as one HTML file without scripts or network access, for light and dark screens and print."""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _ROOM = 500_000
 
 
 def html(folder: RunFolder) -> str:
-    """Return the HTML page of one run; the same run folder always gives the same bytes."""
+    """Return the HTML report of one run; the same run folder always gives the same bytes."""
     claims = claim_rows(folder)
     # Before the sections, the last of which lists the files that proved unreadable.
     drawn = figures(folder)
@@ -69,7 +69,7 @@ def html(folder: RunFolder) -> str:
 
 
 def html_of_several(folders: Sequence[RunFolder]) -> str:
-    """Return one HTML page for several runs: their verdicts, some figures of each, tables side by side, and
+    """Return one HTML report of several runs: their verdicts, some figures of each, their tables side by side, and
     provenance.
     """
     drawn, note = _of_each_run(folders)
@@ -114,7 +114,7 @@ def _of_each_run(folders: Sequence[RunFolder]) -> tuple[list[Figure], str]:
 
 
 def figures(folder: RunFolder) -> Sequence[Figure]:
-    """Draw every figure for which the run has records, in the order of the page."""
+    """Draw every figure for which the run has data, in the order of the page."""
     drawn: list[Figure | None] = [
         claimed_measured(folder),
         privacy_utility(folder),
@@ -133,7 +133,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
 
 
 def breakable(label: str) -> Markup:
-    """Return a label that may be broken after underscores, so that a table of many defenses fits the width of the
+    """Return a label that HTML may break after underscores, so that a table of many defenses fits the width of the
     page.
     """
     return Markup("_<wbr>").join(label.split("_"))

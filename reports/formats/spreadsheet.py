@@ -1,4 +1,4 @@
-"""CSV: writes all records, one row per record, with the same columns in the same order for every run."""
+"""Write all result rows as CSV, with the same columns in the same order for every run."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ _FORMULA = "=+-@＝＋－＠"
 
 
 def spreadsheet(folders: Sequence[RunFolder]) -> str:
-    """Return the CSV text of all runs' records in the order of their files; the first column names the run.
+    """Return all runs' result rows as CSV text, in the order of their files; the first column names the run.
 
     Text that a spreadsheet would run as a formula gets a leading apostrophe. A missing value is an empty cell.
     """
@@ -36,8 +36,8 @@ def _cell(value: object) -> str:
 
 
 def quiet(text: str) -> str:
-    """Return text that no spreadsheet runs as a formula. Programs skip leading blanks, and read a tab as the next
-    cell.
+    """Return text that no spreadsheet program runs as a formula, also after leading blanks, which such programs skip,
+    or a tab, which they read as a new cell.
     """
     start = text.lstrip()[:1]
     return f"'{text}" if (start and start in _FORMULA) or text[:1] in ("\t", "\r", "\n") else text

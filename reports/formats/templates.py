@@ -1,4 +1,4 @@
-"""Templates: sets up the Jinja environment that renders the HTML and Markdown reports."""
+"""Set up the Jinja environment that renders the HTML and Markdown reports."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ _FOLDER = Path(__file__).parents[1] / "templates"
 
 
 def environment(*, autoescape: bool) -> Environment:
-    """Return the Jinja environment of the report's templates; ``autoescape`` is True for HTML, as Markdown has its
-    own escaping.
+    """Return the Jinja environment of the report's templates; ``autoescape`` is True for HTML and False for Markdown,
+    which is escaped separately.
     """
     return Environment(
         loader=FileSystemLoader(_FOLDER),

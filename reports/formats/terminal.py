@@ -1,4 +1,4 @@
-"""Terminal: prints one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
+"""Print one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
 from ...audit.wording import at_least, at_most, plain
 from ..reading.claims import ClaimRow, claim_rows
@@ -14,8 +14,8 @@ from ..tables.unread import unread_lines
 
 
 def claim_lines(folder: RunFolder) -> list[str]:
-    """Return one line per claim with its defense, audit and verdict, preceded by one line per defense without a
-    claim.
+    """Return one line per claim with its defense, audit and verdict; defenses without a claim come first, one line
+    each.
     """
     rows = [row for row in claim_rows(folder) if row.stated]
     many = len({row.federation for row in rows}) > 1

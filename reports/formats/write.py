@@ -1,4 +1,4 @@
-"""Writing reports: reads runs and writes their reports in the requested formats, each file atomically."""
+"""Read runs and write their reports in the requested formats, each file atomically."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from .atomic_write import check_targets, write_whole
 
 
 def write_report(folder: str | Path, *, html: Path | None = None, md: Path | None = None) -> Path:
-    """Read a run's folder and write its report pages; return the path of the first one.
+    """Read a run's folder and write its report files; return the path of the first one.
 
     Without paths it writes ``report.html`` and ``report.md`` in the run's folder; with one or both exactly those.
     Raises FileNotFoundError or ValueError where the folder cannot be read (see ``RunFolder.read``).
@@ -39,7 +39,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[RunFolder]:
 
 
 def write_files(runs: Sequence[RunFolder], targets: Mapping[str, Path]) -> list[Path]:
-    """Write the report of one run, or of several side by side, and return the paths.
+    """Write the report of one run, or of several side by side, and return the paths of the files.
 
     ``targets``: format -> path; the formats are ``html``, ``md``, ``latex``, ``csv`` and ``claims``. Raises ValueError
     for a path that is a folder, is named twice or belongs to a run's data.

@@ -1,4 +1,4 @@
-"""Best attack: finds the attack with the largest AUC among all with the same observer and the same attacked unit."""
+"""Find the attack with the largest AUC among all with the same observer and the same attacked unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Question = tuple[Observer, Unit]
 
 @dataclass(frozen=True, kw_only=True)
 class BestAttack:
-    """The best attack of one kind of adversary for one observer and attacked unit; ``ends``: its confidence
+    """The best attack by one kind of adversary, for one observer and attacked unit; ``ends`` is its confidence
     interval, corrected for the number of attacks compared.
     """
 
@@ -29,7 +29,7 @@ class BestAttack:
 
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
-    """Find the attack of largest AUC for each defense, observer and attacked unit, and kind of adversary, in the
+    """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary, in the
     order of ``found``.
     """
     places: dict[tuple[str, Question], list[Membership]] = {}
@@ -47,5 +47,5 @@ def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
 
 
 def in_order(questions: Sequence[Question]) -> list[Question]:
-    """Return the distinct pairs of observer and attacked unit, those of the strongest observer first."""
+    """Return the different pairs of observer and attacked unit, those with the strongest observer first."""
     return sorted(set(questions), key=lambda question: (-question[0].rank, str(question[0]), question[1]))

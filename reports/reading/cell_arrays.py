@@ -1,4 +1,4 @@
-"""Stored arrays: checks that each array in a run's files has the shape and type that its name requires."""
+"""Check that each array in a run's files has the shape and type that its name requires."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -13,7 +13,8 @@ _IMAGES = {"originals": 4, "reconstructions": 4, "psnr": 1}
 
 
 def check_arrays(arrays: Mapping[str, "np.ndarray"]) -> None:
-    """Raise ValueError if an array of a known name has not that name's shape and type; other names are not checked.
+    """Raise ValueError if an array with a known name does not have the shape and type of that name; other names are not
+    checked.
 
     Reports compute with these arrays without further checks, and the files may come from another machine.
     """

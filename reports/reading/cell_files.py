@@ -1,4 +1,4 @@
-"""Data files of a run: reads stored arrays and tables on demand; an unreadable file is left out and listed."""
+"""Read a run's stored arrays and tables on demand; leave out and list a file that cannot be read."""
 
 import csv
 import math
@@ -27,7 +27,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedFile:
-    """A data file that could not be read. ``place``: its path relative to the run's folder."""
+    """A data file that could not be read; ``place`` is its path relative to the run's folder."""
 
     place: str
     cell_id: str
@@ -36,8 +36,8 @@ class SkippedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CellFiles:
-    """A reader of the arrays and tables stored below the run's folder ``path``. A missing file is not an error,
-    because a copy of a run may leave out its large files.
+    """A reader of the arrays and tables stored below the run's folder ``path``. A missing file is not an error, because
+    a copy of a run may leave out its large files.
     """
 
     path: Path
@@ -49,7 +49,8 @@ class CellFiles:
         return self.path.resolve()
 
     def unread(self, records: Iterable[Record]) -> tuple[SkippedFile, ...]:
-        """Return the files of these records that cannot be read, in the order of the records; each file is opened once.
+        """Return the files belonging to these result rows that cannot be read, in the order of the rows; each file is
+        opened once.
 
         Damage inside an array only shows when the array is read. So the list is complete after the rest of the report
         has been made.
@@ -66,7 +67,7 @@ class CellFiles:
         return tuple(self._left_out[place] for place in places if place in self._left_out)
 
     def arrays(self, record: Record, without: Collection[str] = ()) -> "dict[str, np.ndarray] | None":
-        """Return the arrays stored with a record, except those named in ``without``; None if there is no file to
+        """Return the arrays stored with a result row, except those named in ``without``; None if there is no file to
         read.
         """
         if not record.artifact.endswith(".npz"):
@@ -74,15 +75,13 @@ class CellFiles:
         return self._arrays(record.artifact, record.cell_id, without=without)
 
     def rounds(self, record: Record) -> list[dict[str, float]]:
-        """Return what was measured round by round for this record's defense: one dictionary per round; empty if no
-        table was stored.
+        """Return what was measured round by round for the defense of a result row, one dictionary per round; empty if
+        no table was stored.
         """
         return self._table(_table_path(record, ROUNDS), record.cell_id)
 
     def numbers(self, record: Record) -> list[dict[str, float]]:
-        """Return what the defense published round by round (such as noise and clip norms), in the form of
-        ``rounds``.
-        """
+        """Return what the defense published round by round (such as noise and clip norms), one dictionary per round."""
         return self._table(_table_path(record, NUMBERS), record.cell_id)
 
     def _arrays(

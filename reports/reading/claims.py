@@ -1,4 +1,4 @@
-"""Claim rows: joins each stated claim with the result of one audit of it, in the suite's order."""
+"""Join each claim with the result of one audit of it, in the suite's order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,22 +36,22 @@ class ClaimRow:
 
     @property
     def control(self) -> bool:
-        """True if the defense breaks its claim on purpose."""
+        """Whether the defense breaks its claim on purpose."""
         return self.stated.control if self.stated else bool(self.record and self.record.control)
 
     @property
     def by_attacks(self) -> bool:
-        """True if the audit used attacks on final models, which are not designed to refute a claim."""
+        """Whether the audit used attacks on final models, which are not designed to refute a claim."""
         return self.record is not None and self.record.role == "evidence"
 
     @property
     def should_be_refuted(self) -> bool:
-        """True if this is a canary audit of a control, a deliberately broken defense, whose claim it should refute."""
+        """Whether this is a canary audit of a control, a deliberately broken defense, whose claim it should refute."""
         return self.control and not self.by_attacks
 
     @property
     def published(self) -> bool:
-        """True if the claim is a paper's and is itself under test, so that every verdict is acceptable."""
+        """Whether the claim is a paper's own and is itself under test, so that every verdict is acceptable."""
         variant = self.stated.variant if self.stated else self.record.variant if self.record else ""
         return variant == AS_PUBLISHED
 
@@ -72,26 +72,26 @@ class ClaimRow:
 
     @property
     def epsilon_low(self) -> float | None:
-        """The measured lower bound on epsilon; None without a claim, as an epsilon needs its unit, adjacency and
-        delta.
+        """The measured lower bound on epsilon; None without a claim, because an epsilon has no meaning without unit,
+        adjacency and delta.
         """
         return self.record.value if self.record and self.stated else None
 
     @property
     def ceiling(self) -> float | None:
-        """The largest epsilon that this sample size can certify."""
+        """The largest epsilon that the audit can certify with this sample size."""
         return self.record.ceiling if self.record and self.stated else None
 
     @property
     def detectable(self) -> float | None:
-        """The smallest true epsilon that this audit refutes with 90 % power."""
+        """The smallest true epsilon at which this audit refutes the claim with 90 % power."""
         return self.record.detectable if self.record and self.stated else None
 
     @property
     def needs_attention(self) -> bool:
-        """True if the report must list the row first: a claim was refuted or one of its implementation checks
-        failed, a control was not refuted, or an audit failed. Any verdict is acceptable for a paper's claim, and for
-        a control under attacks on final models.
+        """Whether the report must list the row first: a claim was refuted or one of its implementation checks failed, a
+        control (a deliberately broken defense) was not refuted, or an audit failed. Every verdict is acceptable for a
+        paper's claim, and for a control under attacks on final models.
         """
         refuted = self.verdict == "REFUTED"
         if self.published or (self.by_attacks and self.control):
@@ -100,14 +100,14 @@ class ClaimRow:
 
     @property
     def failed_checks(self) -> tuple[Record, ...]:
-        """The result rows of the implementation checks that failed."""
+        """The result rows of the claim's implementation checks that failed."""
         return tuple(check for check in self.checks if check.verdict == "BROKEN")
 
 
 @once_per_run
 def claim_rows(folder: RunFolder) -> list[ClaimRow]:
-    """Build one row per claim and audit, in the suite's order, audits by attacks last; a claim without audit has a
-    row too.
+    """Build one table row per claim and audit, in the suite's order, audits by attacks last; a claim without an audit
+    gets a row too.
     """
     order = Order.of(folder)
     audits = [record for record in folder.rows("audit") if record.verdict or record.status != "ok"]
@@ -133,7 +133,7 @@ def claim_rows(folder: RunFolder) -> list[ClaimRow]:
 
 
 def one_row_per_claim(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
-    """Choose for each claim the audit that refuted it, else the first one."""
+    """Choose one audit for each claim: an audit that refuted it, otherwise the first one."""
     best: dict[object, ClaimRow] = {}
     for row in rows:
         key = row.stated.key if row.stated else id(row)
@@ -179,7 +179,7 @@ def _checks(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
 
 
 def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
-    """Return what the claim, by its own terms, does not protect, as far as it follows from its fields."""
+    """Return what the claim by its own terms does not protect, so far as its fields imply it."""
     uncovered = [f"against {observer.phrase}" for observer in _LADDER if not claim.observer.covers(observer)]
     if not claim.observer.sees_participation:
         uncovered.append("against an adversary who also observes which clients take part in a round")

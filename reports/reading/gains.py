@@ -1,4 +1,4 @@
-"""PSNR gains: computes how far each gradient inversion exceeds the best null attack, image by image, in decibels."""
+"""Compute by how many decibels (PSNR) each gradient inversion exceeds the best guess that ignores the update."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ Image = tuple[int | None, int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """The PSNR gain of one attack on one defense over the null attack that scores best on that federation and defense.
+    """The difference in PSNR between one attack on one defense and the best null attack (a guess that ignores the
+    update) on the same federation and defense.
 
     ``null``: label of the null attack, empty where none was run. ``psnr``: (n,), of the attack's images, which come
     from ``uploads`` different uploads. ``mean``: mean over uploads of the difference to the null attack. ``low``,
@@ -39,12 +40,16 @@ class Gain:
 
     @property
     def beats_null(self) -> bool:
-        """True if the whole confidence interval of the gain over the best null attack lies above zero."""
+        """Whether the whole confidence interval of the PSNR gain over the best null attack (a guess that ignores the
+        update) lies above zero.
+        """
         return self.low is not None and self.low > 0
 
 
 def gains(folder: RunFolder) -> list[Gain]:
-    """Compute one PSNR gain per federation, defense and attack that reconstructed images, in the suite's order."""
+    """Compute PSNR gains over the best null attack (a guess that ignores the update), one per federation, defense and
+    attack that reconstructed images, in the suite's order.
+    """
     order = Order.of(folder)
     targets = sorted(
         grouped(psnr_records(folder, "attack", "null"), "federation", "defense"),
@@ -63,7 +68,7 @@ def psnr_records(folder: RunFolder, *roles: str) -> list[Record]:
 
 
 def by_image(records: Iterable[Record]) -> dict[Image, float]:
-    """Return the PSNR of each image; the keys are the image's seed and its number."""
+    """Return the PSNR of each image, keyed by the image's seed and number."""
     return {(r.seed, r.record): r.value for r in records if r.value is not None}
 
 

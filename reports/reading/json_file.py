@@ -1,4 +1,4 @@
-"""JSON file: reads one JSON object, with errors that name the file."""
+"""Read one JSON object from a file, with errors that name the file."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in the file; raise ValueError, which names the file, for any other content."""
+    """Return the JSON object in a file; raise ValueError, with the file's name, for any other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         json.dumps(content, ensure_ascii=False).encode()  # Fails for half of a surrogate pair, which JSON can escape.

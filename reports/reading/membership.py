@@ -1,4 +1,4 @@
-"""Membership: pools the scores of each membership attack, and finds the claims that cover its observer and unit."""
+"""Pool the scores of each membership attack, and find the claims that cover its observer and unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ NOTHING_STATED = "no claim is stated on this federation"
 
 @dataclass(frozen=True, kw_only=True)
 class Shadowed:
-    """The AUC of an attack on shadow federations, each a target and a reference for the others: mean over targets and
-    seeds.
+    """The AUC of an attack on shadow federations, where each is the target in turn and the others are the reference;
+    the mean is over targets and seeds.
 
     ``error``: its standard error by a jackknife, with ``freedom`` degrees of freedom (Satterthwaite over the seeds);
     None if a seed has none. It covers other draws of the membership and of the training, on the same data.
@@ -35,7 +35,7 @@ class Shadowed:
     freedom: float
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Return the two-sided confidence interval by Student's t; None without a standard error."""
+        """Return the two-sided confidence interval of the AUC by Student's t; None if the AUC has no standard error."""
         if self.error is None:
             return None
         half = float(stdtrit(self.freedom, 0.5 + level / 2)) * self.error
@@ -69,11 +69,11 @@ class Membership:
 
     @cached_property
     def area(self) -> float:
-        """The AUC: of all scores together, or for shadow federations the mean over the attacked ones."""
+        """The AUC of all scores together; for shadow federations, the mean AUC over those that were attacked."""
         return area(self.sides) if self.shadowed is None else self.shadowed.value
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Return the confidence interval of the AUC over runs, or for a single run over its candidates; None if
+        """Return the confidence interval of the AUC over several runs, or over the candidates of a single run; None if
         there is none.
         """
         if self.shadowed is not None:
@@ -84,8 +84,8 @@ class Membership:
 
     @property
     def about(self) -> tuple[int, str, str, str, int]:
-        """The sort key, strongest observer first. Attacks with equal keys have the same observer and unit and share
-        a panel.
+        """A sort key that puts the strongest observer first; attacks with equal keys have the same observer and
+        attacked unit and share a panel.
         """
         seen = self.setting
         # Ties are broken by text so that the order does not depend on the order of the rows.
@@ -94,8 +94,8 @@ class Membership:
 
 @once_per_run
 def memberships(folder: RunFolder) -> list[Membership]:
-    """Pool the scores of each federation, defense, observer and membership attack, in the suite's order; within a
-    defense the strongest observer comes first.
+    """Pool the scores of each federation, defense, observer and membership attack, in the suite's order; for each
+    defense, stronger observers come first.
     """
     order = Order.of(folder)
     scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")
@@ -114,8 +114,8 @@ def memberships(folder: RunFolder) -> list[Membership]:
 
 
 def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
-    """Return the unit, adjacency, observer and rounds that stored scores are evidence about; None if the file does
-    not state them.
+    """Return the unit, adjacency, observer and rounds to which stored scores apply; None if the file does not state
+    them.
     """
     if not {"unit", "adjacency", "rounds", "design"} <= arrays.keys():
         return None
@@ -214,8 +214,8 @@ def _alone(one: dict[str, np.ndarray], sides: ScoresByRun) -> ScoresByRun:
 def covering_claims(
     folder: RunFolder, federation: str, defense: str, setting: Setting
 ) -> tuple[tuple[Claim, ...], str]:
-    """Return the defense's claims that cover evidence of this unit, adjacency, observer and rounds; if there are
-    none, also the reason.
+    """Return the defense's claims that apply to evidence of this unit, adjacency, observer and rounds; if none does,
+    also return why.
     """
     own = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
     reasons = [beyond_all(claim, setting) for claim in own]

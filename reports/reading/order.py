@@ -1,4 +1,4 @@
-"""Order: lists federations, defenses and attacks in a report as the suite file does."""
+"""List federations, defenses and attacks in a report in the order of the suite file."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .run_folder import RunFolder, once_per_run
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A sort order of labels. A parallel run writes its rows in no fixed order, but a report must not depend on it."""
+    """A sort order of labels, needed because a parallel run writes its result rows in no fixed order."""
 
     federations: tuple[str, ...]
     defenses: tuple[str, ...]
@@ -17,9 +17,7 @@ class Order:
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Order":
-        """Return the order of labels in the resolved suite; labels that the suite does not name follow
-        alphabetically.
-        """
+        """Return the suite's order of labels; labels that the suite does not name follow alphabetically."""
         return _order(folder)
 
     def federation(self, label: str) -> int:

@@ -1,4 +1,4 @@
-"""Pooling: combines a measurement over seeds and images into one value with a confidence interval."""
+"""Combine a measurement over seeds and images into one value with a confidence interval."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ BOOTSTRAP_SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """A pooled value and its confidence interval. ``low`` and ``high``: None if the values allow no interval;
-    ``method`` then states the reason.
+    """A pooled value and its confidence interval; if the values allow none, ``low`` and ``high`` are None and
+    ``method`` states the reason.
     """
 
     value: float
@@ -29,7 +29,7 @@ class Pooled:
 
 
 def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
-    """Group records that agree in all of ``fields``; groups are in the order of their first record."""
+    """Group result rows that agree in all of ``fields``; groups are in the order of their first row."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         groups.setdefault(tuple(getattr(record, field) for field in fields), []).append(record)
@@ -37,7 +37,8 @@ def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
 
 
 def mean_over_seeds(values: Sequence[float]) -> Pooled:
-    """Compute the mean with a two-sided t interval at level .95; ``values``: (n,), one per seed, n >= 1.
+    """Compute the mean of ``values``, array ``(n,)`` with one entry per seed (n >= 1), with a two-sided 95 % t
+    interval.
 
     The interval is not cut to the metric's range. Equal values give no interval: a width of zero would claim certainty.
     """
@@ -59,7 +60,7 @@ def mean_over_seeds(values: Sequence[float]) -> Pooled:
 
 
 def median_over_images(values: Sequence[float]) -> Pooled:
-    """Compute the median with a percentile-bootstrap interval at level .95.
+    """Compute the median over images with a 95 % percentile-bootstrap interval.
 
     ``values``: (n,), one per image and seed, n >= 1.
 

@@ -1,4 +1,4 @@
-"""Printable text: removes control characters, which could forge a line on a terminal, from names and reasons.
+"""Remove control characters, which could forge a line on a terminal, from names and reasons.
 
 A line end, a terminal escape or a mark of the reading direction is also invalid on a page.
 """
@@ -14,7 +14,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    """Return the text on one line: white space becomes one blank, other control characters the replacement
+    """Return the text on one line: white space becomes one blank, and other control characters become the replacement
     character.
     """
     # Most texts are clean, and one search is faster than two substitutions.
@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 def printable_content(content: Any) -> Any:
-    """Return parsed JSON with all its texts and keys made printable."""
+    """Return parsed JSON in which control characters are removed from all texts and keys."""
     if isinstance(content, str):
         return printable(content)
     if isinstance(content, list):
@@ -33,6 +33,6 @@ def printable_content(content: Any) -> Any:
 
 
 def printable_record(record: "Record") -> "Record":
-    """Return the record with printable texts; the same object if they already are printable."""
+    """Return the result row with control characters removed from its texts; without any, return the same object."""
     spoilt = {name: text for name, text in vars(record).items() if isinstance(text, str) and _CONTROL.search(text)}
     return record.model_copy(update={name: printable(text) for name, text in spoilt.items()}) if spoilt else record

@@ -1,4 +1,4 @@
-"""Rounds: pools over seeds what was measured round by round: leakage, accuracy, and the epsilon spent so far."""
+"""Pool over seeds what was measured round by round: leakage, accuracy, and the epsilon spent so far."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,8 @@ class Leakage:
 
 @once_per_run
 def leakages(folder: RunFolder) -> list[Leakage]:
-    """Pool the AUC by round for each federation, defense and attack, in the suite's order, null attacks last.
+    """Pool the AUC after each round over seeds for each federation, defense and attack, in the suite's order; null
+    attacks, which ignore what they observe, come last.
 
     Attacks that scored only once, at the end, are left out.
     """
@@ -58,7 +59,9 @@ def leakages(folder: RunFolder) -> list[Leakage]:
 
 
 def accuracy(folder: RunFolder, federation: str, defense: str, metric: str = "accuracy") -> Curve:
-    """Return the test accuracy, or another metric of utility, after each round; empty if training stored no rounds."""
+    """Return the test accuracy, or another metric of utility, after each round; empty if training stored no values by
+    round.
+    """
     return _trainings(folder)(federation, defense, metric)
 
 
@@ -76,12 +79,12 @@ def _trainings(folder: RunFolder) -> Callable[[str, str, str], Curve]:
 
 
 def spent(folder: RunFolder, federation: str, defense: str) -> list[StatedClaim]:
-    """Return the defense's claims that state epsilon after their first rounds."""
+    """Return the defense's claims that state the epsilon spent after their first rounds."""
     return [one for one in folder.claims if (one.federation, one.defense) == (federation, defense) and one.spent]
 
 
 def thinned(rounds: Iterable[int], count: int) -> list[int]:
-    """Choose at most ``count`` of these rounds at even distances, including the last, for a table."""
+    """Choose at most ``count`` of these rounds for a table, evenly spaced and including the last."""
     ordered = sorted(rounds)
     # A set, because a short list would give the same place several times.
     places = {round((number + 1) * len(ordered) / count) - 1 for number in range(count)}

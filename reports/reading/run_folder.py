@@ -1,4 +1,4 @@
-"""Run folder: reads a run's manifest, records, claims and outcome as data; it writes nothing."""
+"""Read a run's manifest, result rows, claims and outcome as data; write nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MANIFEST_SCHEMA = "manifest-1"
 
 
 class Git(BaseModel):
-    """The commit of the code that ran; unknown fields are kept."""
+    """The commit of the code that a run used; unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -57,7 +57,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
-    """A run as read from its folder: everything that a report is built from.
+    """A run as read from its folder, with everything from which reports are built.
 
     ``gate``: the outcome; None for a run without gate.json, which has not finished. ``skipped``: rows that cannot be
     read, with the reason; all other rows are in ``records``.
@@ -76,7 +76,7 @@ class RunFolder:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read the folder of a finished or unfinished run. Rows that cannot be read are listed in ``skipped``.
+        """Read the folder of a finished or unfinished run. Result rows that cannot be read are listed in ``skipped``.
 
         Raises:
             FileNotFoundError: ``path`` is not the folder of a run.
@@ -111,13 +111,13 @@ class RunFolder:
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The records as a pandas table: one row per record, one column per field. Imports pandas on first use."""
+        """Return the result rows as a pandas table, one column per field; pandas is imported on first use."""
         import pandas as pd
 
         return pd.DataFrame([record.model_dump(by_alias=True) for record in self.records], columns=_record_columns())
 
     def claim_of(self, record: Record) -> StatedClaim | None:
-        """Return the claim that this record is about; None if there is none."""
+        """Return the claim that this result row is about; None if there is none."""
         return self._claims_by_key.get((record.federation, record.defense, record.claim_id))
 
     @cached_property
@@ -130,7 +130,9 @@ class RunFolder:
         return {stated.key: stated for stated in self.claims}
 
     def rows(self, *roles: str, status: str | None = None) -> list[Record]:
-        """Return the records of these roles, in the order of the file; without a role all except ``replicas``."""
+        """Return the result rows with these roles, in the order of the file; without a role, all except the role
+        ``replicas``.
+        """
         return [
             record
             for record in self.records
@@ -145,7 +147,9 @@ class RunFolder:
 
     @property
     def margins(self) -> dict[str, float]:
-        """The regression margins that the suite sets for ``fedassay gate``; empty if it sets none."""
+        """The regression margins (largest tolerated changes) that the suite sets for ``fedassay gate``; empty if it
+        sets none.
+        """
         return _margins(self.manifest)
 
     def clients_of(self, federation: str) -> int | None:
@@ -165,8 +169,8 @@ class RunFolder:
 
 
 def once_per_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
-    """Decorate a function of a run so that it computes once per folder and returns the same object again; callers must
-    not change it.
+    """Decorate a function of a run so that it is computed once per folder. It returns the same object again, which
+    callers must not change.
 
     Several tables and figures of one page need the same pooled values, whose files are slow to read.
     """

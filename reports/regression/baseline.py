@@ -1,4 +1,4 @@
-"""Baseline: stores a run's values, without raw scores, in a small file with which later runs are compared.
+"""Store a run's values, without raw scores, in a small file with which later runs are compared.
 
 It holds one value per cell and seed, the settings of the measurement, and a digest over everything, so that an edited
 number is detected. The folder of a run can be used as a baseline too.
@@ -39,7 +39,7 @@ class Origin(_Table):
 
 
 class Instrument(_Table):
-    """The settings of the measurement. Two runs that differ in any of them cannot be compared. Defenses are not
+    """The settings of the measurement; two runs that differ in any of them cannot be compared. Defenses are not
     included, because they are what is measured and may change.
     """
 
@@ -58,7 +58,7 @@ class Instrument(_Table):
 
 
 class StoredDefense(_Table):
-    """A defense as stored in a baseline.
+    """A defense in the form in which a baseline stores it.
 
     ``version``: of its code. ``table``: its table in the suite. ``claims``, ``audited``: its claims and those that were
     audited, in words; a claim that is weakened, dropped or no longer audited has to be accepted. ``terms``: by claim,
@@ -73,7 +73,7 @@ class StoredDefense(_Table):
 
 
 class StoredCell(_Table):
-    """A compared metric of one attack or model as stored in a baseline. ``values``: by seed."""
+    """A metric of one attack or model as a baseline stores it; ``values`` are keyed by seed."""
 
     federation: str
     defense: str
@@ -87,7 +87,7 @@ class StoredCell(_Table):
 
 
 class Baseline(_Table):
-    """A run reduced to what a comparison with a later run needs."""
+    """A run reduced to what is needed to compare it with a later run."""
 
     schema_: Literal["baseline-1"] = Field(default="baseline-1", alias="schema")
     run: Origin
@@ -99,7 +99,9 @@ class Baseline(_Table):
 
     @classmethod
     def of(cls, folder: RunFolder) -> Self:
-        """Return the baseline of this run; raise ValueError if the run's manifest holds values that no suite has."""
+        """Return the baseline made from this run; raise ValueError if the run's manifest holds values that no suite can
+        have.
+        """
         try:
             return cls._of(folder)
         except ValidationError as error:
@@ -179,7 +181,7 @@ class Baseline(_Table):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the whole content in canonical JSON."""
+        """The SHA-256 digest of the whole baseline in canonical JSON."""
         # Sorted and without blanks, so that the layout of the file does not change the digest.
         text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -193,7 +195,7 @@ class Baseline(_Table):
         return content
 
     def series(self) -> dict[CellKey, Series]:
-        """Return the compared metrics in the form that ``family`` returns."""
+        """Return the compared metrics in the form that the function ``family`` returns."""
         return {
             CellKey(**{name: getattr(cell, name) for name in CellKey.__dataclass_fields__}): Series(
                 **{name: getattr(cell, name) for name in Series.__dataclass_fields__}
@@ -202,7 +204,7 @@ class Baseline(_Table):
         }
 
     def write(self, place: str | Path) -> Path:
-        """Write the file atomically, with one cell per line so that a review can show what changed.
+        """Write the baseline file atomically, with one metric per line so that a review can show what changed.
 
         Raises:
             ConfigError: the path holds a folder, or a file that is not a baseline of this version.

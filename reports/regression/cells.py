@@ -1,4 +1,4 @@
-"""Compared cells: selects the metrics of a run that are compared with another run, with one value per seed."""
+"""Select the metrics of a run that are compared with another run, with one value per seed."""
 
 import hashlib
 import statistics
@@ -26,7 +26,7 @@ choosing the best of several metrics would inflate the false positive rate.
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class CellKey:
-    """The fields that identify a compared metric in both runs; its values are then paired by seed."""
+    """The fields that identify a compared metric in both runs, so that its values can be paired by seed."""
 
     federation: str
     defense: str
@@ -53,12 +53,12 @@ class Series:
 
     @property
     def sign(self) -> int:
-        """The direction of the metric: 1 if a higher value is worse, -1 if a lower one is."""
+        """The direction of the metric: 1 if a higher value is worse, -1 if a lower value is worse."""
         return 1 if self.direction == "higher_leaks" else -1
 
 
 def family(records: Iterable[Record]) -> dict[CellKey, Series]:
-    """Return the metrics of a run to be compared, in a fixed order: utility and attacks, each by its primary metric.
+    """Return the metrics of a run to be compared, in a fixed order: those of utility, and each attack's primary metric.
 
     Left out are null attacks, which no change of a defense can affect and which would only use up a share of alpha;
     controls, whose leakage is intended and whose audits are judged as claims; and rows that were pooled over seeds,

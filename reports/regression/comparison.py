@@ -1,4 +1,4 @@
-"""Comparison: pairs a run with a baseline metric by metric, and lists the settings that differ between the two."""
+"""Pair a run with a baseline metric by metric, and list the settings in which the two differ."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ _WHOLE = ("margins", "audit")
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCell:
-    """A metric that both runs measured. ``reached``: whether the change can have affected it, see ``compare_runs``."""
+    """A metric that both runs measured; ``reached`` states whether the change can have affected it (see
+    ``compare_runs``).
+    """
 
     key: CellKey
     reached: bool
@@ -48,19 +50,21 @@ class Comparison:
 
     @cached_property
     def correlation(self) -> float | None:
-        """The correlation of the two runs over seeds, averaged over metrics in which both vary: it shows how much
-        pairing helps.
+        """The correlation of the two runs over seeds, averaged over metrics that vary in both; it shows how much
+        pairing by seed helps.
         """
         found = [cell.change.correlation for cell in self.cells if cell.change.correlation is not None]
         return sum(found) / len(found) if found else None
 
     @property
     def family(self) -> int:
-        """The number of compared metrics that share alpha."""
+        """The number of compared metrics that share the error rate alpha."""
         return sum(cell.reached for cell in self.cells)
 
     def having(self, outcome: CellOutcome) -> list[PairedCell]:
-        """Return the compared metrics with this outcome, the largest worsening first, measured in margins."""
+        """Return the compared metrics with this outcome, the largest worsening (as a multiple of the metric's margin)
+        first.
+        """
         found = [cell for cell in self.cells if cell.outcome is outcome]
         return sorted(found, key=lambda cell: -cell.change.worse / cell.margin)
 

@@ -1,4 +1,4 @@
-"""Gated run: judges a run's claims, compares its metrics with a baseline, and explains the outcome in lines of text."""
+"""Judge a run's claims, compare its metrics with a baseline, and explain the outcome in lines of text."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ _MANY = 40
 
 @dataclass(frozen=True, kw_only=True)
 class GatedRun:
-    """A run, its outcome, and the comparison with a baseline if one was named.
+    """A run and its outcome, with the comparison with a baseline if one was named.
 
     ``problems``: all of them, the worst first. ``fail_on``: the exit codes that count; problems with another code are
     printed and do not change the outcome. ``again``: the command that repeats the run. ``accept``: the command that
@@ -132,7 +132,7 @@ def _details(folder: RunFolder, found: Comparison | None, accepting: str) -> lis
 
 
 def accept_command(folder: RunFolder, baseline: str | Path | None) -> str:
-    """Return the command that makes this run the baseline."""
+    """Return the shell command that makes this run the baseline."""
     # A run's folder cannot be overwritten as a baseline, so a path in the usual place is proposed instead.
     is_file = baseline is not None and not (Path(baseline) / "manifest.json").is_file()
     place = str(baseline_file(baseline)) if baseline is not None and is_file else "baselines/main.json"
@@ -140,7 +140,7 @@ def accept_command(folder: RunFolder, baseline: str | Path | None) -> str:
 
 
 def accept(folder: RunFolder, baseline: str | Path) -> Path:
-    """Write this run as the baseline and return the file.
+    """Write this run as the baseline and return the path of the file.
 
     Raises:
         ConfigError: a run with missing or failed cells or without anything to compare; a run in which a claim is

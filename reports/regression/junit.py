@@ -1,4 +1,4 @@
-"""JUnit XML: writes a gated run with one test case for the outcome, per audited claim and per compared metric.
+"""Write a run's gate result as JUnit XML, with a test case for the outcome and each audited claim and compared metric.
 
 It uses only what the schemas of Jenkins' xUnit, JUnit 5 and Ant have in common: at most one of ``failure`` and
 ``skipped`` per case, and never ``error``, which one of them spells ``errors``. A case fails if and only if the exit
@@ -23,8 +23,8 @@ _CODES = {CellOutcome.PASS: OK, CellOutcome.FAIL: FAIL, CellOutcome.INCONCLUSIVE
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A test case with the exit code that it causes. ``skipped``: nothing was measured, so it must not count as
-    passed.
+    """A test case with the exit code that it causes; ``skipped`` means that nothing was measured, so it must not count
+    as passed.
     """
 
     group: str
@@ -36,7 +36,7 @@ class Case:
 
 
 def junit(judged: GatedRun) -> str:
-    """Return the XML document; the same run and baseline give the same text."""
+    """Return the JUnit XML document; the same run and baseline give the same text."""
     root = ElementTree.Element("testsuites")
     suites = {
         "gate": [_verdict(judged)],

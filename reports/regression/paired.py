@@ -1,4 +1,4 @@
-"""Paired tests: test how a metric changed over seeds, with a correction for the number of metrics.
+"""Test how a metric changed over paired seeds, with a correction for the number of metrics.
 
 For a given seed both runs use the same data, partition, initial model, sampling, noise and attack. So the differences
 by seed vary less than the runs do, and a t test on them detects small changes with a few seeds. The test assumes normal
@@ -20,7 +20,8 @@ _EQUAL = 1e-9
 
 
 class CellOutcome(StrEnum):
-    """The outcome for one compared metric. PASS means no worse than the margin allows, not "as private as before".
+    """The outcome for one compared metric. PASS means that it is no worse than the margin allows, not that it is as
+    private as before.
 
     Only the tests for FAIL are corrected for their number. A run needs PASS in every cell, so a cell that is worse by
     its margin passes with probability 5 % at most, whatever the number of cells.
@@ -33,7 +34,7 @@ class CellOutcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The change of one metric between two runs, in the metric's unit; positive is worse.
+    """The change of one metric between two runs, in the metric's unit; a positive change is a worsening.
 
     ``low`` and ``high``: one-sided 95 % bounds (together a 90 % interval), None where the seeds allow none. ``p``: of
     the hypothesis that the cell did not get worse; ``p_family``: after Holm's correction. ``correlation``: of the two
@@ -52,8 +53,8 @@ class Change:
     reason: str = ""
 
     def outcome(self, margin: float) -> CellOutcome:
-        """Return FAIL if significantly worse and by more than half the margin, PASS if the upper bound is below the
-        margin, else INCONCLUSIVE.
+        """Return FAIL if the metric is significantly worse and by more than half the margin, PASS if the upper bound of
+        the change is below the margin, else INCONCLUSIVE.
         """
         # With many seeds a tiny change is significant; half the margin keeps it from failing the run.
         if self.p_family <= ALPHA and self.worse > margin / 2:
@@ -61,14 +62,14 @@ class Change:
         return CellOutcome.PASS if self.high is not None and self.high < margin else CellOutcome.INCONCLUSIVE
 
     def why(self, margin: float) -> str:
-        """Return the reason for the outcome INCONCLUSIVE."""
+        """Return why the comparison of a metric is INCONCLUSIVE."""
         if self.high is None:
             return self.reason
         return f"it may have got worse by {self.high:.3g}, which is not below the margin of {margin:g}"
 
 
 def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> Change:
-    """Compute the change of one metric between two runs over its seeds; positive is worse.
+    """Compute the change of one metric between two runs from its values by seed; a positive change is a worsening.
 
     Args:
         base, new: (n,), one value per seed, in the same order.
@@ -79,7 +80,7 @@ def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> 
     """
     one, two = np.asarray(base, dtype=np.float64), np.asarray(new, dtype=np.float64)
     if sign not in (1, -1):
-        raise ValueError(f"sign must be 1 or -1, got {sign!r}")
+        raise ValueError(f"sign must be 1 if a higher value is worse, or -1 if a lower value is worse, got {sign!r}")
     if one.shape != two.shape or one.ndim != 1 or one.size == 0:
         raise ValueError(
             f"base and new must be one-dimensional arrays of the same length >= 1, got {one.shape} and {two.shape}"
@@ -139,8 +140,8 @@ def _correlation(one: np.ndarray, two: np.ndarray, tolerance: float) -> float | 
 
 
 def holm(changes: Sequence[Change]) -> list[Change]:
-    """Return the changes with p values corrected for all metrics (Holm 1979): a false FAIL has at most probability
-    alpha.
+    """Return the changes with p values corrected for the number of metrics (Holm 1979): the probability of any false
+    FAIL is at most alpha.
     """
     adjusted, least = [1.0] * len(changes), 0.0
     for rank, place in enumerate(sorted(range(len(changes)), key=lambda place: changes[place].p)):

@@ -1,4 +1,4 @@
-"""Step summary: writes a gated run in Markdown for the summary page of a CI job, failures first, limited in length."""
+"""Write the result of ``fedassay gate`` in Markdown for the summary page of a CI job, failures first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +17,9 @@ _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
 def step_summary(judged: GatedRun) -> str:
-    """Return verdict, problems, compared metrics (failing ones first) and claims, in at most 60 KiB of UTF-8."""
+    """Return the verdict, problems, compared metrics (failing ones first) and claims as Markdown, in at most 60 KiB of
+    UTF-8.
+    """
     manifest = judged.folder.manifest
     lines = [
         f"## fedassay gate: {escaped(str(manifest.suite.get('name', '')))}",

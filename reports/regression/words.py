@@ -1,4 +1,4 @@
-"""Words of comparisons: writes the lines and the table that the terminal, the CI summary and the JUnit file print."""
+"""Write the lines and the table of a comparison that the terminal, the CI summary and the JUnit file print."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ ENDS = f"each end one-sided at {100 * (1 - ALPHA):g} %"
 
 
 def change_words(cell: PairedCell) -> str:
-    """Return one line on a compared metric: its name, both values, the interval of the change, p and the margin."""
+    """Return one line about a compared metric: its name, both values, the interval of the change, p and the margin."""
     key, change = cell.key, cell.change
     observer = f" ({key.observer})" if key.observer else ""
     before, after = (metric_value(key.metric, value) for value in (change.base, change.new))
@@ -28,7 +28,7 @@ def change_words(cell: PairedCell) -> str:
 
 
 def cell_table(found: Comparison) -> Table:
-    """Return a table of both runs side by side with the paired differences, in a fixed order."""
+    """Return a table of the metrics of both runs with their paired differences, in a fixed order."""
     rows = tuple(
         (
             cell.key.federation,
@@ -71,7 +71,7 @@ def cell_table(found: Comparison) -> Table:
 
 
 def correlation_words(found: Comparison) -> str:
-    """Return a line with the correlation between the paired runs and the number of tested metrics."""
+    """Return a line that states the correlation between the paired runs and the number of tested metrics."""
     many = sum(cell.change.correlation is not None for cell in found.cells)
     words = "pairing correlation unknown: no cell varies in both runs over three seeds"
     if found.correlation is not None:
@@ -86,7 +86,7 @@ def troubled_rows(folder: RunFolder) -> list[Record]:
 
 
 def row_line(folder: RunFolder, row: Record) -> str:
-    """Return one line on a result row that causes a problem: the claim or the attack, and the result."""
+    """Return one line about a result row that causes a problem: the claim or the attack, and the result."""
     seed = "" if row.seed is None else f" seed {row.seed}"
     what = claim_of_row(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
     # The first word lets a CI log be searched for one kind of problem.
@@ -95,7 +95,7 @@ def row_line(folder: RunFolder, row: Record) -> str:
 
 
 def row_words(row: Record) -> str:
-    """Return the verdict of a result row, the lower bound on epsilon, and the reason, as text."""
+    """Return as text the verdict of a result row, its lower bound on epsilon, and the reason."""
     if row.control and row.status == "ok" and row.verdict != "REFUTED":
         return f"a control that should be REFUTED is {row.verdict.replace('_', ' ') or 'not judged'}"
     shown = f": eps >= {lower_bound(row.value)}" if row.role in ("audit", "evidence") and row.value is not None else ""
@@ -110,18 +110,18 @@ def claim_of_row(folder: RunFolder, row: Record) -> str:
 
 
 def gap_lines(found: Comparison) -> list[str]:
-    """Return one line for each reason why the two runs are not fully comparable."""
+    """Return one line for each reason why the two compared runs are not fully comparable."""
     kinds = (("change", found.obstacles), ("lacks", found.missing), ("new", found.new))
     return [f"{kind:<6} {text}" for kind, texts in kinds for text in texts]
 
 
 def note_lines(found: Comparison) -> list[str]:
-    """Return one line for each change that does not affect the comparison."""
+    """Return one line for each difference between two runs that does not affect their comparison."""
     return [f"note   {text}" for text in found.notes]
 
 
 def as_data(found: Comparison) -> dict[str, Any]:
-    """Return the comparison as plain data, for the option ``--json``."""
+    """Return the comparison as dictionaries and lists, for the option ``--json``."""
     return {
         "base": found.base.run.model_dump(),
         "new": found.run.run.model_dump(),

@@ -1,4 +1,4 @@
-"""Calibration tables: list the error rates of the estimators, their answers to degenerate inputs, and the outcome."""
+"""Tabulate the error rates of the estimators and their answers to degenerate inputs, and give the outcome."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from .table import Table
 
 
 def error_table(rows: Sequence[CalibrationRow]) -> Table:
-    """Return a table of simulated situations: how often a true claim was refuted, compared with alpha."""
+    """Return a table of simulated situations, which shows how often a true claim was refuted, compared with alpha."""
     return Table(
         title="Observed error against alpha",
         headers=("estimator", "kind", "situation", "refuted", "of", "observed", "alpha", "at most", "outcome"),
@@ -21,8 +21,8 @@ def error_table(rows: Sequence[CalibrationRow]) -> Table:
 
 
 def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
-    """Return a table of degenerate inputs by kind of outcome: the estimators that gave it, and the reason of the
-    first.
+    """Return a table of how estimators handled degenerate inputs, with one row per kind of outcome: the estimators that
+    gave it, and the reason that the first one gave.
     """
     groups: dict[tuple[str, str], list[CalibrationRow]] = {}
     for row in rows:
@@ -41,8 +41,8 @@ def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
 
 
 def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
-    """Return FAIL if a true bound was refuted too often or a degenerate input gave neither an answer nor a clear
-    error; else OK.
+    """Return FAIL if a true claim was refuted too often, or if a degenerate input gave neither an answer nor a clear
+    error; otherwise OK.
     """
     failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
     if failed:

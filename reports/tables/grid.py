@@ -1,4 +1,4 @@
-"""Attack grid: builds one line per attack and metric with one entry per defense, for the heatmap and a table."""
+"""Build one line per attack and metric with one entry per defense, for the heatmap and a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .pooled_rows import WHOLE_CELL, AttackRow
 
 @dataclass(frozen=True, kw_only=True)
 class GridLine:
-    """A line of the attack grid: one attack and metric against every defense.
+    """A line of the table of attacks: one attack and metric against every defense.
 
     A cell is None where no row exists. Where the attack failed or was skipped, the cell holds the row with that status.
     """
@@ -23,7 +23,9 @@ class GridLine:
 
     @property
     def sizes(self) -> str:
-        """The number of values behind each entry of the line, or the smallest and the largest if entries differ."""
+        """The number of values behind each entry of the line; if entries differ, the smallest and the largest
+        number.
+        """
         sizes = [cell.pooled.n for cell in self.cells if cell and cell.pooled]
         if not sizes:
             return "0"
@@ -36,8 +38,8 @@ class GridLine:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackGrid:
-    """A grid of all attacks and defenses of one federation. Lines without any measured value appear only in the
-    table of omissions.
+    """A table of all attacks and defenses of one federation. Lines without any measured value appear only in the table
+    of omissions.
     """
 
     federation: str
@@ -46,12 +48,12 @@ class AttackGrid:
 
     @property
     def primary(self) -> tuple[GridLine, ...]:
-        """The lines of each attack's primary metric, one per attack."""
+        """The lines with the primary metric of each attack, one per attack."""
         return tuple(line for line in self.lines if line.metric in PRIMARY)
 
 
 def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
-    """Return one grid per federation, in the order of the rows."""
+    """Return one table of attacks by defenses per federation, in the order of the rows."""
     federations = dict.fromkeys(row.federation for row in rows)
     return tuple(_grid(name, [row for row in rows if row.federation == name]) for name in federations)
 

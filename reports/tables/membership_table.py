@@ -1,4 +1,4 @@
-"""Membership table: shows the best membership attack for each defense and observer, next to the defense's claim."""
+"""Tabulate the best membership attack for each defense and observer, next to the defense's claim."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,9 @@ NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipRow:
-    """A table row: a defense's claims about one unit on a federation. ``unit``: None if it states no claim."""
+    """A table row: a defense's claims about one unit on a federation; ``unit`` is None if the defense states no
+    claim.
+    """
 
     federation: str
     defense: str
@@ -50,7 +52,8 @@ class MembershipRow:
 
 @once_per_run
 def membership_table(folder: RunFolder) -> Table:
-    """Return the table: a row per defense and claimed unit, a column per observer and attacked unit.
+    """Return a table of the best membership attacks: a row per defense and claimed unit, a column per observer and
+    attacked unit.
 
     It has no rows where no attack stored scores.
     """

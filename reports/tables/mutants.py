@@ -1,4 +1,4 @@
-"""Mutants: lists which planted bugs the audits of a run detected, and which correct versions they refuted wrongly."""
+"""Tabulate which planted bugs (mutants) the audits detected, and which correct versions they wrongly refuted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,9 @@ class AuditedVersion:
 
 @dataclass(frozen=True, kw_only=True)
 class MutantRow:
-    """A table row: a mutant and its correct version; either is None if it has no verdict."""
+    """A table row: a mutant (a mechanism with a planted bug) and its correct version; either is None if it has no
+    verdict.
+    """
 
     name: str
     broken: AuditedVersion | None
@@ -38,7 +40,9 @@ class MutantRow:
 
 
 def mutant_rows(folder: RunFolder) -> list[MutantRow]:
-    """Return one row per mutant (mechanism with a planted bug), alphabetically; none in a run without mutants."""
+    """Return one table row per mutant (mechanism with a planted bug), in alphabetical order; none in a run without
+    mutants.
+    """
     seeds = [record for record in folder.rows("replicas") if record.metric == "refuted"]
     names = sorted({record.defense.removesuffix(CORRECT) for record in seeds})
     return [
@@ -48,7 +52,7 @@ def mutant_rows(folder: RunFolder) -> list[MutantRow]:
 
 
 def mutant_table(rows: Sequence[MutantRow]) -> Table:
-    """Return a table of detected mutants and wrongly refuted correct versions; its note counts both."""
+    """Return a table of detected planted bugs and wrongly refuted correct versions; its note counts both."""
     return Table(
         title="Mutants",
         headers=(

@@ -1,4 +1,4 @@
-"""Numerals: formats numbers for print, with lower bounds rounded down and upper bounds rounded up."""
+"""Format numbers for print, with lower bounds rounded down and upper bounds rounded up."""
 
 import math
 from dataclasses import dataclass
@@ -65,19 +65,19 @@ PRIMARY = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accura
 
 
 def metric(key: str) -> Metric:
-    """Return the metric of this key; an unknown one is printed under its key, with blanks for underscores."""
+    """Return the metric with this key; an unknown one is printed under its key, with blanks for underscores."""
     return METRICS.get(key) or Metric(name=key.replace("_", " "))
 
 
 def metric_place(key: str) -> tuple[int, str]:
-    """Return the sort key of a metric: known ones in the order of ``METRICS``, others after them by name."""
+    """Return the sort key of a metric: known metrics come in the order of ``METRICS``, others after them by name."""
     # Records of a newer version may hold metrics that are unknown here; they must not break the sort.
     known = list(METRICS)
     return (known.index(key) if key in known else len(known)), key
 
 
 def lower_bound(epsilon: float | None) -> str:
-    """Format an epsilon that is a lower bound: two decimals, rounded down, so that it never exceeds what was shown."""
+    """Format a lower bound on epsilon with two decimals, rounded down, so that it never exceeds what was shown."""
     if epsilon is None:
         return NOTHING
     # Rounded to nine more digits first, because floor(0.29 * 100) is 28 in binary floating point.
@@ -85,12 +85,14 @@ def lower_bound(epsilon: float | None) -> str:
 
 
 def epsilon(value: float | None) -> str:
-    """Format any other epsilon with two decimals."""
+    """Format an epsilon that is not a lower bound, with two decimals."""
     return NOTHING if value is None else f"{value:.2f}"
 
 
 def significant(value: float | None) -> str:
-    """Format an epsilon of any size with three significant digits, and all digits before the point."""
+    """Format an epsilon of any size with three significant digits; digits before the decimal point are never rounded
+    off.
+    """
     if value is None:
         return NOTHING
     if value == 0:
@@ -101,17 +103,17 @@ def significant(value: float | None) -> str:
 
 
 def count(number: int | None) -> str:
-    """Format an integer with a narrow space between thousands, which no language mistakes for a decimal mark."""
+    """Format an integer with a narrow space between thousands, which cannot be mistaken for a decimal mark."""
     return NOTHING if number is None else f"{number:,}".replace(",", "\u202f")
 
 
 def metric_value(key: str, value: float | None) -> str:
-    """Format a metric's value with the metric's decimals and a true minus sign; the unit is part of the label."""
+    """Format a metric's value with the metric's number of decimals and a true minus sign, without its unit."""
     return NOTHING if value is None else f"{value:.{metric(key).decimals}f}".replace("-", "−")
 
 
 def interval_words(key: str, pooled: Pooled | None) -> str:
-    """Format ``[low, high]``, or nothing where the values allow no interval."""
+    """Format an interval as ``[low, high]``; empty string if the values allow none."""
     if pooled is None or pooled.low is None or pooled.high is None:
         return ""
     return f"[{metric_value(key, pooled.low)}, {metric_value(key, pooled.high)}]"

@@ -1,4 +1,4 @@
-"""Papers' claims: list the published epsilon, the epsilon provable for that mechanism, and the measured lower bound."""
+"""Tabulate papers' claims: the published epsilon, the epsilon that can be proved, and the measured lower bound."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,9 @@ from .table import Table
 
 
 def paper_table(rows: Sequence[ClaimRow]) -> Table:
-    """Return a table of the claims as published, each refuted one with its evidence: the event and its error rates."""
+    """Return a table of claims as papers publish them; a refuted claim has its evidence, the distinguishing event and
+    its error rates.
+    """
     published = [row for row in rows if row.published]
     return Table(
         title="Claims as published",

@@ -1,4 +1,4 @@
-"""Pooled rows: pools attacks and utility over seeds, and collects omissions, in the suite's order."""
+"""Pool attacks and utility over seeds, and collect what was not measured, in the suite's order."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WORST_FIRST = ("failed", "unavailable", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class AttackRow:
-    """A table row: the result of one attack on one defense. ``pooled``: None if nothing was measured.
+    """A table row with the result of one attack on one defense; ``pooled`` is None if nothing was measured.
 
     ``missing``: number of rows (or whole cells) without a value. ``status``, ``reason``: of the worst of them.
     """
@@ -40,8 +40,8 @@ class AttackRow:
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityRow:
-    """A table row: the utility of one defense. ``change``: pooled difference from the undefended federation of the
-    same seeds.
+    """A table row with the utility of one defense; ``change`` is the pooled difference from the undefended federation
+    with the same seeds.
     """
 
     federation: str
@@ -55,7 +55,9 @@ class UtilityRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OmissionRow:
-    """A table row of what was not measured: all results of one attack and metric that share a status and a reason."""
+    """A table row for results that were not measured: all those of one attack and metric with the same status and
+    reason.
+    """
 
     status: str
     attack: str
@@ -73,8 +75,8 @@ class OmissionRow:
 
 @once_per_run
 def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
-    """Pool attack results over seeds and images: one row per federation, attack, metric and defense, null attacks
-    included.
+    """Pool attack results over seeds and images: one row per federation, attack, metric and defense, including attacks
+    that ignore what they observe (null attacks).
     """
     order = Order.of(folder)
     records = folder.rows("attack", "null")
@@ -124,7 +126,9 @@ def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) 
 
 @once_per_run
 def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
-    """Pool utility over seeds: one row per federation, metric and defense, with the paired change from no defense."""
+    """Pool utility over seeds: one row per federation, metric and defense, with the paired difference from no
+    defense.
+    """
     order = Order.of(folder)
     groups = grouped(folder.rows("utility"), "federation", "metric", "defense")
     references = {
@@ -162,7 +166,7 @@ def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> Uti
 
 
 def omission_rows(folder: RunFolder) -> list[OmissionRow]:
-    """Return what was not measured, with the reasons: first what failed, then what was unavailable or skipped."""
+    """Return what was not measured, with the reasons: what failed comes first, then what was unavailable or skipped."""
     order = Order.of(folder)
     omitted = [record for record in folder.rows() if record.status != "ok"]
     groups = grouped(omitted, "status", "attack", "metric", "reason")
@@ -186,7 +190,7 @@ def omission_rows(folder: RunFolder) -> list[OmissionRow]:
 
 
 def undefended(defenses: Iterable[str]) -> str | None:
-    """Return the label of the suite's entry without a defense; None if the suite has none."""
+    """Return the label under which the suite lists the federation without a defense; None if it lists none."""
     present = set(defenses)
     return next((label for label in UNDEFENDED if label in present), None)
 

@@ -1,4 +1,4 @@
-"""Printed tables: format claims, attacks, utility and omissions as text."""
+"""Format claims, attacks, utility and omissions as tables of text."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ ROUTES = {
 
 
 def defense_words(defense: str, control: bool, federation: str = "") -> str:
-    """Format a defense as ``main/dp_sgd (control)``; without ``federation`` only its label. A control breaks its
+    """Format a defense as ``main/dp_sgd (control)``, without ``federation`` only by its label; a control breaks its
     claim on purpose.
     """
     name = f"{federation}/{defense}" if federation else defense
@@ -38,7 +38,7 @@ def defense_words(defense: str, control: bool, federation: str = "") -> str:
 
 
 def verdict_words(row: ClaimRow) -> str:
-    """Format the verdict; for a control (a deliberately broken defense) also state that REFUTED is intended."""
+    """Format the verdict; for a control (a deliberately broken defense), add that REFUTED is intended."""
     words = VERDICTS.get(row.verdict, row.verdict)
     # A paper's claim is under test, so that REFUTED is a result and not a failure of this run.
     if row.published:
@@ -49,8 +49,8 @@ def verdict_words(row: ClaimRow) -> str:
 
 
 def check_words(row: ClaimRow) -> str:
-    """Format the implementation checks: failed ones with their numbers, then ``5 implementation checks passed``;
-    empty without checks.
+    """Format implementation checks: failed ones with their numbers, then a count such as ``5 implementation checks
+    passed``; empty without checks.
     """
     # A reason ends with its method in parentheses, which the row of the check itself keeps.
     failed = [check.reason.partition(" (")[0] for check in row.failed_checks]
@@ -64,7 +64,7 @@ def check_words(row: ClaimRow) -> str:
 
 
 def claim_table(rows: Sequence[ClaimRow]) -> Table:
-    """Return a table of the claims and what was measured about them, each epsilon in the terms of its own claim."""
+    """Return a table of the claims and their measured epsilons, each in the unit and adjacency of its own claim."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Claims",
@@ -108,7 +108,7 @@ def _sample_size(row: ClaimRow) -> str:
 
 
 def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = True) -> Table:
-    """Return a table of the attacks by defense: pooled values, with their intervals unless ``intervals`` is False."""
+    """Return a table of pooled attack results by defense, with confidence intervals unless ``intervals`` is False."""
     return Table(
         title=f"Attacks on federation {grid.federation}",
         headers=("attack", "metric", *grid.defenses, "n"),
@@ -127,7 +127,9 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
 
 
 def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
-    """Return a table of the utility of each defense, and its paired change from the federation without a defense."""
+    """Return a table of the utility of each defense, with its paired difference from the federation without a
+    defense.
+    """
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Utility",
@@ -169,7 +171,7 @@ def omission_table(rows: Sequence[OmissionRow]) -> Table:
 
 
 def metric_words(key: str, direction: str) -> str:
-    """Format a metric's name and unit, and what a higher value means."""
+    """Format a metric's name and unit, and the meaning of a higher value."""
     return " ".join(filter(None, (numerals.metric(key).label, numerals.DIRECTIONS.get(direction, ""))))
 
 
@@ -184,7 +186,7 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool 
 
 
 def neighbours_words(row: ClaimRow) -> str:
-    """Format the unit, adjacency and delta of the row's epsilon. Only rows that agree in them may share an axis."""
+    """Format the unit, adjacency and delta of a table row's epsilon; only rows that agree in them may share an axis."""
     if row.stated is None:
         raise ValueError(f"the row of {row.defense} must have a claim, which states the unit of its epsilon, got none")
     return neighbours_of(row.stated.claim)
@@ -196,13 +198,15 @@ def neighbours_of(claim: Claim) -> str:
 
 
 def terms_words(row: ClaimRow) -> str:
-    """Format the unit, adjacency, delta and adversary of the row's epsilon."""
+    """Format the unit, adjacency, delta and adversary to which a table row's epsilon applies."""
     adversary = f", adversary: {row.stated.claim.observer.phrase}" if row.stated else ""
     return neighbours_words(row) + adversary
 
 
 def observer_words(observer: str) -> str:
-    """Format an observer as ``other clients (every round's model)``; an unknown one is printed under its own name."""
+    """Format an observer as ``other clients (every round's model)``; an unknown observer is printed under its
+    own name.
+    """
     # Rows of other versions may name observers that this one does not have.
     try:
         return Observer.parse(observer).phrase

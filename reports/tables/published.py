@@ -1,4 +1,4 @@
-"""Published values: compares a paper's results, as listed in the suite, with the run's own results."""
+"""Compare a paper's results, as listed in the suite, with the run's own results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ EPSILON = "epsilon"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedValue:
-    """A table row. ``paper``: the value printed in the paper at ``source``. ``ours``: the run's value, None if not
-    measured.
+    """A table row for one published result: ``paper`` is the value printed in the paper at ``source``, and ``ours`` the
+    run's value, None if not measured.
     """
 
     federation: str
@@ -39,7 +39,7 @@ def published_values(folder: RunFolder) -> list[PublishedValue]:
 
 
 def published_table(rows: list[PublishedValue]) -> Table:
-    """Return a table of the paper's values and the run's values with their difference."""
+    """Return a table of a paper's values and the run's values, with their differences."""
     several = len({row.federation for row in rows}) > 1
     about = ("federation", "defense", "quantity") if several else ("defense", "quantity")
     return Table(

@@ -1,4 +1,4 @@
-"""Reconstruction: compares each gradient inversion's success rate with the rate that the claim allows."""
+"""Compare each gradient inversion's success rate with the rate that the claim allows."""
 
 import math
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """The success of one attack: ``attack`` reconstructed ``count`` of ``n`` images. The confidence interval is [0,
-    1] if client updates hold several images.
+    """The success of one attack, which reconstructed ``count`` of ``n`` images. The confidence interval is [0, 1] if
+    client updates hold several images.
     """
 
     attack: str
@@ -61,8 +61,8 @@ class ReconstructionRow:
 
     @property
     def exceeds(self) -> bool:
-        """True if more was reconstructed than the claim allows, provided that a guess without the update succeeds no
-        more often than assumed.
+        """Whether more images were reconstructed than the claim allows, provided that a guess without the update
+        succeeds no more often than assumed.
         """
         return self.allowed is not None and self.best.low > self.allowed
 
@@ -78,8 +78,8 @@ def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
 
 
 def prior_success(folder: RunFolder, federation: str) -> float | None:
-    """Return an upper bound on the chance that the federation's best null attack reconstructs an image; None without
-    one.
+    """Return an upper bound on the probability that the federation's best null attack (a guess that ignores the update)
+    reconstructs an image; None without a null attack.
     """
     scores: dict[str, dict[Image, float]] = {}
     for record in psnr_records(folder, "null"):
@@ -152,7 +152,7 @@ def _beyond(claim: Claim, group: Sequence[Gain], rounds: int | None) -> str:
 
 
 def reconstruction_table(rows: Sequence[ReconstructionRow]) -> Table:
-    """Return a table of the measured reconstruction success rates and those that the claims allow."""
+    """Return a table of measured reconstruction success rates and of the rates that the claims allow."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Reconstruction",
@@ -196,7 +196,9 @@ def _winners(row: ReconstructionRow) -> str:
 
 
 def gain_words(gain: Gain) -> str:
-    """Format the PSNR gain over the null attack as ``+3.2 [1.1, 5.3]``; a dash without a null attack."""
+    """Format the PSNR gain over the best guess without the update (null attack) as ``+3.2 [1.1, 5.3]``; a dash without
+    such a guess.
+    """
     if gain.mean is None:
         return numerals.NOTHING
     value = f"{gain.mean:+.1f}"

@@ -1,4 +1,4 @@
-"""Same epsilon: lists each defense's utility, audits and attacks, sorted by claimed epsilon (Fu et al. 2024).
+"""Tabulate each defense's utility, audits and attacks, sorted by claimed epsilon (Fu et al. 2024).
 
 Section 6.3 of that survey proposes this comparison of trust models at one epsilon.
 """

@@ -1,4 +1,4 @@
-"""Sections: fix the order in which every format of a report shows its tables."""
+"""Fix the order in which every format of a report shows its tables."""
 
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ from .unread import unread_table
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of a report. ``key``: its id, by which the HTML page finds a special layout for some sections.
+    """A section of a report; ``key`` is its id, from which the HTML page chooses a special layout for some sections.
 
     ``part``: ``claims`` for what the page shows before the figures, ``details`` for what it shows after them.
     """
@@ -32,7 +32,7 @@ class Section:
 
 
 def sections(folder: RunFolder) -> list[Section]:
-    """Build every section in the order of the report, also those whose tables have no rows.
+    """Build every section of a report in order, including those whose tables have no rows.
 
     Call it after everything else that reads the cells' files: the last section lists the files that proved unreadable.
     """

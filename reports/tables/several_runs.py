@@ -1,4 +1,4 @@
-"""Several runs: puts their overview and their tables side by side, with a column that names the run."""
+"""Merge the tables of several runs, with a column that names the run, and put an overview first."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,9 @@ from .table import Table
 
 
 def tables_of(folders: Sequence[RunFolder]) -> list[Table]:
-    """Return the tables of one run unchanged; those of several runs get a column that names each row's run."""
+    """Return the tables of one run unchanged; tables of several runs are merged, with a column that names each row's
+    run.
+    """
     if len(folders) == 1:
         return run_tables(folders[0])
     same: dict[str, list[tuple[str, Table]]] = {}
@@ -30,7 +32,7 @@ def run_labels(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def overview(folders: Sequence[RunFolder]) -> Table:
-    """Return a table of the runs: each with its suite, its progress and its outcome."""
+    """Return a table of several runs, each with its suite, its progress and its outcome."""
     return Table(
         title="Runs",
         headers=("run", "suite", "cells", "verdict", "exit code"),
@@ -55,8 +57,8 @@ Column = tuple[str, int]
 
 
 def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
-    """Merge the tables of several runs, given as (run, table) pairs of one title. Rows about the same thing follow each
-    other, one per run.
+    """Merge tables of several runs, given as (run, table) pairs with the same title; rows about the same thing follow
+    each other, one per run.
 
     A column that a run's table lacks is empty in the rows of that run.
     """

@@ -1,4 +1,4 @@
-"""Source inference by observer: shows how often an attack names the client that holds a sample, next to chance."""
+"""Tabulate how often an attack names the client that holds a sample, compared with chance, by observer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ ALONE = "†"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInference:
-    """The source-inference results of one attack on one defense. ``rows``: one per seed. ``claims``: those that
-    cover the attack's observer and unit.
+    """The source-inference results of one attack on one defense: ``rows`` holds one result row per seed, and ``claims``
+    those claims that apply to the attack's observer and unit.
     """
 
     federation: str
@@ -30,11 +30,11 @@ class SourceInference:
 
     @property
     def value(self) -> float:
-        """The share of samples whose client was named correctly, as the mean over seeds."""
+        """The fraction of samples whose client was named correctly, averaged over seeds."""
         return mean_over_seeds([row.value or 0.0 for row in self.rows]).value
 
     def words(self) -> str:
-        """Format the result as ``correct 0.216 [0.201, 0.231], chance 0.1``; the interval of a single seed is marked
+        """Format the result as ``correct 0.216 [0.201, 0.231], chance 0.1``; an interval from a single seed is marked
         as such.
         """
         pooled = mean_over_seeds([row.value or 0.0 for row in self.rows])

@@ -1,4 +1,4 @@
-"""Summary: writes the sentences around the tables of a report: the verdict, the notes, and the provenance."""
+"""Write the sentences around the tables of a report: the verdict, the notes, and the provenance."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ EXIT_WORDS = {
 
 
 def verdict_line(folder: RunFolder) -> str:
-    """Return the verdict line of the run's outcome; for an unfinished run its progress."""
+    """Return the verdict line of a run's outcome; for an unfinished run, return its progress."""
     if folder.gate is not None:
         return folder.gate.verdict_line
     unread = f"; {len(folder.skipped)} rows that cannot be read" if folder.skipped else ""
@@ -46,7 +46,7 @@ def exit_words(folder: RunFolder) -> str:
 
 
 def claims_note(rows: Sequence[ClaimRow]) -> str:
-    """Return the note below the claim table: the confidence level of the bounds, and the meaning of the columns."""
+    """Return the note below the table of claims: the confidence level of the bounds, and the meaning of the columns."""
     # Alpha is divided among the claims of a run, so the level of a single bound is higher than 1 - alpha.
     levels = sorted({row.record.ci_level for row in rows if row.record and row.record.ci_level is not None})
     words = " and ".join(f"{100 * level:.6g} %" for level in levels)
@@ -61,7 +61,7 @@ def claims_note(rows: Sequence[ClaimRow]) -> str:
 
 
 def provenance(folder: RunFolder) -> list[tuple[str, str]]:
-    """Return name and text of each fact about where the numbers come from."""
+    """Return the facts about where a report's numbers come from, each as a name and a text."""
     manifest = folder.manifest
     # From the records, which name what was run: any key of the suite may be missing from a manifest.
     federations = dict.fromkeys((r.federation, r.dataset, r.model) for r in folder.rows())
@@ -84,14 +84,14 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def reproduce(folder: RunFolder) -> str:
-    """Return the commands that repeat the run."""
+    """Return the shell commands that repeat the run."""
     git = folder.manifest.git
     checkout = f"git checkout {git.commit}\n" if git and git.commit else ""
     return checkout + folder.manifest.command
 
 
 def cells(folder: RunFolder) -> str:
-    """Return the number of finished and of planned cells, the units of work that a run stores."""
+    """Return how many cells (units of work that a run stores) are finished and how many are planned."""
     # Counted in cells: one cell writes several rows.
     done = len({record.cell_id for record in folder.records})
     return f"{numerals.count(done)} of {numerals.count(folder.manifest.planned_cells)} planned cells on record"

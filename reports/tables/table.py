@@ -1,4 +1,4 @@
-"""Table: holds headers and entries as text, printed by every output format."""
+"""Define a table of text, with headers and entries, that every output format prints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of text. ``rows``: tuples as long as ``headers``. ``numeric``: columns aligned to the right.
-    ``about``: number of columns on the left that identify a row.
+    """A table of text. ``rows`` are tuples as long as ``headers``, ``numeric`` lists the columns aligned to the right,
+    and the first ``about`` columns identify a row.
     """
 
     title: str
@@ -25,7 +25,7 @@ class Table:
                 )
 
     def lines(self) -> list[str]:
-        """Format the table as plain text, with aligned columns and a rule below the headers; empty without rows."""
+        """Format the table as plain text, with aligned columns and a line below the headers; empty without rows."""
         if not self.rows:
             return []
         # Over all rows, so that the columns stay aligned.

@@ -1,4 +1,4 @@
-"""Trust: lists what each claim protects, against which adversary, and which parties it trusts, as the claims state."""
+"""Tabulate what each claim protects, against which adversary, and which parties it trusts."""
 
 from ...audit.claim import Claim
 from ..reading.claims import left_unprotected
@@ -17,8 +17,8 @@ _OBSERVED = "against "
 
 
 def trust_table(folder: RunFolder) -> Table:
-    """Return a table with one row per kind of claim; defenses whose claims differ only in epsilon share it. Controls
-    are left out.
+    """Return a table with one row per kind of claim; defenses whose claims differ only in epsilon share a row, and
+    controls (deliberately broken defenses) are left out.
 
     Its columns follow Table 2 of the survey of Fu et al. 2024: model, neighbourhood, server, clients, protected object.
     """

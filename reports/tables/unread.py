@@ -1,4 +1,4 @@
-"""Unread data: lists lines of results.jsonl and data files that could not be read, with the reasons."""
+"""List lines of results.jsonl and data files that could not be read, with the reasons."""
 
 from collections.abc import Iterable, Sequence
 
@@ -74,7 +74,7 @@ def _counted(group: Sequence[object], what: str) -> str:
 
 
 def line_words(numbers: Iterable[int]) -> str:
-    """Format line numbers as ``3, 7–9``; of many ranges the first few and the number of the others."""
+    """Format line numbers as ``3, 7–9``; if there are many ranges, print the first few and count the others."""
     ranges: list[list[int]] = []
     # Ranges, because damaged lines mostly follow each other.
     for number in sorted(set(numbers)):

@@ -1,4 +1,4 @@
-"""Checkpoint: saves the state of a long training, so that an interrupted run can continue it.
+"""Save the state of a long training, so that an interrupted run can continue it.
 
 It holds plain numbers and JSON in one npz file, nothing pickled. Random streams are addressed by round, so that no
 generator has to be saved.
@@ -28,7 +28,9 @@ _NAME, _HEADER = "checkpoint", "header"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedCheckpoint:
-    """A checkpoint as read from its file: the federation's state, the recorded data, and the seconds of work so far."""
+    """A checkpoint read from its file: the federation's state, the recorded data, and the seconds of training
+    so far.
+    """
 
     resume_state: ResumeState
     recorded: Any
@@ -68,7 +70,7 @@ class Checkpoint:
         self._written = time.process_time()
 
     def load(self, plan: Plan) -> LoadedCheckpoint | None:
-        """Load the checkpoint that an interrupted run left, or return None; warn if the file is damaged or of
+        """Load the checkpoint that an interrupted run left; return None without one, and warn if it is damaged or of
         another training.
         """
         path = self.store.cell_folder(self.cell_id) / f"{_NAME}.npz"

@@ -1,4 +1,4 @@
-"""Device: runs an attack's search on the CPU or a GPU; all other computations of a run stay on the CPU."""
+"""Run an attack's search on the CPU or a GPU; all other computations of a run stay on the CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,14 +17,14 @@ from ..config.source import ConfigError
 
 
 def check_device(device: str) -> None:
-    """Raise ConfigError if this machine or this build of PyTorch does not have the device."""
+    """Raise ConfigError if this machine, or the installed build of PyTorch, does not support the device."""
     if device == "cuda" and not torch.cuda.is_available():
         built = f"PyTorch {torch.__version__} was built {'for' if torch.version.cuda else 'without'} CUDA"
         raise ConfigError(f'device "cuda" is not available here ({built}); leave the option out, or set device "cpu"')
 
 
 def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
-    """Run the attack with its search on ``device``; its random numbers are always drawn on the CPU.
+    """Run the attack with its search on ``device`` (CPU or GPU); its random numbers are always drawn on the CPU.
 
     By default cuDNN's convolutions use TF32, with ten bits of each mantissa, and a search for exactly matching
     gradients would stop early. Here they use float32 and deterministic algorithms.
@@ -50,13 +50,13 @@ def _exact_convolutions() -> Iterator[None]:
 
 
 def moved_view(view: View, device: str) -> View:
-    """Return a copy of the observer's view with its tensors on ``device``."""
+    """Return a copy of what the observer received, with its tensors on ``device``."""
     rounds = tuple(_moved_round(seen, device) for seen in view.rounds)
     return replace(view, rounds=rounds, final_model=view.final_model.to(device))
 
 
 def moved_knowledge(knowledge: Knowledge, device: str) -> Knowledge:
-    """Return a copy of the adversary's knowledge with its public images, labels and first model on ``device``."""
+    """Return a copy of what the adversary knows, with public images, labels and the initial model on ``device``."""
     return replace(
         knowledge,
         public_images=knowledge.public_images.to(device),

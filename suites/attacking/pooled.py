@@ -1,4 +1,4 @@
-"""Pooled truth: merges all clients into one, to score attacks by observers that do not learn the senders of updates."""
+"""Merge all clients into one, to score attacks by observers that do not learn which client sent which update."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,26 +16,30 @@ from ...fl.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class PooledTruth:
-    """A task in which one client holds all clients' samples, and the batches of samples that this client trained on."""
+    """A federation's data as if one client held all clients' samples, with the batches of samples that it
+    trained on.
+    """
 
     task: Task
     lots: dict[int, LotRecorder]
 
 
 def is_pooled(evidence: Reconstructions | LabelCounts) -> bool:
-    """Return whether the evidence comes from an observer that does not learn which client sent which update."""
+    """Return whether an attack's output comes from an observer that does not learn which client sent which update."""
     return evidence.setting.observer.rank < UPLOADS.rank
 
 
 def pooled_evidence(evidence: Reconstructions | LabelCounts) -> Reconstructions | LabelCounts:
-    """Return all reconstructed images, or the sum of all label counts, as evidence about a single update."""
+    """Return an attack's output as if it were about a single update: all reconstructed images, or the sum of all label
+    counts.
+    """
     if isinstance(evidence, Reconstructions):
         return replace(evidence, uploads=np.zeros(len(evidence.images), dtype=np.int64))
     return replace(evidence, counts=evidence.counts.sum(0, keepdims=True))
 
 
 def pooled_truth(task: Task, plan: Plan, lots: Mapping[int, LotRecorder]) -> PooledTruth:
-    """Merge the samples and training batches of all clients, concatenated in the order of the clients."""
+    """Merge the samples and training batches of all clients into those of one, in the order of the clients."""
     rounds = [
         _pooled_masks([_counted(lots[client].lots[number], plan, part) for client, part in enumerate(task.parts)])
         for number in range(max((len(found.lots) for found in lots.values()), default=0))

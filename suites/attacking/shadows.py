@@ -1,4 +1,4 @@
-"""Shadow federations: trains federations on random halves of the samples, and attacks each of them in turn."""
+"""Train shadow federations, each on a random half of the samples, and attack each of them in turn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ long, because of page faults.
 
 @dataclass(frozen=True, kw_only=True)
 class Shadows:
-    """A set of trained shadow federations, together with what the attacks on them may know.
+    """A set of trained shadow federations, together with what attacks on them may use.
 
     Args:
         models: (M, d), their final models.
@@ -56,15 +56,15 @@ class Shadows:
     population: tuple[Tensor, Tensor]
 
     def view(self, target: int) -> View:
-        """Return what an observer of only the final model sees of the shadow federation number ``target``."""
+        """Return what an observer of only the final model receives from shadow federation number ``target``."""
         rounds = tuple(RoundView(round=number) for number in range(self.plan.rounds))
         return View(
             observer=FINAL_MODEL, plan=self.plan, rounds=rounds, final_model=self.models[target : target + 1].clone()
         )
 
     def knowledge(self, target: int) -> Knowledge:
-        """Return what an attack on one federation may know: the other final models and their members, without its
-        pair's other half.
+        """Return what an attack on one shadow federation may use: the other federations' final models and members,
+        except those of the federation trained on the opposite half.
         """
         # The complementary federation of the same pair would reveal the target's members exactly.
         known = Knowledge.of(
@@ -142,8 +142,8 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
 
 
 def draw_membership(streams: Streams, count: int, pool: int) -> Tensor:
-    """Draw which samples each shadow federation includes: booleans ``(count, pool)``, inverted for the second of
-    each pair.
+    """Draw which of ``pool`` samples each shadow federation includes, booleans ``(count, pool)``; the two federations
+    of a pair include opposite halves.
     """
     # Complementary pairs give every sample exactly count / 2 models with it and as many without it.
     halves = uniform(streams.generator("membership"), (count // 2, pool)) < 0.5

@@ -1,4 +1,4 @@
-"""Trial: trains one federation and runs every attack of the suite on it; a failure is stored as a result row."""
+"""Train one federation and run every attack of the suite on it; a failure is stored as a result row."""
 
 import resource
 import sys
@@ -46,13 +46,13 @@ _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 @dataclass(kw_only=True)
 class Clock:
-    """A clock that measures the time and the memory spent on one result."""
+    """A clock that measures the time and the memory spent on one result row."""
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
 
     def fields(self) -> dict[str, float]:
-        """Return the fields of a result row that state its time and memory."""
+        """Return the time and memory measured by this clock, as fields of a result row."""
         return {
             "wall_s": round(time.perf_counter() - self.wall, 4),
             "cpu_s": round(time.process_time() - self.cpu, 4),
@@ -123,7 +123,8 @@ def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
 
 @contextmanager
 def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
-    """Catch an error in the ``with`` block: write one failed result row per cell with the reason, and a log file.
+    """Catch an error in the ``with`` block: write its reason as a failed result row for each unit of work, and a log
+    file.
 
     An unwritable run folder is no failure of a part: that error is passed on.
     """
@@ -271,7 +272,7 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
 def score(
     cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store, *, adversary: str
 ) -> list[Record]:
-    """Return the result rows that compare one attack's output with the truth."""
+    """Compare one attack's output with the true data; return the result rows."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError(

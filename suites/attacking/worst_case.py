@@ -1,4 +1,4 @@
-"""Worst-case (DP) adversary: computes its likelihood ratios, given all data except whether a candidate is a member."""
+"""Compute likelihood ratios of the worst-case (DP) adversary, given all data except whether a candidate is a member."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -34,7 +34,8 @@ def worst_case_hypotheses(
     view: View,
     probe: CandidateProbe,
 ) -> HypothesesOf | None:
-    """Return a function of (round, client, candidates) that computes log-likelihood ratios of the round's release.
+    """Return a function of (round, client, candidates) that computes the log-likelihood ratio of what the round
+    releases, for each candidate being a member or not.
 
     Each ratio compares the release with a candidate to the release without it.
 
@@ -104,7 +105,9 @@ class _KnownRun:
         return {rows.round: rows for rows in rounds_of(self.view)}
 
     def of_uploads(self, client: int) -> HypothesesOf | None:
-        """Return the likelihood ratios of one client's own noisy update; None if they are not known exactly."""
+        """Return membership likelihood ratios from one client's own noisy update; None if they are not known
+        exactly.
+        """
         law = self.protection.law(UPLOADS, self.plan, client)
         if (own := _of_samples(law)) is not None and self.protection.per_sample:
             return self._by_samples(own)
@@ -114,8 +117,8 @@ class _KnownRun:
         return self._by_reports(law, (client,))
 
     def of_sums(self, client: int) -> HypothesesOf | None:
-        """Return the likelihood ratios of the sum over all clients, or of the difference of two models; None if not
-        known.
+        """Return membership likelihood ratios from the sum over all clients, or from the difference of two models; None
+        if they are not known exactly.
         """
         kind, clients = type(self.protection), range(self.plan.clients)
         if self.plan.cohort_rate != 1 or kind.broadcast is not Protection.broadcast:

@@ -1,4 +1,4 @@
-"""Audit of one claim: makes its runs, bounds epsilon from below, checks the implementation and writes the verdict."""
+"""Audit one claim: make its runs, bound epsilon from below, check the implementation and give the verdict."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,8 @@ from .known_methods import audit_methods, block_method
 
 
 def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Make the runs that one seed contributes to an audit and write their row; return a description of each failure.
+    """Make the runs of one seed for the audit of a claim and write their result row; return a description of each
+    failure.
 
     Raises:
         UnwritableRunFolder: if the folder cannot be written.
@@ -38,7 +39,7 @@ def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str
 
 
 def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
-    """Give the verdict on one claim from its finished runs, and write the rows; return a description of each
+    """Give the verdict on one claim from its finished runs and write the result rows; return a description of each
     failure.
     """
     clock = Clock()

@@ -1,4 +1,4 @@
-"""Audit method: the base class of every way to audit a claim, from planning and runs to measurement and checks."""
+"""Define the base class of every way to audit a claim, from planning and runs to measurement and checks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,14 +24,16 @@ from .audited_federation import audited_federation, inseparable
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The lower bound on epsilon that an audit measured, and the scores with and without the canary behind it."""
+    """The lower bound on epsilon that an audit measured, with the scores of runs with and without the canary
+    behind it.
+    """
 
     measurement: Measurement
     scores: MembershipScores
 
 
 class AuditMethod(ABC):
-    """A way to audit a privacy claim. A file of this folder adds one by defining ``METHOD``, an instance.
+    """A way to audit a privacy claim. Each file of this folder that defines ``METHOD``, an instance, adds one.
 
     Attributes:
         attack: the ``attack`` field of its rows; it is part of their cells' identity.
@@ -43,12 +45,13 @@ class AuditMethod(ABC):
 
     @property
     def name(self) -> str:
-        """The name of the method's file, by which worker processes find it."""
+        """The name of the file that defines the method; worker processes find the method by it."""
         return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        """Describe what the planned audit can show (size, bound, power), as ``fedassay plan`` prints it.
+        """Describe what the planned audit can show (number of runs, largest epsilon, power), as ``fedassay plan``
+        prints it.
 
         The first line completes the line of the claim; further lines are indented below it.
 
@@ -77,7 +80,7 @@ class AuditMethod(ABC):
 
 
 class BlockMethod(AuditMethod):
-    """An audit method that makes its own runs with and without a canary, a share of them for each seed.
+    """An audit method that makes its own runs with and without a canary, and divides them among the seeds.
 
     Attributes:
         chosen_by_suite: whether the suite's audit table chooses it; else the law that the defense publishes does.
@@ -89,8 +92,8 @@ class BlockMethod(AuditMethod):
 
     @abstractmethod
     def covers(self, request: AuditRequest) -> bool:
-        """Return whether this method can audit the claim; of several that can, the one of lowest ``precedence`` is
-        chosen.
+        """Return whether this method can audit the claim; if several methods can, the one with the lowest
+        ``precedence`` is used.
 
         Raises:
             ValueError: for a published law that cannot be evaluated.
@@ -98,32 +101,34 @@ class BlockMethod(AuditMethod):
 
     @abstractmethod
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
-        """Make and store the runs that one seed contributes; return the fields of their result row."""
+        """Make and store the runs of one seed; return the fields of their result row."""
 
     def out_of_scope(self, request: AuditRequest) -> str:
-        """Return why this method cannot audit a claim that it covers; empty string if it can."""
+        """Return why this method cannot audit a claim of the kind that it covers; empty string if it can."""
         return why_not_covered(request.claim) or inseparable(request)
 
     def budget(self, claim: Claim, audit: AuditSpec) -> AuditSpec:
-        """Return the suite's audit settings with the number of runs that this claim gets."""
+        """Return the suite's audit settings with the number of runs that this claim's audit may make."""
         return audit
 
     def shares(self, replicas: int, seeds: int) -> list[int]:
-        """Split ``replicas`` runs per arm over the seeds, as equally as possible; return the number for each seed."""
+        """Split ``replicas`` runs per arm (with and without the canary) as equally as possible over the seeds; return
+        the number for each seed.
+        """
         # The first seeds take the remainder: rounding down everywhere would lose runs that the suite planned with.
         whole, rest = divmod(replicas, max(1, seeds))
         return [whole + (n < rest) for n in range(seeds)]
 
     def runs(self, replicas: int) -> int:
-        """Return the total number of runs (both arms) for ``replicas`` runs per arm."""
+        """Return the total number of runs, with and without the canary, for ``replicas`` runs of each kind."""
         return 2 * replicas
 
     def inert(self, audit: AuditSpec) -> int:
-        """Return the number of weights that no training data changes; canaries and checks use such weights."""
+        """Return the number of model weights that no training data changes; canaries and checks use these weights."""
         return 1
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Check the implementation by replaying the first seed's federation; methods add the checks of their own
+        """Check the implementation by repeating the first seed's federation; subclasses add checks of their own
         runs.
         """
         # One thread gives the same bits whatever the number of processes.
@@ -135,26 +140,26 @@ class BlockMethod(AuditMethod):
 
 
 class AttackMethod(AuditMethod):
-    """An audit method that makes no runs: it uses the results of the suite's attacks on shadow federations.
+    """An audit method that makes no runs of its own, but uses the results of the suite's attacks on shadow federations.
 
     It audits every claim that it covers, also a claim that a ``BlockMethod`` audits: the two are separate tests.
     """
 
     @abstractmethod
     def setting(self, job: ShadowJob) -> Setting:
-        """Return the unit, adjacency, observer and rounds about which the attacks' scores of a shadow federation are
-        evidence.
-        """
+        """Return the unit, adjacency, observer and rounds to which the attack scores of a shadow federation apply."""
 
     @abstractmethod
     def covers(self, claim: Claim, job: ShadowJob) -> bool:
-        """Return whether the attacks' scores of these shadow federations are evidence about the claim."""
+        """Return whether attack scores of these shadow federations are evidence about the claim."""
 
     @abstractmethod
     def registered(self, jobs: Sequence[ShadowJob]) -> tuple[AttackCell, ...]:
-        """Return the attacks to be used, fixed before any run: choosing them by their results would exceed alpha."""
+        """Return the attacks that the audit uses. They are fixed before any run, because a choice by results would
+        raise the error rate above alpha.
+        """
 
 
 def pooled_replicas(audit: PlannedAudit) -> int:
-    """Return the number of runs with the canary (equal to that without it), summed over all seeds of the audit."""
+    """Return the number of runs with the canary over all seeds of an audit; there are equally many without it."""
     return sum(block.replicas for block in audit.blocks)

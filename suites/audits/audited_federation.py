@@ -1,4 +1,4 @@
-"""Audited federation: builds the small federation that carries a canary, and what its observer sees and knows."""
+"""Build the small federation to which an audit adds a canary, and determine what its observer receives and knows."""
 
 import torch
 from torch import Tensor
@@ -22,7 +22,8 @@ from ..jobs.block_job import AuditRequest, BlockJob
 
 
 def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
-    """Build the audit's federation: the claim's first clients, few samples each, plus weights that no data changes.
+    """Build the audit's federation: the first clients of the claim's federation, a few samples each, and a model with
+    extra weights that no data changes.
 
     A claim holds for every data set and model, so also for this small one; rounds, sampling, algorithm and protection
     are the claim's own. Where a sample is replaced the number of samples is public and stays, and a claim may rest on
@@ -36,7 +37,9 @@ def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
 
 
 def inseparable(request: AuditRequest) -> str:
-    """Return why no canary can be added because the audit's model mixes samples; empty string if one can."""
+    """Return why no canary can be added, which is that the audit's model mixes samples of a batch; empty string if one
+    can.
+    """
     if not (request.protection.per_sample or request.claim.unit is Unit.SAMPLE):
         return ""
     network = task_of(audited(request.federation, request.audit), request.seed).network
@@ -44,15 +47,17 @@ def inseparable(request: AuditRequest) -> str:
 
 
 def published_law(job: BlockJob, plan: Plan) -> Law | None:
-    """Return the noise law that the defense publishes for the client that sends the canary, as the claim's observer
-    sees it.
+    """Return the noise distribution that the defense publishes for the canary's client, as the claim's observer
+    receives it.
     """
     # A sample's canary is at client 0; any other canary is a client of its own, numbered after the plan's clients.
     return job.protection.law(job.claim.observer, plan, 0 if job.claim.unit is Unit.SAMPLE else plan.clients)
 
 
 def canary_length(job: BlockJob, plan: Plan) -> float:
-    """Return the canary's norm: ``canary_norm`` times the clip norm published by the law, else by the claim, else 1."""
+    """Return the canary's norm: ``canary_norm`` times the clip norm that the noise distribution or else the claim
+    publishes, or times 1 without any.
+    """
     law = published_law(job, plan)
     if isinstance(law, GaussianLaw):
         return job.audit.canary_norm * law.clip_norm
@@ -61,7 +66,8 @@ def canary_length(job: BlockJob, plan: Plan) -> float:
 
 
 def claimed_release(job: BlockJob) -> GaussianRelease | None:
-    """Return the claimed noise law of what the canary's client releases, with the canary's sensitivity as the unit.
+    """Return the claimed noise distribution of what the canary's client releases, in units of the sensitivity to the
+    canary.
 
     None where no Gaussian law of a round is published or observed, or where the rest of the release is not zero along
     the canary: scores of that law would be no likelihood ratios.
@@ -79,7 +85,7 @@ def claimed_release(job: BlockJob) -> GaussianRelease | None:
 
 
 def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) -> GaussianRelease:
-    """Return the noise law scaled so that its sensitivity to the canary ``row (d,)`` is 1.
+    """Return the noise distribution rescaled so that the canary, array ``row (d,)``, has sensitivity 1.
 
     The canary is present or absent (or zero), or with ``replaced`` it is the row or its negative.
     """
@@ -98,7 +104,7 @@ def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) ->
 def observed(
     job: BlockJob, task: Task, plan: Plan, canary: Canaries, batch: Batch, *, senders: tuple[int, ...]
 ) -> View:
-    """Run a batch of federations over the rounds that the claim covers; return the observer's view of them.
+    """Run a batch of federations over the rounds that the claim covers; return what the claim's observer receives.
 
     With canaries along inert weights the view contains these weights only, and of uploads only those of ``senders``.
     """

@@ -1,4 +1,4 @@
-"""Audit by attacks: uses membership guesses about one shadow federation as one-run evidence against a claim.
+"""Audit a claim by attacks: membership guesses about one shadow federation bound epsilon from below.
 
 Every sample of that federation is a member by a fair coin of its own. All that an attack sees of these coins is the
 final model: the attack's references were drawn by other coins (the federation with the opposite coins is none of them),
@@ -36,8 +36,8 @@ TARGET = 0
 
 
 class ByAttacks(AttackMethod):
-    """An audit that counts how many membership coins the suite's final-model attacks (null attacks excluded) guess
-    correctly.
+    """An audit method that counts for how many samples the suite's attacks on final models guess membership correctly;
+    each sample was included by a fair coin. Attacks that ignore their input (null attacks) do not count.
     """
 
     attack = "membership"
@@ -90,7 +90,7 @@ def attacked_by(audit: PlannedAudit) -> AttackedFederation:
 
 
 def scores_of(item: AttackCell, attacked: AttackedFederation, store: Store) -> MembershipScores | None:
-    """Return one attack's membership scores for the audited shadow federation; None if the attack could not be run.
+    """Return one attack's membership scores of the audited shadow federation; None if the attack could not be run.
 
     Raises:
         ValueError: if it failed, with its reason, or left out candidates.
@@ -114,8 +114,7 @@ def scores_of(item: AttackCell, attacked: AttackedFederation, store: Store) -> M
 
 
 def measure_attacks(audit: PlannedAudit, found: dict[str, MembershipScores]) -> tuple[Measurement, str]:
-    """Return the largest lower bound on epsilon over all attacks and estimators, and the label of the attack that gave
-    it.
+    """Return the largest lower bound on epsilon over all attacks and estimators, with the label of its attack.
 
     The detectable epsilon is None: it would take each attack's success on a mechanism with less noise.
     """
@@ -136,8 +135,8 @@ def measure_attacks(audit: PlannedAudit, found: dict[str, MembershipScores]) -> 
 def measure_attack(
     claim: Claim, scores: MembershipScores, *, alpha: float, rng: np.random.Generator, witness: str
 ) -> Measurement:
-    """Compute the lower bound on epsilon from one attack's guesses, by all estimators that the claim allows, jointly at
-    ``alpha``.
+    """Compute the lower bound on epsilon from one attack's guesses, by all estimators that the claim allows, at a joint
+    error rate ``alpha``.
 
     Args:
         scores: of one run in which candidates were members by independent fair coins; higher means member.

@@ -1,4 +1,4 @@
-"""Canary runs: runs small federations with and without a canary and projects what is observed onto the canary."""
+"""Run small federations with and without a canary, and project what the observer receives onto the canary."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -26,8 +26,8 @@ from .replicas import Arms, ReplicaMethod
 
 
 class CanaryMethod(ReplicaMethod):
-    """An audit method that runs whole federations with and without a canary and scores each by its projection on the
-    canary.
+    """An audit method that runs whole federations with and without a canary, and scores each run by projecting what the
+    observer receives onto the canary.
 
     Attributes:
         designs: canary designs of the suite's audit table that it audits with.
@@ -65,8 +65,8 @@ class CanaryMethod(ReplicaMethod):
 
 
 def canary_for(job: BlockJob, task: Task, plan: Plan) -> PlantedCanary:
-    """Build the suite's canary for the claim's unit and adjacency; a canary row has norm ``canary_norm`` times the clip
-    norm.
+    """Build the suite's canary for the claim's unit and adjacency; a canary update has norm ``canary_norm`` times the
+    clip norm.
 
     Raises:
         ValueError: for a unit or adjacency that no canary design covers.
@@ -84,7 +84,8 @@ def canary_for(job: BlockJob, task: Task, plan: Plan) -> PlantedCanary:
 
 
 def check_independent(batches: list[Projections], *, noisy: bool, spacing: float = 0.0) -> None:
-    """Raise ValueError if runs without the canary are equal: they share a noise draw and are not independent trials.
+    """Raise ValueError if runs without the canary are equal, because they then share their noise and are not
+    independent.
 
     Raises:
         ValueError: if, under a law that is ``noisy``, a tenth more of the replicas repeat another one bit for bit than

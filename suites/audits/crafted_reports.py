@@ -1,4 +1,4 @@
-"""Crafted reports: audits a local randomiser on the two inputs that it distinguishes best; no model is trained.
+"""Audit a local randomiser with the two inputs that it distinguishes best; no model is trained.
 
 A claim about what a client sends holds for every update that it might send, so also for these. The subject's row is the
 present or the absent one of a pair, every other client's is the absent one, and the observer knows all of them. The
@@ -37,7 +37,8 @@ _NUMBERS = 2**22
 
 
 class CraftedReports(ReplicaMethod):
-    """An audit method for claims about client reports, if the defense publishes the noise law of one client's report.
+    """An audit method for claims about client reports; the defense must publish the distribution of one client's
+    report.
 
     The claim's observer must see reports.
     """
@@ -93,8 +94,8 @@ class CraftedReports(ReplicaMethod):
 
 
 def report_law(request: AuditRequest) -> ReportLaw | None:
-    """Return the noise law of one client's report; None if the observer sees no reports or the defense publishes no
-    law.
+    """Return the distribution of one client's report; None if the observer receives no reports or the defense publishes
+    no distribution.
 
     Raises:
         ValueError: for a law that cannot be evaluated, or a claim that names an impossible client or rate.
@@ -118,7 +119,9 @@ def report_law(request: AuditRequest) -> ReportLaw | None:
 
 
 def subject(claim: Claim, plan: Plan) -> int:
-    """Return the number of the client that the claim protects; raise ValueError if there is no such client."""
+    """Return the number of the client that the claim protects; raise ValueError if the federation has no such
+    client.
+    """
     # True and False are ints in Python, and no client.
     client = claim.parameters.get("client", 0)
     if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
@@ -129,8 +132,8 @@ def subject(claim: Claim, plan: Plan) -> int:
 
 
 def rate_of(claim: Claim) -> float:
-    """Return the probability that the report is computed from the protected record; raise ValueError unless it is in
-    (0, 1].
+    """Return the probability with which a client's report is computed from the protected record; raise ValueError
+    unless it is in (0, 1].
     """
     rate = claim.parameters.get("rate", 1.0) if claim.unit is Unit.SAMPLE else 1.0
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
@@ -139,7 +142,7 @@ def rate_of(claim: Claim) -> float:
 
 
 def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch], list[CraftedBatch]]:
-    """Run ``job.replicas`` trials without the canary row, and as many with it; return both.
+    """Run ``job.replicas`` trials without the canary and as many with it; return both sets of scores.
 
     Raises:
         ValueError: for a law or hooks that give no numbers of the right shape, for replicas that share their noise,
@@ -159,7 +162,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
 
 
 def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
-    """Build the claim's own federation at full size, as a guarantee behind a shuffler depends on the number of
+    """Build the claim's own federation at full size, because a guarantee behind a shuffler depends on the number of
     clients.
     """
     task = task_of(request.federation, request.seed)
@@ -170,7 +173,7 @@ def _law(job: BlockJob) -> ReportLaw:
     law = report_law(job)
     if law is None:
         raise ValueError(
-            f"the defense publishes no noise law of one client's report for the claim {job.claim.describe()}"
+            f"the defense must publish the noise law of one client's report to audit the claim {job.claim.describe()}"
         )
     return law
 
@@ -180,7 +183,8 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> CraftedTrial:
     shuffled = claim.observer.rank == SHUFFLED.rank
     if shuffled and law.mixing is Mixing.NONE:
         raise ValueError(
-            "a claim behind a shuffler needs a report law with mixing set to what is shuffled, rows or coordinates"
+            "for a claim behind a shuffler, the published law of a report must set mixing to what is shuffled: "
+            "whole reports (rows) or coordinates"
         )
     # An observer that can assign the reports to clients learns nothing about one of them from the others.
     senders = tuple(range(plan.clients)) if shuffled else (client,)

@@ -1,4 +1,4 @@
-"""Crafted trial: sends one of two chosen inputs through a defense's hooks and scores what the observer receives."""
+"""Send one of two chosen inputs through a defense's protection, and score what the observer receives."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -35,7 +35,8 @@ _CERTAIN = 1e4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CraftedTrial:
-    """A pair of inputs for one claim, and the likelihood-ratio score of what the observer receives for either of them.
+    """A pair of inputs for one claim, with the likelihood-ratio score of what the observer receives when either is
+    sent.
 
     Args:
         senders: clients with reports that are drawn; ``row``: the subject's place among them.
@@ -52,8 +53,8 @@ class CraftedTrial:
     rate: float
 
     def drawn(self, updates: Message, rng: np.random.Generator) -> Message:
-        """Return the updates, with the canary-free row where the protected client drew another record for its
-        report.
+        """Return the updates; where the protected client drew another record than the canary for its report, its update
+        is the one without the canary.
         """
         if self.rate == 1:
             return updates
@@ -62,7 +63,7 @@ class CraftedTrial:
         return updates.with_values(values)
 
     def updates(self, world: int, replicas: int, adjacency: Adjacency) -> Message:
-        """Return what the clients would send without protection; ``world`` is 1 with the canary, 0 without."""
+        """Return the updates that clients would send without protection; ``world`` is 1 with the canary, 0 without."""
         values = self.absent.expand(replicas, len(self.senders), -1).clone()
         there = torch.ones(values.shape[:2], dtype=torch.bool)
         if world == 1:
@@ -72,7 +73,7 @@ class CraftedTrial:
         return Message(values=values, present=there, senders=self.senders)
 
     def read(self, seen: Message, world: int) -> "RoundScores":
-        """Return the scores of one round's reports; they are exact likelihood ratios if all clients use the same
+        """Return the scores of one round's reports; these are exact likelihood ratios if all clients use the same
         mechanism.
         """
         if not self.shuffled:
@@ -113,7 +114,7 @@ class CraftedTrial:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundScores:
-    """A set of scores of one round; each is an array ``(replicas,)`` with one entry per trial.
+    """A set of scores of one round, arrays of shape ``(replicas,)`` with one entry per trial.
 
     Args:
         ratio: log-likelihood ratio of what the observer saw.
@@ -151,7 +152,7 @@ class CraftedBatch:
 def batch_of_trials(
     job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> CraftedBatch:
-    """Run the defense's hooks once for each round of the claim; ``world`` is 1 with the canary row, 0 without."""
+    """Run the defense's protection once for each round of the claim; ``world`` is 1 with the canary, 0 without."""
     begun = seen_in_rounds(job, trial, task, plan, world, replicas, number)
     rounds = [trial.read(seen, world) for seen in begun]
     values = torch.stack([one.ratio for one in rounds], dim=1).double().numpy()
@@ -161,7 +162,8 @@ def batch_of_trials(
 
 
 def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Return the two inputs ``(d,)``, without and with the canary, that differ most, and only where the claim applies.
+    """Return the two inputs ``(d,)``, without and with the canary, that reports distinguish best; they differ only in
+    what the claim covers.
 
     Raises:
         ValueError: for a part that is neither joint, nor one coordinate, nor a layer of the plan.
@@ -182,7 +184,9 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
     if claim.part != COORDINATE:
         name = claim.part.removeprefix(LAYER)
         if name not in layers:
-            raise ValueError(f"the claim's part must be {JOINT}, {COORDINATE}, or a layer, got {claim.part!r}")
+            raise ValueError(
+                f"the claim's part, which it protects, must be {JOINT}, {COORDINATE}, or a layer, got {claim.part!r}"
+            )
         place = layers[name]
     partly = absent.clone()
     partly[place] = present[place]
@@ -192,7 +196,7 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
 def seen_in_rounds(
     job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> Iterator[Message]:
-    """Yield what the observer receives in each round; cohorts are drawn from all clients by the plan's sampling."""
+    """Yield what the observer receives in each round; each cohort is drawn from all clients by the plan's sampling."""
     streams, protection = Streams(job.seed), job.protection
     model = task.network.initial(streams.generator("init")).expand(replicas, -1)
     updates, state = trial.updates(world, replicas, job.claim.adjacency), protection.initial_state(plan)
@@ -225,7 +229,8 @@ def seen_in_rounds(
 
 
 def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> None:
-    """Check in a few small calls that reports change with the random generator, and that trials have independent noise.
+    """Check by a few calls that reports change with the random generator, and that parallel trials have independent
+    noise.
 
     Reports that are all equal have no noise at all: the audit itself refutes these.
 

@@ -1,10 +1,12 @@
-"""Data canary: adds a mislabelled or crafted sample to a client's data and scores runs by their projection on it."""
+"""Add a mislabelled or crafted sample (canary) to a client's data, and score runs by their projection on it."""
 
 from .canary_replicas import CanaryMethod
 
 
 class DataCanary(CanaryMethod):
-    """An audit method that adds a canary sample to the training data; half of the runs choose the score threshold."""
+    """An audit method that adds a canary sample to the training data; one half of the runs chooses the score threshold,
+    the other half tests it.
+    """
 
     precedence = 50
     designs = ("mislabelled", "crafted")

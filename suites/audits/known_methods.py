@@ -1,4 +1,4 @@
-"""Known methods: finds every audit method of this folder by file name, ordered by precedence."""
+"""Find every audit method of this folder by file name, ordered by precedence."""
 
 import importlib
 import pkgutil
@@ -12,14 +12,14 @@ from .audit_method import AttackMethod, AuditMethod, BlockMethod
 # Cached: every block and every audit looks up its method.
 @cache
 def audit_methods() -> dict[str, AuditMethod]:
-    """Return every audit method of this folder by file name (each file's ``METHOD``), lowest precedence first."""
+    """Return every audit method of this folder, keyed by file name, lowest precedence first."""
     modules = [importlib.import_module(f"{__package__}.{entry.name}") for entry in pkgutil.iter_modules(_FOLDERS)]
     found: list[AuditMethod] = [module.METHOD for module in modules if hasattr(module, "METHOD")]
     return {method.name: method for method in sorted(found, key=lambda method: method.precedence)}
 
 
 def block_method(name: str) -> BlockMethod:
-    """Return the audit method of that file name if it makes its own runs; raise ValueError otherwise."""
+    """Return the audit method of this file name; raise ValueError unless it makes runs of its own."""
     method = audit_methods().get(name)
     if not isinstance(method, BlockMethod):
         raise ValueError(f"no audit method named {name!r} makes runs of its own; known: {', '.join(audit_methods())}")
@@ -32,7 +32,7 @@ def attack_methods() -> list[AttackMethod]:
 
 
 def chosen_method(request: AuditRequest) -> tuple[BlockMethod, str]:
-    """Choose the audit method for a claim; also return the reason why it cannot audit the claim (empty if it can).
+    """Choose the audit method for a claim; also return why that method cannot audit the claim (empty string if it can).
 
     A claim that the method chosen by its law cannot audit is recorded under the method that the suite chose.
 

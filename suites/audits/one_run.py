@@ -1,4 +1,4 @@
-"""One-run audit: adds each of many canaries by a fair coin; the number of correct guesses bounds epsilon from below.
+"""Audit a claim in one run: a fair coin includes each canary, and the number of correct guesses bounds epsilon.
 
 The theorem of Steinke, Nasr, Jagielski (2023) counts the coins of a single federation, that of the first seed.
 """
@@ -39,8 +39,8 @@ from .replicas import SETTING
 
 
 class OneRun(BlockMethod):
-    """An audit method that runs one federation with many canaries, each along a weight that no training data
-    changes.
+    """An audit method that runs one federation with many canaries, each added along its own weight that no training
+    data changes.
     """
 
     attack = "one_run"
@@ -112,8 +112,8 @@ class OneRun(BlockMethod):
 
 
 def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
-    """Build the suite's canaries for the claim's unit and adjacency; the coins that include them have their own random
-    stream.
+    """Build the suite's canaries for the claim's unit and adjacency; the fair coins that include them have a random
+    stream of their own.
 
     Raises:
         ValueError: for a unit or adjacency that no canary design covers.
@@ -121,8 +121,8 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
     check_covered(job.claim)
     if job.claim.adjacency is Adjacency.ZERO_OUT:
         raise ValueError(
-            "a one-run audit covers canaries that are added, removed or replaced: zero-out "
-            "adjacency needs independent runs"
+            "a one-run audit covers only canaries that are added, removed or replaced: for zero-out "
+            'adjacency, set audit.design to "independent"'
         )
     coins = Streams(job.seed).generator("canary coins").integers(2, size=plan.layout.inert)
     return CanarySet(
@@ -135,7 +135,9 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
 
 
 def best_case(audit: PlannedAudit) -> Measurement:
-    """Return the measurement if every planned guess were right: no run of this size can certify a larger epsilon."""
+    """Return the largest lower bound on epsilon that the planned guesses can give, which is when all of them
+    are right.
+    """
     claim, block = audit.claim, audit.blocks[0]
     setting = Setting(
         unit=claim.unit,
@@ -151,7 +153,7 @@ def best_case(audit: PlannedAudit) -> Measurement:
 
 
 def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
-    """Return each estimator's number of guesses, fixed by the claim and the suite before any run."""
+    """Return the number of guesses for each estimator, which the claim and the suite fix before any run."""
     canaries = audit.blocks[0].audit.canaries
     if canaries is None:
         raise ValueError("a one-run audit needs the number of canaries (audit.canaries), got none")
@@ -159,8 +161,8 @@ def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
 
 
 def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
-    """Choose the estimators that this claim allows, jointly at ``alpha``, each with its number of guesses on the
-    canaries.
+    """Choose the estimators that this claim allows, at a joint error rate ``alpha``, and each one's number of guesses
+    about the canaries.
     """
     # The f-DP bound assumes a Gaussian trade-off curve, which the claim must state.
     gaussian = isinstance(claim.curve, GaussianCurve) and claim.delta > 0
@@ -175,8 +177,8 @@ def guesses_text(planned: dict[str, int]) -> str:
 
 
 def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, witness: str) -> Measurement:
-    """Return the largest lower bound on epsilon over all estimators, jointly at ``alpha``; ``guesses`` is keyed by
-    estimator.
+    """Return the largest lower bound on epsilon over all estimators at a joint error rate ``alpha``; ``guesses`` is
+    keyed by estimator.
     """
     # Alpha is divided by the number of estimators because the best of several bounds is reported.
     levels = {"delta": claim.delta, "alpha": alpha / len(guesses), "epsilon": claim.epsilon}

@@ -1,4 +1,4 @@
-"""Planted canary: adds a row along a weight that no data changes, scored by the published law (Nasr et al. 2023)."""
+"""Add a canary update along a weight that no data changes, and score it by the published noise (Nasr et al. 2023)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,8 +30,8 @@ _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
 
 
 class PlantedCanary(CanaryMethod):
-    """An audit method that adds a canary along an unused weight, so that its exact score is known (Nasr et al. 2023,
-    section 4).
+    """An audit method that adds a canary along an unused weight, so that the exact likelihood ratio is known (Nasr et
+    al. 2023, section 4).
     """
 
     attack = "likelihood_ratio"

@@ -1,4 +1,4 @@
-"""Power of a planned audit: computes the smallest violation that it refutes with probability 0.9."""
+"""Compute the smallest violation that a planned audit refutes with probability 0.9."""
 
 import math
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 
 
 
 def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
-    """Return the tests fixed before the run: one for each assumed fraction of the noise, and one for an unclipped
-    canary.
+    """Return the tests that are fixed before the run: one against each assumed fraction of the noise, and one against a
+    canary that is not clipped.
 
     Thresholds depend on the claim and the numbers of the design only, never on a score of the audit.
     """
@@ -56,7 +56,8 @@ def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, 
 def detectable_epsilon(
     claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float | None:
-    """Return the true epsilon of the smallest violation that these tests refute with power 0.9 at ``n`` runs per arm.
+    """Return the true epsilon of the smallest violation that these tests refute with power 0.9, from ``n`` runs with
+    and ``n`` without the canary.
 
     None where they refute none of those tried.
 
@@ -79,7 +80,7 @@ def detectable_epsilon(
 def refutes(
     truth: BrokenRelease, claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float:
-    """Return the probability that the tests refute the claim if the mechanism is broken as ``truth`` states."""
+    """Return the probability that the tests refute the claim, if ``truth`` is the actual violation."""
     return chance_refuted(
         tests,
         release,
@@ -96,7 +97,8 @@ def refutes(
 def replicas_needed(
     claim: Claim, release: GaussianRelease, *, share: float, alpha: float, limit: int = LIMIT
 ) -> dict[str, int | None]:
-    """Return for each estimator the number of runs per arm with which it refutes the claim with power 0.9.
+    """Return, for each estimator, how many runs with and without the canary it needs to refute the claim with power
+    0.9.
 
     Args:
         share: of the claimed noise that is there.

@@ -1,4 +1,4 @@
-"""Queried batches: audits all that a client releases about its sampled batches, both query answers and steps.
+"""Audit all that a client releases about its sampled batches, both query answers and gradient steps.
 
 A claim about one sample holds for every data set, so also for a client that holds this sample or none: a gradient far
 beyond every clip norm, in each lot by its own coin. The protection's own hooks clip, noise and answer; no model is
@@ -41,22 +41,24 @@ _BATCH = 20_000
 
 @runtime_checkable
 class QueryLaw(Protocol):
-    """A protection that publishes how one sample changes all that its client releases about a sampled batch."""
+    """A protection that publishes how the presence of one sample changes all that its client releases about a sampled
+    batch.
+    """
 
     def log_ratio(
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
-        """Return the log-likelihood ratio ``(R,)`` of a step's ``direction (R, d)`` and ``answer (R, k)``. It
-        compares a client that holds nothing with one that holds a single sample whose gradient exceeds every clip
-        norm along the last coordinate and that is drawn as training batches are. With ``answer`` None the direction
-        alone is used.
+        """Return the log-likelihood ratio, shape ``(R,)`` for R runs, of one step's ``direction (R, d)`` and ``answer
+        (R, k)``. It compares a client without data with a client that holds a single sample, drawn as training batches
+        are, whose gradient exceeds every clip norm along the last coordinate. If ``answer`` is None, only the direction
+        counts.
         """
         ...
 
 
 class QueriedLots(ReplicaMethod):
-    """An audit method for sample-level claims of a protection that publishes log-likelihood ratios of steps and
-    answers.
+    """An audit method for sample-level claims, if the protection publishes log-likelihood ratios of gradient steps and
+    query answers.
     """
 
     attack = "queried_lots"
@@ -79,15 +81,15 @@ class QueriedLots(ReplicaMethod):
 
 
 def query_law(protection: Protection, claim: Claim) -> QueryLaw | None:
-    """Return the protection as a published law of answers if the claim is about adding one sample and an observer of
-    uploads.
+    """Return the protection if it publishes log-likelihood ratios of query answers, and the claim is about adding one
+    sample for an observer of client updates; otherwise None.
     """
     covered = (claim.unit, claim.adjacency, claim.observer.rank) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, UPLOADS.rank)
     return protection if covered and isinstance(protection, QueryLaw) else None
 
 
 def query_evidence(job: BlockJob, arm: int) -> list[Projections]:
-    """Run ``job.replicas`` trials on the claim's own plan, in batches; ``arm`` is 1 with the sample, 0 without."""
+    """Run ``job.replicas`` trials under the claim's own plan, in batches; ``arm`` is 1 with the sample, 0 without."""
     task = task_of(job.federation, job.seed)
     plan, streams = plan_of(job.federation, job.change, task), Streams(job.seed)
     # The batch size is fixed, not the suite's: another one would draw other trials.
@@ -112,8 +114,8 @@ def published_query_trials(
     block: int = 1,
     queried: bool = True,
 ) -> Projections:
-    """Run ``trials`` trials of a client that holds only the sample (``world`` 1) or no data (0), over the claim's
-    rounds.
+    """Run ``trials`` trials over the claim's rounds of a client that holds only the sample (``world`` 1) or no data
+    (``world`` 0).
 
     Gives for each round the log-likelihood ratio of what the client released, zero where it had stopped.
 

@@ -1,11 +1,11 @@
-"""Random-direction canary: reveals missing noise on any weight, but has no exact score as data change it too."""
+"""Add a canary along a random direction of all weights, which reveals missing noise on any weight."""
 
 from .canary_replicas import CanaryMethod
 
 
 class RandomDirection(CanaryMethod):
-    """An audit method that adds a row along a random direction of all weights, scored by its projection (Andrew et
-    al. 2023).
+    """An audit method that adds a canary update along a random direction of all weights and scores runs by their
+    projection on it (Andrew et al. 2023).
     """
 
     precedence = 40

@@ -1,4 +1,4 @@
-"""Independent runs: stores and pools runs with and without the canary and bounds epsilon by a threshold test."""
+"""Store and pool independent runs with and without the canary, and bound epsilon by a threshold test."""
 
 import json
 from abc import abstractmethod
@@ -27,7 +27,8 @@ Arms = list[list[Projections]]
 
 
 class ReplicaMethod(BlockMethod):
-    """An audit method that makes independent runs: one half chooses the score threshold, the other half tests it.
+    """An audit method that makes independent runs with and without a canary: one half chooses the score threshold, the
+    other half tests it.
 
     Attributes:
         powered: whether the detectable epsilon of the test is also that of the audit. It is not where better scores
@@ -38,11 +39,13 @@ class ReplicaMethod(BlockMethod):
 
     @abstractmethod
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
-        """Run the trials with and without the canary; return their scores by batch, and further arrays to be stored."""
+        """Run the trials with and without the canary; return their scores in batches, and further arrays to be
+        stored.
+        """
 
     @abstractmethod
     def witness(self, audit: PlannedAudit) -> str:
-        """Describe the canary and the score that the audit used."""
+        """Describe the canary and the score that the audit used as evidence."""
 
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
         arms, more = self.trials(job)
@@ -53,7 +56,8 @@ class ReplicaMethod(BlockMethod):
         return self.measure_by_split(audit, *pooled(audit, store))
 
     def measure_by_split(self, audit: PlannedAudit, member: Projections, nonmember: Projections) -> Reading:
-        """Bound epsilon by the scores summed over the rounds; one half of the trials chooses the threshold.
+        """Bound epsilon from the scores, summed over rounds; one half of the trials chooses the threshold, the other
+        half tests it.
 
         A threshold chosen on the trials that it is tested on would make the bound too large.
         """
@@ -79,7 +83,9 @@ class ReplicaMethod(BlockMethod):
 
 
 def save_projections(job: BlockJob, arms: Arms, store: Store, more: Mapping[str, NDArray[Any]] | None = None) -> str:
-    """Store the scores of one seed's runs without and with the canary, and further arrays; return the file's path."""
+    """Store the scores of one seed's runs without and with the canary, and further arrays; return the path of
+    the file.
+    """
     arrays = dict(more or {})
     for name, batches in zip(ARMS, arms, strict=True):
         # Single precision halves the files; the repeat check allows for it.
@@ -113,7 +119,7 @@ def pooled(audit: PlannedAudit, store: Store) -> tuple[Projections, Projections]
 
 
 def kept_arrays(audit: PlannedAudit, store: Store) -> list[dict[str, Any]]:
-    """Return the stored arrays of each seed's runs; raise ValueError with the reason if the runs of a seed failed."""
+    """Return the stored arrays of each seed's runs; raise ValueError with the reason if the runs of one seed failed."""
     arrays = []
     for block in audit.blocks:
         # A failed block fails the audit: fewer replicas than planned would have another power, and perhaps a bias.

@@ -1,4 +1,4 @@
-"""Check result: what one implementation check found about a claim, with its result row and its printed words."""
+"""Define the result of an implementation check of a claim, as a result row and as printed text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class CheckResult:
 
 
 def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
-    """Return one result row per implementation check; a check that does not apply is marked as skipped, with the
+    """Return one result row per implementation check; a check that does not apply is recorded as skipped, with the
     reason.
     """
     return [
@@ -66,6 +66,6 @@ def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
 
 
 def failed_words(results: Sequence[CheckResult]) -> str:
-    """Return the text that names every failed check at the end of a verdict's reason; empty if all checks passed."""
+    """Return the text that names every failed check, for the end of a verdict's reason; empty if all checks passed."""
     # Reports cut a reason at "; probe: ", so these words stay as they are.
     return "".join(f"; probe: {found.words}" for found in results if found.passed is False)

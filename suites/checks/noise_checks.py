@@ -1,4 +1,4 @@
-"""Noise checks: compare runs that differ only in the defense's random draws, so that their difference is noise."""
+"""Compare runs that differ only in the defense's random draws, so that the difference shows its noise."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,8 @@ def noise_checks(
     *,
     drawn: bool = False,
 ) -> list[CheckResult]:
-    """Check that noise is present, independent between clients and between rounds, and as large as the published law.
+    """Check that noise is present, independent between clients and between rounds, and as large as the defense
+    publishes.
 
     Args:
         draws: at least two recordings with equal data, cohorts and lots.
@@ -66,7 +67,9 @@ def noise_checks(
 
 
 def same_state(recording: Recording, number: int) -> bool:
-    """Return whether a round started from the same public state as the first, for which the noise law is published."""
+    """Return whether a round started from the same public state as the first round, for which the noise distribution is
+    published.
+    """
     first, now = recording.states[0], recording.states[number]
     return first.keys() == now.keys() and all(torch.equal(first[name], now[name]) for name in first)
 

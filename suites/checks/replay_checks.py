@@ -1,4 +1,4 @@
-"""Replay checks: run a federation a few times with equal random draws and compare, without statistics.
+"""Run a federation a few times with equal random draws and compare the runs exactly, without statistics.
 
 Two runs that differ by one row give a lower bound on the sensitivity that is enforced; two runs that differ by the
 draws of the hooks show the noise. A check that passes proves nothing; one that fails names the row that violates the
@@ -40,8 +40,8 @@ _HIDES = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two runs with equal random draws whose data differ in ``rows`` rows of client ``sender`` (1: one added, 2: one
-    replaced).
+    """Two runs with equal random draws, whose updates of client ``sender`` differ by ``rows`` vectors: 1 if one was
+    added, 2 if one was replaced.
     """
 
     before: Recording
@@ -53,7 +53,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySetup:
-    """A small federation for repeated runs that share every random draw that is not changed on purpose."""
+    """A small federation that is run repeatedly; runs share all random draws except those that a check changes."""
 
     still: FrozenFederation
     protection: Protection
@@ -64,27 +64,27 @@ class ReplaySetup:
     def run(
         self, *, noise: int = 0, canary: Canary | None = None, world: int = 0, task: Task | None = None
     ) -> Recording:
-        """Run the federation once and return what was recorded; ``task`` replaces its data."""
+        """Run the small federation once and return what was recorded; ``task`` replaces its data."""
         still = self.still if task is None else replace(self.still, task=task)
         return replay(
             still, self.protection, self.claim.observer, seed=self.seed, noise=noise, canary=canary, world=world
         )
 
     def law(self, sender: int) -> GaussianLaw | None:
-        """Return the law of the noise that this client's release has; None if it is not Gaussian."""
+        """Return the noise distribution of what this client releases; None if it is not Gaussian."""
         law = self.protection.law(self.claim.observer, self.still.plan, sender)
         return law if isinstance(law, GaussianLaw) else None
 
     @property
     def drawn(self) -> bool:
-        """True if each client's report is drawn at random from a published distribution."""
+        """Whether each client's report is a random draw from a published distribution."""
         return isinstance(self.protection.law(self.claim.observer, self.still.plan, 0), ReportLaw)
 
 
 def check_claim(
     task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
 ) -> tuple[CheckResult, ...]:
-    """Run every implementation check that applies to the claim: about ten runs with the task's first four clients.
+    """Run every implementation check that applies to the claim, by about ten runs of a federation of four clients.
 
     Sensitivity and noise scale are compared with the published law, in the rounds that share the first one's public
     state; a claim without a Gaussian law gets the other checks.

@@ -1,4 +1,4 @@
-"""Replica checks: test the noise in the canary's projections round by round, before a score sums the rounds.
+"""Check the noise in the canary's projections separately for each round, before a score sums the rounds.
 
 A score over all rounds hides one round without noise, and a score over all replicas hides a few without. Without the
 canary the projections are noise alone: no draw should come twice, and no round should scatter less than the law states.
@@ -29,8 +29,7 @@ _FEWEST = 30
 
 
 def replica_checks(member: Projections, nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
-    """Check that noise is fresh and as large as its law states in every round, and that the canary reaches the
-    observer.
+    """Check that noise is fresh and as large as published in every round, and that the canary reaches the observer.
 
     Args:
         member, nonmember: projections of runs with and without the canary.
@@ -47,7 +46,8 @@ def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResul
 
 
 def check_centred(batches: list[Projections]) -> None:
-    """Raise ValueError if the mean of runs without the canary is far from zero: they then share part of their noise.
+    """Raise ValueError if runs without the canary have a mean far from zero, because they then share a part of their
+    noise.
 
     Raises:
         ValueError: if the mean of a round lies nine standard errors off.
@@ -94,7 +94,7 @@ def _columns(seen: Projections) -> Iterator[FloatArray]:
 
 
 def expected_repeats(count: int, spacing: float) -> float:
-    """Return the largest plausible share of ``count`` rounded Gaussian numbers that equal another one.
+    """Return the largest plausible fraction of ``count`` rounded Gaussian numbers that are equal to another one.
 
     They are rounded to multiples of ``spacing`` standard deviations; once in 10^9 sets the share is exceeded. 0 where
     ``spacing`` is 0.

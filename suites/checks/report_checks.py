@@ -1,4 +1,4 @@
-"""Report checks: test that reports follow their published law, and that a shuffler hides which client sent which.
+"""Check that reports follow their published distribution, and that a shuffler hides which client sent which report.
 
 Every log-likelihood ratio s satisfies E1[g(s)] = E0[e^s g(s)] for any bounded g. Reports that the law describes wrongly
 violate the identity; scores by that law may then show little of a mechanism that leaks much.
@@ -22,7 +22,8 @@ _FEWEST = 30
 
 
 def report_checks(arrays: Sequence[Mapping[str, Any]], *, exact: bool, clients: int | None) -> tuple[CheckResult, ...]:
-    """Run both checks on the crafted reports of all seeds together; return their results.
+    """Run both checks, of the reports' distribution and of the shuffler, on the audit's reports of all seeds; return
+    their results.
 
     Args:
         arrays: what each block kept.

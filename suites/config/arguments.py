@@ -1,4 +1,4 @@
-"""Arguments: checks what Python code passes to ``fedassay.run``; the command line checks its own options."""
+"""Check the arguments that Python code passes to ``fedassay.run``; the command line checks its own options."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +9,7 @@ from .source import ConfigError
 
 
 def check_arguments(suite: Any, *, seed: Any = 0, seeds: Any = None, jobs: Any = None, device: Any = None) -> None:
-    """Raise ConfigError for the first argument that has the wrong type or is out of range."""
+    """Raise ConfigError for the first argument of ``fedassay.run`` that has the wrong type or is out of range."""
     if not isinstance(suite, str | Path):
         raise ConfigError(f"suite must be the name of a bundled suite or the path of a suite file, got {suite!r}")
     try:
@@ -24,8 +24,8 @@ def check_arguments(suite: Any, *, seed: Any = 0, seeds: Any = None, jobs: Any =
 
 
 def string_list(name: str, value: Any, such_as: str) -> tuple[str, ...]:
-    """Return the list if all its items are strings; raise ConfigError otherwise, with ``such_as`` as an example of an
-    item.
+    """Return the list if all its items are strings; otherwise raise ConfigError, where ``such_as`` shows a
+    valid item.
     """
     # A single string is iterable too: without this test it would become a list of its letters.
     listed = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict) else None

@@ -1,10 +1,10 @@
-"""Bundled suites: finds the suite files that come with the package."""
+"""Find the suite files that come with the package."""
 
 from importlib import resources
 
 
 def bundled_suites() -> dict[str, str]:
-    """Return the TOML text of each bundled suite by name; those that repeat a paper's experiments are named
+    """Return the TOML text of each bundled suite by name; suites that repeat a paper's experiments have names
     ``papers/NAME``.
     """
     folder = resources.files(__package__.rpartition(".")[0])

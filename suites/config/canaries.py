@@ -1,4 +1,4 @@
-"""Canary designs: what an audit adds to a federation, for the unit and adjacency of a claim."""
+"""Build what an audit adds to a federation (a canary), for the unit and adjacency of a claim."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ...fl.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryInputs:
-    """A set of everything that a canary design needs to build a canary.
+    """A set of all inputs from which any kind of canary can be built.
 
     Args:
         unit, adjacency: of the claim. Without the canary, its place is empty (add/remove), holds another record
@@ -36,7 +36,7 @@ PlantedCanary = Canary | DataCanary
 
 
 def dirac(inputs: CanaryInputs) -> Canary:
-    """Build a canary row along the last weight that no training data changes (Nasr et al. 2023, section 4)."""
+    """Build a canary update along the last weight that no training data changes (Nasr et al. 2023, section 4)."""
     direction = torch.zeros(inputs.plan.layout.dim)
     # Inert weights come after the model's own: no client's data adds to this coordinate.
     direction[-1] = 1.0
@@ -44,8 +44,8 @@ def dirac(inputs: CanaryInputs) -> Canary:
 
 
 def random_direction(inputs: CanaryInputs) -> Canary:
-    """Build a canary row along a random direction of all weights, which reveals missing noise on any weight (Andrew et
-    al. 2023).
+    """Build a canary update along a random direction of all weights, which reveals missing noise on any weight (Andrew
+    et al. 2023).
     """
     direction = normal(inputs.streams.generator("canary direction"), (inputs.plan.layout.dim,), dtype=torch.float64)
     return _row(inputs, (direction / torch.linalg.vector_norm(direction)).float())
@@ -64,7 +64,7 @@ def mislabelled(inputs: CanaryInputs) -> DataCanary:
 
 
 def crafted(inputs: CanaryInputs) -> DataCanary:
-    """Build a canary image with each pixel black or white by a fair coin, and the label that the initial model finds
+    """Build a canary image whose pixels are black or white by fair coins, with the label that the initial model finds
     least likely.
 
     Half of the pixels at full strength give a longer gradient than a photograph. The loss starts high, and one clipped
@@ -103,7 +103,7 @@ CANARY_PHRASES = {
 
 
 def why_not_covered(claim: Claim) -> str:
-    """Return why no canary design can audit this claim; empty string if one can."""
+    """Return why no kind of canary can audit this claim; empty string if one can."""
     unit, adjacency = claim.unit, claim.adjacency
     if (unit, adjacency) not in COVERED:
         return f"no canary design covers unit {unit} under {adjacency}: this claim is not audited"
@@ -114,7 +114,7 @@ def why_not_covered(claim: Claim) -> str:
 
 
 def check_covered(claim: Claim) -> None:
-    """Raise ValueError if no canary design can audit this claim."""
+    """Raise ValueError if no kind of canary can audit this claim."""
     if reason := why_not_covered(claim):
         raise ValueError(reason)
 
@@ -125,7 +125,9 @@ def _row(inputs: CanaryInputs, direction: Tensor) -> Canary:
 
 
 def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
-    """Return the row that replaces the canary ``row (d,)`` in runs without it; None if nothing replaces it."""
+    """Return the update that replaces the canary ``row (d,)`` in runs without the canary; None if nothing
+    replaces it.
+    """
     if adjacency is Adjacency.ADD_REMOVE:
         return None
     return -row if adjacency is Adjacency.REPLACE_ONE else torch.zeros_like(row)

@@ -1,4 +1,4 @@
-"""Catalogue: finds defenses and attacks by file name, by entry point or as ``package.module:Class``."""
+"""Find defenses and attacks by file name, by entry point or as ``package.module:Class``."""
 
 import hashlib
 import importlib
@@ -31,7 +31,7 @@ def _base(kind: Kind) -> type[Any]:
 
 @dataclass(frozen=True)
 class Part:
-    """A defense or an attack with its fields set; ``path`` names its class, ``version`` changes when its code
+    """A defense or an attack with its configuration; ``path`` names its class, and ``version`` changes when its code
     changes.
     """
 
@@ -41,8 +41,8 @@ class Part:
 
 
 def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
-    """Return by name every defense or attack, of the package and of installed entry points (``fedassay.defenses``,
-    ``fedassay.attacks``).
+    """Return every defense or attack by name: those of the package and of other packages' entry points
+    (``fedassay.defenses``, ``fedassay.attacks``).
 
     Imports all of them, which takes seconds; ``part_listing.summaries`` does not.
 
@@ -88,7 +88,7 @@ def find(kind: Kind, name: str) -> type[Any]:
 
 
 def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
-    """Build a defense or attack from its class and the values of its fields.
+    """Build a defense or attack from its class and its configuration.
 
     Raises:
         ConfigError: as ``find``, and for an unknown field or a value that the part refuses; starts with ``where``.
@@ -108,7 +108,7 @@ def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = 
 
 
 def part_from_instance(instance: Any, kind: Kind) -> Part:
-    """Describe a defense or attack from an object that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
+    """Describe a defense or attack that the caller built as an object, such as ``MyDefense(clip_norm=1.0)``."""
     if not isinstance(instance, _base(kind)):
         got = f"the class {instance.__name__}" if isinstance(instance, type) else type(instance).__name__
         raise ConfigError(f"a {kind} must be an instance of {_base(kind).__name__}, got {got}")
@@ -131,7 +131,8 @@ def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> No
 
 
 def version_of(part: type[Any]) -> str:
-    """Return the version of a defense or attack; for one from outside the package also a digest of its source.
+    """Return the version of a defense or attack; if it is from outside the package, the version includes a digest of
+    its source.
 
     The digest is needed because authors edit their part without changing its version.
     """

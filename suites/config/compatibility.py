@@ -1,4 +1,4 @@
-"""Compatibility: checks before a run that attacks and audits fit the data and model of their federations."""
+"""Check before a run that attacks and audits fit the data and the model of their federations."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ LEAST_SIDE = 3
 
 
 def check_federations(attack: Attack, path: str, federations: Iterable[str], spec: SuiteSpec, where: str) -> None:
-    """Raise ConfigError if ``attack``, named ``path`` in the suite, cannot run on one of these federations of ``spec``.
+    """Raise ConfigError if the attack ``path`` of the suite cannot run on one of its federations in ``spec``.
 
     Raises:
         ConfigError: for an attack that reconstructs images where the data are rows of a table, or one that needs one
@@ -37,7 +37,9 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
 
 
 def check_audit(spec: SuiteSpec, where: str) -> None:
-    """Raise ConfigError if the canary has one label per image but the audit's model predicts one per pixel."""
+    """Raise ConfigError if the audit's canary is an image with one label, but its model predicts one label per
+    pixel.
+    """
     audit = spec.audit
     # The row canaries (dirac, random) have no label, so they fit every model.
     if audit is not None and audit.model in SEGMENTERS and audit.canary in ("mislabelled", "crafted"):

@@ -1,4 +1,4 @@
-"""Identity: hashes everything that determines a result; equal hashes mean equal results."""
+"""Hash everything that determines a result, so that equal hashes mean equal results."""
 
 import hashlib
 import json
@@ -12,7 +12,8 @@ IDENTITY = "identity-4"
 
 
 def identity(**facts: Any) -> str:
-    """Return 16 hexadecimal digits of the facts' SHA-256 hash, which depends neither on their order nor on the process.
+    """Return 16 hexadecimal digits of a SHA-256 hash of facts, given by name; it does not depend on their order or on
+    the process.
 
     Raises:
         TypeError: for a fact that is not plain data.
@@ -23,7 +24,7 @@ def identity(**facts: Any) -> str:
 
 
 def plain_data(value: Any) -> Any:
-    """Return a field's value as plain data: finite numbers, text and containers unchanged, anything else as its
+    """Return a configuration value as plain data: finite numbers, text and containers unchanged, anything else as its
     ``repr``.
     """
     if isinstance(value, np.generic):

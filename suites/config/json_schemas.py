@@ -1,4 +1,4 @@
-"""JSON Schemas of the suite file's keys for sampling, partition and algorithm, which are a word or a small table."""
+"""Define JSON Schemas of a suite's keys for sampling, partition and algorithm; a value is a word or a small table."""
 
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
@@ -11,7 +11,7 @@ Shape = dict[str, Any]
 
 
 def one_of(names: Iterable[str]) -> Shape:
-    """Return the JSON Schema of a text that must be one of these words."""
+    """Return the JSON Schema of a text that must be one of the given words."""
     return {"type": "string", "enum": list(names)}
 
 

@@ -1,4 +1,4 @@
-"""Margins: for each metric, the smallest worsening that counts as a regression, in the metric's own unit."""
+"""Define for each metric the smallest worsening that counts as a regression (its margin), in the metric's unit."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ our choice: a suite's ``[gate.margins]`` overrides them, and ``--margin`` overri
 
 
 def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return the default regression margins with those in ``overrides`` replaced.
+    """Return the default regression margins, replaced by those in ``overrides``.
 
     Raises:
         ValueError: for a metric that has no margin, or a margin that is not a positive number.

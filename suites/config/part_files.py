@@ -1,4 +1,4 @@
-"""Part files: finds the files that define defenses and attacks by reading their text, without importing them.
+"""Find the files that define defenses and attacks by reading their text, without importing them.
 
 Importing every defense to find one takes seconds, because most of them load torch. The text of a file holds the class
 that it defines, the classes that it derives from and its docstrings. A class with ``ABC`` among its own bases is a
@@ -38,7 +38,7 @@ class PartFile:
     doc: str
 
     def load(self) -> Any:
-        """Import the file and return its class."""
+        """Import the file of a defense or attack and return its class."""
         return getattr(import_module(self.module), self.class_name)
 
 
@@ -56,7 +56,8 @@ def own_parts(kind: Kind) -> dict[str, PartFile]:
 
 @lru_cache(maxsize=8)
 def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
-    """Find the files that define a defense or attack: each file's first public class that derives from ``base`` counts.
+    """Find the files that define a defense or attack: those with a public class that derives from ``base``; the first
+    such class counts.
 
     Args:
         folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.

@@ -1,4 +1,4 @@
-"""Part listing: collects names and summaries for ``fedassay list`` without importing torch or the listed files."""
+"""Collect names and summaries for ``fedassay list`` without importing torch or the listed files."""
 
 import inspect
 import itertools
@@ -23,8 +23,8 @@ def summaries(kind: Kind) -> dict[str, str]:
 
 
 def mutant_summaries() -> dict[str, str]:
-    """Return every mutant (a mechanism with a planted bug) by name, with where it runs (``mechanism`` or
-    ``federation``) and its first docstring line.
+    """Return every mutant (a mechanism with a planted bug) by name, with the place where it is audited (``mechanism``
+    or ``federation``) and its first docstring line.
     """
     own = {part.name: part.summary for part in own_parts("defense").values() if part.module.startswith(_CONTROLS)}
     installed = {name: summary(part) for name, part in _installed("defense").items() if part.control}
@@ -34,8 +34,7 @@ def mutant_summaries() -> dict[str, str]:
 
 
 def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:
-    """Return the errata, the known mistakes of the paper, of every defense or attack that lists any, in alphabetical
-    order.
+    """Return the known mistakes (errata) in the papers of all defenses or attacks that list any, in alphabetical order.
 
     Raises:
         ConfigError: an installed entry point that does not load.

@@ -1,4 +1,4 @@
-"""Plug-in path: imports a suite's own modules from the suite file's folder, whatever the current folder is."""
+"""Import a suite's own modules from the suite file's folder, whatever the current folder is."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from .suite import SuiteSpec
 
 
 def folder_of_suite(suite_file: Path) -> str:
-    """Return the folder of a suite file, in the form of an entry of ``sys.path``."""
+    """Return the folder of a suite file as text, ready to be added to ``sys.path``."""
     return str(suite_file.resolve().parent)
 
 
@@ -30,7 +30,8 @@ def import_first_from(folder: str) -> None:
 
 
 def check_loaded_from(part: str, folder: str) -> None:
-    """Raise ConfigError if a module of the suite exists in ``folder``, but a file of the same name elsewhere is loaded.
+    """Raise ConfigError if the suite's ``folder`` has a module that Python loaded from a file of the same name
+    elsewhere.
 
     Python loads one module per name. Without this check a module of the same name, loaded earlier, would be audited
     instead of the suite's own.
@@ -52,7 +53,7 @@ def check_loaded_from(part: str, folder: str) -> None:
 
 
 def path_from_run(folder: str, run: Path) -> str:
-    """Return the suite's folder relative to the run's folder, as the run's manifest stores it.
+    """Return the suite's folder relative to the run's folder, in the form in which the run's manifest stores it.
 
     A relative path reveals less about the machine, and stays valid where both folders are moved together.
     """
@@ -60,7 +61,7 @@ def path_from_run(folder: str, run: Path) -> str:
 
 
 def folder_from_manifest(relative: object, run: Path) -> str:
-    """Return the suite's folder that the manifest stores; empty string if it stores none or the folder no longer
+    """Return the suite's folder as stored in a run's manifest; empty string if it stores none or the folder no longer
     exists.
     """
     folder = (run.resolve() / relative).resolve() if isinstance(relative, str) and relative else None

@@ -1,4 +1,4 @@
-"""Presets: named variants of a suite, such as a small one for continuous integration."""
+"""Apply presets: named variants of a suite, such as a small one for continuous integration."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ KINDS = ("federations", "defenses", "attacks")
 
 
 def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
-    """Change a parsed suite as its table ``[presets.NAME]`` states.
+    """Change a parsed suite as its table ``[presets.NAME]`` specifies.
 
     ``keep`` lists tables: all others of the same kind are removed. ``drop`` lists tables that are removed in any case.
     Both accept ``*`` for any letters. The published figures of a removed table are removed as well. Every other key is
@@ -38,7 +38,7 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
         for table in gone:
             # With the dot, so that `attacks.loss` does not match a key of `attacks.loss_threshold`.
             if f"{key}.".startswith(f"{table}."):
-                raise ConfigError(f"{place}: the preset sets {key}, but leaves out its table {table}")
+                raise ConfigError(f"{place}: the preset sets {key}, but removes the table {table} that holds it")
         set_key(tree, key.split("."), changes[key], change=f"{place}: {key}")
 
 

@@ -1,4 +1,4 @@
-"""Published figure: a value that a paper reports, as quoted in a suite file."""
+"""Define a published value: one that a paper reports, as quoted in a suite file."""
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 

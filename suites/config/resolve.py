@@ -1,4 +1,4 @@
-"""Resolve: turns a checked suite into ready-to-run defenses, attacks, federation plans and privacy claims."""
+"""Turn a checked suite into ready-to-run defenses, attacks, federation plans and privacy claims."""
 
 import re
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ class DefenseEntry:
 
     @property
     def defense(self) -> Defense:
-        """The configured defense."""
+        """The defense object with its configuration."""
         instance: Defense = self.part.instance
         return instance
 
@@ -76,18 +76,18 @@ class AttackEntry:
 
     @property
     def attack(self) -> Attack:
-        """The configured attack."""
+        """The attack object with its configuration."""
         instance: Attack = self.part.instance
         return instance
 
     @property
     def observer(self) -> Observer:
-        """The observer that determines what the attack sees."""
+        """The observer, which determines what the attack receives."""
         return self.reduced_to or self.attack.observer
 
     @property
     def configuration(self) -> list[Any]:
-        """The facts about the attack that determine its results and enter their identity hash."""
+        """The facts about the attack that determine its results; they enter the hash that identifies a result."""
         # Unset options add nothing to the list, so that cells recorded before an option existed keep their identity.
         observers = [] if self.reduced_to is None else [str(self.reduced_to)]
         counts = [] if self.shadows is None else [self.shadows]
@@ -96,7 +96,9 @@ class AttackEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedSuite:
-    """A suite with everything that a run needs; its data sets have been loaded and checked."""
+    """A suite with everything that a run needs: its defenses and attacks are built, and its data sets are loaded and
+    checked.
+    """
 
     spec: SuiteSpec
     seeds: tuple[int, ...]
@@ -155,8 +157,8 @@ def _digest(name: str) -> str:
 
 
 def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
-    """Return the public plan of a federation (rounds, sampling, algorithm), with the changes that one defense makes to
-    it.
+    """Return the public plan of a federation (rounds, sampling, algorithm), including the changes that one defense
+    makes to it.
     """
     return Plan(
         sizes=task.sizes,
@@ -185,7 +187,7 @@ def _task(specification: str, seed: int) -> Task:
 
 
 def task_of(spec: FederationSpec, seed: int) -> Task:
-    """Build the data and model of a federation for one seed; the result is cached, as the next job often needs it
+    """Build the data and model of a federation for one seed; the result is cached because the next job often needs it
     again.
     """
     # A specification holds dictionaries, which no cache can hash: its JSON text is the key.
@@ -193,7 +195,7 @@ def task_of(spec: FederationSpec, seed: int) -> Task:
 
 
 def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
-    """Calibrate a defense for a federation's plan, or for the plan of the federation named by ``calibrated_on``.
+    """Calibrate a defense for a federation's plan, or for that of the other federation named by ``calibrated_on``.
 
     Raises:
         ConfigError: if the plan or model breaks an assumption of the defense, or the defense returns no valid claims.
@@ -223,7 +225,7 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         if claim.rounds > plan.rounds:
             raise ConfigError(
                 f"defense {entry.label} states a claim over {claim.rounds} rounds, but federation {federation} is "
-                f"calibrated on a plan of {plan.rounds}: no evidence about the other rounds could be collected"
+                f"calibrated on a plan of {plan.rounds} rounds: no evidence about the other rounds could be collected"
             )
         if claim.curve_shortfall() > _CURVE_SLACK:
             raise ConfigError(
@@ -303,7 +305,7 @@ def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], sour
 
 
 def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:
-    """Return the federation's settings with the data set and model that its audit uses."""
+    """Return a federation's settings, with the data set and model replaced by those that its audit uses."""
     return federation.model_copy(update={"dataset": audit.dataset or federation.dataset, "model": audit.model})
 
 

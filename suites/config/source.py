@@ -1,4 +1,4 @@
-"""Suite source: the text of a suite file, in which it finds the line of a key for error messages."""
+"""Hold the text of a suite file, and find the line of a key in it for error messages."""
 
 import re
 import tomllib
@@ -49,7 +49,7 @@ class Source:
             raise ConfigError(f"{self.name}: not a TOML file: {what}") from None
 
     def where(self, path: tuple[str, ...]) -> str:
-        """Return the file name and line of a dotted key, for an error message.
+        """Return the file name and line of a suite's key, for an error message.
 
         ``--set key`` where the command line set the path or a table of it; else ``file, line N`` of its longest part
         that the file contains; else the file alone.
@@ -80,7 +80,8 @@ class Source:
 
 
 def apply_override(tree: dict[str, Any], assignment: str) -> str:
-    """Apply ``key.sub=value`` to a parsed suite and return the dotted key. A value that is not TOML is taken as text.
+    """Apply an override ``key.sub=value`` to a parsed suite and return the key. A value that is not valid TOML is taken
+    as text.
 
     Raises:
         ConfigError: for another form than ``key.sub=value``, or a key inside something that is not a table.
@@ -99,7 +100,7 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
 
 
 def set_key(tree: dict[str, Any], path: list[str], value: Any, *, change: str) -> None:
-    """Set a key of a parsed suite; missing tables on its path are created.
+    """Set a key of a parsed suite; create missing tables on its path.
 
     Raises:
         ConfigError: for a key inside something that is not a table; the message starts with ``change``.

@@ -1,4 +1,4 @@
-"""Suite: defines the tables and keys of a suite file, which are checked before anything runs."""
+"""Define the tables and keys of a suite file, which are checked before anything runs."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -28,7 +28,7 @@ def _parsed_by(parser: Callable[[Any], object]) -> AfterValidator:
         try:
             parser(value)
         except TypeError as error:  # A number or a list in place of a name or a table.
-            raise ValueError(f"cannot be read, got {value!r} ({error})") from None
+            raise ValueError(f"the value cannot be read, got {value!r} ({error})") from None
         return value
 
     return AfterValidator(check)
@@ -61,8 +61,8 @@ class _Table(BaseModel):
 
 
 class PlanChange(_Table):
-    """The changes that one defense makes to a federation's public plan, such as Poisson-sampled cohorts that its
-    theorem assumes.
+    """The changes that one defense makes to a federation's public plan, such as Poisson sampling because its privacy
+    theorem assumes it.
     """
 
     cohort: Sampling | None = None
@@ -97,8 +97,8 @@ class FederationSpec(_Table):
 
 
 class DefenseSpec(BaseModel):
-    """The settings of a defense: the name of its class (by default its label), its changes of the plan, and its own
-    fields.
+    """The settings of a defense: the name of its class (by default the entry's label), its changes to the federation's
+    plan, and its own configuration.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
@@ -115,8 +115,8 @@ class DefenseSpec(BaseModel):
 
 
 class AttackSpec(BaseModel):
-    """The settings of an attack: the name of its class (by default its label), federations, observer, number of shadow
-    federations, and its own fields.
+    """The settings of an attack: the name of its class (by default the entry's label), federations, observer, number of
+    shadow federations, and its own configuration.
 
     ``observer`` is by default the attack's own. An attack on uploads can be reduced to the view of ``shuffled`` or
     ``aggregate``, one that scores candidates round by round also to ``global_models``.
@@ -134,13 +134,13 @@ class AttackSpec(BaseModel):
 
     @property
     def federations(self) -> tuple[str, ...]:
-        """The names of all federations that it runs on."""
+        """The names of all federations on which the attack or defense runs."""
         return (self.federation,) if isinstance(self.federation, str) else self.federation
 
 
 class AuditSpec(_Table):
-    """The settings of the audits: for each claim, canaries are added in many independent runs, or in one run, of a
-    small federation under the same plan.
+    """The settings of the audits. For each claim, canaries are added in many independent runs, or in one run, of a
+    small federation under the claim's plan.
     """
 
     federation: str = "main"
@@ -180,8 +180,8 @@ class AuditSpec(_Table):
 
 
 class MutantsSpec(_Table):
-    """The settings of mutant audits, which audit mechanisms with a planted bug and their correct versions; ``only``
-    limits them to the named mutants.
+    """The settings of audits of mutants (mechanisms with a planted bug) and their correct versions; ``only`` limits
+    them to the named mutants.
     """
 
     only: tuple[Label, ...] = ()
@@ -198,7 +198,7 @@ class MutantsSpec(_Table):
 
 
 class SuiteSpec(_Table):
-    """The content of a whole suite file."""
+    """The content of a whole suite file, with all its tables."""
 
     name: Label
     version: str = "1"

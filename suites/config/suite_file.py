@@ -1,4 +1,4 @@
-"""Suite file: reads and checks a suite from a file or from the package, and reports every mistake with its line."""
+"""Read and check a suite from a file or from the package, and report every mistake with its line."""
 
 import math
 from collections.abc import Iterator
@@ -19,8 +19,7 @@ from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChang
 
 
 def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec, Source]:
-    """Load a bundled suite by name or a suite file by path, with one of its presets and ``key=value`` overrides
-    applied.
+    """Load a bundled suite by name or a suite file by path; apply one of its presets and ``key=value`` overrides.
 
     Raises:
         ConfigError: for an unknown suite, a file that is not TOML, unknown keys or bad values; the message gives the
@@ -55,7 +54,7 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
 
 
 def named_changes(**changes: int | str | None) -> tuple[str, ...]:
-    """Return the arguments that are not None as ``key=value`` overrides of a suite."""
+    """Convert the arguments that are not None to ``key=value`` overrides of a suite."""
     return tuple(f"{key}={value}" for key, value in changes.items() if value is not None)
 
 

@@ -1,4 +1,4 @@
-"""Memory: makes a worker process keep freed memory, so that the next step of a search reuses it."""
+"""Make a worker process keep freed memory, so that the next step of an attack's search reuses it."""
 
 import ctypes
 import sys
@@ -11,7 +11,7 @@ _NEVER = 2**31 - 1
 
 @cache
 def keep_freed_memory() -> None:
-    """Make the C library glibc keep freed memory, once per process; no effect with another C library.
+    """Make the C library glibc keep freed memory in this process; with another C library nothing happens.
 
     By default glibc returns large blocks to the system, and each step of a search requests them again page by page,
     which takes a tenth of its time. In return the process never shrinks.

@@ -1,4 +1,4 @@
-"""Run: carries out a planned run in worker processes and gives its verdict; it can be interrupted and resumed."""
+"""Carry out a planned run in worker processes and give its verdict; the run can be interrupted and resumed."""
 
 import platform
 import secrets
@@ -26,20 +26,18 @@ from .workers import finished_jobs
 
 
 class Progress(Protocol):
-    """A display of a run's progress: the run calls these methods."""
+    """A display of a run's progress, on which the run calls these methods."""
 
     def start(self, total: int, cached: int) -> None:
-        """Start the display of a run with ``total`` units of work, of which ``cached`` were finished in an earlier
-        session.
-        """
+        """Start the display of a run with ``total`` units of work, of which ``cached`` were finished before."""
         ...
 
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
-        """Show that some work is finished: its titles, and the titles and reasons of what failed."""
+        """Show that some work is finished: its titles, and the title and reason of each failure."""
         ...
 
     def close(self) -> None:
-        """Close the display; called last, also after an error."""
+        """Close the display; the run calls this last, also after an error."""
         ...
 
 
@@ -103,12 +101,12 @@ def launch(
 
 
 def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
-    """Return the entries of claims.json: every privacy claim of the plan."""
+    """Return every privacy claim of the plan, as the entries of claims.json."""
     return [claim.to_dict() for claim in plan.claims]
 
 
 def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
-    """Reopen the run that a folder's manifest describes, to continue it; ``retry_failed`` also repeats what failed.
+    """Reopen an unfinished run from its folder to continue it; with ``retry_failed``, failed work is repeated too.
 
     Raises:
         ConfigError: if the folder holds no run, a part cannot be imported any more, or code or data have changed since.
@@ -155,7 +153,7 @@ def _same_versions(folder: Path, then: dict[str, str]) -> None:
 
 
 def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> Outcome:
-    """Carry out everything that is not yet done; return the verdict of the whole run.
+    """Carry out all work of a run that is not yet done; return the verdict of the whole run.
 
     Raises:
         UnwritableRunFolder: if the folder cannot be written; KeyboardInterrupt: both leave a run that can be resumed.
@@ -182,7 +180,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
 
 
 def close(begun: Launch) -> Outcome:
-    """Give the verdict on the recorded results and write it to the run's folder."""
+    """Give the verdict on a run's recorded results and write it to the run's folder."""
     store = begun.store
     rows = store.rows()
     planned = {cell.cell_id for cell in begun.plan.cells}
@@ -197,7 +195,7 @@ def close(begun: Launch) -> Outcome:
 
 
 def record_cost(begun: Launch) -> None:
-    """Write the run's total CPU time to its manifest, from which later plans estimate theirs.
+    """Write the run's total CPU time to its manifest; later plans estimate their time from it.
 
     A resumed run has none: its earlier sessions were interrupted before they could record theirs.
     """

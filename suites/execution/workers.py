@@ -1,4 +1,4 @@
-"""Workers: carries out the jobs of a run, in this process or in worker processes that end with it."""
+"""Carry out the jobs of a run, in this process or in worker processes that end with it."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def _do(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
 def finished_jobs(
     plan: RunPlan, store: Store, finished: frozenset[str], processes: int, cost: Cost
 ) -> Iterable[tuple[Job, list[str]]]:
-    """Carry out the unfinished jobs; yield each job with its failures, in the order in which the jobs end.
+    """Carry out the unfinished jobs; yield each job and its failures as soon as it ends.
 
     The CPU time of worker processes is added to ``cost``.
     """

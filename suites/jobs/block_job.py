@@ -1,4 +1,4 @@
-"""Audit job: the runs with and without the canary that one seed contributes to the audit of a claim."""
+"""Define a job that makes one seed's runs with and without the canary for the audit of a claim."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRequest:
-    """A claim to audit on one seed, with all that an audit method needs to decide whether it can audit the claim.
+    """A claim to audit on one seed, with all that an audit method needs to decide whether it applies.
 
     Args:
         audit: the suite's audit table, with the defense's own federation and number of replicas.
@@ -27,7 +27,7 @@ class AuditRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockJob(AuditRequest):
-    """The runs with and without the canary that one seed contributes to an audit.
+    """A job that makes one seed's runs with and without the canary for the audit of a claim.
 
     Args:
         method: file name of the audit method that makes them.
@@ -45,5 +45,5 @@ class BlockJob(AuditRequest):
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """A tuple of the one unit of work that this job stores."""
+        """A tuple with the single unit of work that this job stores."""
         return (self.cell,)

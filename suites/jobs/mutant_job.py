@@ -1,4 +1,4 @@
-"""Mutant job: audits a mechanism with a planted bug and its correct version in the same way."""
+"""Define a job that audits a mechanism with a planted bug and its correct version in the same way."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Planned audit: a claim, the method that audits it, and the runs from which its verdict is computed."""
+"""Define a planned audit: a claim, the method that audits it, and the runs from which its verdict is computed."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,8 @@ from .trial_job import AttackCell
 
 @dataclass(frozen=True, kw_only=True)
 class AttackedFederation:
-    """A shadow federation that includes each sample by an independent fair coin, and the attacks that guess the coins.
+    """A shadow federation that includes each sample by an independent fair coin, and the attacks that guess which ones
+    it includes.
 
     Args:
         setting: what the attacks' scores are evidence of.

@@ -1,4 +1,4 @@
-"""Planned claim: which defense states which privacy claim on which federation, as stored in claims.json."""
+"""Define which defense states which privacy claim on which federation, in the form stored in claims.json."""
 
 import math
 from collections.abc import Callable

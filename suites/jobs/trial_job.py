@@ -1,4 +1,4 @@
-"""Trial job: a federation that is trained once for all attacks on it, or a set of shadow federations."""
+"""Define the jobs that train one federation for all attacks on it, or a set of shadow federations."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class AttackCell:
-    """An attack on a trained federation, with the stored unit of work that receives its result rows."""
+    """An attack on a trained federation, with the unit of work under which its result rows are stored."""
 
     cell: Cell
     entry: AttackEntry
@@ -36,7 +36,7 @@ class TrialJob:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All units of work of this job; the training, which measures utility, comes first."""
+        """All units of work of this job; the first one is the training, which measures the model's utility."""
         training = () if self.training is None else (self.training,)
         return (*training, *(attack.cell for attack in self.attacks))
 
@@ -62,5 +62,5 @@ class ShadowJob:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The units of work of this job, one per attack."""
+        """All units of work of this job, one per attack."""
         return tuple(attack.cell for attack in self.attacks)

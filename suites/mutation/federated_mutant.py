@@ -1,4 +1,4 @@
-"""Federated mutant: audits a deliberately broken defense in whole federations, next to its correct version."""
+"""Audit a deliberately broken defense, and its correct version, in whole federations."""
 
 from functools import lru_cache, partial
 

@@ -1,4 +1,4 @@
-"""Mutant audit: audits a mechanism with a planted bug and its correct version in the same way."""
+"""Audit a mechanism with a planted bug and its correct version in the same way."""
 
 import math
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ CAUTION = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class MutantAudit:
-    """The planned audit of one mutant, a mechanism with a planted bug.
+    """A planned audit of one mutant, which is a mechanism with a planted bug.
 
     Args:
         score: the one of the mutant's scores that needs the fewest trials.
@@ -52,7 +52,9 @@ class MutantAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionFindings:
-    """The results of one version's trials: one verdict per seed, and ``decided``, the verdict of all seeds together."""
+    """The audit results of one version of a mechanism: one verdict per seed, and ``decided``, the verdict of all seeds
+    together.
+    """
 
     each: tuple[Finding, ...]
     decided: Finding
@@ -60,12 +62,13 @@ class VersionFindings:
 
     @property
     def refuted(self) -> int:
-        """The number of seeds whose trials alone refute the claim."""
+        """The number of seeds that refute the claim by their own trials alone."""
         return sum(finding.verdict is Verdict.REFUTED for finding in self.each)
 
 
 def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, alpha: float, limit: int) -> MutantAudit:
-    """Plan the audit of a mutant from ``pilot`` runs per arm of both versions, which are not reused in the audit.
+    """Plan the audit of a mutant (a mechanism with a planted bug) from ``pilot`` runs with and without the canary,
+    which the audit does not reuse.
 
     Of the mutant's scores it takes the one that needs the fewest trials.
     """
@@ -102,8 +105,8 @@ def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, al
 
 
 def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """Run the planned trials of the broken version, at level ``alpha`` for each seed; the pooled trials give the
-    verdict.
+    """Run the planned trials of the broken version; each seed gets a verdict at level ``alpha``, and all trials
+    together give the verdict.
     """
     sides = [_sides(audit, audit.mutant.broken, audit.plan.trials, seed, f"mutant {name}") for seed in seeds]
     together = MembershipScores(
@@ -118,8 +121,8 @@ def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: 
 
 
 def audit_correct(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """Run as many trials of the correct version, at the broken version's threshold and at its own; ``alpha`` covers all
-    seeds.
+    """Run equally many trials of the correct version, at the broken version's score threshold and at its own; ``alpha``
+    bounds the error rate over all seeds.
     """
     # Never fewer than could refute: a correct version must be able to fail.
     trials = max(LEAST, audit.plan.trials)

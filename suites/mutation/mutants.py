@@ -1,4 +1,4 @@
-"""Mutants: lists mechanisms and defenses with a planted bug by name, and writes the result rows of their audits."""
+"""Find mechanisms and defenses with a planted bug (mutants) by name, and write the result rows of their audits."""
 
 import importlib
 import pkgutil
@@ -31,7 +31,9 @@ MECHANISM, FEDERATION = "mechanism", "federation"
 
 
 def known_mutants() -> dict[str, str]:
-    """Return every mutant by name with its kind: a mechanism of its own, or a broken defense in a federation."""
+    """Return every mutant (planted bug) by name with its kind: a mechanism of its own, or a broken defense in a
+    federation.
+    """
     own = {
         entry.name: MECHANISM
         for entry in pkgutil.iter_modules(mechanisms.__path__)
@@ -46,7 +48,9 @@ def known_mutants() -> dict[str, str]:
 
 
 def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
-    """Return the named mutants, or all of them if no name is given; raise ConfigError for an unknown name."""
+    """Return the mutants (planted bugs) with these names, or all without a name; raise ConfigError for an
+    unknown name.
+    """
     known = known_mutants()
     for name in only:
         if name not in known:
@@ -69,7 +73,7 @@ def build_mutant(name: str) -> Mutant:
 
 
 def module_of(name: str) -> ModuleType:
-    """Return the file that plants the mutant's bug and describes the real bug that it imitates."""
+    """Return the module that plants the mutant's bug and describes the real bug that it imitates."""
     if known_mutants()[name] == FEDERATION:
         return importlib.import_module(find("defense", name).__module__)
     return importlib.import_module(f"{mechanisms.__name__}.{name}")

@@ -1,4 +1,4 @@
-"""Estimate: predicts how long a plan will take from the times of earlier runs on this machine."""
+"""Predict how long a planned run will take from the times of earlier runs on this machine."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,8 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """A table of the CPU seconds of earlier runs' units of work, from which the time of a planned run is estimated.
+    """A table of the CPU seconds that earlier runs spent on each unit of work, from which the time of a planned run is
+    estimated.
 
     Args:
         exact: times by suite, federation, defense and attack.
@@ -37,12 +38,12 @@ class Times:
     runs: int
 
     def of(self, facts: dict[str, Any]) -> float | None:
-        """Return the expected time of a unit of work from earlier ones like it; None if there were none."""
+        """Return the expected time of a unit of work from earlier ones of the same kind; None if there were none."""
         return self.exact.get(_exact(facts), self.alike.get(_alike(facts)))
 
     def rest(self, suite: str) -> float | None:
-        """Return the CPU seconds that runs of this suite (or else of any suite) spent outside their units of work; None
-        if not recorded.
+        """Return the CPU seconds that earlier runs (of this suite, or else of any) spent outside their units of work,
+        such as on reports; None if not recorded.
         """
         return self.rests.get(suite, median(self.rests.values()) if self.rests else None)
 
@@ -57,7 +58,7 @@ class _Seen:
 
 
 def learnt(place: Path = RUNS) -> Times:
-    """Return the median times of all finished work in the run folders below ``place`` that ran on hardware like this.
+    """Return the median times of all work in the run folders below ``place`` that finished on hardware like this.
 
     Files that cannot be read are left out: a missing estimate must not stop a run.
     """
@@ -77,7 +78,9 @@ def learnt(place: Path = RUNS) -> Times:
 
 
 def estimate(plan: RunPlan, times: Times) -> str:
-    """Return a phrase such as ``about 50 s of CPU time, at least 25 s on 2 cores (learnt from 3 runs in runs/)``."""
+    """Return the estimated time of a plan, such as ``about 50 s of CPU time, at least 25 s on 2 cores (learnt from 3
+    runs in runs/)``.
+    """
     known = [seconds for cell in plan.cells if (seconds := times.of(cell.facts)) is not None]
     if not known:
         return "not known yet: it is learnt from earlier runs on this machine, and none in runs/ has such cells"

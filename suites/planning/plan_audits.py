@@ -1,4 +1,4 @@
-"""Audit planning: for each stated claim, chooses the method, its share of alpha, and the runs to make."""
+"""Choose for each stated claim the audit method, its share of the error rate alpha, and the runs to make."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ class AuditPlanner:
     cells: CellMaker
 
     def plan(self, shadows: tuple[ShadowJob, ...]) -> tuple[PlannedAudit, ...]:
-        """Plan all audits. Two audits of one claim are separate tests, so all audits share alpha equally."""
+        """Plan all audits. They share alpha equally, and two audits of one claim count as separate tests."""
         claims = self.defenses.stated()
         entries = {entry.label: entry for entry in self.suite.defenses}
         chosen = self._chosen(claims, entries)

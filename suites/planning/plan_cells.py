@@ -1,4 +1,4 @@
-"""Cell planning: gives each unit of work (cell) an identity hash and the fields that its result rows share."""
+"""Give each unit of work (cell) of a run an identity hash and the fields that its result rows share."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from ..jobs.cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class CellMaker:
-    """A maker of the cells, the smallest units of work that are stored and resumed, of one run."""
+    """A maker of a run's cells, which are the smallest units of work that are stored and resumed."""
 
     suite: ResolvedSuite
     run_id: str
@@ -27,8 +27,8 @@ class CellMaker:
         measured_on: FederationSpec | None = None,
         **facts: Any,
     ) -> Cell:
-        """Make one cell (unit of work); its identity is a hash of the arguments and of everything in the suite that
-        they name.
+        """Make one cell (unit of work); its identity hashes the arguments and all settings of the suite that they refer
+        to.
 
         Args:
             configuration: all other data that determine its values.
@@ -70,8 +70,8 @@ class CellMaker:
 
 
 def part_facts(entry: DefenseEntry) -> list[Any]:
-    """Return what identifies a defense: its class, code version and fields, and its changes of the federation's
-    plan.
+    """Return the facts that identify a defense: its class, code version and configuration, and its changes to the
+    federation's plan.
     """
     change = entry.change.model_dump(mode="json")
     return [entry.part.path, entry.part.version, plain_data(entry.defense.fields()), change]

@@ -1,4 +1,4 @@
-"""Mutant planning: plans the audits of the broken and the correct version of each mutant under their common claim."""
+"""Plan the audits of each mutant's broken and correct version, under the claim that both state."""
 
 import hashlib
 import inspect
@@ -19,7 +19,8 @@ Planned = tuple[MutantJob, tuple[PlannedClaim, PlannedClaim]]
 
 
 def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
-    """Return one job per mutant, with the claim that its broken and its correct version both state.
+    """Return one job per mutant (mechanism with a planted bug), with the claim that its broken and its correct version
+    both state.
 
     Raises:
         ConfigError: for an unknown mutant, or a control that has no correct version to be compared with.
@@ -34,7 +35,7 @@ def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
 
 
 def mutant_versions(suite: SuiteSpec) -> Iterator[str]:
-    """Return the name and code version of every mutant of the suite, which enter the run's identity hash."""
+    """Return the name and code version of every mutant of the suite, which enter the hash that identifies the run."""
     if suite.mutants is not None:
         for name in chosen_mutants(suite.mutants.only):
             yield f"{name} {_version(name)}"

@@ -1,4 +1,4 @@
-"""Plan text: describes what a planned run would do before it starts."""
+"""Describe what a planned run would do, before it starts."""
 
 from ..audits.known_methods import audit_methods
 from ..jobs.planned_audit import PlannedAudit
@@ -7,7 +7,7 @@ from .run_plan import RunPlan
 
 
 def headline(plan: RunPlan) -> str:
-    """Return one line that states how much work the plan contains."""
+    """Return one line that states how much work the planned run contains."""
     # A suite of mutants alone trains nothing, and a line of zeros would hide what it does.
     if plan.mutants and not plan.trials:
         versions = f"{len(plan.mutants)} mutants and their correct versions"
@@ -30,7 +30,7 @@ def headline(plan: RunPlan) -> str:
 
 
 def plan_lines(plan: RunPlan) -> list[str]:
-    """Return lines that state what each federation trains and what the audit of each claim can show."""
+    """Return lines that state what is trained on each federation and what the audit of each claim can show."""
     lines = []
     federations = {trial.cells[0].facts["federation"]: trial for trial in plan.trials}
     for name, trial in federations.items():

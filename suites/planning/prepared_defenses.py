@@ -1,4 +1,4 @@
-"""Prepared defenses: calibrates each defense once per federation and seed, and collects the claims they state."""
+"""Calibrate each defense once per federation and seed, and collect the claims that the defenses state."""
 
 from dataclasses import dataclass, field
 
@@ -12,13 +12,13 @@ from ..jobs.planned_claim import PlannedClaim
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedDefenses:
-    """The defenses of one suite, each calibrated when it is first needed."""
+    """The calibrated defenses of one suite; each is calibrated when it is first needed."""
 
     suite: ResolvedSuite
     _prepared: dict[tuple[str, str, int], Prepared] = field(default_factory=dict)
 
     def on(self, federation: str) -> list[DefenseEntry]:
-        """Return the defenses that run on a federation: those that name it, or if none does, those that name no
+        """Return the defenses that run on a federation: those that name it, or if there are none, those that name no
         federation.
 
         A federation that borrows its calibration shows the defenses of the federation that it borrows from.
@@ -28,11 +28,11 @@ class PreparedDefenses:
         return chosen or [entry for entry in self.suite.defenses if entry.federation is None]
 
     def seeds(self, entry: DefenseEntry) -> tuple[int, ...]:
-        """Return the seeds that a defense runs on."""
+        """Return the seeds on which a defense runs."""
         return self.suite.seeds[: entry.seeds]
 
     def of(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
-        """Return the defense calibrated for a federation's plan; raise ConfigError if the plan breaks one of its
+        """Return the defense calibrated for a federation's plan; raise ConfigError if the plan violates one of its
         assumptions.
         """
         key = (entry.label, federation, seed)
@@ -42,7 +42,9 @@ class PreparedDefenses:
         return self._prepared[key]
 
     def claims(self, entry: DefenseEntry, federation: str, seed: int) -> tuple[Claim, ...]:
-        """Return the claims about this federation's own plan; none if it uses another federation's calibration."""
+        """Return a defense's claims about this federation's own plan; empty if it uses another federation's
+        calibration.
+        """
         # A borrowed calibration is for another plan, and nothing is claimed about this one.
         borrowed = self.suite.spec.federations[federation].calibrated_on is not None
         return () if borrowed else tuple(self.of(entry, federation, seed).claims)
@@ -70,7 +72,7 @@ class PreparedDefenses:
 
 
 def change_of(entry: DefenseEntry, spec: FederationSpec) -> PlanChange:
-    """Return how the defense changes the federation's plan; no change if the federation uses another one's
+    """Return how the defense changes the federation's plan; it changes nothing if it uses another federation's
     calibration.
     """
     return entry.change if spec.calibrated_on is None else PlanChange()

@@ -1,4 +1,4 @@
-"""Run plan: lists all work of a suite and calibrates every defense before anything runs."""
+"""List all work of a suite, and calibrate every defense before anything runs."""
 
 from dataclasses import dataclass
 
@@ -34,12 +34,12 @@ class RunPlan:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """The jobs for the worker processes, longest first, so that no process ends long after the others."""
+        """All jobs for the worker processes, longest first, so that the processes finish at about the same time."""
         return (*self.mutants, *self.blocks, *self.shadows, *self.trials)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All cells of the run, the smallest units of work that are stored and resumed."""
+        """All cells of the run, which are the smallest units of work that are stored and resumed."""
         return (*(cell for job in self.jobs for cell in job.cells), *(audit.cell for audit in self.audits))
 
 

@@ -1,4 +1,4 @@
-"""Checksums: digests of a finished run's result rows and claims, stored in gate.json to detect later changes."""
+"""Compute digests of a finished run's result rows and claims, stored in gate.json to detect later changes."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ def digests(claims: Path, rows: Rows) -> dict[str, str]:
 
 
 def changed_files(gate: Mapping[str, Any], claims: Path, rows: Rows) -> tuple[str, ...]:
-    """Return the names of the files that changed since the run's verdict was stored in ``gate``; empty if it has no
+    """Return the names of the files that changed since the run's verdict ``gate`` was stored; empty if it has no
     digests.
     """
     now, what = digests(claims, rows), {ROWS: "results.jsonl", CLAIMS: "claims.json"}

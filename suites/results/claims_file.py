@@ -1,4 +1,4 @@
-"""Claims file: defines the fields of claims.json, the claims that a run's defenses state (schema claims-1)."""
+"""Define the fields of claims.json, which lists the claims that a run's defenses state (schema claims-1)."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,7 +18,7 @@ class _Part(BaseModel):
 
 
 class GaussianCurveFields(_Part):
-    """The stored fields of the trade-off curve of mu-GDP."""
+    """The stored fields of the trade-off curve of a mu-GDP claim."""
 
     family: Literal["gaussian"]
     mu: float = Field(ge=0)
@@ -26,7 +26,7 @@ class GaussianCurveFields(_Part):
 
 
 class ProfileCurveFields(_Part):
-    """The stored fields of a privacy profile: for each epsilon, one delta per direction of the neighbouring pair."""
+    """The stored fields of a privacy profile: for each epsilon, one delta for adding and one for removing."""
 
     family: Literal["profile"]
     epsilons: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
@@ -37,8 +37,8 @@ class ProfileCurveFields(_Part):
 
 
 class ClaimFields(_Part):
-    """The stored fields of one claim: (epsilon, delta)-DP for a unit and adjacency, against an observer, over
-    rounds.
+    """The stored fields of one claim, which states (epsilon, delta)-DP for a unit and adjacency, against an observer,
+    over rounds.
     """
 
     epsilon: float = Field(gt=0)
@@ -101,7 +101,7 @@ class StatedClaim(_Part):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The federation, defense and claim_id that together identify a stated claim within a run."""
+        """The federation, defense and claim_id, which together identify a claim within a run."""
         return self.federation, self.defense, self.claim_id
 
 

@@ -1,4 +1,4 @@
-"""Cost: measures the CPU seconds of a whole run, including its workers, start-up, verdicts and report pages."""
+"""Measure the CPU seconds of a whole run, including its workers, start-up, verdicts and report pages."""
 
 import time
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Cost:
-    """A counter of CPU seconds, from its creation or from ``since``, an earlier CPU time of this process (0.0: its
-    start).
+    """A counter of the CPU seconds used since its creation, or since this process had used ``since`` CPU seconds (0.0:
+    since it started).
     """
 
     since: float = field(default_factory=time.process_time)
     _workers: dict[int, float] = field(default_factory=dict)
 
     def add_worker(self, worker: int, seconds: float) -> None:
-        """Record the CPU ``seconds`` that a worker process, named by its process id, has used since its start."""
+        """Record the CPU ``seconds`` that a worker process, given by its process id, has used since its start."""
         # Totals may arrive out of order, because workers report whenever a job ends.
         self._workers[worker] = max(seconds, self._workers.get(worker, 0.0))
 

@@ -1,4 +1,4 @@
-"""Environment: collects the software and hardware of a run for its manifest and for ``fedassay doctor``."""
+"""Collect the software and hardware of a run for its manifest and for ``fedassay doctor``."""
 
 import os
 import platform
@@ -37,7 +37,7 @@ def cores() -> int:
 
 
 def threads() -> str:
-    """Return the number of threads per process as set in the environment, with advice if it is not one."""
+    """Return the number of threads per process that the environment sets, with advice if it is not one."""
     setting = os.environ.get("OMP_NUM_THREADS")
     if setting == "1":
         return "OMP_NUM_THREADS=1: one thread per process, as recommended"

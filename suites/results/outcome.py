@@ -1,4 +1,4 @@
-"""Outcome: summarises a run, or one audited claim, as one verdict line and the matching exit code."""
+"""Summarise a run, or one audited claim, as one verdict line and the matching exit code."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ _CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The verdict line and exit code of a run or of one audited claim. ``details``: further lines, one per problem with
-    its remedy.
+    """The verdict line and exit code of a run or of one audited claim. ``details`` holds further lines, one per problem
+    with its remedy.
     """
 
     verdict_line: str
@@ -30,14 +30,14 @@ class Outcome:
     details: tuple[str, ...] = ()
 
     def raise_for_status(self) -> None:
-        """Raise RuntimeError with the verdict line and the details, unless the exit code is 0."""
+        """Raise RuntimeError with the verdict line and its details, unless the exit code is 0."""
         if self.exit_code != OK:
             raise RuntimeError("\n".join([self.verdict_line, *self.details]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A reason why a run does not end with exit code 0: the exit code that it causes, and its description."""
+    """A reason why a run does not end with exit code 0, with the exit code that it causes."""
 
     exit_code: int
     text: str
@@ -107,7 +107,7 @@ def problems(
 
 
 def fine_line(records: Sequence[Record]) -> str:
-    """Return the line that summarises the audited claims of a run without problems."""
+    """Return the verdict line of a run without problems, which summarises its audited claims."""
     audits, attacked = (
         [row for row in records if row.role == role and row.status == "ok"] for role in ("audit", "evidence")
     )
@@ -146,7 +146,7 @@ def outcome_of(found: Sequence[Problem], fine: str) -> Outcome:
 
 
 def failing_codes(words: Iterable[str]) -> frozenset[int]:
-    """Return the exit codes that these words name; raise ConfigError for an unknown word."""
+    """Return the exit codes for these verdict words; raise ConfigError for an unknown word."""
     names = [word.strip().lower() for word in words]
     for name in names:
         if name not in _CODES:
@@ -157,12 +157,14 @@ def failing_codes(words: Iterable[str]) -> frozenset[int]:
 
 
 def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()) -> Outcome:
-    """Give the outcome of a run by itself, without a baseline; the arguments are those of ``problems``."""
+    """Give the outcome of a run by itself, without a comparison with a baseline; the arguments are those of
+    ``problems``.
+    """
     return outcome_of(problems(records, missing=missing, unread=unread, changed=changed), fine_line(records))
 
 
 def judge_finding(name: str, finding: Finding) -> Outcome:
-    """Give the outcome of one claim that was audited outside a run; ``name`` is that of the audited mechanism."""
+    """Give the outcome of one claim that was audited outside a run; ``name`` names the audited mechanism."""
     if finding.verdict is Verdict.REFUTED:
         return Outcome(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
     if finding.verdict is Verdict.NOT_REFUTED:
@@ -172,7 +174,7 @@ def judge_finding(name: str, finding: Finding) -> Outcome:
 
 
 def listed(labels: Sequence[str]) -> str:
-    """Join the distinct labels with commas; of more than four, print four and the number of the others."""
+    """Join the distinct labels with commas; if there are more than four, name four and count the others."""
     # A defense audited on several seeds or federations would otherwise be listed several times.
     unique = list(dict.fromkeys(labels))
     return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")

@@ -1,4 +1,4 @@
-"""Record: one row of results.jsonl per measurement; every report is built from these rows (schema result-1)."""
+"""Define a row of results.jsonl, one per measurement, from which every report is built (schema result-1)."""
 
 from typing import Annotated, Any, Literal
 
@@ -25,21 +25,21 @@ def _below(place: str) -> str:
     """Check a path below the run's folder: a row from elsewhere must not make a report read other files."""
     parts = place.split("/")
     if "\0" in place or place.startswith("/") or ".." in parts:
-        raise ValueError(f"must be a path below the run's folder, got {place!r}")
+        raise ValueError(f"the path must lie below the run's folder, got {place!r}")
     if len(place) > _LONGEST_NAME // 4 and any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        raise ValueError(f"must be a path with file names of at most {_LONGEST_NAME} bytes each")
+        raise ValueError(f"the path must have file names of at most {_LONGEST_NAME} bytes each")
     return place
 
 
 def _plausible(value: float) -> float:
     if abs(value) >= _IMPOSSIBLE:
-        raise ValueError(f"must be a measured number of size below {_IMPOSSIBLE:g}, got {value:g}")
+        raise ValueError(f"the measured number must be of size below {_IMPOSSIBLE:g}, got {value:g}")
     return value
 
 
 def _one_name(cell_id: str) -> str:
     if cell_id in ("", ".") or "/" in cell_id:
-        raise ValueError(f"must be the name of a single folder, got {cell_id!r}")
+        raise ValueError(f"the cell's id must be the name of a single folder, got {cell_id!r}")
     return _below(cell_id)
 
 
@@ -60,7 +60,7 @@ Measured = Annotated[
 
 
 class Record(BaseModel):
-    """A result row: a measurement, or an omission or failure with its ``status`` and ``reason``.
+    """A result row: a measurement, or one that was omitted or failed, with its ``status`` and ``reason``.
 
     ``cell_id`` is the hash of everything that determines the value, ``run_id`` the hash of the whole resolved suite.
     Two runs of the same suite and seed have equal rows, apart from the time and memory fields.

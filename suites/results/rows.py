@@ -1,4 +1,4 @@
-"""Rows: reads a file of result rows line by line; it reports lines that cannot be read and keeps all others."""
+"""Read a file of result rows line by line; report lines that cannot be read and keep all others."""
 
 import hashlib
 import json
@@ -28,7 +28,9 @@ CONTRADICTED = "another row for what an earlier row has measured; the earlier on
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedRow:
-    """A line that could not be read. ``line``: its number in the file, from 1; ``cell_id``: empty if not known."""
+    """A line of a results file that could not be read; ``line`` is its number from 1, and ``cell_id`` is empty if not
+    known.
+    """
 
     line: int
     cell_id: str
@@ -37,7 +39,7 @@ class SkippedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """The content of a results file: its rows in the order of the lines, and the lines that could not be read."""
+    """The content of a results file: its rows in the order of the file, and the lines that could not be read."""
 
     records: tuple[Record, ...]
     skipped: tuple[SkippedRow, ...]
@@ -46,7 +48,9 @@ class Rows:
 
 
 def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows:
-    """Read every readable row of the file; none for a missing file. Of repeated measurements the first row counts."""
+    """Read every readable row of a results file, none if it is missing; of repeated measurements only the first row
+    counts.
+    """
     reader = _Reader(upgrades)
     # Bytes, because str.splitlines would also break a line inside a reason, at U+2028.
     lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -106,7 +110,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Record:
-    """Return a parsed row, of this schema or an older one, as a record; raise ValueError for the first mistake."""
+    """Convert parsed JSON, of this schema or an older one, to a result row; raise ValueError for the first mistake."""
     if not isinstance(content, dict):
         raise ValueError(f"a row must be a JSON object, got {type(content).__name__}")
     row = _upgraded(content, upgrades)
@@ -132,7 +136,7 @@ def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str,
 
 
 def first_mistake(error: ValidationError) -> str:
-    """Return a description of the first validation error and the number of further ones."""
+    """Describe the first validation error, and state how many more there are."""
     found = error.errors()
     place, more = ".".join(str(part) for part in found[0]["loc"]), len(found) - 1
     return f"{place}: {found[0]['msg']}" + (f", and {more} more" if more else "")

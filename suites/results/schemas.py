@@ -1,4 +1,4 @@
-"""Schemas: gives the JSON Schema (2020-12) of the files that a run writes and reads: rows, claims and suites."""
+"""Give the JSON Schema (2020-12) of the files that a run writes and reads: result rows, claims and suites."""
 
 from typing import Any
 

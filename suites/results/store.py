@@ -1,4 +1,4 @@
-"""Store: reads and writes a run's folder.
+"""Read and write the folder of a run.
 
 A cell is finished by one atomic rename, so that a run killed at any moment leaves no half-written rows.
 """
@@ -24,8 +24,8 @@ _RECORDS = "records.jsonl"
 
 
 class UnwritableRunFolder(OSError):
-    """An error: the run's folder cannot be written. The run stops, and can be resumed when the folder is writable
-    again.
+    """An error that means that the run's folder cannot be written. The run stops, and can be resumed when the folder is
+    writable again.
 
     It differs from other OSErrors, which a part's own code may raise and which become failed rows.
     """
@@ -94,7 +94,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the run's folder while writing, because two processes on one run would append its rows twice.
+        """Lock the run's folder while it is written, because two processes on one run would append its rows twice.
 
         Raises:
             ConfigError: if another process holds the lock.
@@ -123,7 +123,7 @@ class Store:
         return manifest
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write one JSON file atomically: completely or not at all."""
+        """Write one JSON file atomically, that is, completely or not at all."""
         with _naming(self.folder / name):
             _write_atomically(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
@@ -132,11 +132,12 @@ class Store:
         self.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
 
     def cell_folder(self, cell_id: str) -> Path:
-        """Return the folder with the files of one cell, the smallest stored unit of work."""
+        """Return the folder with the files of one cell, the smallest unit of work that is stored."""
         return self.folder / "cells" / cell_id
 
     def save_arrays(self, cell_id: str, name: str, arrays: Mapping[str, np.ndarray]) -> str:
-        """Save numeric arrays in a cell's folder; return the file's path relative to the run's folder.
+        """Save numeric arrays in the folder of a cell (unit of work); return the file's path relative to the run's
+        folder.
 
         Raises:
             ValueError: for an array of objects, which only pickle could hold.
@@ -150,7 +151,7 @@ class Store:
         return self._save(cell_id, f"{name}.npz", content.getvalue())
 
     def save_text(self, cell_id: str, name: str, text: str) -> str:
-        """Save a text file in a cell's folder; return the file's path relative to the run's folder."""
+        """Save a text file in the folder of a cell (unit of work); return its path relative to the run's folder."""
         return self._save(cell_id, name, text.encode(errors="backslashreplace"))
 
     def _save(self, cell_id: str, name: str, content: bytes) -> str:
@@ -161,7 +162,7 @@ class Store:
         return f"cells/{cell_id}/{name}"
 
     def discard(self, cell_id: str, name: str) -> None:
-        """Delete a file that a finished cell no longer needs, if it exists."""
+        """Delete a file, if it exists, that a finished cell (unit of work) no longer needs."""
         place = self.cell_folder(cell_id) / name
         with _naming(place):
             place.unlink(missing_ok=True)
@@ -174,7 +175,7 @@ class Store:
                 return dict(stored)
         except (BadZipFile, EOFError, ValueError) as error:
             raise ValueError(
-                f"{path} cannot be read ({error}); resume with --retry-failed computes it again"
+                f"{path} cannot be read ({error}); resume the run with --retry-failed to compute it again"
             ) from error
 
     def finish(self, cell_id: str, records: Iterable[Record]) -> None:
@@ -182,15 +183,15 @@ class Store:
         self._save(cell_id, _RECORDS, "".join(record.to_line() for record in records).encode())
 
     def finished(self) -> set[str]:
-        """Return the ids of the cells with complete rows in their own folder, whether results.jsonl has them yet or
-        not.
+        """Return the ids of the cells (units of work) whose own folder holds all their rows, whether results.jsonl has
+        them yet or not.
         """
         files = (self.folder / "cells").glob(f"*/{_RECORDS}")
         # A file that was emptied or damaged since does not count: its cell is computed again.
         return {path.parent.name for path in files if _is_complete(path.parent.name, path.read_bytes())}
 
     def forget_failed(self) -> int:
-        """Reopen every cell that failed, or whose rows or arrays cannot be read, so that it is run again.
+        """Reopen every cell (unit of work) that failed or has unreadable rows or arrays, so that it is run again.
 
         Returns their number. The old rows stay in the cell's folder, in a file of their own.
         """
@@ -205,7 +206,9 @@ class Store:
         return not all(is_zipfile(path) for path in self.cell_folder(cell_id).glob("*.npz"))
 
     def cell_records(self, cell_id: str) -> list[Record]:
-        """Return the result rows of one finished cell; raise ValueError if one of them cannot be read."""
+        """Return the result rows of one finished cell (unit of work); raise ValueError if one of them cannot be
+        read.
+        """
         rows = self._cell_rows(cell_id)
         for skipped in rows.skipped:
             raise ValueError(f"cells/{cell_id}/{_RECORDS}:{skipped.line}: {skipped.reason}")
@@ -215,7 +218,9 @@ class Store:
         return read_rows(self.cell_folder(cell_id) / _RECORDS)
 
     def collect(self) -> set[str]:
-        """Repair results.jsonl, append every finished cell that it lacks, and return the ids of all cells in it."""
+        """Repair results.jsonl, append every finished cell (unit of work) that it lacks, and return the ids of all
+        cells in it.
+        """
         present = self._repair()
         missing = sorted(self.finished() - present)
         for cell_id in missing:
@@ -223,7 +228,9 @@ class Store:
         return present | set(missing)
 
     def append(self, cell_id: str) -> None:
-        """Append one finished cell's rows to results.jsonl in one write, and flush them to the disk."""
+        """Append the rows of one finished cell (unit of work) to results.jsonl in one write, and flush them to the
+        disk.
+        """
         lines = (self.cell_folder(cell_id) / _RECORDS).read_bytes()
         with _naming(self.folder / RESULTS), (self.folder / RESULTS).open("ab") as results:
             results.write(lines)
@@ -231,11 +238,11 @@ class Store:
             os.fsync(results.fileno())
 
     def records(self) -> list[Record]:
-        """Return all readable rows of results.jsonl; none before the first cell is finished."""
+        """Return all readable rows of results.jsonl; none before the first unit of work is finished."""
         return list(self.rows().records)
 
     def rows(self) -> Rows:
-        """Return the rows of results.jsonl, and its lines that cannot be read."""
+        """Return the rows of results.jsonl, together with the lines that cannot be read."""
         return read_rows(self.folder / RESULTS)
 
     def _repair(self) -> set[str]:

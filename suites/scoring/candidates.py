@@ -1,4 +1,4 @@
-"""Counted scores: selects which of a membership attack's scores count, and whether each candidate was a member."""
+"""Select which scores of a membership attack count, and whether each candidate was a member."""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,8 @@ from ...fl.probe import CandidateProbe
 
 @dataclass(frozen=True, kw_only=True)
 class CountedScores:
-    """A set of membership scores that count, with the truth and the candidate's index: three arrays ``(m,)``.
+    """A set of membership scores that count, whether each candidate was a member, and the candidate's index: three
+    arrays ``(m,)``.
 
     Scores of the same candidate are dependent: they form one cluster.
     """
@@ -22,7 +23,8 @@ class CountedScores:
 
     @property
     def given_the_run(self) -> ScoresByRun:
-        """The scores as evidence conditional on what the attack saw in this run.
+        """The membership scores as evidence about this run alone, where everything else that the attack received is
+        fixed.
 
         Candidates are then independent, so that an interval over them holds for this run. The variation between runs
         is larger.
@@ -40,12 +42,12 @@ class CountedScores:
 
 
 def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:
-    """Return all scores of an attack that gives one score per candidate, with the truth."""
+    """Return all scores of an attack that gives one score per candidate, and whether each candidate was a member."""
     return CountedScores(scores=evidence, member=member, candidate=np.arange(len(member)))
 
 
 def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedScores:
-    """Select the membership scores that count, together with the truth about each candidate.
+    """Select the membership scores that count, and determine whether each candidate was a member.
 
     An attack may return one score per candidate, ``(n,)``: then all count. Or it returns one score per client and
     candidate, ``(clients * n,)``, client by client: then those of the client's own samples (members) and of the

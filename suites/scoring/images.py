@@ -1,4 +1,4 @@
-"""Image scores: compute the similarity of a reconstructed and the original image, with pixels in [0, 1]."""
+"""Compute the similarity of a reconstructed and the original image, with pixels in [0, 1]."""
 
 import hashlib
 import pickle
@@ -29,8 +29,8 @@ _LPIPS_SIDE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class ImageScore:
-    """The similarity scores of one image. The more leaked, the lower ``mse`` and ``lpips``, the higher ``psnr`` (dB, at
-    most 100) and ``ssim``.
+    """The similarity scores of one image. The more was leaked, the lower ``mse`` and ``lpips``, and the higher ``psnr``
+    (dB, at most 100) and ``ssim``.
 
     ``lpips`` is None where it was not measured.
     """
@@ -49,8 +49,8 @@ class Unavailable:
 
 
 def score_images(reconstructions: ArrayLike, truth: ArrayLike, lpips: LpipsScorer | None = None) -> list[ImageScore]:
-    """Score reconstructed image i against original image i: both ``(n, c, h, w)`` in [0, 1]; see `match` for unknown
-    order.
+    """Score reconstructed image i against original image i; both are arrays ``(n, c, h, w)`` in [0, 1]. If the order is
+    unknown, apply `match` first.
 
     SSIM is scikit-image's (Wang et al. 2004) with data range 1 and a flat window of 7 pixels (the largest odd one that
     fits a smaller image), averaged over channels. ``lpips``: the result of `lpips_scorer`, None to leave it out. Raises
@@ -66,17 +66,17 @@ def score_images(reconstructions: ArrayLike, truth: ArrayLike, lpips: LpipsScore
 
 
 def psnr(mse: float) -> float:
-    """Return the PSNR, ``-10 log10(mse)``: decibels for pixels in [0, 1], at most `PSNR_CAP`. Raises ValueError for mse
-    < 0.
+    """Return the peak signal-to-noise ratio ``-10 log10(mse)`` in decibels for pixels in [0, 1], at most `PSNR_CAP`;
+    raise ValueError for mse < 0.
     """
     if not mse >= 0:
-        raise ValueError(f"mse must be >= 0, got {mse}")
+        raise ValueError(f"mse, a mean squared error, must be >= 0, got {mse}")
     return PSNR_CAP if mse == 0 else min(PSNR_CAP, float(-10 * np.log10(mse)))
 
 
 def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
-    """Match reconstructions to originals by least total MSE (Kuhn 1955); return ``permutation``, so that
-    ``reconstructions[permutation]`` has the originals' order.
+    """Match reconstructed images to originals by the least total MSE (Kuhn 1955); return ``permutation``, such that
+    ``reconstructions[permutation]`` is in the order of the originals.
 
     It is meant for the images of one batch, whose order a gradient does not reveal. Both are ``(n, c, h, w)`` in
     [0, 1]; the permutation is ``(n,)``.
@@ -158,7 +158,9 @@ def _ssim(image: FloatArray, truth: FloatArray) -> float:
 
 
 def ssim_window(image: FloatArray) -> int:
-    """Return the side of SSIM's window: 7 pixels, or the largest odd number that fits into ``image (c, h, w)``."""
+    """Return the side length of SSIM's window: 7 pixels, or the largest odd number that fits into ``image (c,
+    h, w)``.
+    """
     side = min(7, *image.shape[1:])
     return int(side - 1 + side % 2)
 

@@ -1,4 +1,4 @@
-"""Rows of label attacks: compares guessed label counts with the labels of the training samples behind each update."""
+"""Compare guessed label counts with the labels of the training samples behind each update, as result rows."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,8 @@ from .labels import Interval, LabelScores, mean_interval, rate_interval, score_l
 def score_label_counts(
     cell: Cell, evidence: LabelCounts, task: Task, plan: Plan, lots: Mapping[int, LotRecorder]
 ) -> list[Record]:
-    """Build the result rows of one label attack on one round; the intervals are over its client updates.
+    """Build the result rows of one label attack on one round, with confidence intervals over the round's client
+    updates.
 
     One-sample uploads have one row only: all other scores follow from the share of right labels. Raises ValueError
     where there are not as many guesses as uploads.
@@ -52,8 +53,8 @@ _LOWER = ("label_count_error", "label_total_variation")
 
 
 def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: int) -> FloatArray:
-    """Count the true labels behind each client update of ``round``: array ``(n, classes)`` in the order of the clients
-    that took part.
+    """Count the true labels behind each client update of ``round``; array ``(n, classes)`` in the order of the n
+    clients that took part.
 
     A full lot is the same in each local step and counts once; any other lot counts anew in each step.
     """

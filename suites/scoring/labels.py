@@ -1,4 +1,4 @@
-"""Label scores: compute how many labels behind each update an attack counted correctly, and how many by chance."""
+"""Compute how many labels behind each update an attack counted correctly, and how many chance would."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from ...audit.binomial import upper_bound
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A value with its confidence interval; both ends are None if there is no interval."""
+    """A value with its confidence interval; both ends are None if there is none."""
 
     value: float
     low: float | None = None
@@ -22,7 +22,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelScores:
-    """The scores of a label attack: arrays with one entry per client update, and properties that pool them.
+    """The scores of a label attack, as arrays with one entry per client update; properties pool them over all updates.
 
     Args:
         accuracy: (n,), multiset accuracy: labels counted correctly, divided by the number of labels (or of guesses, if
@@ -48,18 +48,18 @@ class LabelScores:
 
     @property
     def multiset_accuracy(self) -> float:
-        """The share of correctly counted labels, pooled over all samples of all client updates."""
+        """The fraction of labels that were counted correctly, over all samples of all client updates."""
         return float(np.average(self.accuracy, weights=self.sizes))
 
     @property
     def chance_accuracy(self) -> float:
-        """The `multiset_accuracy` of guessing equal counts for all classes."""
+        """The fraction of labels counted correctly (`multiset_accuracy`) by guessing equal counts for all classes."""
         return float(np.average(self.chance, weights=self.sizes))
 
     @property
     def over_chance(self) -> Interval | None:
-        """The accuracy rescaled so that equal counts for all classes score 0 and a perfect attack scores 1, with its
-        confidence interval; below 0 is worse than equal counts.
+        """The accuracy of label counts with its confidence interval, rescaled so that guessing equal counts for all
+        classes scores 0 and a perfect attack 1; a negative score is worse than that guess.
 
         None where equal counts are the truth: then there is nothing to infer.
         """
@@ -90,7 +90,7 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
 
 
 def rate_interval(right: ArrayLike) -> Interval:
-    """Compute the share of true values in ``right (n,)`` with a two-sided 95 % Clopper-Pearson interval."""
+    """Compute the fraction of true values in ``right (n,)``, with a two-sided 95 % Clopper-Pearson interval."""
     given = np.asarray(right, dtype=bool)
     n, k = len(given), int(given.sum())
     # The lower bound on successes is the complement of the upper bound on failures.
@@ -99,8 +99,8 @@ def rate_interval(right: ArrayLike) -> Interval:
 
 
 def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
-    """Compare guessed label counts per client update, ``counts (n, classes) >= 0``, with the true whole numbers ``truth
-    (n, classes)``.
+    """Compare guessed label counts with the true ones, for each of n client updates: ``counts (n, classes)`` are
+    numbers >= 0, and ``truth (n, classes)`` whole numbers.
 
     Guessed counts may be fractions. A guess of more labels than there are is divided by the number of guesses, because
     otherwise guessing many of every class would be perfect. Raises ValueError for unequal shapes, negative numbers, or

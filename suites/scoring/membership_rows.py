@@ -1,4 +1,4 @@
-"""Rows of membership attacks: compute AUC, balanced accuracy and TPR at low FPR, over one run or several."""
+"""Compute AUC, balanced accuracy and TPR at low FPR of membership attacks, over one run or several."""
 
 import numpy as np
 
@@ -29,7 +29,8 @@ def auc(scores: MembershipScores) -> float:
 
 
 def balanced_accuracy(scores: MembershipScores) -> float:
-    """Compute the mean of true-positive and true-negative rate if the upper half of all scores is guessed as members.
+    """Compute the mean of true-positive and true-negative rate when the candidates in the upper half of all scores are
+    guessed to be members.
 
     The threshold is the median, which needs no truth: one chosen by its success would overstate the attack. Ties with
     it count half.
@@ -41,15 +42,15 @@ def balanced_accuracy(scores: MembershipScores) -> float:
 
 
 def setting_arrays(setting: Setting) -> dict[str, np.ndarray]:
-    """Return the unit, adjacency and rounds of the evidence as arrays, to be saved with its scores."""
+    """Return the unit, adjacency and rounds to which membership scores apply, as arrays to be saved with the scores."""
     return {name: np.array(value) for name, value in setting.to_dict().items() if name != "observer"}
 
 
 def score_membership(
     cell: Cell, found: CountedScores, store: Store, *, adversary: str = Level.REALISTIC.value
 ) -> list[Record]:
-    """Build the result rows of one membership attack: AUC, balanced accuracy, TPR at low FPR; ``adversary`` is saved
-    with them.
+    """Build the result rows of one membership attack (AUC, balanced accuracy, TPR at low FPR); its scores are saved
+    with a description of the ``adversary``.
 
     The scores of one run share its noise. Its AUC therefore has an interval over candidates that holds for this run
     alone, and its TPR is a point estimate, as metric and reason state. Of several runs the interval is over runs, and

@@ -1,4 +1,4 @@
-"""Rows of reconstruction attacks: compares reconstructed images with the samples behind each client update."""
+"""Compare reconstructed images with the samples behind each client update, as result rows."""
 
 from dataclasses import dataclass
 
@@ -90,9 +90,9 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
     named, counts = np.unique(uploads, return_counts=True)
     if named.tolist() != list(range(task.clients)) or tuple(counts.tolist()) != task.sizes:
         raise Undefined(
-            "this attack is scored on uploads with as many samples as it reconstructs: use full cohorts and full lots, "
-            f'and partition "one_sample" where it reconstructs one; got {len(named)} uploads of {task.clients} clients '
-            f"with {min(task.sizes)} to {max(task.sizes)} samples"
+            "this attack is scored on uploads with as many samples as it reconstructs: use full cohorts and full "
+            f'batches, and partition "one_sample" where it reconstructs one; got {len(named)} uploads of '
+            f"{task.clients} clients with {min(task.sizes)} to {max(task.sizes)} samples"
         )
     images, truth, clients = [], [], []
     for client, part in enumerate(task.parts):

@@ -1,4 +1,4 @@
-"""Region scores: compute image similarity inside and outside a mask of privacy-sensitive pixels (PSI)."""
+"""Compute image similarity inside and outside a mask of privacy-sensitive pixels (PSI)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,8 +12,8 @@ from .images import LpipsScorer, checked_pair, psnr, ssim_window
 
 @dataclass(frozen=True, kw_only=True)
 class RegionScore:
-    """The similarity scores of one image: fields ``psi_...`` inside its mask, ``outside_...`` on the other pixels. PSNR
-    in dB.
+    """The similarity scores of one image: fields ``psi_...`` inside its mask, ``outside_...`` on the other pixels, PSNR
+    in decibels.
 
     A score is None where the region has no pixels, and ``psi_lpips`` and ``outside_lpips`` where LPIPS is unavailable.
     """
@@ -46,7 +46,8 @@ def score_regions(
     chosen = np.asarray(masks)
     if chosen.dtype != np.bool_ or chosen.shape != (len(images), *images.shape[2:]):
         raise ValueError(
-            f"masks must be {(len(images), *images.shape[2:])} booleans, got {chosen.shape} of {chosen.dtype}"
+            f"masks must be booleans of shape {(len(images), *images.shape[2:])}, "
+            f"got shape {chosen.shape} of {chosen.dtype}"
         )
     scores = [_scored(*each) for each in zip(images, target, chosen, strict=True)]
     if lpips is None:

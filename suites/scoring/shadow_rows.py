@@ -1,4 +1,4 @@
-"""Rows of attacks on shadow federations: computes metrics with each federation's final model as the target in turn."""
+"""Compute metrics of attacks on shadow federations, with each federation's final model as the target in turn."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ _EQUAL = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class OverTargets:
-    """A mean over all attacked shadow federations with its interval; both ends are None if ``method`` states why there
-    is none.
+    """A mean over all attacked shadow federations with its confidence interval; if there is none, both ends are None
+    and ``method`` states the reason.
 
     ``error`` is its standard error with ``freedom`` degrees of freedom, for intervals at other levels.
     """
@@ -43,8 +43,8 @@ class OverTargets:
 
 
 def groups(targets: int) -> list[list[int]]:
-    """Choose the groups of federations that the jackknife leaves out in turn: at most eight, none below ``LEAST_PAIRS``
-    pairs.
+    """Choose the groups of federations that the jackknife leaves out in turn: at most eight, and none for fewer than
+    ``LEAST_PAIRS`` pairs.
 
     The two federations of a pair have complementary members, so they stay in one group.
     """
@@ -55,7 +55,8 @@ def groups(targets: int) -> list[list[int]]:
 
 
 def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) -> OverTargets:
-    """Compute the mean of ``values``, one per attacked federation, with a 95 % t interval by the grouped jackknife.
+    """Compute the mean of ``values``, one per attacked shadow federation, with a 95 % t interval by the grouped
+    jackknife.
 
     Every model is a target once and a reference of all others. The targets' values are therefore dependent, and their
     standard deviation alone would give too short an interval (by a factor of about sqrt(2) where there is no leak). So
@@ -77,7 +78,7 @@ def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) ->
 
 
 def joined(each: Sequence[MembershipScores]) -> MembershipScores:
-    """Join the membership scores of all attacked federations into one sample."""
+    """Join the membership scores of all attacked shadow federations into one sample."""
     member, nonmember = (np.concatenate([getattr(one, side) for one in each]) for side in ("member", "nonmember"))
     return MembershipScores(member, nonmember, each[0].setting)
 

@@ -1,4 +1,4 @@
-"""Rows of source inference: computes how often an attack names the client that holds a sample."""
+"""Compute how often a source-inference attack names the client that holds a sample."""
 
 import numpy as np
 from scipy.stats import norm
@@ -12,8 +12,8 @@ from .membership_rows import LEVEL, setting_arrays
 
 
 def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
-    """Return one score per sample, ``(n,)``: 1 if only the client that holds it has the top score, 1/k if k clients
-    tie.
+    """Return each sample's score, array ``(n,)``: 1 if only the client that holds it has the top score, 1/k if it
+    shares the top score with others (k in all), else 0.
 
     ``holder``: (n,), the client that holds each sample.
     """
@@ -23,15 +23,17 @@ def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Compute the 95 % score interval of a share of n samples (Wilson 1927); conservative for values in [0, 1]."""
+    """Compute the 95 % score interval of a fraction of n samples (Wilson 1927); it is conservative if samples have
+    values in [0, 1].
+    """
     z = float(norm.ppf(0.5 + LEVEL / 2))
     centre, half = share + z**2 / (2 * n), z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
     return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
 
 
 def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, store: Store) -> list[Record]:
-    """Build the result rows of source inference: the share of right guesses, and its advantage, which is 0 at chance (1
-    / clients) and 1 if all are right.
+    """Build the result rows of source inference: the fraction of right guesses, and its advantage, which is 0 at chance
+    (1 / number of clients) and 1 if all are right.
 
     The interval is over the samples of this one run, which share its noise. Outsiders, which no client holds, are left
     out.

@@ -1,4 +1,4 @@
-"""Rows of utility: compute the final model's metrics on test data, and store their values by round."""
+"""Compute the final model's metrics on test data, and store their values round by round."""
 
 from torch import Tensor
 
@@ -12,7 +12,8 @@ from ..results.store import Store
 def utility_rows(
     cell: Cell, task: Task, final: Tensor, course: AccuracyRecorder, numbers: NumbersRecorder, store: Store
 ) -> list[Record]:
-    """Build one result row per utility metric of the final model, given by its weights ``final (d,)``.
+    """Build one result row per utility metric (such as test accuracy) of the final model, given by its weights ``final
+    (d,)``.
 
     Their artifact is a CSV file with the first metric by round, whose last value is the final model's. The protection's
     public numbers by round, if any, are a file of their own.

@@ -335,7 +335,8 @@ def test_whoever_works_on_a_clients_steps_is_tried_under_more_than_one_algorithm
 def test_a_defense_of_one_algorithm_refuses_the_others(name, plan_of):
     for other in ALGORITHMS.keys() - {*ONLY[name]}:
         with pytest.raises(
-            ValueError, match=r"(algorithm must be .*, got (Fed|Bounded|Scaffold))|lot must be one record"
+            ValueError,
+            match=r"(algorithm must be .*, got (Fed|Bounded|Scaffold))|lot, a client's batch, must be one record",
         ):
             DEFENSES[name]().prepare(plan_of(other))
 

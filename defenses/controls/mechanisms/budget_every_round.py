@@ -1,4 +1,4 @@
-"""Mutant: a local budget that is spent again in every round but claimed once for all rounds.
+"""This broken local DP spends its budget again in every round but claims it once for all rounds.
 
 The real bug: the client draws fresh noise at the full epsilon in each round, and the claim forgets composition.
 """

@@ -1,4 +1,4 @@
-"""Mutant: a local budget that is spent on every coordinate but claimed for the whole vector.
+"""This broken local DP spends its budget on every coordinate but claims it once for the whole vector.
 
 The real bug: each bit is randomised at the full epsilon, so two vectors that differ in all d bits leak d times as much.
 """

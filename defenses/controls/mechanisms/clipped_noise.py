@@ -1,4 +1,4 @@
-"""Mutant: Gaussian noise that is cut off at two standard deviations.
+"""This broken Gaussian mechanism cuts its noise off at two standard deviations.
 
 The real bug: the noise is clamped, or the noised value saturates, to fit the integers of the wire format. An output
 beyond the cut is possible under one input only.

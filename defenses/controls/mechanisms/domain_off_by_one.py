@@ -1,4 +1,4 @@
-"""Mutant: randomised response whose probabilities assume a domain that is one value too small.
+"""This broken randomised response uses probabilities for a domain that is one value too small.
 
 The real bug: the probability of the true value is e^eps / (e^eps + k - 1). A formula that counts the k - 1 other values
 already and subtracts one again gives e^eps / (e^eps + k - 2).

@@ -1,4 +1,4 @@
-"""Mutant: batches of a fixed size whose privacy is accounted as if they were Poisson samples.
+"""This broken mechanism draws batches of a fixed size but accounts for privacy as if they were Poisson samples.
 
 The real bug: a data loader draws batches of equal size, while the accountant assumes that each sample enters
 independently. A unit that enters a full lot displaces another sample and so moves the sum by up to twice the clip norm

@@ -1,4 +1,4 @@
-"""Mutant: Laplace noise in single precision, whose low bits reveal the value.
+"""This broken Laplace mechanism adds noise in single precision, and low bits of the result reveal the value.
 
 The real bug: floating-point numbers lie closer together near 0 than near 1, so the low bits of ``x + noise`` reveal x
 (Mironov 2012, "On significance of the least significant bits for differential privacy").

@@ -1,4 +1,4 @@
-"""Mutant: a secure sum in which the noise shares of clients that dropped out are lost.
+"""This broken secure sum loses the noise shares of clients that drop out.
 
 The real bug: every client adds its share of the noise before the secure sum, half of the clients drop out, and the
 missing noise is not replaced (Kairouz, Liu, Steinke 2021, section on drop-out).

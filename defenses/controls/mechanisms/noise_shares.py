@@ -1,4 +1,4 @@
-"""Noise shares: samples a securely aggregated sum of noise shares along the direction of one client's update."""
+"""Draw the noised secure sum of several clients, projected onto the direction of one client's update."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ EPSILON, DELTA = 2.0, 1e-5
 
 
 def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
-    """Return the claim of one noised secure sum at epsilon 2, and the standard deviation of its noise in units of the
-    clip norm.
+    """Return the claim that one noised secure sum satisfies epsilon 2, and the standard deviation of its noise in clip
+    norms.
     """
     sigma = gaussian_noise(epsilon=EPSILON, delta=DELTA, releases=1)
     claim = mechanism_claim(
@@ -31,8 +31,8 @@ def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
 
 
 def total(world: int, n: int, rng: np.random.Generator, *, shares: int, share: float) -> FloatArray:
-    """Draw ``(n,)`` sums of one client's value (1 in world 1, with the canary, else 0) and of ``shares`` noise shares,
-    each with standard deviation ``share``.
+    """Draw ``n`` sums, array of shape ``(n,)``, of one client's value (1 with the canary, else 0) and ``shares`` noise
+    shares, each of standard deviation ``share``.
     """
     # Shares are drawn one by one and summed, as clients would add them, not as one Gaussian.
     return np.asarray(world + share * rng.standard_normal((n, shares)).sum(axis=1), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Mutant: personalised budgets that clients send along with their reports, which identifies clients with rare budgets.
+"""This broken mechanism sends clients' personal budgets with their reports, so a rare budget identifies its client.
 
 The real bug: the analyser needs each client's budget to debias its report, so the budget is sent in the same message. A
 client with a rare budget can then be found among the shuffled reports.

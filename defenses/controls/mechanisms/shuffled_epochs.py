@@ -1,4 +1,4 @@
-"""Mutant: epochs over shuffled data whose privacy is accounted as if batches were Poisson samples.
+"""This broken mechanism shuffles data for each epoch but accounts for batches as if they were Poisson samples.
 
 The real bug: nearly every DP-SGD loop shuffles once per epoch, so that each sample is in exactly one of its lots, while
 the accountant assumes independent draws (Chua et al. 2024, "How private are DP-SGD implementations?").

@@ -1,4 +1,4 @@
-"""Mutant: noise shares that are sized for more clients than take part.
+"""This broken secure sum sizes each noise share for more clients than take part.
 
 The real bug: each client's variance is sigma^2 / K with K the number of registered clients, and the cohort that is
 summed is smaller.

@@ -1,4 +1,4 @@
-"""Mutant: amplification by shuffling that is claimed although no shuffler runs.
+"""This broken mechanism claims amplification by shuffling, although no shuffler runs.
 
 The real bug: the reports travel over authenticated connections, or the shuffler is a stub that keeps their order.
 """

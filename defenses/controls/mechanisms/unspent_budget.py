@@ -1,4 +1,4 @@
-"""Mutant: a Piecewise mechanism that spends more than its claim states.
+"""This broken Piecewise mechanism spends more epsilon than it claims.
 
 The real bug: a sixth of the budget is set aside for a second query (a count, a choice of coordinate), but it is not
 subtracted from the first query, which still spends all of it: 1.2 epsilon where epsilon is claimed.

@@ -1,4 +1,4 @@
-"""Mutant: amplification by sampling that is claimed although the server observes which samples were drawn.
+"""This broken mechanism claims amplification by sampling, although the server observes which samples were drawn.
 
 The real bug: the report carries the indices or the size of the lot (or the participants are logged), so the observer
 knows whether the unit took part.

@@ -1,4 +1,4 @@
-"""Gridded report: rounds a number to a public grid without bias, reports the level as a category, and decodes it."""
+"""Report a number as a category: round it to a public grid without bias, randomise the level, and decode the report."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,7 @@ _SAME = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Gridded:
-    """A report of a number in [-1, 1], which is sent through a randomiser of ``levels`` categories.
+    """A randomised report of a number in [-1, 1], which is first rounded to one of ``levels`` grid points.
 
     The number is rounded to one of its two neighbours on an even grid, without bias. The client decodes the category's
     report before it sends it. The decoder is linear in the randomiser's own estimate and unbiased for the grid, and so
@@ -36,11 +36,11 @@ class Gridded:
 
     @property
     def grid(self) -> FloatArray:
-        """Return the numbers that the levels stand for, ascending."""
+        """Return the numbers of all grid levels, in ascending order."""
         return np.linspace(-1, 1, self.levels)
 
     def values(self) -> NDArray[Any]:
-        """Return the randomiser's input for each level, shape (levels, ...)."""
+        """Return the input that the randomiser gets for each grid level, array of shape (levels, ...)."""
         return np.arange(self.levels)
 
     @cached_property
@@ -77,7 +77,9 @@ class Gridded:
 
     @cached_property
     def masses(self) -> FloatArray:
-        """Return the probability of each possible report under each level, shape (levels, atoms)."""
+        """Return the probability of each possible report for each grid level, array of shape (levels, number of
+        possible reports).
+        """
         listed = np.array([np.exp(self.randomiser.log_density(self._reports, value)) for value in self.values()])
         # Several reports may decode to one number, so their masses are added.
         places = self._nearest(self._decoded(self._reports))
@@ -114,7 +116,7 @@ class Gridded:
 
 
 def check_levels(levels: int, *, least: int = 2) -> None:
-    """Raise ValueError unless the number of levels is between ``least`` and 12, because bit reports of more levels
-    cannot be listed.
+    """Raise ValueError unless the number of grid levels is between ``least`` and 12; with more, bit reports cannot be
+    listed.
     """
     check_given_count("levels", levels, least=least, most=MOST_LEVELS)

@@ -1,4 +1,4 @@
-"""Gridded defense: base of local DP defenses that report sampled coordinates as categories of a public grid."""
+"""Define the base class of local DP defenses that report sampled coordinates as levels of a public grid."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from .grid import check_levels
 
 @dataclass(frozen=True, kw_only=True)
 class GriddedDefense(SampledDefense, ABC):
-    """A base class of defenses that round each sent coordinate without bias to one of ``levels`` evenly spaced numbers
-    from -radius to radius.
+    """A base class of local DP defenses that round each sent coordinate without bias to one of ``levels`` evenly spaced
+    numbers from -radius to radius.
 
     The step is randomised as a category and decoded, without bias, by the client.
 

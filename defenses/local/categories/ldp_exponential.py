@@ -1,4 +1,4 @@
-"""Local DP: each client sends a few sampled coordinates by the exponential mechanism (McSherry and Talwar 2007)."""
+"""Each client sends a few coordinates by the exponential mechanism (local DP; McSherry and Talwar 2007)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,8 +21,8 @@ class _ByDistance(Gridded):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPExponential(GriddedDefense):
-    """A local DP defense in which the exponential mechanism chooses a grid level for each sent coordinate, near levels
-    more often; the decoder makes the estimate unbiased.
+    """A local DP defense that sends each coordinate as a grid level, chosen by the exponential mechanism: near levels
+    are more likely, and the server's estimate is unbiased.
 
     The mechanism runs at twice a number's epsilon, and its exact epsilon is the number's. The general theorem's factor
     2 pays for normalisers that move against the utility; on an even grid they are symmetric, Z(i) = Z(-i). With a the

@@ -1,4 +1,4 @@
-"""Local DP: each client sends a few coordinates by generalised randomised response on a grid (Kairouz et al. 2016)."""
+"""Each client sends a few coordinates on a grid by generalised randomised response (local DP; Kairouz et al. 2016)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPGRR(GriddedDefense):
-    """A local DP defense that sends each coordinate's grid level by generalised randomised response; with two levels it
-    is Duchi's mechanism.
+    """A local DP defense that sends each coordinate's grid level by generalised randomised response; with two levels
+    this is Duchi's mechanism.
     """
 
     mechanism: ClassVar[str] = "generalised randomised response"

@@ -1,4 +1,4 @@
-"""Local DP: each client sends a few sampled coordinates by optimised local hashing on a grid (Wang et al. 2017)."""
+"""Each client sends a few coordinates on a grid by optimised local hashing (local DP; Wang et al. 2017)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Local DP: each client sends a few sampled coordinates as grid levels by RAPPOR (Erlingsson et al. 2014)."""
+"""Each client sends a few sampled coordinates as grid levels by RAPPOR (local DP; Erlingsson et al. 2014)."""
 
 import math
 from dataclasses import dataclass

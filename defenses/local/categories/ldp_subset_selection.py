@@ -1,4 +1,4 @@
-"""Local DP: each client sends a few sampled coordinates by subset selection on a grid (Ye and Barg 2018)."""
+"""Each client sends a few sampled coordinates on a grid by subset selection (local DP; Ye and Barg 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPSubsetSelection(GriddedDefense):
-    """A local DP defense that reports a random set of grid levels, which contains the true level more often; at a large
-    budget the set has one level, which is randomised response.
+    """A local DP defense that reports a random set of grid levels, which contains the true level more often than any
+    other; at a large budget the set has one level (randomised response).
     """
 
     mechanism: ClassVar[str] = "subset selection"

@@ -1,4 +1,4 @@
-"""Local DP: each client sends a few sampled coordinates by optimised unary encoding on a grid (Wang et al. 2017)."""
+"""Each client sends a few coordinates on a grid by optimised unary encoding (local DP; Wang et al. 2017)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPUnary(GriddedDefense):
-    """A local DP defense that sends the one-hot bits of each coordinate's grid level: the one is flipped with
+    """A local DP defense that sends each coordinate's grid level as one-hot bits and flips each at random: a one with
     probability 1/2, a zero with 1 / (1 + e^epsilon).
     """
 

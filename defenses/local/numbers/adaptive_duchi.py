@@ -1,4 +1,4 @@
-"""Adaptive-Duchi: local DP with one range per layer and a shuffler of each coordinate (Sun et al. 2021)."""
+"""Adaptive-Duchi gives local DP with one range per layer; a shuffler mixes each coordinate (Sun et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from ..sampled import SampledLaw
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredLaw(SampledLaw):
-    """A distribution of a report of sampled coordinates whose range differs by layer.
+    """A distribution of a report of sampled coordinates, where every layer of the model has its own range.
 
     Args:
         sizes: coordinates of each layer; a shorter row ends before the last one does.
@@ -35,20 +35,22 @@ class LayeredLaw(SampledLaw):
     sizes: tuple[int, ...]
 
     def radii(self, dim: int) -> FloatArray:
-        """Return each coordinate's range, radius sqrt(d / (layers size)) in its layer: the ranges of all layers are
-        vectors of equal length, and together as long as with one radius for all.
+        """Return each coordinate's range, radius sqrt(d / (number of layers * size of its layer)). Thus all layers'
+        vectors of ranges have equal length, and the whole vector is as long as with one radius for all.
         """
         whole = sum(self.sizes)
         if dim > whole:
-            raise ValueError(f"a client's vector must have at most {whole} coordinates, got {dim}")
+            raise ValueError(
+                f"a client's vector must have at most {whole} coordinates, the size of all layers, got {dim}"
+            )
         each = [self.radius * math.sqrt(whole / (len(self.sizes) * size)) for size in self.sizes]
         return np.repeat(each, self.sizes)[:dim]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveDuchiProtection(Protection):
-    """A protection that sends sampled coordinates with one range per layer; a shuffler hides the senders of each
-    coordinate separately.
+    """A protection in which clients send sampled, randomised coordinates with one range per layer, and a shuffler hides
+    the senders of each coordinate separately.
 
     Args:
         release: the law of a row with one range; the layers are those of the plan.
@@ -63,8 +65,8 @@ class AdaptiveDuchiProtection(Protection):
         return shuffled_apart(reports, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> SampledLaw | None:
-        """Return the distribution of one client's report; behind the shuffler only if all coordinates are sent, because
-        they are then independent.
+        """Return the distribution of one client's report. Behind the shuffler it is known only if all coordinates are
+        sent, because they are then independent.
         """
         law = self._layered(plan.layout)
         if observer.rank >= UPLOADS.rank:
@@ -81,7 +83,9 @@ class AdaptiveDuchiProtection(Protection):
 
 
 def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
-    """Shuffle every coordinate separately among the reports that are present, which come first."""
+    """Shuffle every coordinate separately among the reports that are present; present reports come first in the
+    arrays.
+    """
     # Sorting random keys permutes every column independently; absent rows get the largest keys.
     keys = torch.from_numpy(rng.random(tuple(reports.values.shape)))
     order = keys.masked_fill(~reports.present.unsqueeze(-1), 2.0).argsort(dim=1)
@@ -92,8 +96,8 @@ def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
 
 @dataclass(frozen=True, kw_only=True)
 class LDPAdaptiveDuchi(NumberDefense):
-    """A local DP defense that applies Duchi's mechanism to the sent coordinates, with ranges centred at zero, the
-    centre of an update.
+    """A local DP defense that sends coordinates by Duchi's mechanism, each within a range around zero that depends on
+    its layer.
 
     The claim is the local one and trusts no party; the shuffler is additional. Shuffling amplifies a coordinate's
     epsilon among the clients, but no such claim is stated here.

@@ -1,4 +1,4 @@
-"""Local DP: each client perturbs a few sampled coordinates with clip-Laplace noise, as in APES (Liu et al. 2023)."""
+"""Each client perturbs a few coordinates with clip-Laplace noise, under local DP (APES: Liu et al. 2023)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPClippedLaplace(SampledDefense):
-    """A local DP defense that adds Laplace noise conditioned on a report in [-radius, radius], without a shuffler and
-    without amplification.
+    """A local DP defense that draws Laplace noise conditioned on a report in [-radius, radius]; there is no shuffler
+    and so no amplification.
 
     **Biased**: a report's mean is pulled towards zero, at a number's epsilon .4 to about .07 of the radius for a
     coordinate at the radius. No function of one report removes this for all coordinates, and no correction is

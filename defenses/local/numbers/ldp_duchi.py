@@ -1,4 +1,4 @@
-"""Local DP: each client sends a few sampled coordinates, each as one bit by Duchi's mechanism (Duchi et al. 2018)."""
+"""Each client sends each of a few coordinates as one bit by Duchi's mechanism (local DP; Duchi et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPDuchi(SampledDefense):
-    """A local DP defense that sends each coordinate as one of two numbers without bias; at a small budget it is the
-    best mechanism for sampled coordinates.
+    """A local DP defense that sends each coordinate as one of two numbers, without bias; at a small budget no mechanism
+    for sampled coordinates is better.
     """
 
     mechanism: ClassVar[str] = "Duchi"

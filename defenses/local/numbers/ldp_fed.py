@@ -1,4 +1,4 @@
-"""LDP-Fed: each client sends sampled coordinates by the mechanism of condensed local DP (Truex et al. 2020)."""
+"""Each client sends sampled coordinates by the mechanism of condensed local DP (LDP-Fed: Truex et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,8 +15,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPFed(SampledDefense):
-    """A local DP defense that rounds a sent coordinate to the nearest of 2 steps + 1 grid points and moves it to
-    another point with a probability that decays exponentially with distance.
+    """A local DP defense that rounds each sent coordinate to the nearest of 2 steps + 1 grid points and reports a
+    random grid point, with a probability that falls exponentially with distance.
 
     A report's mean is pulled towards zero and is not corrected.
 

@@ -1,4 +1,4 @@
-"""Local DP: Harmony sends one uniformly drawn coordinate of each report by Duchi's mechanism (Nguyen et al. 2016)."""
+"""Each client sends one uniformly drawn coordinate by Duchi's mechanism (Harmony, local DP; Nguyen et al. 2016)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,8 +11,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPHarmony(NumberDefense):
-    """A local DP defense that sends one of d coordinates with the round's whole budget, multiplied by d, so that the
-    report is unbiased.
+    """A local DP defense that spends a round's whole budget on one of d coordinates and multiplies the result by d, so
+    that the report is unbiased.
     """
 
     mechanism: ClassVar[str] = "Harmony"

@@ -1,4 +1,4 @@
-"""Local DP: each client sends sampled coordinates by Piecewise or Duchi, by a public coin (Wang et al. 2019)."""
+"""Each client sends sampled coordinates by the Piecewise or Duchi's mechanism, drawn at random (Wang et al. 2019)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPHybrid(SampledDefense):
-    """A local DP defense that uses the Piecewise mechanism with probability 1 - e^(-epsilon / 2), else Duchi's; if a
-    number's epsilon is below .61 it always uses Duchi's.
+    """A local DP defense that applies the Piecewise mechanism with probability 1 - e^(-epsilon / 2), otherwise Duchi's;
+    at an epsilon below .61 per number it always applies Duchi's.
     """
 
     mechanism: ClassVar[str] = "Hybrid"

@@ -1,4 +1,4 @@
-"""Local DP: each client adds Laplace noise to a few sampled coordinates (Dwork et al. 2006; Wang et al. 2019)."""
+"""Each client adds Laplace noise to a few coordinates, under local DP (Dwork et al. 2006; Wang et al. 2019)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPLaplace(SampledDefense):
-    """A local DP defense that adds noise of scale 2 radius / epsilon to each sent coordinate, because any two values
-    are at most 2 radius apart.
+    """A local DP defense that adds Laplace noise of scale 2 radius / epsilon to each sent coordinate, because two
+    clipped values differ by at most 2 radius.
     """
 
     mechanism: ClassVar[str] = "Laplace"

@@ -1,4 +1,4 @@
-"""Local DP: each client perturbs a few sampled coordinates with the Piecewise mechanism (Wang et al. 2019)."""
+"""Each client perturbs a few coordinates with the Piecewise mechanism, under local DP (Wang et al. 2019)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPPiecewise(SampledDefense):
-    """A local DP defense that replaces each sent coordinate by a number from an interval around it, or less often from
-    outside of it; reports are unbiased and bounded.
+    """A local DP defense that replaces each sent coordinate by a random number, most likely from an interval around it;
+    reports are unbiased and bounded.
     """
 
     mechanism: ClassVar[str] = "Piecewise"

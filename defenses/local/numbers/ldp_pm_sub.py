@@ -1,4 +1,4 @@
-"""Local DP: each client perturbs a few coordinates with PM-SUB, a wider Piecewise mechanism (Zhao et al. 2020)."""
+"""Each client perturbs a few coordinates with PM-SUB, a wider Piecewise mechanism (local DP; Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPPMSub(SampledDefense):
-    """A local DP defense that works as the Piecewise mechanism does, with a nearly optimal width of the interval around
-    a coordinate.
+    """A local DP defense that applies the Piecewise mechanism with a nearly optimal width of its interval around each
+    coordinate.
     """
 
     mechanism: ClassVar[str] = "PM-SUB"

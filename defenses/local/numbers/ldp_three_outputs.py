@@ -1,4 +1,4 @@
-"""Local DP: each client sends a few sampled coordinates, each as one of three numbers (Zhao et al. 2020)."""
+"""Each client sends each of a few coordinates as one of three numbers, under local DP (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPThreeOutputs(SampledDefense):
-    """A local DP defense that sends each coordinate as -bound, 0 or bound; if a number's epsilon is at most ln 2, it
-    never sends 0 and is Duchi's mechanism.
+    """A local DP defense that sends each coordinate as -bound, 0 or bound; at an epsilon of at most ln 2 per number it
+    never sends 0 and equals Duchi's mechanism.
 
     A 0 that is sent carries information, and the server can distinguish it from a coordinate that is not sent.
     """

@@ -1,4 +1,4 @@
-"""EM-MDS: local DP that privately selects several coordinates at once and sends one public sign (Jiang et al. 2022)."""
+"""EM-MDS privately selects several coordinates at once and sends one public sign (local DP; Jiang et al. 2022)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -59,8 +59,8 @@ class EMMDSLaw(VectorLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPEMMDS(LocalDefense):
-    """A local DP defense whose reports name ``chosen`` coordinates and one sign; the named set more often contains
-    enough of the largest coordinates in that direction.
+    """A local DP defense whose report names ``chosen`` coordinates and one sign. Sets with many of the largest
+    coordinates in the direction of the sign are more likely.
 
     No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
 
@@ -84,7 +84,10 @@ class LDPEMMDS(LocalDefense):
     def prepare(self, plan: Plan) -> Prepared:
         dim = plan.layout.dim
         if self.chosen >= dim:
-            raise ValueError(f"chosen must be below {dim}, the number of coordinates of an update, got {self.chosen}")
+            raise ValueError(
+                f"chosen, the number of coordinates that are sent, must be below {dim}, the number of "
+                f"coordinates of an update, got {self.chosen}"
+            )
         release = EMMDSLaw(
             epsilon=self.each_of(plan.rounds), radius=self.radius, top_share=self.top_share, chosen=self.chosen
         )

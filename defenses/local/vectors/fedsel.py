@@ -1,4 +1,4 @@
-"""FedSel: local DP that privately selects one large coordinate and sends its number by Piecewise (Liu et al. 2020)."""
+"""FedSel privately selects one large coordinate and sends its value by Piecewise (local DP; Liu et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from .vector import VectorLaw
 
 @dataclass(frozen=True, kw_only=True)
 class FedSelLaw(VectorLaw):
-    """A distribution of a report that is zero except at the selected coordinate, which holds its randomised number.
+    """A distribution of a report that is zero except at the selected coordinate, which holds its randomised value.
 
     Args:
         epsilon: of one round's report.
@@ -59,8 +59,8 @@ class FedSelLaw(VectorLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPFedSel(LocalDefense):
-    """A local DP defense whose report is one coordinate and its number; the choice depends on the data and spends its
-    share of the round's budget, the number spends the rest.
+    """A local DP defense that reports one coordinate and its randomised value; the choice depends on the data, so it
+    spends a part of the round's budget, and the value spends the rest.
 
     The claim is of the whole row. **Biased**: what is sent is not divided by the probability of the choice, which is
     private. The paper's clients also accumulate what they did not send and add it to the next update; here they do not.
@@ -84,7 +84,7 @@ class LDPFedSel(LocalDefense):
         check_share("top_share", self.top_share)
         check_share("share", self.share)
         if self.rule not in RULES:
-            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
+            raise ValueError(f"rule, which selects a coordinate, must be one of {', '.join(RULES)}, got {self.rule!r}")
 
     def prepare(self, plan: Plan) -> Prepared:
         release = FedSelLaw(
@@ -101,5 +101,5 @@ class LDPFedSel(LocalDefense):
 
 
 def top_count(share: float, dim: int) -> int:
-    """Return how many of ``dim`` coordinates count as large: at least one, never all."""
+    """Return how many of ``dim`` coordinates FedSel counts as large: at least one, never all."""
     return max(1, min(dim - 1, round(share * dim)))

@@ -1,4 +1,4 @@
-"""Local DP: each client clips its whole report and adds Gaussian noise (Balle and Wang 2018, Algorithm 1)."""
+"""Each client clips its whole report and adds Gaussian noise, under local DP (Balle and Wang 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from ...defense import Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class LDPGaussianProtection(Protection):
-    """A protection that computes report = clipped update + N(0, noise_std^2 I)."""
+    """A protection in which each client sends its clipped update plus noise N(0, noise_std^2 I)."""
 
     clip_norm: float
     noise_std: float
@@ -38,7 +38,7 @@ class LDPGaussianProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPGaussian(ClippedDefense):
-    """A defense that gives local DP for a client's whole report, over all rounds, by Gaussian noise.
+    """A defense that gives local DP for all of a client's reports together, by Gaussian noise.
 
     The claim: any two updates that a client might send (replace-one; two clipped updates are up to **twice** the clip
     norm apart). The adversary is the server, which observes individual updates.

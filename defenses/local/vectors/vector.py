@@ -1,4 +1,4 @@
-"""Vector report: randomises a client's whole vector; the coordinates are chosen by the data at a cost in privacy."""
+"""Randomise a client's whole vector by a mechanism in which the data decide which coordinates are sent."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ _NUMBERS = 2**22
 
 @dataclass(frozen=True, kw_only=True)
 class VectorLaw:
-    """A distribution of a client's report by a randomiser of whole vectors of shape (d,); most entries of a report are
+    """A distribution of a client's report by a randomiser of whole vectors of shape (d,), in which most entries are
     zero.
 
     A subclass defines the randomiser, and how its reports are written into a row.
@@ -34,29 +34,29 @@ class VectorLaw:
         return Mixing.NONE
 
     def randomiser(self, dim: int) -> Randomiser:
-        """Return the randomiser of vectors of shape (dim,)."""
+        """Return the randomiser for client vectors of shape (dim,)."""
         raise NotImplementedError
 
     def values(self, rows: FloatArray) -> FloatArray:
-        """Convert clipped vectors of shape (n, d) to inputs of the randomiser."""
+        """Convert n clipped client vectors of shape (n, d) to the randomiser's inputs."""
         raise NotImplementedError
 
     def written(self, reports: NDArray[Any], dim: int) -> NDArray[np.float32]:
-        """Convert the randomiser's reports of n clients to vectors, shape (n, dim)."""
+        """Convert the randomiser's reports of n clients to sparse vectors, array of shape (n, dim)."""
         raise NotImplementedError
 
     def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
-        """Extract the randomiser's reports from vectors of shape (n, d); also return which vectors contain one, shape
+        """Recover the randomiser's reports from vectors of shape (n, d); also return which vectors hold a report, shape
         (n,).
         """
         raise NotImplementedError
 
     def contribution(self, rows: Tensor) -> Tensor:
-        """Return the vectors ``(..., d)`` clipped entry by entry, where NaN counts as zero."""
+        """Return client vectors ``(..., d)`` with every entry clipped to its range; NaN becomes zero."""
         return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
-        """Draw one report per vector; vectors need not be clipped."""
+        """Draw one report for each client vector; vectors need not be clipped."""
         dim = contribution.shape[-1]
         randomiser, rows = self.randomiser(dim), contribution.reshape(-1, dim)
         sent = torch.empty_like(rows)
@@ -83,10 +83,11 @@ class VectorLaw:
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         raise ValueError(
-            "the coordinates of a report are not independent: the whole vector decides which ones are sent"
+            "the coordinates of a report are not independent: all of them decide which ones are sent, so a single one "
+            "has no density"
         )
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return the two inputs that the randomiser distinguishes best, scaled as the client's vector is."""
+        """Return the two client vectors that the randomiser's reports distinguish best."""
         absent, present = (torch.from_numpy(self.radius * row).float() for row in self.randomiser(dim).worst_pair())
         return absent, present

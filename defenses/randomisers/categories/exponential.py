@@ -1,4 +1,4 @@
-"""Exponential mechanism: chooses a candidate by its utility (McSherry and Talwar 2007, Theorem 6)."""
+"""Choose a candidate, one of higher utility more often (exponential mechanism: McSherry and Talwar 2007)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

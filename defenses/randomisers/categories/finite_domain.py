@@ -1,4 +1,4 @@
-"""Finite domain: base of all randomisers of one value out of 0..domain-1."""
+"""Define the base class of randomisers of one value out of 0..domain-1."""
 
 from abc import ABC
 from dataclasses import dataclass

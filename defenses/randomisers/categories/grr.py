@@ -1,4 +1,4 @@
-"""Generalised randomised response: reports a category, the true one most often (Kairouz et al. 2016, equation 3)."""
+"""Report a category, the true one most often (generalised randomised response: Kairouz et al. 2016, equation 3)."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from .finite_domain import FiniteDomain
 
 @dataclass(frozen=True, kw_only=True)
 class GRR(FiniteDomain):
-    """A randomiser that reports the value with probability e^epsilon / (e^epsilon + domain - 1), else any other value
-    with equal probability.
+    """A randomiser that reports the true value with probability e^epsilon / (e^epsilon + domain - 1), otherwise any
+    other value with equal probability.
 
     Values and reports are whole numbers in 0..domain-1; the target is the one-hot encoding, so that a mean of estimates
     is a vector of frequencies. The survey's equation 15 gives the second case as v = 1 - x; right is v != x. Drawn in
@@ -34,7 +34,7 @@ class GRR(FiniteDomain):
 
     @property
     def lie(self) -> float:
-        """Return the probability of reporting one particular other value."""
+        """Return the probability of reporting one particular value other than the true one."""
         return (1 - self.truth) / (self.domain - 1)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> IntArray:

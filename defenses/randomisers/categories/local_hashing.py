@@ -1,4 +1,4 @@
-"""Optimised local hashing: sends a randomised response of a value's hash (Wang, Blocki, Li, Jha 2017)."""
+"""Send a randomised response of a value's hash (optimised local hashing: Wang, Blocki, Li, Jha 2017)."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from .grr import GRR
 @dataclass(frozen=True, kw_only=True)
 class LocalHashing(FiniteDomain):
     """A randomiser of values 0..domain-1 whose report is (slope, shift, cell): slope and shift define the client's
-    public hash function, cell is the randomised hash value.
+    public hash function, and cell is the hash value after randomised response.
 
     h(v) = ((slope v + shift) mod prime) mod cells, slope in 1..prime-1, shift in 0..prime-1, prime the smallest one
     that is >= domain: the collision probability of two values is known exactly, and the estimator divides by it. A
@@ -35,7 +35,9 @@ class LocalHashing(FiniteDomain):
 
     @property
     def cells(self) -> int:
-        """Return the number of hash values (the paper's g): e^epsilon + 1 rounded, and at most the number of values."""
+        """Return the number of hash values (the paper's g): e^epsilon + 1, rounded, but at most the number of
+        values.
+        """
         # The cap on epsilon prevents an overflow; more cells than values are useless anyway.
         return min(self.domain, round(math.exp(min(self.epsilon, 30.0))) + 1)
 
@@ -49,9 +51,7 @@ class LocalHashing(FiniteDomain):
 
     @property
     def collision(self) -> float:
-        """Return the probability that two values get the same hash value; before the last modulus they are mapped to
-        any two different numbers.
-        """
+        """Return the probability that two different values get the same hash value under a random hash function."""
         sizes = [len(range(cell, self.prime, self.cells)) for cell in range(self.cells)]
         return sum(size * (size - 1) for size in sizes) / (self.prime * (self.prime - 1))
 
@@ -62,12 +62,14 @@ class LocalHashing(FiniteDomain):
 
     @property
     def support(self) -> float:
-        """Return the probability that the reported hash value is that of a value which is not the client's."""
+        """Return the probability that the reported hash value is also the hash value of a given value that the client
+        does not hold.
+        """
         return self.response.lie + self.collision * (self.response.truth - self.response.lie)
 
     def cell(self, reports: ArrayLike, values: ArrayLike) -> IntArray:
-        """Return the hash value of each value under its report's hash function; reports (..., 3) and values (...,) are
-        broadcast.
+        """Return the hash value of each value under the hash function in its report; reports (..., 3) and values (...,)
+        are broadcast.
         """
         rows = np.asarray(reports)
         return np.asarray((rows[..., 0] * np.asarray(values) + rows[..., 1]) % self.prime % self.cells)
@@ -93,8 +95,9 @@ class LocalHashing(FiniteDomain):
         return finite(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1))
 
     def pair_law(self) -> PairLaw:
-        """Return the probabilities, under the worst pair of values, that the reported hash value is the member's alone,
-        the nonmember's alone, or neither or both.
+        """Return, for the two values that reports distinguish best (the member's and the nonmember's), the
+        probabilities that the reported hash value fits only the member's value, only the nonmember's, or both or
+        neither.
         """
         # Where both values share a cell the report is equally likely under both.
         apart = 1 - self.collision

@@ -1,4 +1,4 @@
-"""RAPPOR's permanent step: flips every bit of a Bloom filter at random (Erlingsson, Pihur, Korolova 2014)."""
+"""Flip every bit of a Bloom filter at random, as RAPPOR's permanent step does (Erlingsson, Pihur, Korolova 2014)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,8 +52,8 @@ class Rappor(FiniteDomain):
         return Flips(of_one=each, of_zero=each)
 
     def bloom(self, values: ArrayLike) -> Bits:
-        """Return the Bloom filters of ``values``, shape (..., bits), before privacy is added: they are public functions
-        of the client's group (the paper's cohort).
+        """Return the Bloom filters of ``values``, shape (..., bits), before they are randomised; hash functions are
+        public and depend on the client's group (the paper's cohort).
         """
         # Seeded by public fields alone: client and server must derive the same hash functions.
         rng = np.random.default_rng([self.cohort, self.hashes])
@@ -79,8 +79,8 @@ class Rappor(FiniteDomain):
         return np.array(int(nonmember)), np.array(int(member))
 
     def pair_law(self) -> PairLaw:
-        """Return the distribution of the number of bits, among those in which the pair's filters differ, that are
-        reported as the member's.
+        """Return the distribution of the number of bits that are reported as in the member's Bloom filter, among bits
+        in which the member's and the nonmember's filters differ.
         """
         nonmember, member = (self.bloom(value) for value in self.worst_pair())
         apart = int((nonmember != member).sum())

@@ -1,4 +1,4 @@
-"""Subset selection: reports a random set of values that contains the true one more often (Ye and Barg 2018)."""
+"""Report a random set of values that contains the true one more often than others (Ye and Barg 2018)."""
 
 import itertools
 import math
@@ -19,8 +19,8 @@ from .finite_domain import FiniteDomain
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetSelection(FiniteDomain):
-    """A randomiser of values 0..domain-1 whose report is a set of ``size`` values, marked in (domain,) bits; a set that
-    contains the true value has e^epsilon times the probability of one that does not.
+    """A randomiser of values 0..domain-1 whose report is a set of ``size`` values, as (domain,) bits. A set with the
+    true value is e^epsilon times as likely as one without it.
 
     The target is the one-hot encoding. Drawn in integers. ``size`` is domain / (1 + e^epsilon), rounded, at least 1,
     which is nearly the best for the mean squared error.
@@ -36,12 +36,12 @@ class SubsetSelection(FiniteDomain):
 
     @property
     def truth(self) -> float:
-        """Return the probability that the true value is in the set."""
+        """Return the probability that the reported set contains the true value."""
         return 1 / (1 + (self.domain - self.size) / self.size * math.exp(-self.epsilon))
 
     @property
     def lie(self) -> float:
-        """Return the probability that one particular other value is in the set."""
+        """Return the probability that the reported set contains one particular value other than the true one."""
         return (self.size - self.truth) / (self.domain - 1)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
@@ -71,8 +71,8 @@ class SubsetSelection(FiniteDomain):
         return finite((sets[..., np.newaxis] == np.arange(self.domain)).any(axis=1).astype(np.int8))
 
     def pair_law(self) -> PairLaw:
-        """Return the probabilities, under the worst pair of values, that a set contains the member's value alone, the
-        nonmember's alone, or both or none.
+        """Return, for the two values that reports distinguish best (the member's and the nonmember's), the
+        probabilities that the reported set contains only the member's value, only the nonmember's, or both or neither.
         """
         both = self.truth * (self.size - 1) / (self.domain - 1)
         only, other = self.truth - both, (1 - self.truth) * self.size / (self.domain - 1)

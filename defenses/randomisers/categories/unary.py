@@ -1,4 +1,4 @@
-"""Unary encoding: flips every bit of a value's one-hot vector at random (Wang, Blocki, Li, Jha 2017)."""
+"""Flip every bit of a value's one-hot vector at random (unary encoding: Wang, Blocki, Li, Jha 2017)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,8 +57,8 @@ class Unary(FiniteDomain):
         return all_bits(self.domain)
 
     def pair_law(self) -> PairLaw:
-        """Return the distribution of the two bits in which the worst pair's encodings differ; all other bits have the
-        same distribution under both values.
+        """Return the distribution of the two reported bits in which the member's and the nonmember's encodings differ;
+        all other bits have the same distribution under both values.
         """
         # Two values differ in two bits only, so four outcomes suffice for any domain.
         bits, first = all_bits(2).reports, np.array([1, 0], dtype=np.int8)

@@ -1,4 +1,4 @@
-"""Clip-Laplace: adds Laplace noise conditioned on a fixed output range (Liu et al. 2023, APES, equation 1)."""
+"""Add Laplace noise conditioned on a fixed output range (clip-Laplace: Liu et al. 2023, APES, equation 1)."""
 
 import math
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedLaplace(BoundedNumber):
-    """A randomiser whose report has the density exp(-|report - value| / scale) / (2 scale S(value)) on [-reach, reach],
-    with scale 2 radius / epsilon.
+    """A randomiser whose report has the density of Laplace noise, of scale 2 radius / epsilon around the value,
+    conditioned on [-reach, reach].
 
     Values lie in [-radius, radius] (the paper's C), reports in [-reach, reach] (its A; ``reach`` >= ``radius``, by
     default the radius). S is symmetric in the value, so the farthest pair has exactly the ratio e^epsilon; where reach
@@ -32,16 +32,18 @@ class ClippedLaplace(BoundedNumber):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.reach is not None and not self.radius <= self.reach < math.inf:
-            raise ValueError(f"reach must be >= radius {self.radius} and finite, got {self.reach}")
+            raise ValueError(
+                f"reach, the largest possible report, must be >= radius {self.radius} and finite, got {self.reach}"
+            )
 
     @property
     def scale(self) -> float:
-        """Return the scale of the Laplace noise before it is conditioned on the range, in units of the value."""
+        """Return the scale of the Laplace noise before it is conditioned on the output range, in units of the value."""
         return 2 * self.radius / self.epsilon
 
     @property
     def end(self) -> float:
-        """Return the largest possible report."""
+        """Return the largest report that is possible."""
         return self.radius if self.reach is None else self.reach
 
     def _cut_off(self, value: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""Condensed LDP: reports a grid point, exponentially less likely with distance (Truex et al. 2020, LDP-Fed)."""
+"""Report a grid point with a probability that falls exponentially with distance (condensed LDP: Truex et al. 2020)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Condensed(BoundedNumber):
-    """A randomiser with P[report | value] proportional to exp(-alpha |report - value| / 2) on a grid that has ``steps``
-    points on each side of 0.
+    """A randomiser that reports a grid point with probability proportional to exp(-alpha |report - value| / 2); the
+    grid has ``steps`` points on each side of 0.
 
     A value in [-radius, radius] is rounded to the nearest point; distances are in grid steps, 2 steps at most.
     Condensed LDP at alpha allows two values a ratio of e^(alpha distance), so it reveals more about far values than
@@ -43,7 +43,7 @@ class Condensed(BoundedNumber):
 
     @property
     def alpha(self) -> float:
-        """Return the parameter alpha of condensed LDP, per grid step."""
+        """Return the parameter alpha of condensed LDP for distances in grid steps."""
         return self.epsilon / self.steps
 
     @property

@@ -1,4 +1,4 @@
-"""Duchi's mechanism: replaces one number by one of two (Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
+"""Replace a number by one of two (Duchi's mechanism: Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Hybrid mechanism: applies the Piecewise or Duchi's mechanism, chosen by a public coin (Wang et al. 2019)."""
+"""Randomise a number by the Piecewise or Duchi's mechanism, chosen by a public coin (Wang et al. 2019)."""
 
 import math
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ SWITCH = math.log((-5 + 2 * _ROOTS) / 27)
 
 @dataclass(frozen=True, kw_only=True)
 class Hybrid(BoundedNumber):
-    """An unbiased randomiser that applies the Piecewise mechanism with probability 1 - e^(-epsilon / 2), else Duchi's;
-    at an epsilon below ``SWITCH`` it always applies Duchi's.
+    """An unbiased randomiser that applies the Piecewise mechanism with probability 1 - e^(-epsilon / 2), otherwise
+    Duchi's; at an epsilon below ``SWITCH`` it always applies Duchi's.
 
     The law has a density on Piecewise's range and two atoms at Duchi's bounds. A report shows from which of the two it
     came, so the ratio e^epsilon is attained on the union of both optimal events.
@@ -40,7 +40,7 @@ class Hybrid(BoundedNumber):
 
     @property
     def share(self) -> float:
-        """Return the probability that the Piecewise mechanism is applied."""
+        """Return the probability of applying the Piecewise mechanism rather than Duchi's."""
         return -math.expm1(-self.epsilon / 2) if self.epsilon > SWITCH else 0.0
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:

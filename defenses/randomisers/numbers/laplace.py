@@ -1,4 +1,4 @@
-"""Laplace mechanism: adds Laplace noise to one number (Dwork, McSherry, Nissim, Smith 2006, Example 1)."""
+"""Add Laplace noise to one number (Laplace mechanism: Dwork, McSherry, Nissim, Smith 2006, Example 1)."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Piecewise mechanism: replaces a number by one from an interval around it, or from outside (Wang et al. 2019)."""
+"""Replace a number by a random one, most likely from an interval around it (Piecewise mechanism: Wang et al. 2019)."""
 
 import math
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class Centre(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Piecewise(BoundedNumber):
-    """An unbiased randomiser with reports in [-bound, bound], whose density is e^epsilon times as large in [low, high],
-    an interval around the value, as outside (Algorithm 2).
+    """An unbiased randomiser with reports in [-bound, bound]; the density is e^epsilon times as large within an
+    interval around the value as outside (Wang et al. 2019, Algorithm 2).
 
     With t = e^(epsilon ``power``) and s = (e^epsilon + t) / (t (e^epsilon - 1)), in units of the radius: low = s (t
     value - 1), high = s (t value + 1), bound = s (t + 1) (Zhao et al. 2020, for any t). Here t = e^(epsilon / 2): bound
@@ -55,7 +55,9 @@ class Piecewise(BoundedNumber):
         return 1 / (1 + self._t * math.exp(-self.epsilon))
 
     def centre(self, value: ArrayLike) -> Centre:
-        """Return both ends of the interval around each ``value``; all have the shape (...,)."""
+        """Return the lower and upper ends of the interval around each ``value``, two arrays of the same shape
+        (...,).
+        """
         middle = self._t * self._step * numbers(value, self.radius) / self.radius
         # The ends are clipped, because rounding may push them just beyond the bound.
         high = np.minimum(middle + self._step, self.bound)

@@ -1,4 +1,4 @@
-"""PM-SUB: applies the Piecewise mechanism with a nearly optimal width of its interval (Zhao et al. 2020)."""
+"""Randomise a number by the Piecewise mechanism with a nearly optimal interval width (PM-SUB: Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,8 +8,8 @@ from .piecewise import Piecewise
 
 @dataclass(frozen=True, kw_only=True)
 class PMSub(Piecewise):
-    """A Piecewise mechanism with t = e^(epsilon / 3) in place of e^(epsilon / 2), which gives a smaller worst-case
-    variance.
+    """A Piecewise mechanism with the parameter t = e^(epsilon / 3) instead of e^(epsilon / 2), which lowers the
+    worst-case variance.
 
     PM-OPT, its optimum, needs the root of a quartic and gains little. Here too two intervals at the ends of the range
     do not overlap, so that {report >= low(radius)} has exactly the ratio e^epsilon.

@@ -1,4 +1,4 @@
-"""Three-Outputs: replaces one number by -bound, 0 or bound (Zhao et al. 2020)."""
+"""Replace a number by -bound, 0 or bound (Three-Outputs mechanism: Zhao et al. 2020)."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class ThreeOutputs(BoundedNumber):
-    """An unbiased randomiser with three reports: P[0 | value] = a (1 - (1 - e^-epsilon) |value| / radius), and
-    P[+-bound] follows because the mean is the value.
+    """An unbiased randomiser that reports 0 with probability a (1 - (1 - e^-epsilon) |value| / radius), otherwise
+    -bound or +bound, such that the mean is the value.
 
     bound = radius e^epsilon (e^epsilon + 1) / ((e^epsilon - 1)(e^epsilon - a)): the ends have the ratio e^epsilon at
     +-bound, the middle and an end have it at 0 (where a > 0). a = P[0 | 0] in [0, e^epsilon / (e^epsilon + 2)] is the
@@ -31,7 +31,7 @@ class ThreeOutputs(BoundedNumber):
 
     @property
     def nothing(self) -> float:
-        """Return the probability of reporting 0 for the value 0 (the paper's a)."""
+        """Return the probability of reporting 0 if the value is 0 (the paper's a)."""
         e, most = math.exp(min(self.epsilon, 2.0)), 1 / (1 + 2 * math.exp(-self.epsilon))
         if self.epsilon <= math.log(2):
             return 0.0

@@ -1,4 +1,4 @@
-"""Adaptive-Duchi: randomises every weight by Duchi's mechanism around its layer's centre (Sun et al. 2021, LDP-FL)."""
+"""Randomise every weight by Duchi's mechanism around the centre of its layer's range (Sun et al. 2021, LDP-FL)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from ..randomiser import PairLaw, Randomiser, check_given_count, check_radius
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveDuchi(Randomiser):
-    """An unbiased randomiser of the flat vector of all layers, which reports centre +- radius (e^epsilon + 1) /
-    (e^epsilon - 1) for each weight.
+    """An unbiased randomiser of a flat vector of all layers, which reports each weight as centre +- radius (e^epsilon +
+    1) / (e^epsilon - 1), with centre and radius of its layer.
 
     **The claim is of one coordinate**: all d are reported, each with the whole epsilon, so the vector has only d
     epsilon. The paper splits the vector, shuffles the parts and claims epsilon for it; a shuffler hides who sent which
@@ -59,7 +59,9 @@ class AdaptiveDuchi(Randomiser):
 
     @property
     def duchi(self) -> Duchi:
-        """Return Duchi's mechanism for a weight's distance from its layer's centre, in units of the layer's radius."""
+        """Return Duchi's mechanism for a weight's distance from the centre of its layer, in units of the layer's
+        radius.
+        """
         return Duchi(epsilon=self.epsilon, radius=1.0)
 
     def _unit(self, values: ArrayLike) -> FloatArray:
@@ -87,7 +89,7 @@ class AdaptiveDuchi(Randomiser):
         return finite(self._middle + self._reach * signs * self.duchi.bound)
 
     def inputs(self) -> FloatArray:
-        """Return values that differ in the first coordinate only."""
+        """Return input vectors that differ only in the first coordinate."""
         return np.array(self.worst_pair())
 
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
@@ -97,8 +99,8 @@ class AdaptiveDuchi(Randomiser):
         return self._middle - away, self._middle + away
 
     def pair_law(self) -> PairLaw:
-        """Return the report distributions of the first coordinate; the other coordinates have the same distribution
-        under both values.
+        """Return the two distributions of the reported first coordinate; all other coordinates have the same
+        distribution under both values.
         """
         up = np.exp(self.duchi.log_density([self.duchi.bound, -self.duchi.bound], 1.0))
         return PairLaw(np.log(up / up[::-1]), up, up[::-1])

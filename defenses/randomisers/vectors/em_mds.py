@@ -1,4 +1,4 @@
-"""EM-MDS: selects coordinates by the exponential mechanism and sends one public sign (Jiang et al. 2022, SignDS-FL)."""
+"""Select coordinates by the exponential mechanism and send one public sign (EM-MDS: Jiang et al. 2022, SignDS-FL)."""
 
 import itertools
 import math
@@ -20,8 +20,8 @@ from .fedsel import ranks
 
 @dataclass(frozen=True, kw_only=True)
 class EMMDS(Randomiser):
-    """A randomiser of any vector of shape (dimension,); its report, a vector in {-1, 0, 1} of that shape, has one sign
-    at ``chosen`` coordinates.
+    """A randomiser of a vector of shape (dimension,) whose report has entries in {-1, 0, 1}: one common sign at
+    ``chosen`` coordinates and 0 elsewhere.
 
     The sign is a fair coin, independent of the value. Of the ``top`` coordinates that are largest in that direction, a
     set with at least ``least`` of them has e^epsilon times the probability of one with fewer. The number of such sets
@@ -63,8 +63,8 @@ class EMMDS(Randomiser):
 
     @cached_property
     def least(self) -> int:
-        """Return the paper's threshold on how many of the largest coordinates a preferred set contains: of the
-        thresholds that some sets reach and some miss, the one with the largest expected number of them.
+        """Return the paper's threshold: how many of the largest coordinates a set must contain to be preferred. Of all
+        thresholds that only some sets reach, it is the one under which a report contains most of them on average.
         """
         # Thresholds that no set reaches, or every set, would leave the choice uniform.
         reached = [held for held, count in enumerate(self._counts) if count]

@@ -1,4 +1,4 @@
-"""FedSel: selects one large coordinate privately and reports its number by Piecewise (Liu et al. 2020)."""
+"""Select one large coordinate privately and report its value by the Piecewise mechanism (FedSel: Liu et al. 2020)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ RULES = ("sampling", "ranking")
 
 
 def ranks(values: ArrayLike) -> IntArray:
-    """Return the rank of each coordinate, shape (..., d), in ascending order, 0..d-1; of equal numbers the later has
-    the higher rank.
+    """Return the rank 0..d-1 of each coordinate in ascending order, array of shape (..., d); of equal numbers the later
+    one has the higher rank.
     """
     return np.argsort(np.argsort(values, axis=-1, kind="stable"), axis=-1, kind="stable")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedSel(Randomiser):
-    """A randomiser of a vector of shape (dimension,) with entries in [-radius, radius]; its report is (coordinate,
-    number).
+    """A randomiser of a vector of shape (dimension,) with entries in [-radius, radius], whose report is (selected
+    coordinate, randomised value).
 
     The coordinate is chosen with a ``share`` of epsilon: "sampling" gives one of the ``top`` largest magnitudes
     e^(share epsilon) times the probability of any other (perturbed sampling), "ranking" probabilities that grow with
@@ -63,11 +63,11 @@ class FedSel(Randomiser):
                 "the budget"
             )
         if self.rule not in RULES:
-            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
+            raise ValueError(f"rule, which selects a coordinate, must be one of {', '.join(RULES)}, got {self.rule!r}")
 
     @property
     def piecewise(self) -> Piecewise:
-        """Return the Piecewise mechanism that randomises the selected coordinate's number."""
+        """Return the Piecewise mechanism that randomises the value of the selected coordinate."""
         return Piecewise(epsilon=(1 - self.share) * self.epsilon, radius=self.radius)
 
     def _exponents(self, rows: FloatArray) -> FloatArray:

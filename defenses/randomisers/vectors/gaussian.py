@@ -1,4 +1,4 @@
-"""Gaussian mechanism: adds exactly calibrated Gaussian noise to one number (Balle and Wang 2018, Algorithm 1)."""
+"""Add exactly calibrated Gaussian noise to one number (Gaussian mechanism: Balle and Wang 2018, Algorithm 1)."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Harmony: reports one sampled coordinate of a vector by Duchi's mechanism (Nguyen et al. 2016)."""
+"""Report one sampled coordinate of a vector by Duchi's mechanism (Harmony: Nguyen et al. 2016)."""
 
 import math
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius,
 
 @dataclass(frozen=True, kw_only=True)
 class Harmony(Randomiser):
-    """A randomiser of a vector of shape (dimension,) with entries in [-radius, radius]; its report is (coordinate,
-    +-bound), and the coordinate is drawn uniformly and independently of the value.
+    """A randomiser of a vector of shape (dimension,) with entries in [-radius, radius]. Its report is (coordinate,
+    +-bound); the coordinate is drawn uniformly and independently of the data.
 
     The estimate, ``dimension`` times the number at its coordinate, is unbiased for the whole vector. The claim is of
     the whole vector, because one coordinate alone is reported. The survey describes it for bit vectors.

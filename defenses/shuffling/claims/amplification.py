@@ -1,4 +1,4 @@
-"""Amplification: computes the privacy profile of one coordinate of a client's report that is shuffled among others.
+"""Compute the privacy of one coordinate of a client's report that is shuffled among other clients' reports.
 
 Coordinates are noised and shuffled independently of each other, so they compose as that many releases; one pair
 dominates each release.
@@ -30,8 +30,8 @@ _LEAST_LOCAL = 1e-6
 
 @dataclass(frozen=True)
 class LocalPair:
-    """The privacy profile of one coordinate under clip-Laplace at ``epsilon`` if its sender is known; at s it is (1 -
-    e^((s - eps)/2))^2 / (1 - e^-eps).
+    """The privacy of one clip-Laplace coordinate at budget ``epsilon`` if its sender is known: delta at s is (1 - e^((s
+    - eps)/2))^2 / (1 - e^-eps).
 
     The pair is the two ends of the range. The larger the value, the likelier is every upper set of reports, and those
     sets are the best tests of any two values (the likelihood ratio is monotone).
@@ -41,7 +41,7 @@ class LocalPair:
 
     @property
     def pure_epsilon(self) -> float:
-        """Return the epsilon at delta 0, which is the coordinate's own budget."""
+        """Return epsilon at delta 0, which is the coordinate's own budget."""
         return self.epsilon
 
     def delta(self, epsilon: float) -> float:
@@ -51,7 +51,9 @@ class LocalPair:
 
 
 def local_pair(noise: str, epsilon: float) -> Profile:
-    """Return the privacy profile of one coordinate at ``epsilon`` under the given noise if its sender is known."""
+    """Return delta as a function of epsilon (the privacy profile) for one coordinate with budget ``epsilon`` if its
+    sender is known.
+    """
     # Strings and not enum members arrive from suite files; a StrEnum equals both.
     return LaplacePair(epsilon) if noise == CoordinateNoise.LAPLACE else LocalPair(epsilon)
 
@@ -68,8 +70,8 @@ class SampledRelease:
 
     @property
     def pure_epsilon(self) -> float:
-        """Return the epsilon at delta 0 of the release itself, because the observer may see whether it contains the
-        value.
+        """Return epsilon at delta 0; sampling does not reduce it, because the observer may see whether the value is
+        included.
         """
         return self.release.pure_epsilon
 
@@ -95,8 +97,8 @@ class AssuredCohort:
 
     @classmethod
     def of(cls, plan: Plan, delta: float, *, rounds: int) -> Self:
-        """Return the bound for the plan's cohorts, at the cost of at most a thousandth of ``delta``; it costs nothing
-        if all clients take part.
+        """Return a lower bound on the other clients in the plan's cohorts, which may fail with at most a thousandth of
+        ``delta``; it cannot fail if all clients take part.
         """
         check_clients(plan.clients)
         rate = poisson_rate("cohort", plan.cohort)
@@ -108,15 +110,16 @@ class AssuredCohort:
 
 
 def among_equals(*, others: int, epsilon0: float) -> Profile:
-    """Return the privacy profile of one coordinate of a client that is shuffled among ``others`` clients, all with
-    clip-Laplace at ``epsilon0``.
+    """Return the privacy profile (delta as a function of epsilon) of one coordinate that is shuffled among ``others``
+    other clients, all with clip-Laplace at ``epsilon0``.
     """
     return tighter(LocalPair(epsilon0), shuffled(clients=others + 1, epsilon0=epsilon0))
 
 
 def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-    """Return the privacy profile of one shuffled coordinate if clients run clip-Laplace at their own ``budgets``: only
-    reports that can pass for ``client``'s own mechanism (clones) hide it (see ``accounting.heterogeneous``).
+    """Return the privacy profile of one shuffled coordinate if clients use clip-Laplace at their own ``budgets``. Only
+    reports that could as well come from ``client``'s own mechanism (clones) hide its report (see
+    ``accounting.heterogeneous``).
 
     Where not all take part, those present are assumed to have the largest budgets, because these are clones least
     often.
@@ -127,8 +130,8 @@ def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> P
 
 
 def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-    """Return the privacy profile of one shuffled coordinate if clients run the classic Laplace mechanism at their own
-    budgets: clients with less noise than ``client`` do not hide it (see ``laplace.laplace_clones``).
+    """Return the privacy profile of one shuffled coordinate if clients use the classic Laplace mechanism at their own
+    budgets; clients with less noise than ``client`` do not hide its report (see ``laplace.laplace_clones``).
 
     Where not all take part, those present are assumed to be the ones that are clones least often.
     """
@@ -139,8 +142,8 @@ def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: in
 
 
 def tighter(one: Profile, other: Profile) -> Profile:
-    """Return the smaller of two valid privacy profiles. Without clones it is the local pair, which is specific to the
-    randomiser.
+    """Return the smaller of two valid privacy profiles; if no other client hides the report, this is the profile of a
+    known sender, which is exact for the randomiser.
     """
     return one if one.delta(0.0) <= other.delta(0.0) else other
 
@@ -148,8 +151,8 @@ def tighter(one: Profile, other: Profile) -> Profile:
 def largest_scale(
     cost: Callable[[float], float], epsilon: float, *, largest: float = 1.0, else_too_large: str = ""
 ) -> float:
-    """Find the largest factor of the local budgets at which ``cost`` is at most ``epsilon``; the result is too small by
-    at most 1e-4.
+    """Find the largest factor by which local budgets can be multiplied such that ``cost`` is at most ``epsilon``; the
+    result is too small by at most 1e-4.
 
     Args:
         largest: local budget at factor 1.
@@ -187,6 +190,6 @@ def largest_scale(
 
 
 def check_clients(clients: int) -> None:
-    """Raise ValueError for fewer than two clients, because no other client hides a single one."""
+    """Raise ValueError for fewer than two clients, because a shuffler cannot hide a single one."""
     if clients < 2:
         raise ValueError(f"clients must be >= 2, because a shuffler does not hide a single client, got {clients}")

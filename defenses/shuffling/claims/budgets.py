@@ -1,4 +1,4 @@
-"""Budgets: draws unequal privacy budgets and assigns them to clients (Liu et al. 2023, APES, Table 2)."""
+"""Draw unequal privacy budgets and assign them to clients (Liu et al. 2023, APES, Table 2)."""
 
 from collections.abc import Callable
 from functools import cache
@@ -19,7 +19,7 @@ _LEAST_DELTA = 1e-12
 
 
 def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
-    """Return one budget per client: ``scale`` times the quantiles of a distribution of Table 2.
+    """Return one budget per client: the quantiles of a distribution from APES's Table 2, times ``scale``.
 
     The result is public and the same for every run: the (i + 1/2)/n quantiles of the distribution, clipped to its
     range, in an order that is fixed for each n, so that budgets do not follow a partition which sorts clients by label.
@@ -29,14 +29,16 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
     """
     # A value of a suite file may be a list, which has no hash.
     if not isinstance(name, str) or name not in _TABLE_2:
-        raise ValueError(f"budgets must be {nearest(str(name), _TABLE_2)}, got {name!r}")
+        raise ValueError(
+            f"budgets, the distribution of clients' budgets, must be {nearest(str(name), _TABLE_2)}, got {name!r}"
+        )
     quantiles, low, high = _TABLE_2[name]
     budgets = np.clip(quantiles(clients), low, high)
     return tuple((scale * budgets[_order(clients)]).tolist())
 
 
 def check_budget_scale(name: str, scale: float | None, *, noise: float = 1.0) -> None:
-    """Raise ValueError for an unknown distribution of budgets or an invalid scale.
+    """Raise ValueError for an unknown distribution of budgets, or for a scale that gives invalid budgets.
 
     A scale, where given, must be above 0, and the largest budget that it gives, at ``noise`` times its noise, at most
     50.
@@ -53,7 +55,7 @@ def check_budget_scale(name: str, scale: float | None, *, noise: float = 1.0) ->
 
 
 def check_local(local: float | None) -> None:
-    """Raise ValueError for a local budget that is given and not in (0, 50]."""
+    """Raise ValueError if a local epsilon is given and not in (0, 50]."""
     if local is None:
         return
     check_positive("local_epsilon", local)
@@ -62,7 +64,7 @@ def check_local(local: float | None) -> None:
 
 
 def check_coordinate_delta(delta: float) -> None:
-    """Raise ValueError unless delta is in (0, 1) and large enough for sums of probabilities in double precision."""
+    """Raise ValueError unless a coordinate's delta is in (0, 1) and large enough for sums in double precision."""
     check_share("coordinate_delta", delta)
     if delta < _LEAST_DELTA:
         raise ValueError(
@@ -72,7 +74,7 @@ def check_coordinate_delta(delta: float) -> None:
 
 
 def representative_clients(budgets: tuple[float, ...]) -> tuple[int, ...]:
-    """Return one client each with the smallest, the median and the largest budget; claims are stated for these."""
+    """Return three clients, those with the smallest, the median and the largest budget, for which claims are stated."""
     # A stable sort picks the same clients on every platform.
     order = np.argsort(budgets, kind="stable")
     chosen = (int(order[0]), int(order[(len(order) - 1) // 2]), int(order[-1]))

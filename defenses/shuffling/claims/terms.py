@@ -1,4 +1,4 @@
-"""Terms: the common parts of all claims of one shuffling defense or of its baselines without a shuffler."""
+"""Build the claims of a shuffling defense, or of its baselines without a shuffler, from the parts that they share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _DRAWN = 150.0
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The parts that all claims of one defense share: the plan, adversary, mechanism, public parameters, trust
+    """The parts that all claims of one defense share, such as plan, adversary, mechanism, public parameters, trust
     assumption and source.
 
     Args:
@@ -41,7 +41,7 @@ class Terms:
 
     @property
     def releases(self) -> int:
-        """Return the number of coordinates, over all rounds, that each spend a budget."""
+        """Return how many coordinates, over all rounds, each spend a privacy budget."""
         return (self.spending or self.plan.layout.dim) * self.plan.rounds
 
     def joint(
@@ -54,8 +54,8 @@ class Terms:
         subjects: str = "all",
         **parameters: Value,
     ) -> Claim:
-        """Return the claim of all coordinates of all rounds; it states the given ``epsilon`` (the calibration's
-        target), otherwise the smallest valid epsilon.
+        """Return the claim about all coordinates of all rounds; it states ``epsilon`` if the defense was calibrated to
+        it, otherwise the smallest valid epsilon.
         """
         # A calibrated claim states its target and not the slightly smaller value that the search reached.
         spent = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
@@ -77,7 +77,7 @@ class Terms:
     def coordinate(
         self, release: Profile, *, delta: float, failure: float = 0.0, subjects: str = "all", **parameters: Value
     ) -> Claim:
-        """Return the claim of one coordinate of one round."""
+        """Return the claim about one coordinate in one round."""
         return self.stated(
             unit=Unit.COORDINATE,
             epsilon=least_epsilon(release.delta, delta - failure),
@@ -93,7 +93,9 @@ class Terms:
         parameters: Mapping[str, Value],
         accountant: str = ACCOUNTED_AS_PUBLISHED,
     ) -> tuple[Claim, ...]:
-        """Return a paper's own claims (unit, epsilon and delta), each with the epsilon that can be proved instead."""
+        """Return a paper's own claims, given by unit, epsilon and delta, each together with the epsilon that can be
+        proved.
+        """
         return tuple(
             self.stated(
                 unit=unit,
@@ -116,8 +118,8 @@ class Terms:
         subjects: str = "all",
         curve: Curve | None = None,
     ) -> Claim:
-        """Return a claim with the given numbers, about one coordinate in one round if that is the unit, otherwise about
-        the whole report.
+        """Return a claim with the given epsilon and delta, about one coordinate in one round if that is the unit,
+        otherwise about the whole report.
         """
         single = unit is Unit.COORDINATE
         return Claim(
@@ -147,7 +149,7 @@ class Terms:
 
 
 def local_terms(plan: Plan, radius: float, *, noise: str = CoordinateNoise.CLIP_LAPLACE) -> Terms:
-    """Return the common parts of claims that assume no shuffler."""
+    """Return the shared parts of all claims of a defense without a shuffler."""
     classic = noise == CoordinateNoise.LAPLACE
     return Terms(
         plan=plan,

@@ -1,4 +1,4 @@
-"""Budgeted reports: perturb each coordinate at the client's own budget; the protection of UniS, LDP-Min, PLDP and APES.
+"""Perturb each coordinate at the client's own budget (the protection that UniS, LDP-Min, PLDP and APES share).
 
 These defenses differ in their budgets, in their noise, in whether there is a shuffler, and in what they may claim.
 """
@@ -23,8 +23,8 @@ from .laplace import LaplaceLaw, laplace_rows
 
 
 class CoordinateNoise(StrEnum):
-    """The noise on a coordinate: clip-Laplace, which stays in the range of the values, or the classic Laplace
-    mechanism.
+    """A choice of the noise on a coordinate: clip-Laplace, which stays in the range of the values, or the classic
+    Laplace mechanism.
     """
 
     CLIP_LAPLACE = "clip_laplace"
@@ -32,15 +32,17 @@ class CoordinateNoise(StrEnum):
 
 
 def check_coordinate_noise(noise: object) -> None:
-    """Raise ValueError for an unknown noise; the message lists the known ones."""
+    """Raise ValueError for an unknown kind of noise; the message lists the known ones."""
     if noise not in tuple(CoordinateNoise):
-        raise ValueError(f"noise must be {nearest(str(noise), tuple(CoordinateNoise))}, got {noise!r}")
+        raise ValueError(
+            f"noise, the noise on each coordinate, must be {nearest(str(noise), tuple(CoordinateNoise))}, got {noise!r}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetedReports(Protection):
-    """A protection in which report = the clipped update with noise on every coordinate, and aggregate = the mean, which
-    is corrected if the noise is biased.
+    """A protection in which clients add noise to every coordinate of a clipped update, and the server averages the
+    reports and corrects the mean if the noise is biased.
 
     Args:
         radius: clip bound of each number.
@@ -70,7 +72,7 @@ class BudgetedReports(Protection):
         return calibrated_mean(received, self.radius)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | LaplaceLaw | None:
-        """Return the distribution of one client's report, as it is sent or as one of all shuffled reports."""
+        """Return the distribution of one client's report, as the client sends it or as one of all shuffled reports."""
         mixing = mixing_for(observer, shuffled=self.shuffled)
         if mixing is None:
             return None
@@ -80,7 +82,7 @@ class BudgetedReports(Protection):
 
 
 def budgets_of(senders: tuple[int, ...], budgets: tuple[float, ...]) -> Tensor:
-    """Return the budget of each report's sender, shape ``(rows,)``, in double precision."""
+    """Return the budget of each report's sender as float64, array of shape ``(rows,)`` with one entry per report."""
     least = min(budgets)
     # A canary client has no budget in the plan; the smallest gives it the most noise.
     each = [budgets[sender] if sender < len(budgets) else least for sender in senders]
@@ -88,8 +90,8 @@ def budgets_of(senders: tuple[int, ...], budgets: tuple[float, ...]) -> Tensor:
 
 
 def mixing_for(observer: Observer, *, shuffled: bool) -> Mixing | None:
-    """Return how reports are mixed before they reach an observer that receives them; None for an observer that receives
-    less.
+    """Return how a shuffler mixes the reports that this observer receives; None if the observer does not receive
+    reports.
     """
     if observer.rank == UPLOADS.rank:
         return Mixing.NONE

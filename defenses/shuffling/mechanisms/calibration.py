@@ -1,4 +1,4 @@
-"""Calibration: the server corrects the bias of the mean of clip-Laplace reports (Liu et al. 2023, equation 1)."""
+"""Correct, at the server, the bias of the mean of clip-Laplace reports (Liu et al. 2023, equation 1)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,15 +16,15 @@ _CHUNK = 1 << 18
 
 
 class Quality(NamedTuple):
-    """The error of the calibrated mean of one coordinate: its bias and its standard deviation."""
+    """The bias and the standard deviation of the bias-corrected mean of one coordinate."""
 
     bias: float
     spread: float
 
 
 def calibrated_mean(received: Message, radius: float, *, rate: float = 1.0) -> Tensor:
-    """Return the server's estimate of the mean of the true client vectors, ``(R, d)`` in [-radius, radius]; 0 if no
-    client took part.
+    """Return the server's bias-corrected estimate of clients' mean vector, shape ``(R, d)`` in [-radius, radius]; 0 if
+    no client took part.
 
     The server does not know which budget a report has, but which budgets there are (the side ``budget``). It looks for
     the one value which, if all clients held it, has the observed mean, and stays within the range where one exists.
@@ -49,8 +49,8 @@ def calibrated_mean(received: Message, radius: float, *, rate: float = 1.0) -> T
 
 
 def calibration_quality(values: Sequence[float] | FloatArray, budgets: Sequence[float], radius: float) -> Quality:
-    """Compute bias and standard deviation of the calibrated mean of ``values``, one per client, to first order in the
-    noise.
+    """Compute bias and standard deviation of the bias-corrected mean of ``values``, one per client, to first order in
+    the noise.
 
     It ignores the cut at the ends of the range.
     """

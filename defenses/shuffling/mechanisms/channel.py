@@ -1,4 +1,4 @@
-"""Shuffler: hides the senders of whole reports, or of each coordinate separately (Bittau et al. 2017)."""
+"""Hide the senders of whole reports, or of each coordinate separately, by shuffling (Bittau et al. 2017)."""
 
 from dataclasses import replace
 
@@ -13,8 +13,8 @@ _CHUNK = 1 << 21
 
 
 def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
-    """Permute each coordinate separately among the reports that are present; each array of side information is permuted
-    as a whole, by a permutation of its own.
+    """Shuffle each coordinate separately among the reports that are present. Each array of side information gets a
+    random order of its own.
 
     Absent rows come last, because their places would reveal who was present. The result is the multiset of every
     coordinate, without any link between the numbers of one client.
@@ -34,7 +34,7 @@ def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
 
 
 def shuffle_rows(reports: Message, rng: np.random.Generator) -> Message:
-    """Permute whole reports; absent ones come last."""
+    """Shuffle whole reports; reports of clients that take no part come last."""
     # Side arrays would have to be permuted together with the rows, and might identify them.
     if reports.side:
         raise ValueError(f"a shuffler of whole reports must not forward side information, got {sorted(reports.side)}")

@@ -1,4 +1,4 @@
-"""Clip-Laplace noise: perturbs every coordinate of every report at its sender's budget, and computes its distribution.
+"""Draw clip-Laplace noise for every coordinate at its sender's budget, and compute its distribution.
 
 The law of ``randomisers.ClippedLaplace`` with inputs and outputs in [-radius, radius], scale 2 radius / budget.
 """
@@ -20,7 +20,7 @@ _EDGE = 1 + 1e-6  # In single precision a report at the end may be rounded to ju
 
 
 def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
-    """Draw clip-Laplace reports ``(..., d)`` of ``values (..., d)``, which are clipped here, with one budget per vector
+    """Draw clip-Laplace reports of vectors ``values (..., d)``, which are clipped here, at one budget per vector, shape
     ``(...,)``; the dtype stays the same.
 
     One uniform number per coordinate, in the order of the coordinates, whatever the blocks. Drawn in double precision
@@ -35,8 +35,8 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
 
 
 def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
-    """Yield a few vectors of ``values (..., d)`` at a time, with the memory for their reports and their noise scales
-    ``(rows, 1)``.
+    """Yield a few vectors of ``values (..., d)`` at a time, with memory for their reports and their noise scales, to
+    limit the memory in use.
 
     Small blocks stay in the cache.
     """
@@ -49,14 +49,12 @@ def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[
 
 
 def draw_clip_laplace(centres: FloatArray, scales: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
-    """Draw one report for each centre in [-radius, radius], by the inverse of its distribution function."""
+    """Draw one clip-Laplace report for each centre in [-radius, radius], by inverting its distribution function."""
     return clip_laplace_at(centres, scales, radius, rng.random(centres.shape))
 
 
 def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
-    """Compute the report at which the distribution function reaches each of ``levels`` in [0, 1); centres may be one
-    per vector.
-    """
+    """Return the quantiles of clip-Laplace reports at ``levels`` in [0, 1); there may be one centre per vector."""
     lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
     below, above = edge / lean, edge * lean
     share = levels * (1 - above - below)
@@ -73,7 +71,7 @@ def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, leve
 
 
 def on_grid(reports: FloatArray, radius: float) -> FloatArray:
-    """Round reports in place to the nearest multiples of radius / 2^22."""
+    """Round reports to the nearest multiples of radius / 2^22, in place."""
     reports *= _GRID / radius
     np.rint(reports, out=reports)
     reports /= _GRID / radius
@@ -81,8 +79,8 @@ def on_grid(reports: FloatArray, radius: float) -> FloatArray:
 
 
 def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: float) -> Tensor:
-    """Compute the log density of each number, -inf outside of [-radius, radius]; it is
-    differentiable in the centres.
+    """Compute the log density of each clip-Laplace report, -inf outside [-radius, radius]; it is differentiable in the
+    centres.
     """
     # The mass within the range, which normalises the density.
     inside = 1 - math.exp(-radius / scale) * torch.cosh(centres / scale)
@@ -92,8 +90,8 @@ def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: flo
 
 @dataclass(frozen=True, kw_only=True)
 class ClipLaplaceLaw:
-    """A distribution of a report with independent coordinates: each is clipped to ``radius`` and then perturbed by
-    clip-Laplace at the coordinate's ``budget``.
+    """A distribution of a report with independent coordinates, each clipped to ``radius`` and then perturbed by
+    clip-Laplace at its own ``budget``.
 
     With ``rate`` below 1 a coordinate is reported only with that probability, else a report of 0 takes its place.
     """
@@ -105,7 +103,7 @@ class ClipLaplaceLaw:
 
     @property
     def scale(self) -> float:
-        """Return the scale of the noise before it is conditioned on the range."""
+        """Return the scale of the Laplace noise before it is conditioned on the output range."""
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:
@@ -137,8 +135,8 @@ class ClipLaplaceLaw:
 
 
 def mean_and_variance(centres: FloatArray, budgets: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
-    """Compute mean and variance of a report for each centre in [-radius, radius] and budget, which are broadcast (Liu
-    et al. 2023, equation 1).
+    """Compute mean and variance of a clip-Laplace report for each centre in [-radius, radius] and budget, which are
+    broadcast (Liu et al. 2023, equation 1).
     """
     scale = 2 * radius / budgets
     above, below = np.exp(-(radius - centres) / scale) / 2, np.exp(-(radius + centres) / scale) / 2

@@ -1,4 +1,4 @@
-"""Classic Laplace noise: perturbs every coordinate at its sender's budget, and computes its privacy when shuffled.
+"""Draw classic Laplace noise for every coordinate at its sender's budget, and compute its privacy when shuffled.
 
 The baselines of Liu et al. 2023 (APES) run it instead of clip-Laplace. The law of ``randomisers.Laplace``.
 """
@@ -19,8 +19,8 @@ _LEAST = 2.0**-54
 
 
 def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
-    """Draw Laplace reports of ``values (..., d)``, which are clipped here to [-radius, radius], with one budget per
-    vector ``(...,)``; the dtype stays the same.
+    """Draw Laplace reports of vectors ``values (..., d)``, clipped here to [-radius, radius], at one budget per vector,
+    shape ``(...,)``; the dtype stays the same.
 
     report = value + Lap(2 radius / budget), on the grid of ``clip_laplace.randomised_rows``.
     """
@@ -41,8 +41,8 @@ def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator)
 
 @dataclass(frozen=True)
 class LaplacePair:
-    """The privacy profile of one coordinate under Laplace noise at ``epsilon`` if its sender is known; at s it is 1 -
-    e^((s - eps) / 2).
+    """The privacy of one coordinate under Laplace noise at ``epsilon`` if its sender is known: delta at s is 1 - e^((s
+    - eps) / 2).
 
     The pair is the two ends of the range, because the likelihood ratio of two values is monotone in the report.
     """
@@ -51,7 +51,7 @@ class LaplacePair:
 
     @property
     def pure_epsilon(self) -> float:
-        """Return the epsilon at delta 0, which is the coordinate's own budget."""
+        """Return epsilon at delta 0, which is the coordinate's own budget."""
         return self.epsilon
 
     def delta(self, epsilon: float) -> float:
@@ -59,8 +59,8 @@ class LaplacePair:
 
 
 def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
-    """Compute the probability that a report at budget ``neighbour`` can pass for one at budget ``epsilon``, whatever
-    the values of both.
+    """Compute the probability that a Laplace report at budget ``neighbour`` is as good as drawn at budget ``epsilon``,
+    for any values of the two clients.
 
     It is the smallest ratio of the two densities, ``(e_n / e) exp(-e_n)`` where ``e_n <= e``, else 0. Narrower noise
     than one's own has thinner tails and hides nothing there. A client with the median budget is therefore hidden by the
@@ -72,8 +72,8 @@ def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceLaw:
-    """A distribution of a report with independent coordinates: each is clipped to ``radius`` and then perturbed by
-    Laplace noise at the coordinate's ``budget``.
+    """A distribution of a report with independent coordinates, each clipped to ``radius`` and then perturbed by Laplace
+    noise at its own ``budget``.
     """
 
     radius: float

@@ -1,4 +1,4 @@
-"""Random sparsification: the baseline to which S-APES compares its own selection (Liu et al. 2023, Figure 3b)."""
+"""Send a random subset of a report's numbers, the baseline for S-APES's own selection (Liu et al. 2023, Figure 3b)."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .top_reports import Selection, TopReportsLaw, choose, no_choice
 
 @dataclass(frozen=True, kw_only=True)
 class RandomReportsLaw(TopReportsLaw):
-    """A distribution of a whole report in which ``kept`` of d numbers, drawn at random, are noised values, and the rest
+    """A distribution of a report of d numbers, in which ``kept`` randomly drawn ones are noised values and all others
     are noised zeros.
 
     The report does not show which. The density is the mean over all choices (an elementary symmetric polynomial). Given
@@ -22,7 +22,7 @@ class RandomReportsLaw(TopReportsLaw):
     selection: ClassVar[Selection] = Selection.RANDOM
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """Compute the log density of a report, in d steps."""
+        """Compute the log density of a report of d numbers, in time proportional to d."""
         seen = release.double() + torch.zeros_like(contribution.double())
         dummies, gains = self._gains(seen, contribution.double() + torch.zeros_like(seen))
         dim = seen.shape[-1]
@@ -34,6 +34,6 @@ class RandomReportsLaw(TopReportsLaw):
         return dummies.sum(-1) + polynomial[..., -1] - math.log(math.comb(dim, kept))
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two vectors whose entries are at opposite ends of the range."""
+        """Return two vectors, one with all entries at the lower and one with all at the upper end of the range."""
         ends = torch.full((dim,), self.radius)
         return -ends, ends

@@ -1,4 +1,4 @@
-"""Top reports: send only the largest noisy numbers of a report and redraw the rest around 0 (S-APES), with their law.
+"""Send only the largest noisy numbers of a report and replace the others by noised zeros (S-APES: Liu et al. 2023).
 
 The largest are sent, so the numbers of one report are not independent (Liu et al. 2023, Algorithm 2; the noise is
 around the value, where the paper's line 1 prints 0); or random ones, the other curve of Figure 3(b), whose choice
@@ -21,7 +21,7 @@ from .clip_laplace import clip_laplace_at, log_clip_laplace, row_blocks
 
 
 class Selection(StrEnum):
-    """The rule that selects which noisy numbers of a report are sent."""
+    """A rule that selects the noisy numbers of a report that a client sends."""
 
     LARGEST = "largest"
     RANDOM = "random"
@@ -30,8 +30,8 @@ class Selection(StrEnum):
 def sparse_rows(
     values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator, *, selection: str
 ) -> Tensor:
-    """Draw noised reports of ``values (..., d)`` at budgets ``(...,)``, in which only ``kept`` numbers are sent;
-    reports of 0 replace the others.
+    """Draw noised reports of vectors ``values (..., d)`` at budgets ``(...,)``; a client sends only ``kept`` numbers,
+    and noised zeros replace the others.
     """
     reports = torch.empty_like(values)
     for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
@@ -71,8 +71,8 @@ def _largest(sizes: NDArray[np.float32], kept: int) -> BoolArray:
 
 @dataclass(frozen=True, kw_only=True)
 class TopReportsLaw:
-    """A distribution of a whole report in which ``kept`` of d numbers are the largest of d noisy ones, and the rest are
-    noised zeros.
+    """A distribution of a report of d numbers, in which the ``kept`` largest of d noisy values are sent, and noised
+    zeros replace the others.
 
     The report does not show which. The density is exact: summed over which number is the smallest that was kept, at
     size t, and over which of the larger ones were kept with it (an elementary symmetric polynomial); every other noisy
@@ -88,7 +88,7 @@ class TopReportsLaw:
 
     @property
     def scale(self) -> float:
-        """Return the scale of the noise before it is conditioned on the range."""
+        """Return the scale of the Laplace noise before it is conditioned on the output range."""
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:
@@ -100,11 +100,14 @@ class TopReportsLaw:
         return torch.from_numpy(drawn).to(contribution.dtype)
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        raise ValueError("the coordinates of a report are not independent: which ones are sent depends on all of them")
+        raise ValueError(
+            "the coordinates of a report are not independent: all of them decide which ones are sent, so a single one "
+            "has no density"
+        )
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """Compute the log density of a report, in d steps if all values of a vector are equally far from 0, else in
-        d^2.
+        """Compute the log density of a report of d numbers, in time proportional to d if all values of a vector are
+        equally far from 0, otherwise to d^2.
         """
         seen = release.double() + torch.zeros_like(contribution.double())
         centres = contribution.double() + torch.zeros_like(seen)
@@ -165,7 +168,7 @@ class TopReportsLaw:
         return chance.clamp(1e-300, 1.0).log()
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return a vector with all entries at the end of the range, and a vector of zeros.
+        """Return two vectors, one with all entries at the end of the range and one with zeros.
 
         Where all sent numbers are small, every coordinate is evidence for 0, although only ``kept`` of them were sent.
         """
@@ -173,8 +176,8 @@ class TopReportsLaw:
 
 
 def no_choice(seen: Tensor, kept: int) -> Tensor:
-    """Return the logs of the elementary symmetric polynomials of degree 0 to ``kept`` - 1 in no variables, shape
-    ``(..., kept)``.
+    """Return the logs of the elementary symmetric polynomials of degree 0 to ``kept`` - 1 in no variables, array of
+    shape ``(..., kept)``: the start of a recursion.
     """
     polynomial = seen.new_full((*seen.shape[:-1], kept), -math.inf)
     polynomial[..., 0] = 0.0
@@ -182,6 +185,8 @@ def no_choice(seen: Tensor, kept: int) -> Tensor:
 
 
 def choose(polynomial: Tensor, gain: Tensor) -> Tensor:
-    """Return the polynomials after one more number that may be kept is added as a variable."""
+    """Return the logs of the elementary symmetric polynomials after one more variable was added, which stands for a
+    number that may be sent.
+    """
     raised = torch.cat([torch.full_like(polynomial[..., :1], -math.inf), polynomial[..., :-1]], dim=-1)
     return torch.logaddexp(polynomial, raised + gain.unsqueeze(-1))

@@ -339,8 +339,8 @@ def test_as_published_epsilon_falls_as_one_over_the_score(plan):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"scores": (1.0,)}, r"scores must have one number per layer, 2 \(output.weight, output.bias\), got 1"),
-        ({"clip_norms": (1.0,) * 3}, "clip_norms must have one number per layer, 2 .*, got 3"),
+        ({"scores": (1.0,)}, r"scores must have one number for each of the 2 layers output.weight, output.bias, got 1"),
+        ({"clip_norms": (1.0,) * 3}, "clip_norms must have one number for each of the 2 layers .*, got 3"),
     ],
 )
 def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message, plan):
@@ -353,7 +353,7 @@ def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message,
     [
         ({"scores": (1.0, 0.0)}, "each of scores must be a number > 0, got 0.0"),
         ({"even": 1.0}, r"even must be in \(0, 1\)"),
-        ({"aggregation": "median"}, "aggregation must be 'pda_pam' or 'mean', got 'median'"),
+        ({"aggregation": "median"}, r"aggregation, .*, must be 'pda_pam' or 'mean', got 'median'"),
         ({"pixels": 0}, "pixels must be a whole number >= 1, got 0"),
         ({"images": 0}, "images must be a whole number >= 1, got 0"),
         ({"variant": "broken"}, "variant must be"),

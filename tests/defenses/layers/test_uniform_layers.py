@@ -90,9 +90,9 @@ def test_a_clip_norm_for_each_layer_scales_its_noise_alone(plan):
     [
         (
             {"clip_norms": (1.0, 1.0, 1.0)},
-            r"clip_norms must have one number per layer, 2 \(output.weight, output.bias\), got 3",
+            r"clip_norms must have one number for each of the 2 layers output.weight, output.bias, got 3",
         ),
-        ({"clip_norms": ()}, "clip_norms must have one number per layer, 2 .*, got 0"),
+        ({"clip_norms": ()}, "clip_norms must have one number for each of the 2 layers .*, got 0"),
     ],
 )
 def test_thresholds_of_another_number_are_refused(fields, message, plan):

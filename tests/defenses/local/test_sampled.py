@@ -258,5 +258,5 @@ def test_more_coordinates_than_there_are_and_none_are_refused(part, plan):
 
 
 def test_a_budget_that_hides_nothing_is_refused(plan):
-    with pytest.raises(ValueError, match="each sent number may have epsilon at most 300"):
+    with pytest.raises(ValueError, match="each sent number must have an epsilon of at most 300"):
         LDPDuchi(epsilon=700.0, coordinates=1).prepare(plan)

@@ -89,7 +89,7 @@ def test_every_client_reports_at_its_own_budget_and_the_server_sees_only_which_t
         (lambda: APES(epsilon=0.0), "epsilon must be a number > 0, got 0.0"),
         (lambda: APES(delta=0.0), r"delta must be in \(0, 1\), got 0.0"),
         (lambda: APES(coordinate_delta=1.0), r"delta must be in \(0, 1\), got 1.0"),
-        (lambda: APES(budgets="table2"), "budgets must be"),
+        (lambda: APES(budgets="table2"), "budgets, .*, must be"),
         (lambda: APES(budget_scale=0.0), "budget_scale must be a number > 0, got 0.0"),
         (lambda: APES(variant="paper"), "variant must be"),
         (lambda: APES().prepare(plan(1, 5)), "clients must be >= 2"),

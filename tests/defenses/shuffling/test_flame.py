@@ -105,7 +105,7 @@ def test_the_server_finds_the_mean_of_all_though_each_reports_a_share():
     ("build", "message"),
     [
         (lambda: FLAME(rate=0.0), "rate must be a number > 0, got 0.0"),
-        (lambda: FLAME(rate=1.5), r"rate must be in \(0, 1\], got 1.5"),
+        (lambda: FLAME(rate=1.5), r"rate, .*, must be in \(0, 1\], got 1.5"),
         (lambda: FLAME(local_epsilon=-1.0), "local_epsilon must be a number > 0"),
         (lambda: FLAME(delta=0.0), r"delta must be in \(0, 1\)"),
         (lambda: FLAME(epsilon=0.0), "epsilon must be a number > 0"),

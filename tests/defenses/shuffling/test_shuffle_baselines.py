@@ -143,7 +143,7 @@ def test_who_is_not_in_the_plan_has_the_smallest_budget():
         (lambda: UniS(variant="published"), "variant must be"),
         (lambda: LDPMin(epsilon=0.0), "epsilon must be a number > 0"),
         (lambda: LDPMin(budget_scale=0.0), "budget_scale must be a number > 0"),
-        (lambda: PLDP(budgets="uniform3"), "budgets must be uniform"),
+        (lambda: PLDP(budgets="uniform3"), "budgets, .*, must be uniform"),
         (lambda: LDPMin(variant="published"), "variant must be"),
         (lambda: PLDP(variant=""), "variant must be"),
         (lambda: PLDP(delta=0.0), r"delta must be in \(0, 1\), got 0.0"),

@@ -111,10 +111,18 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
         (
             "seeds = 2",
             '"attacks.loss.count" = 3',
-            "the preset sets attacks.loss.count, but leaves out its table attacks.loss",
+            "the preset sets attacks.loss.count, but removes the table attacks.loss that holds it",
         ),
-        ("seeds = 2", '"attacks.loss" = {}', "the preset sets attacks.loss, but leaves out its table attacks.loss"),
-        ('drop = ["attacks.loss"]', 'keep = ["defenses.none"]', "but leaves out its table defenses.ldp_gaussian"),
+        (
+            "seeds = 2",
+            '"attacks.loss" = {}',
+            "the preset sets attacks.loss, but removes the table attacks.loss that holds it",
+        ),
+        (
+            'drop = ["attacks.loss"]',
+            'keep = ["defenses.none"]',
+            "but removes the table defenses.ldp_gaussian that holds it",
+        ),
         ("seeds = 2", '"seeds.x" = 2', "seeds is not a table"),
         ("seeds = 2", "federations.main.rounds = 1", 'write the whole key in quotes, such as "federations.NAME.FIELD"'),
         ("[presets.smoke]", "[presets.tiny]", "--preset smoke: suite.toml has no preset of this name; known: tiny"),

@@ -145,7 +145,9 @@ def test_a_defense_that_cannot_be_prepared_or_returns_rubbish_is_reported(resolv
 def test_a_defense_that_does_not_define_prepare_is_reported(resolved, own_module):
     source = OWN.format(body="...").replace("def prepare", "def prepaer")
     suite = resolved(extra=(f"{own_module(source)}:Mine",))
-    assert "TypeError: Mine does not define prepare(plan)" in refusal(prepare, suite, suite.defenses[2], "main", 0)
+    assert "TypeError: Mine must define the method prepare(plan)" in refusal(
+        prepare, suite, suite.defenses[2], "main", 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_file_cut_anywhere_and_written_on_loses_the_cut_row_only(tmp_path_fact
 
 
 INVALID = "not a valid result row: "
-BELOW_THE_RUN = "artifact: .*must be a path below the run's"
+BELOW_THE_RUN = "artifact: .*the path must lie below the run's"
 
 
 def reason_to_skip(tmp_path, bad, cell_id):
@@ -95,8 +95,8 @@ def reason_to_skip(tmp_path, bad, cell_id):
         (b"[1, 2]", "", "a row must be a JSON object, got list"),
         (b"[" * 100_000, "", "not JSON: it is nested too deeply"),
         (json.dumps({"schema": SCHEMA, "cell_id": 7}).encode(), "", f"{INVALID}run_id: Field required, and "),
-        (json.dumps(row("b/c")).encode(), "b/c", "cell_id: .*must be the name of a single folder"),
-        (json.dumps(row("..")).encode(), "..", "cell_id: .*must be a path below"),
+        (json.dumps(row("b/c")).encode(), "b/c", "cell_id: .*the cell's id must be the name of a single folder"),
+        (json.dumps(row("..")).encode(), "..", "cell_id: .*the path must lie below"),
         (json.dumps(row("b", defense="\ud800")).encode(), "", "not JSON: .*surrogates not allowed"),
         (json.dumps(row("b", value=7)).replace(": 7", ": 1e400").encode(), "b", "value: Input should be a finite"),
         (b"{}", "", "must have schema 'result-1', .* got None"),

@@ -69,5 +69,5 @@ def test_perceptual_distance_of_a_region_sees_the_truth_elsewhere():
 @pytest.mark.parametrize("masks", [np.ones((1, 8, 8)), np.ones((1, 1, 8, 8), dtype=bool)], ids=["floats", "shape"])
 def test_masks_of_another_kind_are_refused(masks: np.ndarray) -> None:
     image = np.zeros((1, 1, 8, 8))
-    with pytest.raises(ValueError, match=r"masks must be \(1, 8, 8\) booleans, got"):
+    with pytest.raises(ValueError, match=r"masks must be booleans of shape \(1, 8, 8\), got"):
         score_regions(image, image, masks)
