@@ -154,7 +154,7 @@ def _smallest(keeps: Callable[[float], bool], least: float) -> float:
     while not keeps(high):
         low, high = high, high + 2 * (high - least)
         if math.isinf(high):
-            raise ValueError("no amount of integer noise satisfies the requested epsilon and delta")
+            raise ValueError("no amount of integer noise satisfies the requested epsilon and delta; raise one of them")
     while high - low > _FINE * least:
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(middle) else (middle, high)

@@ -129,7 +129,7 @@ def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
 def _checked_counts(name: str, values: ArrayLike) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or array.size == 0:
-        raise ValueError(f"{name} must be (n, classes), got shape {array.shape}")
+        raise ValueError(f"{name} must have shape (n, classes), got shape {array.shape}")
     if not (np.isfinite(array).all() and array.min() >= 0):
         raise ValueError(f"{name} must be finite and >= 0, got {array.min()} to {array.max()}")
     # Scores divide by the number of labels.

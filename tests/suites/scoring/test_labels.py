@@ -110,7 +110,7 @@ def test_with_the_right_totals_accuracy_and_total_variation_are_one_number(count
     ("counts", "truth", "message"),
     [
         ([[1, 0]], [[1, 0, 0]], "the same shape"),
-        ([1, 0], [1, 0], r"must be \(n, classes\)"),
+        ([1, 0], [1, 0], r"must have shape \(n, classes\)"),
         ([[1, -1]], [[1, 0]], "counts must be finite and >= 0"),
         (
             [[1, 0]],
