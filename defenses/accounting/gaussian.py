@@ -101,7 +101,7 @@ def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, ste
         raise ValueError(
             f"epsilon is too large: its noise must be at least {LEAST_NOISE} clip norms at rate {rate:g} over "
             f"{steps} steps, "
-            f"got {epsilon}"
+            f"got epsilon {epsilon}"
         ) from None
     return SampledGaussian(sigma=float(sigma), rate=rate, steps=steps)
 

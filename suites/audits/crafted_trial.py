@@ -185,7 +185,7 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
         name = claim.part.removeprefix(LAYER)
         if name not in layers:
             raise ValueError(
-                f"the claim's part, which it protects, must be {JOINT}, {COORDINATE}, or a layer, got {claim.part!r}"
+                f"the claim's part must be what it protects: {JOINT}, {COORDINATE}, or a layer, got {claim.part!r}"
             )
         place = layers[name]
     partly = absent.clone()

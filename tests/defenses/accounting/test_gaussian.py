@@ -241,7 +241,7 @@ def test_a_budget_that_needs_next_to_no_noise_is_refused_and_more_releases_need_
     ):
         gaussian_noise(epsilon=30.0, delta=DELTA, releases=1)
     assert 0.3 < gaussian_noise(epsilon=30.0, delta=DELTA, releases=2) < 0.32
-    with pytest.raises(ValueError, match=r"got 1000000000.0"):
+    with pytest.raises(ValueError, match=r"got epsilon 1000000000.0"):
         gaussian_noise(epsilon=1e9, delta=DELTA, releases=20)
 
 

@@ -136,7 +136,7 @@ def test_a_large_budget_of_many_rounds_is_one_and_of_a_single_round_is_refused()
     """Epsilon 50 needs .15 sensitivities of noise once, which is below the limit, and .47 in each of ten rounds."""
     mu = JointBudget(epsilon=50.0, delta=DELTA, rounds=10).mu
     assert dp_accounting.get_epsilon_gaussian(1 / mu, DELTA) == pytest.approx(50.0, rel=1e-6)
-    with pytest.raises(ValueError, match=r"at least 0.3 sensitivities, got 50.0, which needs 0.15"):
+    with pytest.raises(ValueError, match=r"at least 0.3 sensitivities, got epsilon 50.0, which needs only 0.15"):
         _ = JointBudget(epsilon=50.0, delta=DELTA, rounds=1).mu
 
 
