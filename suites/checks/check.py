@@ -32,6 +32,22 @@ class CheckResult:
     relation: str = "<="
     unit: str = ""
 
+    @classmethod
+    def at_most(
+        cls, name: str, measured: float, allowed: float, *, unit: str, witness: str, slack: float = 0.0
+    ) -> "CheckResult":
+        """Return the result of a check that passes where ``measured`` is at most ``allowed`` and the ``slack``."""
+        passed = measured <= allowed + slack
+        return cls(name=name, passed=passed, measured=measured, allowed=allowed, unit=unit, witness=witness)
+
+    @classmethod
+    def at_least(cls, name: str, measured: float, allowed: float, *, unit: str, witness: str) -> "CheckResult":
+        """Return the result of a check that passes where ``measured`` is at least ``allowed``."""
+        passed = measured >= allowed
+        return cls(
+            name=name, passed=passed, measured=measured, allowed=allowed, relation=">=", unit=unit, witness=witness
+        )
+
     @property
     def words(self) -> str:
         """A description of the check, as in ``sensitivity 10 > 1 allowed (a row of 10 clip norms along an unused

@@ -98,15 +98,7 @@ def _presence(
     if math.isinf(least):
         return CheckResult(name=PRESENT, passed=None, witness=where)
     none = ": no noise, or noise that no stream moves, as from a seed of its own" if least == 0 else ""
-    return CheckResult(
-        name=PRESENT,
-        passed=least >= allowed,
-        measured=least,
-        allowed=allowed,
-        relation=">=",
-        unit="share of numbers",
-        witness=where + none,
-    )
+    return CheckResult.at_least(PRESENT, least, allowed, unit="share of numbers", witness=where + none)
 
 
 def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
@@ -174,12 +166,4 @@ def _scale(releases: Tensor, present: Tensor, laws: Sequence[GaussianLaw], layer
         if (measured - 1) / error < worst:
             worst, ratio, limit = (measured - 1) / error, measured, 1 - _ERRORS * error
             where = f"standard deviation over the law's, {name}, standard error {error:.2g}"
-    return CheckResult(
-        name=SCALE,
-        passed=ratio >= limit,
-        measured=ratio,
-        allowed=limit,
-        relation=">=",
-        unit="standard deviations of the law",
-        witness=where,
-    )
+    return CheckResult.at_least(SCALE, ratio, limit, unit="standard deviations of the law", witness=where)

@@ -194,16 +194,8 @@ def _sensitivity(setup: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
                 continue
             moved = float(torch.linalg.vector_norm(after - before))
             slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
-            found.append(
-                CheckResult(
-                    name=SENSITIVITY,
-                    passed=moved <= allowed + slack,
-                    measured=moved,
-                    allowed=allowed,
-                    unit="L2 norm",
-                    witness=f"{pair.witness}, round {number}",
-                )
-            )
+            witness = f"{pair.witness}, round {number}"
+            found.append(CheckResult.at_most(SENSITIVITY, moved, allowed, unit="L2 norm", witness=witness, slack=slack))
     if not found:
         reason = f"no row of one {setup.claim.unit} under {setup.claim.adjacency.phrase} can be planted"
         return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
@@ -222,16 +214,11 @@ def _public_state(pairs: Sequence[Pair], draws: Sequence[Recording]) -> list[Che
                 moved = float((after[name] - before[name]).abs().max())
                 spread = _spread([draw.states[number].get(name) for draw in draws])
                 slack = _ROUNDING * float(before[name].abs().max())
-                found.append(
-                    CheckResult(
-                        name=PUBLIC_STATE,
-                        passed=moved <= _HIDES * spread + slack,
-                        measured=moved,
-                        allowed=_HIDES * spread,
-                        unit="the state's own",
-                        witness=f"{name}, round {number}, {pair.witness}; allowed: {_HIDES:g} times its noise",
-                    )
+                witness = f"{name}, round {number}, {pair.witness}; allowed: {_HIDES:g} times its noise"
+                result = CheckResult.at_most(
+                    PUBLIC_STATE, moved, _HIDES * spread, unit="the state's own", witness=witness, slack=slack
                 )
+                found.append(result)
     return [max(found, key=lambda result: (result.passed is False, result.measured or 0.0))] if found else []
 
 

@@ -76,14 +76,9 @@ def _arrival(member: Projections, nonmember: Projections, release: GaussianRelea
         return CheckResult(name=ARRIVES, passed=None, witness=f"its sender was not seen in {_FEWEST} replicas")
     measured = float(within.mean() - out.mean()) / expected
     error = math.sqrt(within.var(ddof=1) / len(within) + out.var(ddof=1) / len(out)) / expected
-    return CheckResult(
-        name=ARRIVES,
-        passed=measured >= 1 - _ERRORS * error,
-        measured=measured,
-        allowed=1 - _ERRORS * error,
-        relation=">=",
-        unit="share of the law's shift",
-        witness=f"{len(within)} replicas with the canary, standard error {error:.2g}",
+    witness = f"{len(within)} replicas with the canary, standard error {error:.2g}"
+    return CheckResult.at_least(
+        ARRIVES, measured, 1 - _ERRORS * error, unit="share of the law's shift", witness=witness
     )
 
 
@@ -115,14 +110,8 @@ def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
     most = max(map(len, columns))
     # A tenth more: discrete noise scatters a little less than the Gaussian that the law states for it.
     allowed = min(1.0, _REPEATS + most * _COLLISION + 1.1 * expected_repeats(most, spacing))
-    return CheckResult(
-        name=REPEATED,
-        passed=measured <= allowed,
-        measured=measured,
-        allowed=allowed,
-        unit="share of repeated releases",
-        witness="of all rounds of the replicas without the canary, those that repeat another one's round bit for bit",
-    )
+    witness = "of all rounds of the replicas without the canary, those that repeat another one's round bit for bit"
+    return CheckResult.at_most(REPEATED, measured, allowed, unit="share of repeated releases", witness=witness)
 
 
 def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
@@ -131,12 +120,10 @@ def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
     limits = [1 - _ERRORS / math.sqrt(2 * len(column)) for column in columns]
     # In standard errors, since rounds differ in how many replicas saw the sender.
     worst = min(range(len(columns)), key=lambda number: (ratios[number] - 1) * math.sqrt(len(columns[number])))
-    return CheckResult(
-        name=EVERY_ROUND,
-        passed=ratios[worst] >= limits[worst],
-        measured=ratios[worst],
-        allowed=max(0.0, limits[worst]),
-        relation=">=",
+    return CheckResult.at_least(
+        EVERY_ROUND,
+        ratios[worst],
+        max(0.0, limits[worst]),
         unit="standard deviations of the law",
         witness=f"{len(columns[worst])} replicas without the canary, round {worst}",
     )

@@ -53,14 +53,8 @@ def _fits(member: FloatArray, nonmember: FloatArray) -> CheckResult:
         left, right = (-one).sigmoid().square().mean(1).numpy(), (other.sigmoid() * (-other).sigmoid()).mean(1).numpy()
         error = math.sqrt(left.var() / len(left) + right.var() / len(right)) + 1e-9
         measured = abs(float(left.mean() - right.mean())) / error
-        found = CheckResult(
-            name=FITS,
-            passed=measured <= _ERRORS,
-            measured=measured,
-            allowed=_ERRORS,
-            unit="standard errors",
-            witness=f"{len(left)} runs per arm, identity of likelihood ratios, {name} row",
-        )
+        witness = f"{len(left)} runs per arm, identity of likelihood ratios, {name} row"
+        found = CheckResult.at_most(FITS, measured, _ERRORS, unit="standard errors", witness=witness)
         worst = found if worst is None or measured > (worst.measured or 0.0) else worst
     if worst is None or min(len(member), len(nonmember)) < _FEWEST:
         return CheckResult(name=FITS, passed=None, witness=f"fewer than {_FEWEST} trials")
@@ -70,15 +64,8 @@ def _fits(member: FloatArray, nonmember: FloatArray) -> CheckResult:
 def _possible(kept: Mapping[str, Any]) -> CheckResult:
     """Check that no trial has a report that its own row cannot produce."""
     odd = np.concatenate([kept["member_odd"], kept["nonmember_odd"]])
-    measured = float(odd.mean())
-    return CheckResult(
-        name=POSSIBLE,
-        passed=measured == 0,
-        measured=measured,
-        allowed=0.0,
-        unit="share of trials",
-        witness=f"{len(odd)} trials, reports of density zero",
-    )
+    witness = f"{len(odd)} trials, reports of density zero"
+    return CheckResult.at_most(POSSIBLE, float(odd.mean()), 0.0, unit="share of trials", witness=witness)
 
 
 def _place(kept: Mapping[str, Any], clients: int) -> CheckResult:
@@ -88,11 +75,5 @@ def _place(kept: Mapping[str, Any], clients: int) -> CheckResult:
     # A shuffler leaves the report in its own place with probability 1 / clients.
     allowed = 1 / clients + _ERRORS * error
     measured = abs(float(within.mean() - out.mean()))
-    return CheckResult(
-        name=PLACE,
-        passed=measured <= allowed,
-        measured=measured,
-        allowed=allowed,
-        unit="likeness",
-        witness=f"{len(within)} runs per arm, the row in the sender's own place",
-    )
+    witness = f"{len(within)} runs per arm, the row in the sender's own place"
+    return CheckResult.at_most(PLACE, measured, allowed, unit="likeness", witness=witness)

@@ -27,3 +27,9 @@ def suite_text(more: str = "", *, name: str = "mine", seeds: int = 1, alpha: flo
     main = {"model": "logistic", "rounds": 1, "algorithm": {"name": "fedsgd", "learning_rate": 0.5}} | federation
     head = {"name": name, "seeds": seeds, "alpha": alpha}
     return _table("", head) + _table("[federations.main]\n", main) + more
+
+
+ONE_UPLOAD = {"clients": 3, "samples": 3, "partition": "one_sample", "rounds": 1, "calibrated_on": "main"}
+ONE_UPLOAD |= {"model": "logistic", "algorithm": {"name": "fedsgd", "learning_rate": 0.5}}
+# In place of the small suite's undefended table: a second federation, which shows one upload.
+SHOWN = tables(federations={"shown": ONE_UPLOAD}) + "[defenses.none]"

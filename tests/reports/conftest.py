@@ -1,8 +1,7 @@
 """A run's folder made by hand: small enough to know every answer, or as large as the quick suite's."""
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.run_folder import RunFolder
 from row_facts import FACTS
+from run_files import RunFiles
 from toy_claim import toy_claim
 
 ALPHA = 0.01
@@ -33,14 +33,8 @@ MEMBERSHIP = {"none": 0.83, "dp_fedavg": 0.55, "dp_sgd": 0.58, "ldp_gaussian": 0
 
 
 @dataclass
-class RunMaker:
-    """Collects what a run would write, then writes it."""
-
-    path: Path
-    manifest: dict[str, Any]
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    claims: list[dict[str, Any]] = field(default_factory=list)
-    gate: dict[str, Any] | None = None
+class RunMaker(RunFiles):
+    """Rows, claims and arrays of a run; what is not given gets a default."""
 
     def row(self, **fields: Any) -> dict[str, Any]:
         """Adds one record; what is not given gets a default."""
@@ -60,10 +54,8 @@ class RunMaker:
         variant: str = "",
         spent: list[tuple[int, float]] | None = None,
     ) -> Claim:
-        entry = {"claim_id": signed.claim_id, "defense": defense, "federation": federation, "control": control}
-        entry["variant"] = variant
         told = {} if spent is None else {"spent": spent}
-        self.claims.append({**entry, **told, "claim": signed.to_dict()})
+        self.state(signed, defense=defense, federation=federation, control=control, variant=variant, **told)
         return signed
 
     def arrays(self, cell_id: str, name: str, **arrays: Any) -> str:
@@ -81,12 +73,7 @@ class RunMaker:
         return f"cells/{cell_id}/rounds.csv"
 
     def write(self) -> RunFolder:
-        self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "manifest.json").write_text(json.dumps(self.manifest))
-        (self.path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.lines))
-        (self.path / "claims.json").write_text(json.dumps({"schema": "claims-1", "claims": self.claims}))
-        if self.gate is not None:
-            (self.path / "gate.json").write_text(json.dumps(self.gate))
+        self.save()
         return RunFolder.read(self.path)
 
 

@@ -1,7 +1,6 @@
 """Run folders of a suite whose every value is known, to be compared and gated."""
 
-import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,15 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from row_facts import FACTS
+from run_files import RunFiles
 from toy_claim import toy_claim
 
 DIRECTIONS = {"accuracy": "higher_better"}
 
 
 @dataclass
-class Crafted:
+class Crafted(RunFiles):
     """Rows and manifest of a run; ``cell`` adds one value a seed."""
-
-    path: Path
-    manifest: dict[str, Any]
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    claims: list[dict[str, Any]] = field(default_factory=list)
 
     def row(self, **fields: Any) -> None:
         row = FACTS | {"model": "mlp", "defense": "mine", "observer": "uploads", "metric": "auc", "seed": 0} | fields
@@ -36,8 +31,7 @@ class Crafted:
 
     def audit(self, verdict: str, *, defense: str = "mine", epsilon: float = 4.0, control: bool = False) -> "Crafted":
         claim = toy_claim(epsilon, mu=0.925)
-        entry = {"claim_id": claim.claim_id, "defense": defense, "federation": "main", "control": control}
-        self.claims.append({**entry, "claim": claim.to_dict()})
+        self.state(claim, defense=defense, control=control)
         of = {"role": "audit", "attack": "likelihood_ratio", "observer": "global_models", "metric": "epsilon_low"}
         self.row(**of, defense=defense, control=control, claim_id=claim.claim_id, verdict=verdict, value=0.7, seed=None)
         return self
@@ -52,12 +46,9 @@ class Crafted:
                 line["claim_id"] = claim.claim_id
 
     def write(self, planned: int | None = None) -> Path:
-        self.path.mkdir(parents=True, exist_ok=True)
         cells = {line["cell_id"] for line in self.lines}
-        manifest = self.manifest | {"planned_cells": len(cells) if planned is None else planned}
-        (self.path / "manifest.json").write_text(json.dumps(manifest))
-        (self.path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.lines))
-        (self.path / "claims.json").write_text(json.dumps({"schema": "claims-1", "claims": self.claims}))
+        self.manifest["planned_cells"] = len(cells) if planned is None else planned
+        self.save()
         return self.path
 
 

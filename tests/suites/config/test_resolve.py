@@ -10,6 +10,7 @@ from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.suites.config.resolve import plan_of, prepare, task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import PlanChange
+from suite_text import SHOWN
 
 OWN = """\
 from dataclasses import dataclass
@@ -172,20 +173,10 @@ def test_a_defense_changes_its_own_plan_there_and_nobody_elses(resolved, change,
 
 
 def test_a_federation_that_shows_one_upload_borrows_the_calibration_of_its_basis(resolved):
-    shown = """[federations.shown]
-model = "logistic"
-clients = 3
-samples = 3
-partition = "one_sample"
-rounds = 1
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-calibrated_on = "main"
-
-[defenses.none]"""
-    suite = resolved("[defenses.none]", shown)
+    suite = resolved("[defenses.none]", SHOWN)
     ldp = suite.defenses[1]
     assert prepare(suite, ldp, "shown", 0).protection == prepare(suite, ldp, "main", 0).protection
-    alone = resolved("[defenses.none]", shown.replace('calibrated_on = "main"\n', ""))
+    alone = resolved("[defenses.none]", SHOWN.replace('calibrated_on = "main"\n', ""))
     assert prepare(alone, ldp, "shown", 0).protection != prepare(suite, ldp, "main", 0).protection
 
 

@@ -11,17 +11,7 @@ from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.planning.run_plan import plan_run
-
-SHOWN = """[federations.shown]
-model = "logistic"
-clients = 3
-samples = 3
-partition = "one_sample"
-rounds = 1
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-calibrated_on = "main"
-
-[defenses.none]"""
+from suite_text import SHOWN
 
 
 def test_a_defense_that_asks_for_few_seeds_runs_on_the_first_of_them(planned):

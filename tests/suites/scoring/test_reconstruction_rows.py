@@ -22,6 +22,7 @@ from fedassay.suites.scoring import reconstruction_rows
 from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
 from fedassay.suites.scoring.reconstruction_rows import score_reconstructions
 from row_facts import FACTS
+from suite_text import ONE_UPLOAD, tables
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED
@@ -189,18 +190,7 @@ def test_uploads_of_more_than_one_sample_are_not_scored(tmp_path, cell, task, ch
         score_reconstructions(cell, evidence, other, Store(tmp_path))
 
 
-EVERYTHING = """\
-[federations.shown]
-model = "logistic"
-partition = "one_sample"
-clients = 3
-samples = 30
-rounds = 1
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-calibrated_on = "main"
-
-[defenses.none]
-"""
+EVERYTHING = tables(federations={"shown": ONE_UPLOAD | {"samples": 30}}, defenses={"none": {}})
 DEFENSES = {"map_inversion": "ldp_gaussian"}
 """Whose law an attack cannot do without."""
 OBSERVING = sorted(

@@ -1,0 +1,30 @@
+"""The files of a run that was made by hand."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedassay.audit.claim import Claim
+
+
+@dataclass
+class RunFiles:
+    """Collects what a run would write, then writes it."""
+
+    path: Path
+    manifest: dict[str, Any]
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    gate: dict[str, Any] | None = None
+
+    def state(self, claim: Claim, **facts: Any) -> None:
+        self.claims.append({"claim_id": claim.claim_id, "federation": "main", **facts, "claim": claim.to_dict()})
+
+    def save(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "manifest.json").write_text(json.dumps(self.manifest))
+        (self.path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+        (self.path / "claims.json").write_text(json.dumps({"schema": "claims-1", "claims": self.claims}))
+        if self.gate is not None:
+            (self.path / "gate.json").write_text(json.dumps(self.gate))
