@@ -28,3 +28,15 @@ class RunFiles:
         (self.path / "claims.json").write_text(json.dumps({"schema": "claims-1", "claims": self.claims}))
         if self.gate is not None:
             (self.path / "gate.json").write_text(json.dumps(self.gate))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Path below the run's folder -> bytes, of every file of its cells."""
+    cells = (folder / "cells").rglob("*")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in cells if path.is_file()}
+
+
+def results(folder: Path) -> list[tuple[str, str]]:
+    """(cell, metric) of every line of results.jsonl; fails where one is torn."""
+    rows = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
+    return [(row["cell_id"], row["metric"]) for row in rows]

@@ -45,6 +45,13 @@ class RunMaker(RunFiles):
         self.lines.append(row)
         return row
 
+    def accuracy_row(self, **fields: Any) -> dict[str, Any]:
+        return self.row(**({"role": "utility", "attack": "training", "metric": "accuracy"} | fields))
+
+    def verdict_row(self, signed: Claim, **fields: Any) -> dict[str, Any]:
+        found = {"role": "audit", "metric": "epsilon_low", "value": 1.0, "seed": None, "claim_id": signed.claim_id}
+        return self.row(**(found | fields))
+
     def sign(
         self,
         defense: str,
@@ -114,16 +121,13 @@ def audit(run: RunMaker, defense: str, signed: Claim, shift: float, verdict: str
     ratios = [(1 - high[1] - signed.delta) / high[0], (1 - high[0] - signed.delta) / high[1]]
     cell_id = f"audit_{defense}"
     bounds = {"fpr_high": high[0], "fnr_high": high[1], "alpha": ALPHA}
-    run.row(
+    run.verdict_row(
+        signed,
         cell_id=cell_id,
         defense=defense,
         control=control,
-        role="audit",
         attack="canary",
-        claim_id=signed.claim_id,
         observer=str(signed.observer),
-        seed=None,
-        metric="epsilon_low",
         value=max(0.0, *(float(np.log(max(ratio, 1e-9))) for ratio in ratios)),
         ci_level=1 - ALPHA,
         ci_method="Clopper-Pearson",
@@ -185,14 +189,11 @@ def _utility_rows(run: RunMaker, defense: str, accuracy: float) -> None:
         final = accuracy + np.random.default_rng([seed, len(defense)]).normal(0, 0.004)
         cell_id = f"training_{defense}_{seed}"
         curve = [final - 0.7 * 0.75**number * final for number in range(20)]
-        run.row(
+        run.accuracy_row(
             cell_id=cell_id,
             defense=defense,
             control=defense in ("no_clip", "noise_halved"),
-            role="utility",
-            attack="training",
             seed=seed,
-            metric="accuracy",
             value=final,
             direction="higher_better",
             artifact=run.rounds(cell_id, curve),

@@ -89,25 +89,20 @@ def test_the_client_still_clips_where_only_the_noise_is_halved(plan):
     assert float(reported.norm()) == pytest.approx(0.5)
 
 
-def test_without_the_clip_a_long_row_passes_whole_under_the_same_noise(plan):
-    """Expected lot 2: a row of length 50 moves the direction by 25, the clipped row by .5."""
+@pytest.mark.parametrize(
+    ("row", "difference"),
+    [([30.0, 40.0], [15.0 - 0.3, 20.0 - 0.4]), ([0.6, 0.8], [0.0, 0.0])],
+    ids=["a row of length 50 moves the direction by 25, the clipped row by .5", "shorter than the clip norm"],
+)
+def test_without_the_clip_a_row_passes_whole_under_the_same_noise(plan, row, difference):
+    """Expected lot 2. A row shorter than the clip norm cannot show the missing clip."""
     context = Context(plan=plan, round=0, replicas=1, senders=(0,))
-    row, drawn = torch.tensor([[[30.0, 40.0]]]), torch.ones(1, 1, dtype=torch.bool)
+    rows, drawn = torch.tensor([[row]]), torch.ones(1, 1, dtype=torch.bool)
     broken, correct = (
-        part(clip_norm=1.0, noise_multiplier=3.0).local_step(row, drawn, 0, context, {}, np.random.default_rng(0))
+        part(clip_norm=1.0, noise_multiplier=3.0).local_step(rows, drawn, 0, context, {}, np.random.default_rng(0))
         for part in (NoClipProtection, DPSGDProtection)
     )
-    torch.testing.assert_close(broken - correct, torch.tensor([[15.0 - 0.3, 20.0 - 0.4]]))
-
-
-def test_a_row_shorter_than_the_clip_norm_cannot_tell_the_missing_clip(plan):
-    context = Context(plan=plan, round=0, replicas=1, senders=(0,))
-    row, drawn = torch.tensor([[[0.6, 0.8]]]), torch.ones(1, 1, dtype=torch.bool)
-    broken, correct = (
-        part(clip_norm=1.0, noise_multiplier=3.0).local_step(row, drawn, 0, context, {}, np.random.default_rng(0))
-        for part in (NoClipProtection, DPSGDProtection)
-    )
-    torch.testing.assert_close(broken, correct)
+    torch.testing.assert_close(broken - correct, torch.tensor([difference]))
 
 
 def step(protection, plan, rows, seed=0):

@@ -53,7 +53,7 @@ def sign_and_measure(run, defense, claim):
     run.sign(defense, claim)
     row = AUDIT | {"defense": defense, "claim_id": claim.claim_id, "ceiling": 4.5, "verdict": "NOT_REFUTED"}
     run.row(**row, value=1.0)
-    run.row(role="utility", attack="training", metric="accuracy", defense=defense, value=0.9)
+    run.accuracy_row(defense=defense, value=0.9)
 
 
 @pytest.mark.parametrize("draw", [claimed_measured, privacy_utility])
@@ -143,9 +143,7 @@ def test_large_images_are_thinned(run_maker):
 def test_the_learning_curve_is_the_mean_of_the_seeds(run_maker):
     for seed, curve in enumerate(([0.1, 0.5], [0.3, 0.7, 0.9])):
         artifact = run_maker.rounds(f"c{seed}", curve)
-        run_maker.row(
-            role="utility", attack="training", metric="accuracy", seed=seed, value=curve[-1], artifact=artifact
-        )
+        run_maker.accuracy_row(seed=seed, value=curve[-1], artifact=artifact)
     (figure,) = learning(run_maker.write())
     assert figure.table.rows == (("1", "0.200"), ("2", "0.600"))
 
@@ -219,14 +217,11 @@ def test_of_many_audits_twelve_are_drawn_alarming_ones_first_and_all_are_in_the_
         name = f"d{place:02d}"
         signed = run_maker.sign(name, make_claim())
         artifact = run_maker.arrays(name, "scores", member=np.arange(9.0) + place, nonmember=np.arange(9.0))
-        run_maker.row(
+        run_maker.verdict_row(
+            signed,
             cell_id=name,
-            role="audit",
             defense=name,
-            claim_id=signed.claim_id,
-            metric="epsilon_low",
             value=0.1 * (place + 1),
-            seed=None,
             verdict="REFUTED" if place == 0 else "NOT_REFUTED",
             artifact=artifact,
         )

@@ -13,15 +13,7 @@ def trained(run_maker):
     def add(defense, seed, numbers):
         artifact = run_maker.rounds(f"{defense}{seed}", [0.1, 0.5, 0.7])
         (run_maker.path / artifact).with_name("numbers.csv").write_text(numbers)
-        run_maker.row(
-            role="utility",
-            attack="training",
-            metric="accuracy",
-            defense=defense,
-            seed=seed,
-            value=0.7,
-            artifact=artifact,
-        )
+        run_maker.accuracy_row(defense=defense, seed=seed, value=0.7, artifact=artifact)
 
     return add
 
@@ -53,9 +45,7 @@ def test_clip_norms_are_drawn_where_they_move(run_maker, trained):
 
 
 def test_a_training_without_public_numbers_of_a_budget_has_no_figure(run_maker, trained):
-    run_maker.row(
-        role="utility", attack="training", metric="accuracy", value=0.7, artifact=run_maker.rounds("c0", [0.7])
-    )
+    run_maker.accuracy_row(value=0.7, artifact=run_maker.rounds("c0", [0.7]))
     trained("other", 0, "round,temperature\n0,1.0\n")
     assert spending(run_maker.write()) == ()
 

@@ -127,18 +127,15 @@ def test_a_claim_against_whoever_sees_all_names_no_stronger_observer(make_claim)
 def test_audits_stand_beside_the_claim_they_judge(run_maker, make_claim):
     signed = run_maker.sign("dp", make_claim())
     run_maker.sign("twin", make_claim(), control=True)
-    run_maker.row(
-        role="audit",
+    run_maker.verdict_row(
+        signed,
         attack="likelihood_ratio",
         defense="dp",
-        claim_id=signed.claim_id,
-        metric="epsilon_low",
         value=0.9,
         ci_level=0.99,
         ceiling=4.5,
         n=500,
         verdict="NOT_REFUTED",
-        seed=None,
     )
     dp, twin = entries(run_maker.write())
     assert [audit["verdict"] for audit in dp["audits"]] == ["NOT_REFUTED"]

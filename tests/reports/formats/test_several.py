@@ -28,17 +28,9 @@ def two(make_run, make_claim):
     for run, defense, value in ((first, "dp_sgd", 0.55), (second, "fedsel", 0.75)):
         run.row(defense="none", value=value + 0.1)
         run.row(defense=defense, value=value)
-        run.row(defense=defense, role="utility", attack="training", metric="accuracy", value=value)
+        run.accuracy_row(defense=defense, value=value)
         signed = run.sign(defense, make_claim(epsilon=10 * value))
-        run.row(
-            role="audit",
-            defense=defense,
-            claim_id=signed.claim_id,
-            metric="epsilon_low",
-            value=1.0,
-            seed=None,
-            verdict="NOT_REFUTED",
-        )
+        run.verdict_row(signed, defense=defense, verdict="NOT_REFUTED")
     first.gate = {"verdict_line": "OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended", "exit_code": 0}
     first.manifest["planned_cells"] = 4
     second.manifest["command"] = "fedassay run other"
@@ -184,16 +176,7 @@ def test_no_name_becomes_markup_in_any_format(make_run, make_claim):
         run = make_run(name)
         run.manifest |= {"run_id": name, "name": f"{name} {BAD}", "command": BAD}
         signed = run.sign(BAD, make_claim())
-        run.row(
-            role="audit",
-            defense=BAD,
-            claim_id=signed.claim_id,
-            metric="epsilon_low",
-            value=1.0,
-            seed=None,
-            verdict="NOT_REFUTED",
-            reason=QUOTES,
-        )
+        run.verdict_row(signed, defense=BAD, verdict="NOT_REFUTED", reason=QUOTES)
         run.row(defense=BAD, attack=QUOTES, federation=BAD, value=0.5)
         run.row(defense=BAD, attack=QUOTES, metric="none", status="failed", reason=f"| {BAD} | [x](http://y) `")
         run.row(cell_id=BAD, schema=BAD)

@@ -63,7 +63,7 @@ def test_a_point_of_privacy_and_utility_is_drawn_once_a_claim(run_maker, signed)
     row = signed()
     run_maker.row(**AUDIT, **row, verdict="NOT_REFUTED")
     run_maker.row(**ATTACKS | {"value": 5.0}, **row, verdict="REFUTED")
-    run_maker.row(role="utility", attack="training", metric="accuracy", defense="dp_sgd", value=0.9)
+    run_maker.accuracy_row(defense="dp_sgd", value=0.9)
     folder = run_maker.write()
     assert [one.verdict for one in one_row_per_claim(claim_rows(folder))] == ["REFUTED"]
     assert [line[2] for line in privacy_utility(folder).table.rows] == ["5.00"]

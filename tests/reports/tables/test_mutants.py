@@ -17,16 +17,7 @@ def hunted(run_maker, make_claim):
             run_maker.row(role="replicas", metric="refuted", value=value, n=1200, seed=seed, **same)
         for verdict_of_probe in broken:
             run_maker.row(role="probe", metric="probe_sensitivity", value=2.0, verdict=verdict_of_probe, **same)
-        run_maker.row(
-            role="audit",
-            metric="epsilon_low",
-            value=1.0,
-            verdict=verdict,
-            route=route,
-            seed=None,
-            claim_id=claim.claim_id,
-            **same,
-        )
+        run_maker.verdict_row(claim, verdict=verdict, route=route, **same)
 
     edition("loud", control=True, verdict="REFUTED", refuted=[1.0, 0.0])
     edition("loud (twin)", control=False, verdict="NOT_REFUTED", refuted=[0.0, 0.0])

@@ -17,16 +17,13 @@ def tried(run_maker, make_claim):
         parameters = {} if provable is None else {"provable_epsilon": provable}
         claim = make_claim(epsilon=10.0, unit=Unit.REPORT, parameters=parameters)
         run_maker.sign(label, claim, variant=variant)
-        run_maker.row(
-            role="audit",
+        run_maker.verdict_row(
+            claim,
             cell_id=label,
             defense=label,
-            metric="epsilon_low",
             value=low,
             verdict=verdict,
             route="eps_low",
-            seed=None,
-            claim_id=claim.claim_id,
             variant=variant,
             artifact=run_maker.arrays(label, "scores", fpr_high=0.0207, fnr_high=0.035),
             reason="eps >= 12 > 10; witness: two rows; probe: sensitivity 2 > 1 allowed (a row)",

@@ -156,7 +156,7 @@ def test_the_change_of_accuracy_is_paired_by_seed(run_maker):
     # Differences -.1, -.1, -.4: mean -.2, standard deviation sqrt(.03), half width sqrt(.03 / 3) * 4.30265 = .430265.
     for defense, values in {"none": (0.9, 0.8, 0.9), "dp_fedavg": (0.8, 0.7, 0.5)}.items():
         for seed, value in enumerate(values):
-            run_maker.row(role="utility", attack="training", metric="accuracy", defense=defense, seed=seed, value=value)
+            run_maker.accuracy_row(defense=defense, seed=seed, value=value)
     undefended, defended = pooled_utility(run_maker.write())
     assert undefended.change is None
     assert defended.change.value == pytest.approx(-0.2)
@@ -165,9 +165,9 @@ def test_the_change_of_accuracy_is_paired_by_seed(run_maker):
 
 
 def test_a_seed_that_only_one_of_them_finished_is_not_paired(run_maker):
-    run_maker.row(role="utility", attack="training", metric="accuracy", defense="none", seed=0, value=0.9)
-    run_maker.row(role="utility", attack="training", metric="accuracy", defense="dp_fedavg", seed=0, value=0.8)
-    run_maker.row(role="utility", attack="training", metric="accuracy", defense="dp_fedavg", seed=1, value=0.1)
+    run_maker.accuracy_row(defense="none", seed=0, value=0.9)
+    run_maker.accuracy_row(defense="dp_fedavg", seed=0, value=0.8)
+    run_maker.accuracy_row(defense="dp_fedavg", seed=1, value=0.1)
     _, defended = pooled_utility(run_maker.write())
     assert (defended.change.n, defended.change.value) == (1, pytest.approx(-0.1))
 

@@ -14,7 +14,7 @@ def figure(defense, metric, value, **more):
 @pytest.fixture
 def compared(run_maker, make_claim):
     for seed, value in enumerate((0.70, 0.72, 0.74)):
-        run_maker.row(role="utility", attack="training", metric="accuracy", defense="apes", value=value, seed=seed)
+        run_maker.accuracy_row(defense="apes", value=value, seed=seed)
         run_maker.row(attack="loss", metric="auc", defense="apes", value=0.5 + value / 10, seed=seed)
     for epsilon in (20.0, 57.5):
         run_maker.sign("apes", make_claim(epsilon=epsilon, unit=Unit.CLIENT))
@@ -44,7 +44,7 @@ def test_what_was_not_measured_is_no_number(compared):
 
 @pytest.mark.parametrize("edited", ["x", {}, [3], [{}], [figure("apes", "accuracy", "x")], [{"value": 1}], [None]])
 def test_figures_that_a_hand_has_spoilt_spoil_no_page(run_maker, edited):
-    run_maker.row(role="utility", attack="training", metric="accuracy", value=0.9)
+    run_maker.accuracy_row(value=0.9)
     run_maker.manifest["suite"]["published"] = edited
     assert "0.900" in html(run_maker.write())
 
@@ -55,5 +55,5 @@ def test_the_table_is_on_the_page_and_on_the_terminal(compared):
 
 
 def test_a_suite_that_names_no_paper_has_no_such_table(run_maker):
-    run_maker.row(role="utility", attack="training", metric="accuracy", value=0.9)
+    run_maker.accuracy_row(value=0.9)
     assert "Compared with the paper" not in html(run_maker.write())

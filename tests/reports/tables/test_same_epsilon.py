@@ -21,15 +21,7 @@ def run(run_maker, make_claim, add_membership):
     run_maker.sign("control", make_claim(epsilon=8.0), control=True)
     for defense, control in {"client_8": False, "none": False, "sample_4": False, "control": True}.items():
         for seed, value in enumerate((0.8, 0.9)):
-            run_maker.row(
-                role="utility",
-                attack="training",
-                metric="accuracy",
-                defense=defense,
-                value=value,
-                seed=seed,
-                control=control,
-            )
+            run_maker.accuracy_row(defense=defense, value=value, seed=seed, control=control)
     for defense in ("none", "client_8"):
         add_membership(run_maker, defense, "weak", **normal(0.1))
         add_membership(run_maker, defense, "strong", **normal(1.0))
@@ -43,16 +35,8 @@ def run(run_maker, make_claim, add_membership):
         status="skipped",
         reason="sees sums only",
     )
-    run_maker.row(
-        role="audit",
-        attack="likelihood_ratio",
-        defense="sample_4",
-        metric="epsilon_low",
-        value=1.25,
-        ceiling=5.2,
-        verdict="NOT_REFUTED",
-        claim_id=sample.claim_id,
-        seed=None,
+    run_maker.verdict_row(
+        sample, attack="likelihood_ratio", defense="sample_4", value=1.25, ceiling=5.2, verdict="NOT_REFUTED"
     )
     return run_maker
 
@@ -76,9 +60,7 @@ def test_the_best_realistic_attack_stands_with_an_interval_for_all_of_its_cell(r
 def test_utility_on_several_federations_says_on_which(run):
     assert cells(same_epsilon_table(run.write()), "none")["utility"].startswith("0.850 [")
     for seed in range(2):
-        run.row(
-            role="utility", attack="training", metric="accuracy", defense="none", federation="far", value=0.5, seed=seed
-        )
+        run.accuracy_row(defense="none", federation="far", value=0.5, seed=seed)
     words = cells(same_epsilon_table(run.write()), "none")["utility"]
     assert words.startswith("0.850 [")
     assert words.endswith("(main); 0.500 (far)")

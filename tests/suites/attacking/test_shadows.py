@@ -286,17 +286,19 @@ def test_equal_values_and_few_federations_have_no_interval():
     assert over_targets([0.4, 0.7], []).method == "mean over 2 federations, no interval"
 
 
+class Kept:
+    def save_arrays(self, *_):
+        return "scores.npz"
+
+
+class Row:
+    cell_id = "cell"
+
+    def record(self, **measured):
+        return measured
+
+
 def test_scores_that_are_all_tied_are_chance(tmp_path):
-    class Kept:
-        def save_arrays(self, *_):
-            return "scores.npz"
-
-    class Row:
-        cell_id = "cell"
-
-        def record(self, **measured):
-            return measured
-
     tied = [MembershipScores(np.ones(30), np.ones(40), SETTING)] * 8
     found = {row["metric"]: row for row in score_shadows(Row(), tied, [tied[:6]] * 4, 6, Kept())}
     assert found["auc"]["value"] == found["balanced_accuracy"]["value"] == 0.5
@@ -310,16 +312,6 @@ def test_scores_that_are_all_tied_are_chance(tmp_path):
 
 def test_targets_with_enough_nonmembers_have_thresholds_of_their_own_and_an_interval_over_them():
     """One threshold for all would find every member of the targets whose scores lie higher, and none of the others."""
-
-    class Row:
-        cell_id = "cell"
-
-        def record(self, **measured):
-            return measured
-
-    class Kept:
-        def save_arrays(self, *_):
-            return "scores.npz"
 
     rng = np.random.default_rng(0)
     shares = rng.random(8)

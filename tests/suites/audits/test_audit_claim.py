@@ -33,14 +33,7 @@ def audit_of(planned):
 
 
 def setting_of(claim, **changes):
-    fields = {
-        "unit": claim.unit,
-        "adjacency": claim.adjacency,
-        "observer": claim.observer,
-        "rounds": claim.rounds,
-        "design": Design.INDEPENDENT,
-    }
-    return Setting(**(fields | changes))
+    return replace(Setting.claimed(claim), **changes)
 
 
 def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):

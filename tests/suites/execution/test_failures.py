@@ -1,21 +1,13 @@
 """What fails is a row with its reason and a log; nothing else is touched by it."""
 
-import json
-
 import fedassay
 import pytest
 from fedassay.cli.app import app
 from fedassay.suites.execution import workers as workers_module
 from fedassay.suites.results.store import Store
 from joblib.externals.loky.process_executor import TerminatedWorkerError
+from run_files import results
 from typer.testing import CliRunner
-
-
-def results(folder):
-    """(cell, metric) of every line of results.jsonl; fails where one is torn."""
-    return [
-        (row["cell_id"], row["metric"]) for row in map(json.loads, (folder / "results.jsonl").read_text().splitlines())
-    ]
 
 
 def failures(run):

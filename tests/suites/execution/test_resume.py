@@ -20,21 +20,8 @@ from fedassay.suites.execution import workers as workers_module
 from fedassay.suites.results import environment
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store, UnwritableRunFolder
+from run_files import contents, results
 from typer.testing import CliRunner
-
-
-def contents(folder):
-    """Path below the run's folder -> bytes, of every file of its cells."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for path in (folder / "cells").rglob("*") if path.is_file()
-    }
-
-
-def results(folder):
-    """(cell, metric) of every line of results.jsonl; fails where one is torn."""
-    return [
-        (row["cell_id"], row["metric"]) for row in map(json.loads, (folder / "results.jsonl").read_text().splitlines())
-    ]
 
 
 class Killed(BaseException):

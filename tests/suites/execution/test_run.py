@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.suites.execution import workers as workers_module
-
-
-def contents(folder):
-    """Path below the run's folder -> bytes, of every file of its cells."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for path in (folder / "cells").rglob("*") if path.is_file()
-    }
+from run_files import contents
 
 
 def arrays_of(folder):
