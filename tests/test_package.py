@@ -91,7 +91,7 @@ def test_listing_the_suites_or_a_wrong_kind_does_not_wait_for_torch():
     assert python(told) == ["False"]
 
 
-def test_the_press_reads_a_run_without_torch(finished):
+def test_reports_read_a_run_without_torch(finished):
     page = str(finished.folder.parent / "page.md")
     told = "import sys\nfrom pathlib import Path\nfrom fedassay.reports.formats.write import write_report\n"
     told += f"write_report({str(finished.folder)!r}, md=Path({page!r}))\nprint('torch' in sys.modules)"
@@ -105,7 +105,7 @@ def test_runs_are_compared_and_gated_without_torch(finished):
     assert python(told + "print('torch' in sys.modules)") == ["False"]
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_states_what_it_is():
     assert [str(path) for path, tree in modules().items() if not ast.get_docstring(tree)] == []
 
 

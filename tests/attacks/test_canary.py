@@ -162,7 +162,7 @@ def test_a_round_without_the_sender_is_marked_unseen(case, seen):
     assert len(np.unique(shown.values[shown.seen])) > 1000
 
 
-def test_whoever_sees_sums_sees_every_round(seen):
+def test_an_observer_that_sees_sums_sees_every_round(seen):
     assert seen(*CASES["dp_fedavg, models"], 1, replicas=50)[0].seen.all()
 
 

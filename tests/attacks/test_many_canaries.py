@@ -69,7 +69,7 @@ def test_without_noise_the_weaker_observers_read_every_coin(observer, seen):
     assert values[coins].min() > values[~coins].max()
 
 
-def test_scores_are_the_same_whoever_knows_the_coins(seen):
+def test_scores_are_the_same_whether_or_not_the_adversary_knows_the_coins(seen):
     with_coins, without = (seen(*CASES["clients, sums"], shown=shown)[0].values for shown in (False, True))
     np.testing.assert_array_equal(with_coins, without)
 

@@ -117,7 +117,7 @@ def test_an_unknown_field_is_refused(claim_of):
         Claim.from_dict(claim_of().to_dict() | {"epsilonn": 1})
 
 
-def test_a_stated_claim_has_the_numbers_and_says_what_was_not_stated():
+def test_a_stated_claim_has_the_numbers_and_states_what_was_not_stated():
     claim = Claim.stated(1.0)
     assert (
         claim.describe()
@@ -134,7 +134,7 @@ def test_a_stated_claim_has_the_numbers_and_says_what_was_not_stated():
     )
 
 
-def test_a_stated_mu_signs_its_curve_and_gives_its_epsilon():
+def test_a_stated_mu_states_its_curve_and_gives_its_epsilon():
     claim = Claim.stated(delta=1e-5, mu=1.0)
     assert claim.epsilon == pytest.approx(4.3772, abs=1e-4)
     assert claim.curve == GaussianCurve(1.0)

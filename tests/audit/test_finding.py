@@ -26,7 +26,7 @@ def test_a_bound_at_the_claim_does_not_refute_it(claim_of, measurement_of):
     assert (finding.verdict, finding.route) == (Verdict.NOT_REFUTED, "")
 
 
-def test_a_point_under_the_signed_curve_refutes_it(claim_of, measurement_of):
+def test_a_point_under_the_stated_curve_refutes_it(claim_of, measurement_of):
     finding = judge(claim_of(curve=GaussianCurve(MU)), measurement_of(below_curve=True, epsilon_low=2.2))
     assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
     assert "FPR <= .021, FNR <= .036" in finding.reason
@@ -47,7 +47,7 @@ def test_with_a_curve_only_trials_that_could_not_fall_under_it_are_underpowered(
         assert judge(claim, seen).verdict is verdict
 
 
-def test_underpowered_says_how_many_trials_it_would_take_and_that_many_do(claim_of, scores_of):
+def test_underpowered_states_how_many_trials_it_would_take_and_that_many_do(claim_of, scores_of):
     claim = claim_of()
     few = clopper_pearson(
         scores_of(np.ones(100), np.zeros(100)),
@@ -108,7 +108,7 @@ def test_fewer_rounds_are_in_scope_and_another_delta_is_not(claim_of, measuremen
     )
 
 
-def test_a_gaussian_bound_does_not_judge_a_claim_that_signs_no_gaussian_curve(claim_of, scores_of):
+def test_a_gaussian_bound_does_not_judge_a_claim_that_states_no_gaussian_curve(claim_of, scores_of):
     # Honest randomised response at epsilon 4 makes 1.8 % errors; read as Gaussian that shows an epsilon of 26.
     randomised_response = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
     seen = gaussian_dp(randomised_response, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
@@ -185,7 +185,7 @@ def test_the_lines_of_the_reports(claim_of, measurement_of):
     )
 
 
-def test_no_line_says_more_than_its_theorem(claim_of, measurement_of):
+def test_no_line_states_more_than_its_theorem(claim_of, measurement_of):
     for finding in (
         judge(claim_of(), measurement_of()),
         judge(claim_of(epsilon=1.0), measurement_of()),
@@ -206,7 +206,7 @@ def test_a_finding_is_written_as_json(claim_of, measurement_of):
     assert isinstance(failed(None, "x"), Finding)
 
 
-def test_a_measurement_says_what_kind_it_is(measurement_of):
+def test_a_measurement_states_what_kind_it_is(measurement_of):
     for change, says in [
         ({"kind": Kind.ESTIMATE}, "alpha of an estimate must be 1, because it guarantees nothing, got 0.05"),
         (

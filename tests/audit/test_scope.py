@@ -29,7 +29,7 @@ def test_less_than_was_claimed_is_covered(changes):
         ({"rounds": 11}, "the evidence is of 11 rounds, the claim covers 10"),
     ],
 )
-def test_anything_else_is_beyond_it_and_told(changes, says):
+def test_anything_else_is_beyond_it_and_reported(changes, says):
     assert says in beyond_scope(CLAIM, replace(OWN, **changes))
 
 

@@ -29,7 +29,7 @@ def test_rounding_never_claims_more_than_was_shown(share):
     assert float(at_least(share)) <= share * (1 + 1e-8)
 
 
-def test_of_many_names_the_likeliest_six_are_told():
+def test_of_many_names_the_likeliest_six_are_reported():
     names = [f"name_{letter}" for letter in "abcdefghi"]
     assert nearest("name_f", names).startswith("name_f, name_a, ")
     assert nearest("name_f", names).endswith("name_e or 3 others")

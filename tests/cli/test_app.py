@@ -40,7 +40,7 @@ def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite
     }
 
 
-def test_a_run_goes_below_runs_unless_told(say, suite_file, tmp_path):
+def test_a_run_goes_below_runs_by_default(say, suite_file, tmp_path):
     assert say("run", suite_file(), "-j", 1).exit_code == 0
     (folder,) = (tmp_path / "runs").iterdir()
     assert "_tiny_" in folder.name
@@ -136,7 +136,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, sui
 
 
 @pytest.mark.processes
-def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_told(suite_file, tmp_path):
+def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_reported(suite_file, tmp_path):
     code = "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\n"
     code += "from fedassay.__main__ import main\nmain()"
     words = ["run", str(suite_file("seeds = 1", "seeds = 8")), "-j", "2", "-o", "out"]
@@ -148,7 +148,7 @@ def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_told(suite_file, 
     assert done.stderr == f"{told} Finished cells are kept; go on with: fedassay resume out\n"
 
 
-def test_a_failing_defense_is_incomplete_and_told_on_the_way(say, suite_file, own_module):
+def test_a_failing_defense_is_incomplete_and_reported_on_the_way(say, suite_file, own_module):
     broken = MINE + "    def prepare(self, plan):\n        honest = super().prepare(plan)\n"
     broken += "        return Prepared(protection=Broken(), claims=())\n\n\nfrom fedassay import Protection\n\n\n"
     broken += "class Broken(Protection):\n    def report(self, *rest):\n        raise RuntimeError('out of budget')\n"
@@ -158,7 +158,7 @@ def test_a_failing_defense_is_incomplete_and_told_on_the_way(say, suite_file, ow
     assert lines(result, "gate") == ["gate   INCOMPLETE: 3 cells FAILED (MyDefense) (exit code 12)"]
 
 
-def test_a_hook_with_a_slip_of_the_pen_is_told_before_anything_runs(say, suite_file, own_module):
+def test_a_hook_with_a_slip_of_the_pen_is_reported_before_anything_runs(say, suite_file, own_module):
     slip = "\n\nfrom fedassay import Protection\n\n\nclass Mute(Protection):\n    def reports(self, *rest):\n"
     slip += "        return rest[0]\n"
     result = say("run", suite_file(), "-j", 1, "-o", "out", "-d", f"{own_module(MINE + slip)}:MyDefense")
@@ -167,7 +167,7 @@ def test_a_hook_with_a_slip_of_the_pen_is_told_before_anything_runs(say, suite_f
     assert "Traceback" not in result.stderr
 
 
-def test_an_honest_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_file):
+def test_an_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_file):
     changes = ["--set", "audit.replicas=600", "--set", "audit.batch=600", "--set", "defenses.ldp_gaussian.epsilon=1"]
     control = ("[defenses.none]", "[defenses.control_noise_halved]\nepsilon = 4.0\n\n[defenses.none]")
     result = say("run", suite_file(*control), "-j", 1, "-o", "out", *changes)
@@ -196,7 +196,7 @@ def test_a_report_is_written_again_from_the_records_alone(say, finished, tmp_pat
         (lambda folder: (folder / "manifest.json").write_text("{"), "is not JSON"),
     ],
 )
-def test_a_folder_that_cannot_be_reported_is_told_in_one_line(say, finished, tmp_path, spoil, says):
+def test_a_folder_that_cannot_be_reported_is_reported_in_one_line(say, finished, tmp_path, spoil, says):
     folder = shutil.copytree(finished.folder, tmp_path / "copy")
     spoil(folder)
     result = say("report", folder)

@@ -162,7 +162,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         ("mine:blank --epsilon 1 --inputs 0 1 --batched", "a batched mechanism must return one row per trial"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_paragraph(say, words, says):
+def test_what_is_wrong_is_reported_in_one_paragraph(say, words, says):
     result = say("audit", *words.split())
     assert result.exit_code == 2, result.output
     assert says in result.stderr
@@ -189,7 +189,7 @@ def test_what_is_wrong_is_told_in_one_paragraph(say, words, says):
         (b"member,nonmember\n\xff\xfe,2\n", "cannot be read as CSV in UTF-8"),
     ],
 )
-def test_a_csv_that_holds_no_scores_is_told(say, tmp_path, text, says):
+def test_a_csv_that_holds_no_scores_is_reported(say, tmp_path, text, says):
     (tmp_path / "bad.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     result = say("audit", "bad.csv", "--epsilon", 1)
     assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
@@ -200,7 +200,7 @@ class Trap:
         return (exec, ("raise SystemError('unpickled')",))
 
 
-def test_a_npz_is_never_unpickled_and_a_bad_one_is_told(say, tmp_path):
+def test_a_npz_is_never_unpickled_and_a_bad_one_is_reported(say, tmp_path):
     trap = np.empty(1, dtype=object)
     trap[0] = Trap()
     np.savez(tmp_path / "trap.npz", member=trap, nonmember=np.ones(3))
@@ -241,7 +241,7 @@ def test_a_npz_is_never_unpickled_and_a_bad_one_is_told(say, tmp_path):
         ("shaped", AttributeError),
     ],
 )
-def test_what_the_mechanism_raises_is_a_crash_that_says_where(tmp_path, monkeypatch, name, error):
+def test_what_the_mechanism_raises_is_a_crash_that_states_where(tmp_path, monkeypatch, name, error):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     result = CliRunner().invoke(cli.app, ["audit", f"mine:{name}", "--epsilon", "1", "--inputs", "0", "1"])

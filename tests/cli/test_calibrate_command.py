@@ -60,7 +60,7 @@ def test_the_same_seed_prints_the_same_and_too_few_repeats_are_a_usage_error(say
         assert (result.exit_code, "100" in result.stderr) == (2, True), result.output
 
 
-def test_the_list_tells_what_each_estimator_is_worth_and_assumes(say):
+def test_the_list_reveals_what_each_estimator_is_worth_and_assumes(say):
     listed = dict(line.split(None, 1) for line in say("list", "estimators").stdout.splitlines())
     assert set(listed) == set(estimators())
     assert listed["clopper_pearson"].startswith("bound: ")

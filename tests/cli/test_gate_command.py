@@ -61,7 +61,7 @@ def test_a_run_against_itself_passes(say, runs):
     ]
 
 
-def test_half_the_noise_fails_and_the_message_says_where_and_how_to_see_it_again(say, runs):
+def test_half_the_noise_fails_and_the_message_states_where_and_how_to_see_it_again(say, runs):
     result = say("gate", runs["half"], "--baseline", runs["base"])
     assert result.exit_code == 10
     lines = result.stdout.splitlines()
@@ -95,7 +95,7 @@ def test_the_first_baseline_is_accepted_and_kept_as_a_file(say, runs, tmp_path):
     assert say("gate", runs["half"], "--baseline", "baselines/main").exit_code == 0
 
 
-def test_what_is_not_failed_on_is_told_and_exits_with_0(say, runs):
+def test_what_is_not_failed_on_is_reported_and_exits_with_0(say, runs):
     result = say("gate", runs["half"], "--baseline", runs["base"], "--fail-on", "incomplete, inconclusive")
     assert result.exit_code == 0
     assert last(result).startswith("gate   OK: ")
@@ -138,7 +138,7 @@ def test_two_runs_side_by_side(say, runs):
     assert "pairing correlation " in result.stdout
 
 
-def test_the_comparison_as_json_says_what_the_table_says(say, runs):
+def test_the_comparison_as_json_states_what_the_table_states(say, runs):
     found = json.loads(say("compare", runs["base"], runs["half"], "--json").stdout)
     by_attack = {cell["attack"]: cell for cell in found["cells"]}
     assert set(by_attack) == {"likelihood_ratio", "training"}

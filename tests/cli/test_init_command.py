@@ -180,7 +180,7 @@ def test_what_cannot_be_taken_back_is_named(say, tmp_path, monkeypatch):
 
 
 @pytest.mark.processes
-def test_a_disk_that_fills_is_told_with_the_file_that_it_did_not_take(tmp_path):
+def test_a_disk_that_fills_is_reported_with_the_file_that_it_did_not_take(tmp_path):
     """The limit of a file's size stands for the disk's; 8 blocks of 512 bytes hold every file of the project."""
     code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
     code += "from fedassay.__main__ import main; sys.argv = ['fedassay', 'init', 'demo']; main()"
@@ -257,7 +257,7 @@ def occupied(place, how):
         ("runs", "runs is not a folder"),
     ],
 )
-def test_what_stands_in_the_way_is_told_before_anything_is_written(say, tmp_path, how, words):
+def test_what_stands_in_the_way_is_reported_before_anything_is_written(say, tmp_path, how, words):
     (tmp_path / "demo").mkdir()
     occupied(tmp_path / "demo", how)
     before = tree(tmp_path)
@@ -267,7 +267,7 @@ def test_what_stands_in_the_way_is_told_before_anything_is_written(say, tmp_path
     assert tree(tmp_path) == before
 
 
-def test_a_file_in_place_of_the_folder_is_told(say, tmp_path):
+def test_a_file_in_place_of_the_folder_is_reported(say, tmp_path):
     (tmp_path / "demo").write_text("mine")
     refused = say("init", "demo")
     assert refused.exit_code == 2

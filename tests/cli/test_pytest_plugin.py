@@ -102,7 +102,7 @@ def test_a_folder_that_another_process_has_just_made_is_not_taken(tmp_path, monk
     assert ours().name == f"{first.name}-2"
 
 
-def test_a_file_in_the_way_of_the_reports_is_told_in_one_sentence(tmp_path):
+def test_a_file_in_the_way_of_the_reports_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "kept").write_text("mine")
     for place in (tmp_path / "kept", tmp_path / "kept" / "deeper"):
         with pytest.raises(
@@ -111,7 +111,7 @@ def test_a_file_in_the_way_of_the_reports_is_told_in_one_sentence(tmp_path):
             pytest_plugin._Folders(place, "test_a.py::test")()
 
 
-def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_told_to_let_them_be(own_pytest):
+def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_reported_to_let_them_be(own_pytest):
     weak = GATED.replace("jobs=1", 'jobs=1, overrides=["audit.replicas=4"]')
     code, said = own_pytest(weak)
     assert code == 1
@@ -139,7 +139,7 @@ def test_a_baseline_is_asked_for_accepted_and_then_held_against(own_pytest, tmp_
     assert "cells worse than the baseline" in said
 
 
-def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_told(own_pytest):
+def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_reported(own_pytest):
     marked = "import pytest\n\n@pytest.mark.fedassay(seeds=2)" + GATED
     code, said = own_pytest(marked.replace("jobs=1", 'jobs=1, fail_on=["fail"]'), "--strict-markers")
     assert code == 0, said
@@ -148,7 +148,7 @@ def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_told(own_py
     assert "fedassay_gate accepts only the keyword arguments seeds, seed, jobs, overrides and device, got job" in said
 
 
-def test_of_several_markers_the_nearest_says_and_options_go_by_name_only(own_pytest):
+def test_of_several_markers_the_nearest_states_and_options_go_by_name_only(own_pytest):
     """A marker's mistake fails the test that has it, and no other: one sentence, no source of anybody's."""
     marked = """
 import pytest
@@ -197,7 +197,7 @@ def test_kind(fedassay_gate):
     assert "resolve.py" not in said
 
 
-def test_a_mistake_is_told_in_one_sentence_below_the_tests_own_line(own_pytest, tmp_path):
+def test_a_mistake_is_reported_in_one_sentence_below_the_tests_own_line(own_pytest, tmp_path):
     mistakes = {
         'fedassay_gate("nix.toml")': "nix.toml",
         'fedassay_gate("tiny.toml", sedes=2)': "got sedes",

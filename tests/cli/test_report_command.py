@@ -70,7 +70,7 @@ def test_several_runs_without_a_file_or_the_same_twice_are_refused(say, finished
     assert "which hold the same run" in result.stderr
 
 
-def test_rows_that_cannot_be_read_are_told_and_the_rest_is_reported(say, again):
+def test_rows_that_cannot_be_read_are_reported_and_the_rest_is_reported(say, again):
     lines = (again / "results.jsonl").read_bytes().splitlines(keepends=True)
     lines[2] = lines[2].replace(b"result-1", b"result-2")
     (again / "results.jsonl").write_bytes(b"".join(lines) + lines[0][:60])

@@ -57,7 +57,7 @@ def test_what_is_wrong_before_anything_runs_is_usage_and_leaves_nothing(
     "error",
     [DatasetMissing("mnist is not on this machine"), ValueError("train-images.gz must have the MD5 sum 1f")],
 )
-def test_data_that_are_not_there_or_not_whole_are_told(say, suite_file, monkeypatch, error):
+def test_data_that_are_not_there_or_not_whole_are_reported(say, suite_file, monkeypatch, error):
     def load(name):
         raise error
 
@@ -82,7 +82,7 @@ def test_wrong_usage_is_exit_code_2(say, tmp_path, words):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_help_says_where_the_bundled_suites_are_told(say):
+def test_the_help_states_where_the_bundled_suites_are_reported(say):
     assert "'fedassay list suites' names them" in " ".join(say("run", "--help").stdout.replace("│", " ").split())
     assert "membership_final" in say("list", "suites").stdout
 
@@ -123,7 +123,7 @@ def test_a_crash_is_no_usage_error(suite_file, tmp_path, monkeypatch):
     assert isinstance(result.exception, ZeroDivisionError)
 
 
-def test_a_plan_says_what_would_run_and_writes_nothing(say, suite_file, tmp_path, monkeypatch):
+def test_a_plan_states_what_would_run_and_writes_nothing(say, suite_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = suite_file()
     before = set(tmp_path.iterdir())
@@ -159,7 +159,7 @@ def test_a_list_names_every_part_with_words_and_is_the_same_as_json(say, kind, s
     assert plain.stdout.splitlines() == [f"{name:{width}}  {words}" for name, words in listed.items()]
 
 
-def test_the_errata_of_defenses_stand_a_line_each_behind_their_names_and_nobody_else_has_any(say):
+def test_the_errata_of_defenses_stand_a_line_each_behind_their_names_and_no_other_has_any(say):
     told, as_json = say("list", "defenses", "--errata"), say("list", "defenses", "--errata", "--json")
     listed = {name: words.splitlines() for name, words in json.loads(as_json.stdout).items()}
     assert listed.keys() >= {"adap_dp_fl", "nbafl"}
@@ -172,13 +172,13 @@ def test_the_errata_of_defenses_stand_a_line_each_behind_their_names_and_nobody_
     assert (refused.exit_code, refused.stderr.strip()) == (2, "only defenses have errata, got --errata with 'attacks'")
 
 
-def test_an_unknown_kind_is_told_with_the_nearest_one(say):
+def test_an_unknown_kind_is_reported_with_the_nearest_one(say):
     result = say("list", "defences")
     assert result.exit_code == 2
     assert result.stderr.startswith("cannot list 'defences'; known: defenses, ")
 
 
-def test_the_doctor_says_what_the_machine_has(say):
+def test_the_doctor_states_what_the_machine_has(say):
     result = say("doctor")
     assert result.exit_code == 0
     said = result.stdout.splitlines()
@@ -199,7 +199,7 @@ def test_the_doctor_reads_data_sets_for_their_digests_where_asked(say, monkeypat
 
 
 @pytest.mark.parametrize(("told", "words"), [("1", "OMP_NUM_THREADS=1"), ("4", "OMP_NUM_THREADS=4"), (None, "not set")])
-def test_the_doctor_says_with_how_many_threads_a_process_computes(told, words, monkeypatch):
+def test_the_doctor_states_with_how_many_threads_a_process_computes(told, words, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if told is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", told)
@@ -213,7 +213,7 @@ def test_options_of_the_calibration_alone_are_refused_without_it(say):
         assert "--repeats and --seed can be given only with --calibrate" in result.stderr
 
 
-def test_a_manifest_of_which_something_lacks_is_told_in_a_line(say, finished, tmp_path):
+def test_a_manifest_of_which_something_lacks_is_reported_in_a_line(say, finished, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(finished.folder, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -226,6 +226,6 @@ def test_a_manifest_of_which_something_lacks_is_told_in_a_line(say, finished, tm
     )
 
 
-def test_the_version_is_told(say):
+def test_the_version_is_reported(say):
     result = say("--version")
     assert (result.exit_code, result.stdout) == (0, f"fedassay {__version__}\n")

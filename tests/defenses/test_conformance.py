@@ -262,7 +262,7 @@ def test_a_budget_or_a_bound_that_no_report_carries_is_refused(part):
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_what_the_rounds_spend_grows_to_what_is_signed(part, prepared):
+def test_what_the_rounds_spend_grows_to_what_is_stated(part, prepared):
     found = prepared(part)
     claims = {claim.claim_id: claim for claim in found.claims}
     for claim_id, spent in found.spending.items():
@@ -293,7 +293,7 @@ def test_a_stated_curve_agrees_with_the_stated_epsilon_and_delta(part, prepared)
 @pytest.mark.parametrize(
     ("name", "part"), [(name, part) for name, part in DEFENSES.items() if hasattr(part, "variant")]
 )
-def test_what_is_stated_as_published_says_what_is_provable(name, part, plan_of):
+def test_what_is_stated_as_published_states_what_is_provable(name, part, plan_of):
     """A number at the claim's own delta, or words that none is known; what is corrected is what is provable."""
     plan = plan_of(TAKEN[part][0])
     for claim in part(variant=AS_PUBLISHED).prepare(plan).claims:
@@ -305,7 +305,7 @@ def test_what_is_stated_as_published_says_what_is_provable(name, part, plan_of):
 
 
 @pytest.mark.parametrize(("name", "part"), DEFENSES.items(), ids=DEFENSES)
-def test_controls_are_marked_and_sign_what_an_honest_defense_signs(name, part, prepared):
+def test_controls_are_marked_and_state_what_a_correct_defense_states(name, part, prepared):
     assert part.control == name.startswith("control_")
     if not part.control:
         return
@@ -323,7 +323,7 @@ def test_somebody_states_and_somebody_publishes_a_law(prepared, laws):
     assert not publishing & STATEFUL
 
 
-def test_whoever_works_on_a_clients_steps_is_tried_under_more_than_one_algorithm(prepared):
+def test_a_defense_that_changes_a_clients_steps_is_tried_under_more_than_one_algorithm(prepared):
     """By the protection that it prepares, which may come from another file than its own."""
     for name, part in DEFENSES.items():
         kind = type(prepared(part).protection)

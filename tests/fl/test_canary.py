@@ -75,7 +75,7 @@ def test_a_sample_canary_stands_last_in_its_clients_rows_and_is_drawn_like_any_s
         assert abs(np.corrcoef(drawn, others.sum(1))[0, 1]) < 5 / len(drawn) ** 0.5
 
 
-def test_a_sample_canary_is_in_no_other_clients_rows_and_in_none_of_world_0(run):
+def test_a_sample_canary_is_in_no_other_clients_rows_and_in_none_of_arm_0(run):
     planted = canary(client=0)
     for world in (0, 1):
         spy = Spy()
@@ -148,7 +148,7 @@ def test_a_client_canary_is_clipped_by_dp_fedavg_and_summed_with_the_others(run)
         assert plan.expected_cohort == 2
 
 
-def test_a_replaced_canary_shows_its_other_row_in_world_0(run):
+def test_a_replaced_canary_shows_its_other_row_in_arm_0(run):
     planted = canary(Unit.REPORT, opposite=True)
     for world, row in ((0, planted.absent), (1, planted.present)):
         _, events, _ = run(Protection(), planted, world=world)
@@ -157,7 +157,7 @@ def test_a_replaced_canary_shows_its_other_row_in_world_0(run):
             assert torch.equal(event.reports.values[0, 2], row)
 
 
-def test_a_report_canary_that_is_only_added_has_no_row_in_world_0(run):
+def test_a_report_canary_that_is_only_added_has_no_row_in_arm_0(run):
     _, events, _ = run(Protection(), canary(Unit.REPORT), world=0)
     assert [event.reports.senders for event in events] == [(0, 1)] * 3
 

@@ -98,7 +98,7 @@ def test_replicas_without_chance_are_all_the_one_run(make_task, make_plan, model
     ],
     ids=["dp_sgd", "dp_fedavg", "ldp", "lots", "cohorts"],
 )
-def test_replicas_blocks_and_worlds_share_no_chance(make_task, make_plan, protection, changes):
+def test_replicas_blocks_and_arms_share_no_chance(make_task, make_plan, protection, changes):
     task = make_task()
     plan = make_plan(task, **changes)
     finals = [
@@ -111,7 +111,7 @@ def test_replicas_blocks_and_worlds_share_no_chance(make_task, make_plan, protec
     assert float(distances.min()) > 1e-3
 
 
-def test_all_replicas_of_all_blocks_and_worlds_start_from_one_model(make_task, make_plan, make_tape):
+def test_all_replicas_of_all_blocks_and_arms_start_from_one_model(make_task, make_plan, make_tape):
     task = make_task()
     initial = task.network.initial(Streams(1).generator("init"))
     for block, world in ((0, 0), (3, 0), (0, 1)):

@@ -285,7 +285,7 @@ def test_a_plan_of_another_task_is_refused(make_task, make_plan):
 
 
 @pytest.mark.parametrize("world", [0, 1])
-def test_a_canary_that_does_not_fit_is_refused_in_both_worlds(make_task, make_plan, world):
+def test_a_canary_that_does_not_fit_is_refused_in_both_arms(make_task, make_plan, world):
     task = make_task()
     for canary in (
         Canary(unit=Unit.SAMPLE, present=torch.ones(DIM), client=4),

@@ -93,7 +93,7 @@ def test_a_client_of_data_trains_its_local_steps_like_any_client(run):
     assert without.reports.senders == (0, 1)
 
 
-def test_a_replaced_client_of_data_holds_its_other_labels_in_world_0(run):
+def test_a_replaced_client_of_data_holds_its_other_labels_in_arm_0(run):
     client = DataCanary(unit=Unit.REPORT, images=IMAGE, present=WRONG, absent=RIGHT)
     for world, label in ((0, RIGHT), (1, WRONG)):
         (event,), task = run(Protection(), client, rounds=1, world=world)

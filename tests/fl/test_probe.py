@@ -150,7 +150,7 @@ def test_clients_in_question_are_named_once(clients):
         Candidates(images=torch.zeros(2, 1, 1, 1), labels=torch.zeros(2).long(), clients=clients)
 
 
-def test_a_canary_is_there_in_world_1_and_gone_or_replaced_in_world_0():
+def test_a_canary_is_there_in_arm_1_and_gone_or_replaced_in_arm_0():
     row = torch.tensor([0.0, 3.0])
     added, replaced = Canary(unit=Unit.CLIENT, present=row), Canary(unit=Unit.REPORT, present=row, absent=-row)
     assert (added.there(1), added.there(0), replaced.there(0)) == ((0,), (), (0,))

@@ -192,7 +192,7 @@ def test_a_number_that_is_none_and_an_unclear_error_fail():
     assert rows["delta 0"].outcome == "FAILS: ZeroDivisionError: float division by zero"
 
 
-def test_an_estimator_that_no_situation_fits_is_told_and_not_skipped():
+def test_an_estimator_that_no_situation_fits_is_reported_and_not_skipped():
     def asks(scores: MembershipScores, *, delta: float, colour: str) -> Measurement: ...
 
     def takes(images: Reconstructions, *, delta: float) -> Measurement: ...

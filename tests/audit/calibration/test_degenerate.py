@@ -92,7 +92,7 @@ def test_stakes_that_are_no_numbers_are_refused(scores_of):
         sequential(some, **LEVELS, threshold=FixedThreshold(0.5), epsilon=800.0)
 
 
-def test_scores_whose_squares_are_no_numbers_are_told_without_a_warning(scores_of, setting_of):
+def test_scores_whose_squares_are_no_numbers_are_reported_without_a_warning(scores_of, setting_of):
     assert effect_z(HUGE, -HUGE, 1.0) is None
     with pytest.raises(ValueError, match=r"deviation .*must be > 0 and finite, got inf"):
         z_test(scores_of(HUGE, -HUGE), **LEVELS)

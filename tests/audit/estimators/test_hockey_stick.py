@@ -44,7 +44,7 @@ def test_of_two_gaussians_it_learns_the_likelihood_ratio():
     np.testing.assert_allclose(found.score(x[:, None]), exact, atol=0.25)
 
 
-def test_a_leak_in_many_coordinates_is_found_without_being_told_where(outputs_of, scores_of):
+def test_a_leak_in_many_coordinates_is_found_without_being_given_where(outputs_of, scores_of):
     # Mean mu along a diagonal of ten coordinates; the oracle projects on it. 4000 trials per arm.
     rng, mu = np.random.default_rng(2), mu_from_epsilon(8, 1e-5)
     shift = np.full(10, mu / math.sqrt(10))
@@ -63,7 +63,7 @@ def test_a_leak_in_the_spread_alone_is_found(outputs_of):
     assert seen.epsilon_low > 2
 
 
-def test_a_signed_curve_is_tested(outputs_of):
+def test_a_stated_curve_is_tested(outputs_of):
     rng = np.random.default_rng(4)
     outputs = outputs_of(rng.normal(2, 1, (2000, 3)), rng.normal(0, 1, (2000, 3)))
     assert hockey_stick(outputs, **LEVELS, curve=GaussianCurve(1.0)).below_curve

@@ -55,7 +55,7 @@ def test_many_steps_are_the_ratio_of_both_densities(o, sigma, rate, steps):
     assert ratio == pytest.approx(naive_ratio(o, sigma, rate, steps), rel=1e-8, abs=1e-8)
 
 
-def test_the_ratio_integrates_to_one_over_world_zero():
+def test_the_ratio_integrates_to_one_over_arm_zero():
     def integrand(o):
         return math.exp(float(subsampled_gaussian(o, sigma=1.1, rate=0.3, steps=4))) * norm.pdf(o, 0, 2.2)
 

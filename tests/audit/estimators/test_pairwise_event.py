@@ -143,7 +143,7 @@ def test_too_much_truth_is_refuted_and_just_enough_is_not(counts_of, claim_of):
     assert judge(claim, pairwise_event(broken, delta=0.0, alpha=0.05)).verdict is Verdict.REFUTED
 
 
-def test_a_signed_profile_is_tested_by_the_same_point(counts_of):
+def test_a_stated_profile_is_tested_by_the_same_point(counts_of):
     curve = ProfileCurve((1.0,), (0.0,), (0.0,))
     under = pairwise_event(counts_of(900, 1000, 100, 1000), delta=0.0, alpha=0.05, curve=curve, epsilon=1.0)
     assert under.below_curve

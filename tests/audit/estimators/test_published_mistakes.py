@@ -195,7 +195,7 @@ def test_many_events_in_both_directions_need_a_union_bound(setting_of, most_fals
     assert ours <= most_false_alarms(REPEATS, 0.25)
 
 
-def test_one_run_without_delta_accuses_a_mechanism_that_tells_some_canaries():
+def test_one_run_without_delta_accuses_a_mechanism_that_reveals_some_canaries():
     # Mistake 7: revealed with chance .1, else a coin: (0, .1)-DP to the letter; 400 guesses.
     right = np.random.default_rng(10).binomial(400, 0.55, 200)
     forgotten = [epsilon_from_guesses(int(v), 400, 400, delta=0.0, alpha=0.05) > 0 for v in right]

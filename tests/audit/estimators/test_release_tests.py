@@ -203,7 +203,7 @@ def test_bad_releases_are_refused(fields: dict[str, float]) -> None:
         GaussianRelease(**fields)
 
 
-def test_bad_releases_and_worlds_are_refused() -> None:
+def test_bad_releases_and_arms_are_refused() -> None:
     with pytest.raises(ValueError, match=r"noise .*and row"):
         BrokenRelease(noise=0.0)
     with pytest.raises(ValueError, match="world must be"):

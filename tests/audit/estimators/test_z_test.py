@@ -40,7 +40,7 @@ def test_with_many_trials_both_agree():
     assert unknown < known
 
 
-def test_a_measurement_says_on_what_it_is_conditional(scores_of, claim_of):
+def test_a_measurement_states_on_what_it_is_conditional(scores_of, claim_of):
     rng = np.random.default_rng(1)
     scores = scores_of(rng.normal(3, 2, 400), rng.normal(0, 2, 400))
     known, unknown = z_test(scores, **LEVELS, deviation=2.0, epsilon=2.0), z_test(scores, **LEVELS, epsilon=2.0)

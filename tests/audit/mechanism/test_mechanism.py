@@ -68,7 +68,7 @@ def test_half_the_noise_is_refuted_by_the_curve_and_all_of_it_is_not():
             assert finding.route == ("curve" if verdict is Verdict.REFUTED else "")
 
 
-def test_half_the_noise_is_refuted_by_the_bound_where_no_curve_is_signed():
+def test_half_the_noise_is_refuted_by_the_bound_where_no_curve_is_stated():
     # True epsilon 2.15 behind a claim of 1: 9.3e3 trials give half power, 1e5 all of it.
     finding = audit_mechanism(
         gaussian(0.5 / mu_from_epsilon(1, 1e-5)), Claim.stated(1.0, 1e-5), inputs=(0.0, 1.0), batched=True

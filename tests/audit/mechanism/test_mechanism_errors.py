@@ -121,7 +121,7 @@ def test_sys_exit_is_an_error_of_the_mechanism_and_no_end_of_the_audit():
         assert caught.value.__notes__ == ["raised by the mechanism in the first calls on input 0 (0.0), trial 0"]
 
 
-def test_a_mechanism_for_arrays_that_gets_a_plain_number_is_told_of_batched():
+def test_a_mechanism_for_arrays_that_gets_a_plain_number_is_reported_of_batched():
     for broken in (lambda x, rng: x + rng.normal(size=x.shape), lambda x, rng: len(x)):
         with pytest.raises((AttributeError, TypeError)) as caught:
             audit(broken)

@@ -30,7 +30,7 @@ def test_the_rate_is_the_best_of_all_thresholds_at_scores_of_non_members(member,
     assert tpr_at(member, nonmember, rate) == max(reached)
 
 
-def test_constant_scores_find_nobody():
+def test_constant_scores_find_no_member():
     """The threshold is strict: a tie is no guess of "in", and no coin is thrown for it."""
     assert tpr_at(np.ones(50), np.ones(2000), 0.01) == 0.0
     said = joint_statement(ScoresByRun.of(np.ones(50), np.ones(2000)), 0.01)

@@ -65,7 +65,7 @@ def coverage(truth, draw, repeats):
 
 
 @pytest.mark.parametrize(("shift", "count"), [(0.0, 40), (1.0, 40), (2.0, 20)])
-def test_the_interval_holds_as_often_as_it_says(shift, count):
+def test_the_interval_holds_as_often_as_it_states(shift, count):
     """True chance .95 to .98; below .93 in 600 repeats comes about once in a hundred runs at .95: seeded."""
     rng = np.random.default_rng(1)
     held = coverage(

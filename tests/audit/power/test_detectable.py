@@ -61,7 +61,7 @@ def test_more_trials_detect_less_and_never_below_the_claim():
     assert 4 < found[-1] < 4.05
 
 
-def test_the_signed_curve_detects_far_less_than_the_bare_bound():
+def test_the_stated_curve_detects_far_less_than_the_bare_bound():
     curve = minimum_detectable_epsilon(**design(1000, 0.05, 0.3, GaussianCurve(MU)))
     bare = minimum_detectable_epsilon(**design(1000, 0.05, 0.3, None, 4.0))
     assert curve == pytest.approx(5.24, abs=0.005)
@@ -75,7 +75,7 @@ def test_a_fine_profile_detects_what_the_exact_curve_detects():
     assert profile == pytest.approx(minimum_detectable_epsilon(**design(1000, 0.05, 0.3, GaussianCurve(MU))), abs=0.02)
 
 
-def test_a_design_that_reaches_nothing_says_none():
+def test_a_design_that_reaches_nothing_gives_none():
     assert minimum_detectable_epsilon(**design(10, 0.05, 0.3, None, 4.0)) is None
     assert minimum_detectable_epsilon(**design(1000, 0.05, 0.3)) is None
 

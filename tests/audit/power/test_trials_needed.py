@@ -31,7 +31,7 @@ def test_trials_to_refute_missing_noise_by_epsilon_alone(share, power, expected)
     assert plan.power == pytest.approx(power, abs=0.01)
 
 
-def test_the_signed_curve_refutes_a_halved_noise_from_253_runs():
+def test_the_stated_curve_refutes_a_halved_noise_from_253_runs():
     # DP-FedAvg, mu .925, alpha .002, power .999.
     found = trials_needed(
         gaussian_points(2 * 0.925), curve=GaussianCurve(0.925), epsilon=4, delta=DELTA, alpha=0.002, power=0.999

@@ -69,7 +69,7 @@ def test_the_sum_that_adap_dp_fl_prints_without_its_logarithm_is_no_privacy_loss
 
 
 @pytest.mark.parametrize(("law", "paid"), [((0.013, 1.1, 1000), 5.07), ((0.013, 6.0, 5000), 0.89)], ids=str)
-def test_a_second_query_on_the_same_lot_costs_what_the_reference_says(law, paid):
+def test_a_second_query_on_the_same_lot_costs_what_the_reference_states(law, paid):
     """Adap DP-FL's threshold: as noisy as the gradient, so that together they have noise sigma / sqrt 2."""
     event = gaussian_steps(rate=law[0], sigma=law[1] / math.sqrt(2), steps=law[2])
     assert epsilon_of(event, delta=DELTA, adjacency=ADD, method=Method.RDP) == pytest.approx(paid, abs=0.005)

@@ -36,7 +36,7 @@ def test_equal_chances_give_the_binomial_in_the_far_tail_too():
 
 
 @given(st.integers(0, 3000), chances)
-def test_a_window_leaves_out_no_more_than_it_says(trials, probability):
+def test_a_window_leaves_out_no_more_than_it_states(trials, probability):
     law = binomial(trials, probability)
     outside = binom.cdf(law.first - 1, trials, probability) + binom.sf(law.values[-1], trials, probability)
     assert outside <= law.lost

@@ -18,7 +18,7 @@ DELTA = 1e-5
 
 @pytest.mark.parametrize(("adjacency", "worth"), [(ADD, 10.5), (REPLACE, 25.8)])
 @pytest.mark.parametrize("rounds", [1, 20])
-def test_fedres_equation_nine_at_epsilon_ten_is_worth_what_the_reference_says(adjacency, worth, rounds):
+def test_fedres_equation_nine_at_epsilon_ten_is_worth_what_the_reference_states(adjacency, worth, rounds):
     noise = published_noise(epsilon=10.0, delta=DELTA, rounds=rounds)
     release = LayeredGaussian(layers=(Layer(clip_norm=1.0, noise_std=noise),), adjacency=adjacency, releases=rounds)
     assert release.epsilon(DELTA) == pytest.approx(worth, abs=0.05)
@@ -26,7 +26,7 @@ def test_fedres_equation_nine_at_epsilon_ten_is_worth_what_the_reference_says(ad
 
 @pytest.mark.parametrize(("layer_delta", "joint"), [(1e-6, 5.43), (1e-5, 6.05)])
 @pytest.mark.parametrize("rounds", [1, 7])
-def test_ten_layers_by_equation_nine_are_jointly_what_the_reference_says(layer_delta, joint, rounds):
+def test_ten_layers_by_equation_nine_are_jointly_what_the_reference_states(layer_delta, joint, rounds):
     """Epsilon 1 each, noise as FedRE prints it over C, two updates 2C apart: its corollary 1 states 10."""
     noise = 0.7 * published_noise(epsilon=1.0, delta=layer_delta, rounds=rounds)
     layers = (Layer(clip_norm=0.7, noise_std=noise),) * 10

@@ -28,7 +28,7 @@ def test_each_client_keeps_its_own_largest_numbers_and_clips_what_is_left(toy_ta
     torch.testing.assert_close(kept, torch.tensor([[[0.6, 0.0, -0.8, 0.0], [0.0, 0.2, 0.0, -0.3]]]))
 
 
-def test_as_many_numbers_are_dropped_as_the_share_says_whatever_is_equal():
+def test_as_many_numbers_are_dropped_as_the_share_states_whatever_is_equal():
     rows = torch.ones(2, 3, 10)
     assert (prune(rows, 0.35).sum(-1) == 7).all()
 

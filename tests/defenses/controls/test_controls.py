@@ -159,7 +159,7 @@ def test_the_actual_lot_divides_sum_and_noise(plan):
 
 
 @pytest.mark.parametrize(("control", "share"), [(ControlReplaceOne, 1 / 2), (ControlNoiseOneRound, 20**-0.5)])
-def test_the_local_noise_of_a_control_is_a_share_of_its_twins(control, share, plan):
+def test_the_local_noise_of_a_control_is_a_share_of_its_correct_version(control, share, plan):
     context = Context(plan=plan, round=0, replicas=1, senders=(0, 1))
     broken, correct = (
         part().prepare(plan).protection.report(message([[0.0] * 5] * 2), context, {}, np.random.default_rng(0)).values
@@ -193,7 +193,7 @@ def test_the_noise_of_the_first_round_serves_for_all_and_not_for_another_run(pla
     torch.testing.assert_close(one, first)
 
 
-def test_the_last_layer_has_no_noise_and_all_others_have_their_twins(plan):
+def test_the_last_layer_has_no_noise_and_all_others_have_their_correct_versions(plan):
     dim, bare = plan.layout.dim, plan.layout.slices[plan.layout.names[-1]]
     context = Context(plan=plan, round=0, replicas=1, senders=(0, 1))
     broken, correct = (

@@ -27,7 +27,7 @@ def drawn(sample, world, n=N, seed=0):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_mutant_says_which_real_bug_it_stands_for(name):
+def test_every_mutant_states_which_real_bug_it_stands_for(name):
     assert "The real bug:" in importlib.import_module(f"{mutants.__name__}.{name}").__doc__
 
 
@@ -133,7 +133,7 @@ def test_a_report_that_can_be_found_leaks_its_local_epsilon(name, epsilon0):
     assert hidden[1] - hidden[0] == pytest.approx((2 * truth - 1) / 200, abs=0.02)
 
 
-def test_single_precision_tells_one_from_zero_by_bits_that_the_grid_has_not():
+def test_single_precision_reveals_one_from_zero_by_bits_that_the_grid_has_not():
     mutant = built("float_laplace")
     (score,) = mutant.scores
     hits = {

@@ -314,7 +314,7 @@ def test_as_published_two_layers_break_the_joint_claim(plan):
     assert joint.curve is None
 
 
-def test_as_published_each_claim_says_what_its_noise_is_worth(plan):
+def test_as_published_each_claim_states_what_its_noise_is_worth(plan):
     """Five rounds, a thousand times less for the bias: 4 at .01 is 8.03, and its first layer's at .005 is 8.66, by
     dp-accounting's analytic Gaussian; of noise that hangs on private scores nothing is proved.
     """

@@ -219,7 +219,7 @@ def test_its_event_has_the_ratio_e_to_the_epsilon(name):
 
 
 @EVERY
-def test_its_event_occurs_as_often_as_the_law_says(name):
+def test_its_event_occurs_as_often_as_the_law_states(name):
     randomiser = built(name)
     masses = randomiser.event_masses()
     for value, mass in zip(randomiser.worst_pair(), (masses.nonmember, masses.member), strict=True):

@@ -177,7 +177,7 @@ def test_shrunk_noise_is_charged_at_its_own_price(plan):
     )
 
 
-def test_as_published_with_constant_noise_the_claim_says_what_the_best_order_proves(toy_task, toy_plan):
+def test_as_published_with_constant_noise_the_claim_states_what_the_best_order_proves(toy_task, toy_plan):
     """774 rounds at sigma 1.1 and rate .013 cost epsilon 2; both queries those of sigma 1.1 / root 2."""
     plan = toy_plan(toy_task((4, 6)), lot=Poisson(0.013), rounds=2000)
     defense = AdapDPFL(variant="as_published", epsilon=2.0, noise_multiplier=1.1, decay=1.0)
@@ -216,7 +216,7 @@ def test_as_published_who_comes_to_every_round_pays_for_the_levels_before(toy_ta
 @pytest.mark.parametrize(
     ("noise", "decay", "rounds", "low", "high"), [(4.0, 0.9998, 19716, 3.28, 3.54), (6.0, 0.9999, 45319, 3.09, 3.21)]
 )
-def test_as_published_the_papers_settings_are_worth_what_the_best_order_says(
+def test_as_published_the_papers_settings_are_worth_what_the_best_order_states(
     toy_task, toy_plan, noise, decay, rounds, low, high
 ):
     """Between what the fastest fall costs at its own best order, and any permitted fall at order 6 or 7, both computed
@@ -316,7 +316,7 @@ def test_impossible_targets_are_refused_with_the_reason(toy_task, toy_plan, plan
         AdapDPFL().prepare(toy_plan(toy_task(), lot=FixedSize(2)))
 
 
-def test_as_published_the_claim_says_what_both_queries_cost(toy_task, toy_plan):
+def test_as_published_the_claim_states_what_both_queries_cost(toy_task, toy_plan):
     """Whole lots: sigma / sqrt 2 doubles every divergence. Nothing shrinks in three rounds, in five at most twice; and
     what the filter lets pass is twice its budget.
     """

@@ -66,7 +66,7 @@ def test_a_sample_shorter_than_the_clip_norm_enters_whole_and_a_longer_one_at_th
     torch.testing.assert_close(direction(SILENT, gradients), torch.tensor([[0.6 / 4, (0.5 + 0.8) / 4]]))
 
 
-def test_the_sum_is_divided_by_the_expected_lot_whoever_was_drawn(direction):
+def test_the_sum_is_divided_by_the_expected_lot_whichever_clients_were_drawn(direction):
     """Poisson(.5) of 4 samples: two are expected; one, then all four were drawn."""
     gradients = torch.tensor([[[1.0, 0.0]] * 4]).expand(2, 4, 2)
     present = torch.tensor([[True, False, False, False], [True] * 4])

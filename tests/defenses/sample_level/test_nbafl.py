@@ -145,7 +145,7 @@ def test_as_published_the_sensitivity_probe_breaks_both_claims(toy_task, toy_pla
         assert found.measured > 1.2 * found.allowed
 
 
-def test_as_published_each_way_says_what_its_noise_is_worth(toy_task, toy_plan):
+def test_as_published_each_way_states_what_its_noise_is_worth(toy_task, toy_plan):
     """One sample, all rounds, twice the clip norm; the way down has the server's noise besides."""
     task = toy_task((4,) * 6)
     plan = toy_plan(task, cohort=Poisson(0.1), rounds=20)

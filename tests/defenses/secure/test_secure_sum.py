@@ -83,7 +83,7 @@ def test_the_secure_sum_is_the_plain_sum_exactly(dropout, left, plan):
     torch.testing.assert_close(mean, (plain * step / left).float())
 
 
-def test_two_replicas_lose_different_clients_and_the_first_of_the_cohort_where_told(plan):
+def test_two_replicas_lose_different_clients_and_the_first_of_the_cohort_where_configured(plan):
     random, first = (
         silent(plan, dropout=0.3, drops=drops).report(updates(plan, 2), context(plan, 2), {}, np.random.default_rng(0))
         for drops in ("random", "first")
@@ -248,7 +248,7 @@ def test_gaussian_shares_that_would_round_to_nothing_are_refused(clients, bits, 
     assert with_more.sigma / math.sqrt(clients / 2) >= LEAST_SHARE
 
 
-def test_many_gaussian_shares_make_the_noise_that_is_signed(has_std):
+def test_many_gaussian_shares_make_the_noise_that_is_stated(has_std):
     """500 shares just above the limit, by the hook's own sampler; 30,000 sums distinguish one percent."""
     defense, plan, rng = DistributedGaussian(bits=17), plan_of(1000), np.random.default_rng(14)
     protection = defense.prepare(plan).protection
@@ -303,7 +303,7 @@ def test_binomial_noise_refuses_a_delta_whose_tails_it_cannot_carry(variant):
 
 @pytest.mark.parametrize("epsilon", [30.0, 1e9])
 @pytest.mark.parametrize("part", FAMILY)
-def test_an_epsilon_that_needs_next_to_no_noise_is_not_signed(part, epsilon, toy_task, toy_plan):
+def test_an_epsilon_that_needs_next_to_no_noise_is_not_stated(part, epsilon, toy_task, toy_plan):
     """One round at epsilon 15 needs .35 norms by the analytic Gaussian."""
     once = toy_plan(toy_task((1,) * 10, inert=1), rounds=1)
     with pytest.raises(ValueError, match=r"epsilon is too large: its noise must be at least 0.3 sensitivities, got"):

@@ -21,7 +21,7 @@ from toy_federation import flat_plan as plan
 PAPER = {"budget_scale": 1.0, "delta": 3.6e-5}
 
 
-def test_at_uniform2_the_largest_budget_is_hidden_by_all_and_the_smallest_by_nobody():
+def test_at_uniform2_the_largest_budget_is_hidden_by_all_and_the_smallest_by_no_client():
     prepared = UniSUnequal(**PAPER).prepare(plan())
     budgets = np.array(prepared.protection.budgets)
     joint = [claim.epsilon for claim in prepared.claims if claim.unit is Unit.CLIENT]

@@ -85,7 +85,7 @@ def test_a_clients_round_is_repeated_from_the_names_of_its_streams(make_task, ma
             torch.testing.assert_close(event.reports.values[:, row], local - start, rtol=1e-4, atol=1e-5)
 
 
-def test_draws_differ_between_rounds_clients_steps_blocks_worlds_and_replicas():
+def test_draws_differ_between_rounds_clients_steps_blocks_arms_and_replicas():
     """With the test above, which ties the engine to these names."""
     names = [(client, number, step, block, world) for client in (0, 1) for number in (0, 1) for step in (0, 1)
              for block in (0, 1) for world in (0, 1)]  # fmt: skip

@@ -96,7 +96,7 @@ def test_one_sample_alone_uploads_minus_its_gradient_to_the_last_digit(make_task
     torch.testing.assert_close(result.update, -gradient[:, 0], rtol=1e-6, atol=0)
 
 
-def test_every_step_round_client_block_and_world_draws_its_own_lot(make_task, make_plan):
+def test_every_step_round_client_block_and_arm_draws_its_own_lot(make_task, make_plan):
     task = make_task((64, 64))
     plan = make_plan(task, lot=Poisson(0.5))
     lots = [
@@ -136,7 +136,7 @@ def test_a_local_step_that_mixes_replicas_up_is_refused(make_task, make_plan):
 
 
 @pytest.mark.parametrize("fields", [{"replicas": 0}, {"block": -1}, {"world": 2}])
-def test_a_batch_of_nothing_or_of_a_third_world_is_refused(fields):
+def test_a_batch_of_nothing_or_of_a_third_arm_is_refused(fields):
     with pytest.raises(ValueError, match="replicas must be >= 1, block >= 0 and world 0 or 1"):
         Batch(**fields)
 

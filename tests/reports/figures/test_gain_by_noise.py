@@ -39,7 +39,7 @@ def ladder(run_maker):
     return build
 
 
-def test_the_curve_goes_down_with_noise_and_its_end_is_told(ladder):
+def test_the_curve_goes_down_with_noise_and_its_end_is_reported(ladder):
     (figure,) = gain_by_noise(ladder([1000.0, 1.0, 10.0, 1e-3]))
     assert figure.key == "gain-by-noise-noise-plain_noise"
     assert figure.table.headers == ("standard deviation of the noise", "cosine")
@@ -54,7 +54,7 @@ def test_noise_is_in_clip_norms_where_the_defense_names_one(ladder):
     assert noise_of(folder, "noise", "noise_2").value == 8.0
 
 
-def test_what_a_claim_signs_goes_before_what_the_suite_says(ladder, run_maker, make_claim):
+def test_what_a_claim_signs_goes_before_what_the_suite_states(ladder, run_maker, make_claim):
     run_maker.sign("noise_0", make_claim(unit=Unit.SAMPLE, parameters={"noise_multiplier": 4.8}), federation="noise")
     folder = ladder([1.0, 2.0, 4.0])
     noise = noise_of(folder, "noise", "noise_0")

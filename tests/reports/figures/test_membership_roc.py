@@ -62,7 +62,7 @@ def test_where_unit_neighbours_rounds_or_observer_differ_nothing_is_hatched(
     assert figure.table.rows[0][-1].startswith(why)
 
 
-def test_without_a_claim_the_panel_says_so(run_maker, add_membership):
+def test_without_a_claim_the_panel_states_so(run_maker, add_membership):
     add_membership(run_maker, "none")
     (figure,) = membership_roc(run_maker.write())
     assert hatched(figure.svg) == 0
@@ -76,7 +76,7 @@ def test_a_claim_against_a_stronger_observer_is_hatched_for_a_weaker_one(signed,
     assert [len(one.claims) for one in found] == [1, 1]
 
 
-def test_of_two_claims_both_are_told_and_one_region_is_hatched(signed, make_claim):
+def test_of_two_claims_both_are_reported_and_one_region_is_hatched(signed, make_claim):
     signed.sign("dp_sgd", make_claim(2.0, unit=Unit.SAMPLE, observer=UPLOADS, delta=1e-3))
     signed.sign("dp_sgd", make_claim(1.0, unit=Unit.CLIENT, observer=UPLOADS))
     (one,) = memberships(signed.write())
@@ -118,7 +118,7 @@ def test_scores_that_do_not_tell_their_setting_are_not_drawn(run_maker):
     assert membership_roc(run_maker.write()) == ()
 
 
-def test_shadow_federations_give_one_line_and_are_told_from_independent_runs(run_maker, add_membership):
+def test_shadow_federations_give_one_line_and_are_reported_from_independent_runs(run_maker, add_membership):
     of = {"member_run": [0, 1], "nonmember_run": [0, 1], "auc": 0.8, "auc_error": 0.1, "auc_freedom": 3}
     add_membership(run_maker, "none", **of)
     (figure,) = membership_roc(run_maker.write())
@@ -138,7 +138,7 @@ def test_the_figure_stands_on_the_page(signed):
     assert "A line by itself refutes no claim" in page
 
 
-def test_a_figure_stands_alone_and_is_told_apart_from_the_next(signed, add_membership):
+def test_a_figure_stands_alone_and_is_kept_apart_from_the_next(signed, add_membership):
     add_membership(signed, "none", federation="other")
     folder = signed.write()
     drawn = membership_roc(folder)

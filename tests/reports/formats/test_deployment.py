@@ -36,7 +36,7 @@ def export(run_maker, make_claim):
     return one
 
 
-def test_what_the_plan_says_is_told(export):
+def test_what_the_plan_states_is_reported(export):
     entry = export(PLAN)
     assert entry["composition"] == {
         "rounds_claimed": 20,
@@ -52,7 +52,7 @@ def test_what_the_plan_says_is_told(export):
     assert entry["setting"] == {"data": "horizontal", "participants": NOT_STATED}
 
 
-def test_what_the_claim_says_is_told_and_epsilon_never_stands_alone(export):
+def test_what_the_claim_states_is_reported_and_epsilon_never_stands_alone(export):
     loss = export(PLAN, mu=0.925)["privacy_loss"]
     assert (loss["epsilon"], loss["delta"], loss["unit"], loss["adjacency"]) == (4.0, 1e-5, "client", "add_remove")
     assert (loss["observer"], loss["dp_model"], loss["curve"]["mu"]) == ("global_models", "central", 0.925)
@@ -75,7 +75,9 @@ def test_what_the_claim_says_is_told_and_epsilon_never_stands_alone(export):
         (UPLOADS, "not trusted:", "not trusted:", "not trusted:"),
     ],
 )
-def test_whoever_sees_no_more_than_the_observer_need_not_be_trusted(export, observer, server, clients, channel):
+def test_an_observer_that_sees_no_more_than_the_observer_need_not_be_trusted(
+    export, observer, server, clients, channel
+):
     trust = export(PLAN, observer=observer)["trust"]
     assert trust["as_signed"] == "the server is trusted"
     for party, words in (("server", server), ("clients", clients), ("channel", channel)):
@@ -90,7 +92,7 @@ def test_what_the_defense_changes_of_the_plan_counts(export):
     assert entry["composition"]["local_steps"] == 1
 
 
-def test_a_manifest_that_says_nothing_leaves_the_plan_not_stated(export):
+def test_a_manifest_that_states_nothing_leaves_the_plan_not_stated(export):
     entry = export({})
     assert entry["composition"]["rounds_run"] == entry["composition"]["local_steps"] == NOT_STATED
     assert entry["sampling"]["clients"] == entry["sampling"]["records"] == NOT_STATED
@@ -116,7 +118,7 @@ def test_what_a_claim_by_its_own_terms_leaves_open_is_listed(make_claim):
     ]
 
 
-def test_a_claim_against_whoever_sees_all_names_no_stronger_observer(make_claim):
+def test_a_claim_against_an_observer_that_sees_all_names_no_stronger_observer(make_claim):
     assert (
         left_unprotected(make_claim(observer=UPLOADS), 20)[0]
         == "against an adversary who also observes which clients take part in a round"
@@ -143,7 +145,7 @@ def test_audits_stand_beside_the_claim_they_judge(run_maker, make_claim):
     assert (twin["control"], twin["audits"]) == (True, [])
 
 
-def test_a_claim_of_which_only_numbers_are_known_says_so(run_maker):
+def test_a_claim_of_which_only_numbers_are_known_states_so(run_maker):
     run_maker.sign("dp", Claim.stated(epsilon=1.0))
     (entry,) = entries(run_maker.write())
     assert entry["trust"]["as_signed"] == entry["sampling"]["accountant_assumes"] == NOT_STATED

@@ -17,7 +17,7 @@ def test_a_table_that_fits_is_one_part_as_it_is():
     assert part.widths == (None, None)
 
 
-def test_wide_tables_are_cut_between_columns_and_every_part_says_what_its_rows_are_about():
+def test_wide_tables_are_cut_between_columns_and_every_part_states_what_its_rows_are_about():
     headers = ("attack", "metric", *(f"defense{place:013d}" for place in range(7)))
     rows = ((("loss", "auc", *[f"{place}" for place in range(7)])),)
     found = [part.table for part in parts(table_of(rows, headers, about=2))]

@@ -11,7 +11,7 @@ def test_failures_come_first(quick_folder):
     assert text.index("## Claims") < text.index("## Attacks on federation main") < text.index("## Not measured")
 
 
-def test_a_refuted_honest_claim_and_a_blind_control_are_among_them(run_maker, make_claim):
+def test_a_refuted_correct_claim_and_a_blind_control_are_among_them(run_maker, make_claim):
     row = {"role": "audit", "metric": "epsilon_low", "claim_id": make_claim().claim_id, "seed": None, "value": 1.0}
     run_maker.sign("dp_fedavg", make_claim())
     run_maker.sign("noise_halved", make_claim(), control=True)

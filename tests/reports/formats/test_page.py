@@ -109,7 +109,7 @@ def test_a_control_is_marked_and_its_refutation_is_as_it_must_be(quick_page):
     assert quick_page.count('<span class="chip REFUTED control">REFUTED</span><small>as intended</small>') == 2
 
 
-def test_an_honest_claim_that_is_refuted_stands_out(run_maker, make_claim):
+def test_an_correct_claim_that_is_refuted_stands_out(run_maker, make_claim):
     signed = run_maker.sign("dp_fedavg", make_claim())
     row = {"role": "audit", "metric": "epsilon_low", "claim_id": signed.claim_id, "defense": "dp_fedavg", "seed": None}
     run_maker.row(**row, value=5.0, verdict="REFUTED", route="eps_low")
@@ -158,12 +158,12 @@ def test_a_dollar_in_a_label_stays_a_dollar(run_maker):
     assert "a$_b$" in html(run_maker.write())
 
 
-def test_no_verdict_says_more_than_its_theorem(quick_page):
+def test_no_verdict_states_more_than_its_theorem(quick_page):
     words = " ".join(outline(quick_page).words).lower()
     assert re.findall(r"\b(private|safe|passed|secure|guaranteed)\b", words) == []
 
 
-def test_an_unfinished_run_has_a_page_that_says_how_far_it_came(run_maker):
+def test_an_unfinished_run_has_a_page_that_states_how_far_it_came(run_maker):
     run_maker.manifest["finished"] = None
     run_maker.row(value=0.6)
     page = html(run_maker.write())

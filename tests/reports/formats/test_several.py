@@ -94,7 +94,7 @@ def test_every_row_of_every_run_is_there(two):
         assert {row[place] for row in one.rows} <= {"monday", "tuesday"}
 
 
-def test_the_overview_says_what_each_run_was_and_what_came_of_it(two):
+def test_the_overview_states_what_each_run_was_and_what_came_of_it(two):
     assert [row[:2] for row in overview(two).rows] == [
         ("monday", "quick, version 1"),
         ("tuesday", "other, version 7"),
@@ -133,7 +133,7 @@ def test_the_runs_that_cannot_be_read_whole_are_named(two):
     assert "monday: **cannot" not in text
 
 
-def test_runs_of_one_name_are_told_apart_by_their_path(make_run):
+def test_runs_of_one_name_are_kept_apart_by_their_path(make_run):
     runs = [make_run(f"{place}/out") for place in "ab"]
     folders = []
     for number, run in enumerate(runs):
@@ -211,7 +211,7 @@ def test_the_page_of_two_runs_draws_claims_frontier_and_heatmap_of_each(two):
     assert "left out" not in page
 
 
-def test_a_page_of_many_runs_leaves_out_the_figures_of_the_last_and_says_so(two, monkeypatch):
+def test_a_page_of_many_runs_leaves_out_the_figures_of_the_last_and_states_so(two, monkeypatch):
     monkeypatch.setattr("fedassay.reports.formats.page._ROOM", 30_000)
     page = html(two)
     assert 'id="run-1-privacy-utility"' in page

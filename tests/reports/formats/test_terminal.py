@@ -27,7 +27,7 @@ def test_a_claim_that_stands_and_a_control_that_falls_read_as_promised(run_maker
     ]
 
 
-def test_a_control_that_stands_says_what_it_must_be(run_maker, make_claim):
+def test_a_control_that_stands_states_what_it_must_be(run_maker, make_claim):
     claim = run_maker.sign("noise_halved", make_claim(), control=True)
     row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED"}
     run_maker.row(**row, defense="noise_halved", value=0.5, ceiling=4.9)
@@ -66,7 +66,7 @@ def test_a_claim_without_an_audit_has_a_line_too(run_maker, make_claim):
     assert claim_lines(run_maker.write()) == [f"claim  dp_fedavg  {CLAIM}: NOT AUDITED"]
 
 
-def test_every_claim_of_a_defense_has_a_line_and_a_defense_without_one_says_so(run_maker, make_claim):
+def test_every_claim_of_a_defense_has_a_line_and_a_defense_without_one_states_so(run_maker, make_claim):
     run_maker.row(metric="auc", value=0.5, defense="none", seed=0)
     run_maker.sign("nbafl", make_claim())
     run_maker.sign("nbafl", make_claim(mu=0.5))

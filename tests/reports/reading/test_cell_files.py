@@ -41,7 +41,7 @@ def test_arrays_of_an_artifact_are_read_back(run_maker):
     assert folder.files.unread(folder.records) == ()
 
 
-def test_what_was_not_copied_along_is_missed_by_nobody(run_maker):
+def test_what_was_not_copied_along_is_missed_by_no_client(run_maker):
     run_maker.row(value=0.5, artifact="cells/gone/scores.npz")
     folder = run_maker.write()
     assert folder.files.arrays(folder.records[0]) is None
@@ -68,27 +68,27 @@ def test_an_array_that_needs_pickle_is_left_out(run_maker):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"text", b"\x93NUMPY\x01", b"\x80\x04K\x01."])
-def test_scores_that_are_no_archive_are_told_without_being_asked_for(scored, content):
+def test_scores_that_are_no_archive_are_reported_without_being_asked_for(scored, content):
     scored.write_bytes(content)
     found = only(RunFolder.read(scored.parents[2]))
     assert (found.place, found.cell_id) == ("cells/c0/scores.npz", "c0")
     assert found.reason.startswith("cannot be read as arrays: ")
 
 
-def test_scores_cut_anywhere_are_told(scored):
+def test_scores_cut_anywhere_are_reported(scored):
     whole = scored.read_bytes()
     for cut in range(0, len(whole), 97):
         scored.write_bytes(whole[:cut])
         assert only(RunFolder.read(scored.parents[2])).place == "cells/c0/scores.npz"
 
 
-def test_a_single_array_under_the_name_of_an_archive_is_told(scored):
+def test_a_single_array_under_the_name_of_an_archive_is_reported(scored):
     with scored.open("wb") as file:
         np.save(file, np.zeros(3))
     assert only(RunFolder.read(scored.parents[2])).cell_id == "c0"
 
 
-def test_a_flipped_bit_within_an_array_is_told_once_it_was_read(scored):
+def test_a_flipped_bit_within_an_array_is_reported_once_it_was_read(scored):
     with zipfile.ZipFile(scored) as archive:
         inside = archive.getinfo("member.npy").header_offset + 200
     damaged = bytearray(scored.read_bytes())
@@ -99,7 +99,7 @@ def test_a_flipped_bit_within_an_array_is_told_once_it_was_read(scored):
     assert "CRC" in only(folder).reason
 
 
-def test_every_page_says_what_it_was_made_without_and_shows_all_else(scored):
+def test_every_page_states_what_it_was_made_without_and_shows_all_else(scored):
     scored.write_bytes(b"PK")
     said = "1 file (cells/c0/scores.npz, of cell c0): cannot be read as arrays"
     page = html(RunFolder.read(scored.parents[2]))

@@ -65,7 +65,7 @@ def test_a_claim_that_was_changed_to_none_is_an_error_with_its_place(run_maker, 
         run_maker.write()
 
 
-def test_a_claim_comes_back_as_it_was_signed(run_maker, make_claim):
+def test_a_claim_comes_back_as_it_was_stated(run_maker, make_claim):
     curve = ProfileCurve((0.5, 1.0), (0.1, 0.01), (0.1, 0.02))
     parameters = {"whole": 1, "part": 1.0, "yes": True, "name": "x"}
     for signed in (make_claim(), make_claim(mu=0.5), make_claim(curve=curve, parameters=parameters, subjects="some")):
@@ -90,13 +90,13 @@ def test_a_manifest_that_was_changed_to_none_is_an_error_with_its_place(run_make
 
 
 @pytest.mark.parametrize("rounds", ["x", None, 3.5, True, [], {"a": 1}])
-def test_rounds_that_a_hand_has_spoilt_are_not_told(run_maker, rounds):
+def test_rounds_that_a_hand_has_spoilt_are_not_reported(run_maker, rounds):
     run_maker.manifest["suite"]["federations"] = {"main": {"rounds": rounds, "clients": 10}}
     folder = run_maker.write()
     assert (folder.rounds_of("main"), folder.clients_of("main")) == (None, 10)
 
 
-def test_a_folder_that_is_no_run_says_so(tmp_path):
+def test_a_folder_that_is_no_run_states_so(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"not a run's folder: it has no manifest\.json"):
         RunFolder.read(tmp_path)
 
@@ -109,7 +109,7 @@ def test_an_unfinished_run_has_neither_gate_nor_claims_nor_rows(run_maker):
     assert (folder.records, folder.claims, folder.gate) == ((), (), None)
 
 
-def test_a_control_and_its_twin_sign_one_claim_and_are_told_apart(run_maker, make_claim):
+def test_a_control_and_its_correct_version_state_one_claim_and_are_kept_apart(run_maker, make_claim):
     run_maker.sign("dp_fedavg", make_claim())
     run_maker.sign("noise_halved", make_claim(), control=True)
     row = {"role": "audit", "claim_id": make_claim().claim_id, "metric": "epsilon_low", "seed": None}

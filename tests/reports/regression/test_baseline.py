@@ -101,7 +101,7 @@ def test_a_file_changed_by_hand_may_be_written_again(baseline, tmp_path):
     assert Baseline.read(baseline.write(path)) == baseline
 
 
-def test_nothing_there_is_told(tmp_path):
+def test_nothing_there_is_reported(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither a baseline file nor a run's folder"):
         Baseline.read(tmp_path / "none")
     (tmp_path / "empty").mkdir()
@@ -109,7 +109,7 @@ def test_nothing_there_is_told(tmp_path):
         Baseline.read(tmp_path / "empty")
 
 
-def test_an_unreadable_run_is_told_with_file_and_line(craft):
+def test_an_unreadable_run_is_reported_with_file_and_line(craft):
     path = craft("run").cell([0.5, 0.6]).write()
     results = path / "results.jsonl"
     results.write_text(results.read_text().replace('"result-1"', '"result-9"', 1))
@@ -117,7 +117,7 @@ def test_an_unreadable_run_is_told_with_file_and_line(craft):
         Baseline.read(path)
 
 
-def test_a_manifest_that_holds_what_no_suite_says_is_an_error_that_names_it(craft, scatter):
+def test_a_manifest_that_holds_what_no_suite_states_is_an_error_that_names_it(craft, scatter):
     run = craft("run").cell(scatter())
     run.manifest["suite"]["gate"] = {"margins": {"auc": "wide"}}
     with pytest.raises(ValueError, match=r"manifest\.json: margins\.auc: Input should be a valid number"):

@@ -124,7 +124,7 @@ def test_a_failure_names_cell_metric_baseline_value_interval_and_the_command(cra
     assert str(error.value) == "\n".join([judged.outcome.verdict_line, worse, again])
 
 
-def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craft):
+def test_every_row_that_keeps_a_run_from_being_fine_is_reported_with_its_reason(craft):
     run = craft("new").audit("REFUTED", defense="bold").audit("UNDERPOWERED", defense="shy")
     run.audit("NOT_REFUTED", defense="broken", control=True).audit("NOT_REFUTED")
     run.row(defense="bold", attack="ascent", seed=3, status="failed", metric="none", reason="ValueError: no")
@@ -273,7 +273,7 @@ def test_a_baseline_of_before_terms_were_kept_is_read_and_has_to_be_accepted_aga
     assert any("rounds nothing then, 20 now" in line for line in judged.outcome.details)
 
 
-def test_the_defense_itself_and_packages_may_change_and_are_told(craft, scatter):
+def test_the_defense_itself_and_packages_may_change_and_are_reported(craft, scatter):
     base, run = craft("base").cell(scatter()), craft("new").cell(scatter())
     for line in run.lines:
         line["defense_version"] = "1+abc"
@@ -335,7 +335,7 @@ def test_a_baseline_of_another_suite_has_nothing_in_common(craft, scatter):
     assert "suite other then, s now" in judged.outcome.verdict_line
 
 
-def test_no_baseline_yet_is_incomplete_and_says_what_makes_it(craft, scatter, tmp_path):
+def test_no_baseline_yet_is_incomplete_and_states_what_makes_it(craft, scatter, tmp_path):
     run = read(craft("new").cell(scatter()))
     judged = judge_folder(run, tmp_path / "main")
     assert judged.outcome.exit_code == INCOMPLETE
@@ -369,7 +369,7 @@ def test_a_run_of_audits_alone_has_nothing_to_compare(craft, tmp_path):
         accept(read(craft("new").audit("NOT_REFUTED")), tmp_path / "main")
 
 
-def test_a_suite_says_what_is_minded_and_the_command_says_it_last(pair, tmp_path):
+def test_a_suite_states_what_is_minded_and_the_command_states_it_last(pair, tmp_path):
     folder, base = pair("worse")
     manifest = json.loads((folder.path / "manifest.json").read_text())
     manifest["suite"]["gate"] = {"margins": {"auc": 0.7}}
@@ -426,7 +426,7 @@ def test_names_of_html_and_control_characters_stay_text(craft, scatter):
         (None, "2026-01-05T09:14:02"),
     ],
 )
-def test_a_time_that_a_hand_changed_is_told_in_utc_or_left_to_the_start(craft, finished, stamp):
+def test_a_time_that_a_hand_changed_is_reported_in_utc_or_left_to_the_start(craft, finished, stamp):
     run = craft("new").audit("NOT_REFUTED")
     run.manifest["finished"] = finished
     text = junit(judge_folder(read(run)))

@@ -19,7 +19,7 @@ def test_the_change_of_four_seeds_by_hand():
     assert found.p == pytest.approx(stats.ttest_1samp([0.1, 0.2, 0.3, 0.2], 0, alternative="greater").pvalue)
 
 
-def test_a_lower_value_is_worse_where_the_sign_says_so():
+def test_a_lower_value_is_worse_where_the_sign_states_so():
     one, two = [0.9, 0.8, 0.85], [0.7, 0.65, 0.6]
     lower, higher = paired_change(one, two, sign=-1), paired_change(one, two, sign=1)
     assert lower.worse == pytest.approx(0.2)
@@ -28,7 +28,7 @@ def test_a_lower_value_is_worse_where_the_sign_says_so():
     assert lower.correlation == higher.correlation == pytest.approx(np.corrcoef(one, two)[0, 1])
 
 
-def test_one_seed_is_inconclusive_and_says_so():
+def test_one_seed_is_inconclusive_and_states_so():
     found = paired_change([0.5], [0.9], sign=1)
     assert (found.low, found.high, found.p, found.outcome(0.05)) == (None, None, 1.0, CellOutcome.INCONCLUSIVE)
     assert found.why(0.05) == "one seed: without variation over seeds a change cannot be tested"

@@ -154,7 +154,7 @@ def test_a_rate_is_not_even_estimated_below_twenty_non_members(run_maker, add_me
     assert says in cells(run_maker.write())["none", "NO CLAIM", SERVER]
 
 
-def test_constant_scores_have_no_interval_and_find_nobody(run_maker, add_membership):
+def test_constant_scores_have_no_interval_and_find_no_member(run_maker, add_membership):
     add_membership(run_maker, "none", member=np.ones(30), nonmember=np.ones(30))
     assert cells(run_maker.write())["none", "NO CLAIM", SERVER].startswith("AUC 0.500; TPR 0.000 at FPR 50 %")
 
@@ -211,7 +211,7 @@ def test_of_one_seed_the_interval_is_its_runs_and_marked(run_maker, add_membersh
 
 
 @pytest.mark.parametrize(("adjacency", "beyond"), [("add_remove", False), ("replace_one", True)])
-def test_a_claim_of_other_neighbours_says_nothing_of_whose_a_sample_is(
+def test_a_claim_of_other_neighbours_states_nothing_of_whose_a_sample_is(
     adjacency, beyond, run_maker, add_membership, make_claim
 ):
     run_maker.sign("dp_sgd", make_claim(unit=Unit.SAMPLE, observer=UPLOADS))
@@ -221,7 +221,7 @@ def test_a_claim_of_other_neighbours_says_nothing_of_whose_a_sample_is(
     assert words.endswith("OUT OF SCOPE") is beyond
 
 
-def test_an_attack_on_sources_that_was_left_out_says_so(run_maker, add_membership):
+def test_an_attack_on_sources_that_was_left_out_states_so(run_maker, add_membership):
     for defense in ("none", "dp_sgd"):
         add_membership(run_maker, defense, **normal(1.0))
     source_row(run_maker, "none", 0.5)

@@ -42,7 +42,7 @@ def test_each_paper_has_a_row_and_the_corrected_form_has_none(tried):
     assert rows["apes_as_published"] == ("10.0", "–", "1", "NOT REFUTED", "")
 
 
-def test_where_nothing_is_provable_the_table_says_none(run_maker, make_claim):
+def test_where_nothing_is_provable_the_table_gives_none(run_maker, make_claim):
     claim = make_claim(parameters={"provable": "none: the noise depends on the data"})
     run_maker.sign("fedre", claim, variant="as_published")
     ((_, _, _, provable, *_),) = paper_table(claim_rows(run_maker.write())).rows

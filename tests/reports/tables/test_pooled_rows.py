@@ -27,7 +27,7 @@ def test_a_claim_stands_beside_what_was_measured_about_it(run_maker, make_claim)
     )
 
 
-def test_claims_come_in_the_order_of_the_suite_whatever_the_file_says(run_maker, make_claim):
+def test_claims_come_in_the_order_of_the_suite_whatever_the_file_states(run_maker, make_claim):
     for defense in ("dp_sgd", "noise_halved", "dp_fedavg"):
         signed = run_maker.sign(defense, make_claim(), control=defense == "noise_halved")
         run_maker.row(**AUDIT, defense=defense, claim_id=signed.claim_id, value=1.0, verdict="NOT_REFUTED")
@@ -57,7 +57,7 @@ def test_an_audit_without_a_claim_prints_no_epsilon(run_maker):
         (True, "UNDERPOWERED", True),
     ],
 )
-def test_an_honest_claim_refuted_alarms_and_so_does_a_control_that_is_not(
+def test_an_correct_claim_refuted_alarms_and_so_does_a_control_that_is_not(
     run_maker, make_claim, control, verdict, alarming
 ):
     signed = run_maker.sign("dp_fedavg", make_claim(), control=control)
@@ -128,7 +128,7 @@ def test_a_cell_that_failed_is_missing_from_every_metric_of_its_attack(run_maker
     ]
 
 
-def test_a_grid_cell_without_a_value_keeps_the_row_that_says_why(run_maker):
+def test_a_grid_cell_without_a_value_keeps_the_row_that_states_why(run_maker):
     run_maker.row(defense="none", value=0.8)
     run_maker.row(defense="dp_fedavg", metric="none", status="skipped", reason="not defined")
     run_maker.row(defense="dp_sgd", attack="alignment", value=0.6)
@@ -184,7 +184,7 @@ def test_omissions_are_gathered_with_their_reasons_failures_first(run_maker):
     )
 
 
-def test_an_omission_on_every_defense_says_so(run_maker):
+def test_an_omission_on_every_defense_states_so(run_maker):
     for defense in ("none", "dp_fedavg"):
         run_maker.row(defense=defense, metric="lpips", status="unavailable", reason="no weights")
     (row,) = omission_rows(run_maker.write())
@@ -197,7 +197,7 @@ def test_the_order_of_the_rows_in_the_file_changes_no_table(quick_folder):
         assert table(shuffled) == table(quick_folder)
 
 
-def test_a_claim_over_fewer_rounds_than_were_run_says_so(run_maker, make_claim):
+def test_a_claim_over_fewer_rounds_than_were_run_states_so(run_maker, make_claim):
     run_maker.manifest["suite"]["federations"] = {"main": {"rounds": 30}}
     signed = run_maker.sign("d", make_claim())
     (row,) = claim_rows(run_maker.write())

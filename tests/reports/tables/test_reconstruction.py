@@ -105,7 +105,7 @@ def test_success_prior_and_allowance_by_hand(signed):
     assert not row.exceeds
 
 
-def test_more_than_the_claim_allows_is_told(signed):
+def test_more_than_the_claim_allows_is_reported(signed):
     folder = signed(mu=0.1, epsilon=0.5)
     (row,) = reconstruction_rows(folder)
     assert row.exceeds
@@ -134,7 +134,7 @@ def test_a_claim_over_fewer_rounds_than_were_run_does_not_speak(signed, run_make
     assert "any of 21 rounds, the claim covers 20" in row.beyond
 
 
-def test_where_no_attack_beats_the_null_the_table_says_so(run_maker):
+def test_where_no_attack_beats_the_null_the_table_states_so(run_maker):
     images(run_maker, "mean_image", [10.0] * 20, role="null", defense="none")
     images(run_maker, "weak", 10 + SPREAD, defense="none")
     (words,) = reconstruction_table(reconstruction_rows(run_maker.write())).rows

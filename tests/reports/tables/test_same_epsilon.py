@@ -57,7 +57,7 @@ def test_the_best_realistic_attack_stands_with_an_interval_for_all_of_its_cell(r
     assert "*" not in words
 
 
-def test_utility_on_several_federations_says_on_which(run):
+def test_utility_on_several_federations_states_on_which(run):
     assert cells(same_epsilon_table(run.write()), "none")["utility"].startswith("0.850 [")
     for seed in range(2):
         run.accuracy_row(defense="none", federation="far", value=0.5, seed=seed)

@@ -23,7 +23,7 @@ def test_claims_that_differ_in_size_alone_share_a_row_and_controls_have_none(row
     assert [row[-1] for row in rows] == ["dp_fedavg, dp_fedavg_8", "ldp"]
 
 
-def test_a_row_says_model_neighbours_observer_trust_and_clients(rows):
+def test_a_row_states_model_neighbours_observer_trust_and_clients(rows):
     assert rows[0][:5] == (
         "central",
         "one client (add/remove)",
@@ -35,7 +35,7 @@ def test_a_row_says_model_neighbours_observer_trust_and_clients(rows):
     assert rows[1][3] == "nobody"
 
 
-def test_it_says_before_whom_nothing_is_claimed(rows):
+def test_it_states_before_whom_nothing_is_claimed(rows):
     assert "the server that observes individual updates" in rows[0][5]
     assert "the server that observes individual updates" not in rows[1][5]
 

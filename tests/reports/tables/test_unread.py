@@ -26,7 +26,7 @@ def damaged(run_maker):
     return RunFolder.read(run_maker.path)
 
 
-def test_the_page_says_what_it_leaves_out_and_shows_all_else(damaged):
+def test_the_page_states_what_it_leaves_out_and_shows_all_else(damaged):
     page = html(damaged)
     assert "INCOMPLETE: 3 rows that cannot be read" in page
     assert page.count('href="#unread"') == page.count('id="unread"') == 1
@@ -36,7 +36,7 @@ def test_the_page_says_what_it_leaves_out_and_shows_all_else(damaged):
     assert "0.600<small>[0.352, 0.848]</small>" in page  # AUC of the three good rows.
 
 
-def test_a_run_of_whole_rows_says_nothing_of_it(quick_page):
+def test_a_run_of_whole_rows_states_nothing_of_it(quick_page):
     assert "What cannot be read" not in quick_page
 
 
@@ -62,7 +62,7 @@ def test_an_unfinished_run_counts_them_too(damaged):
     assert "has no outcome yet; 3 rows that cannot be read" in html(RunFolder.read(damaged.path))
 
 
-def test_lines_are_told_in_stretches():
+def test_lines_are_reported_in_stretches():
     assert line_words([3, 9, 8, 7, 3]) == "3, 7–9"
     assert line_words(range(1, 100, 2)) == "1, 3, 5, 7, 9, 11 and 44 more"
 

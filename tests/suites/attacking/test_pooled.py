@@ -79,7 +79,7 @@ def test_evidence_of_rows_without_senders_is_of_one_lot():
     assert not is_pooled(LabelCounts(np.ones((1, 2)), named))
 
 
-def test_a_run_scores_each_seat_on_what_its_observer_has(assay, suite_file):
+def test_a_run_scores_each_view_on_what_its_observer_has(assay, suite_file):
     run = assay(suite_file(**SUITE))
     rows = [row for row in run.records if row.role in ("attack", "null")]
     assert not [row for row in rows if row.status == "failed"]
@@ -113,7 +113,7 @@ def test_masked_uploads_and_a_shuffled_sum_are_omitted_with_their_reason(assay, 
     assert "imprint_of_sum" not in skipped
 
 
-def test_a_seat_is_part_of_a_cells_identity(resolved):
+def test_a_view_is_part_of_a_cells_identity(resolved):
     entries = {entry.label: entry for entry in resolved(**SUITE).attacks}
     assert entries["imprint"].reduced_to is None
     assert str(entries["imprint_of_sum"].reduced_to) == "aggregate"
@@ -131,12 +131,12 @@ def test_a_seat_is_part_of_a_cells_identity(resolved):
         ('observer = "shuffled"', 'observer = "final_model"', "observer"),
     ],
 )
-def test_an_attack_with_an_observer_of_its_own_keeps_its_seat(old, new, message, resolved):
+def test_an_attack_with_an_observer_of_its_own_keeps_its_view(old, new, message, resolved):
     with pytest.raises(ConfigError, match=message):
         resolved(old, new, **SUITE)
 
 
-def test_an_attack_in_its_own_seat_gets_the_view_as_it_is(assay, suite_file, monkeypatch):
+def test_an_attack_in_its_own_view_gets_the_view_as_it_is(assay, suite_file, monkeypatch):
     moved = []
     monkeypatch.setattr(
         trial, "reduce_view", lambda view, knowledge: moved.append(str(view.observer)) or reduce_view(view, knowledge)

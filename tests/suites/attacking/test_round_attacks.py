@@ -45,7 +45,7 @@ def found(rows, attack, metric):
     return {row.defense: row for row in rows if (row.attack, row.metric) == (attack, metric)}
 
 
-def test_every_attack_has_rows_or_says_why_not(rows):
+def test_every_attack_has_rows_or_states_why_not(rows):
     assert not [(row.attack, row.reason) for row in rows if row.status == "failed"]
     skipped = {(row.defense, row.attack): row.reason for row in rows if row.status == "skipped"}
     expected = {("distributed_gaussian", name) for name in ("gradient_dot", "fedmia_loss", "source", "ratio")}
@@ -98,7 +98,7 @@ def test_all_clients_are_asked_about_all_candidates_and_outsiders_at_each(rows):
     assert found(rows, "random_scores", "auc")["none"].n == 64
 
 
-def test_seats_are_who_looks(rows):
+def test_views_are_those_of_observers(rows):
     assert found(rows, "cosine_of_sum", "auc")["none"].observer == "aggregate"
     assert found(rows, "ratio_of_models", "auc")["dp_fedavg"].observer == "global_models"
 

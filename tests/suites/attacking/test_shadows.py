@@ -79,7 +79,7 @@ def test_kept_scores_name_the_federation_that_each_is_of(assay, suite_file):
     assert len(kept["member"]) == len(kept["nonmember"]) == 8 * 120 / 2
 
 
-def test_what_is_kept_gives_the_rows_own_interval_and_says_what_it_is_about(assay, suite_file):
+def test_what_is_kept_gives_the_rows_own_interval_and_states_what_it_is_about(assay, suite_file):
     run = assay(suite_file(**SUITE))
     found = {(one.defense, one.attack): one for one in memberships(RunFolder.read(run.folder))}
     for defense in ("none", "dp_sgd"):
@@ -104,7 +104,7 @@ def test_federations_are_trained_once_for_all_attacks_and_not_again_for_what_is_
     assert len(trained) == 2
 
 
-def test_attacks_that_need_references_have_64_unless_told(assay, suite_file):
+def test_attacks_that_need_references_have_64_by_default(assay, suite_file):
     run = assay(suite_file("[attacks.lonely]", "[attacks.attack_r]\n\n[attacks.lonely]", **SUITE))
     assert rows(run, "attack_r")["references"].value == 62
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_measured_is_a_failed_row_with_its_reason(assay, suite_fi
     assert row.reason.startswith(reason)
 
 
-def test_an_attack_that_says_nan_fails_and_no_other_does(assay, suite_file, own_module):
+def test_an_attack_that_states_nan_fails_and_no_other_does(assay, suite_file, own_module):
     module = own_module("""
 from dataclasses import dataclass
 import numpy as np
@@ -171,7 +171,7 @@ def test_a_number_of_shadows_that_makes_no_pairs_is_refused(assay, suite_file, c
         assay(suite_file("shadows = 8", f"shadows = {count}", **SUITE))
 
 
-def test_who_is_in_is_a_fair_coin_and_its_twins_opposite():
+def test_who_is_in_is_a_fair_coin_and_its_correct_version_opposite():
     included = draw_membership(Streams(0), 200, 300)
     assert torch.equal(included[0::2], ~included[1::2])
     # 30,000 coins: five standard deviations.
@@ -179,7 +179,7 @@ def test_who_is_in_is_a_fair_coin_and_its_twins_opposite():
     assert not torch.equal(included[0], included[2])
 
 
-def test_the_bank_says_what_federations_say_that_are_trained_one_by_one():
+def test_the_bank_states_what_federations_give_that_are_trained_one_by_one():
     whole = small(count=4)
     task, plan = whole.task, whole.plan
     included = draw_membership(Streams(0), 4, len(task.labels))
@@ -196,7 +196,7 @@ def test_the_bank_says_what_federations_say_that_are_trained_one_by_one():
     np.testing.assert_array_equal(whole.bank.included, included.numpy()[:, whole.bank.ids])
 
 
-def test_an_attacker_is_shown_neither_its_target_nor_the_twin_nor_who_is_in_them():
+def test_an_attacker_is_shown_neither_its_target_nor_the_other_half_nor_who_is_in_them():
     whole = small()
     for target in (0, 3):
         knowledge, view = whole.knowledge(target), whole.view(target)

@@ -26,7 +26,7 @@ ATTACKS = (
 
 
 @pytest.mark.parametrize("model", ["lenet_bn", "lenet_dropout"])
-def test_a_suite_runs_and_says_what_batch_norm_leaves_undefined(assay, suite_file, model):
+def test_a_suite_runs_and_states_what_batch_norm_leaves_undefined(assay, suite_file, model):
     """Four clients of 15 samples: their uploads' labels and candidates have no likelihood where the lot is mixed."""
     run = assay(suite_file(TRAINED, f'model = "{model}"', "clients = 2", "clients = 4", "[audit]", ATTACKS))
     left_out = {row.attack for row in run.records if row.status == "skipped"}

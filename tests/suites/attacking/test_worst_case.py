@@ -189,7 +189,7 @@ def test_the_ratio_of_a_sum_of_clipped_reports_knows_all_the_others(observer):
     ],
     ids=["samples", "sum of samples", "reports", "layers", "sum of reports"],
 )
-def test_a_likelihood_ratio_is_one_on_the_mean_of_the_world_without(protection, observer):
+def test_a_likelihood_ratio_is_one_on_the_mean_of_the_arm_without(protection, observer):
     """E[p(r | with) / p(r | without)] = 1 without, whatever the law: 60 runs of one round; four standard errors."""
     ratios = []
     for seed in range(60):
@@ -214,7 +214,7 @@ def test_with_hardly_any_noise_every_candidate_that_was_ever_taken_is_reported()
         assert scores[ever].min() > scores[~ever].max() + 100
 
 
-def test_a_round_without_the_client_says_nothing_of_it():
+def test_a_round_without_the_client_states_nothing_of_it():
     seen = Watched(LDP, cohort={"poisson": 0.6}, rounds=6)
     came = [[client in round.reports.senders for client in range(CLIENTS)] for round in seen.view.rounds]
     assert 0 < np.sum(came) < 6 * CLIENTS
@@ -242,11 +242,11 @@ FEDAVG = {"name": "fedavg", "learning_rate": 0.5}
     ],
     ids=["no law", "not seen", "two steps", "lots", "state", "mixed", "sum of local", "cohorts", "no rounds"],
 )
-def test_where_the_release_is_no_noise_around_something_known_there_are_no_worlds(protection, observer, changes):
+def test_where_the_release_is_no_noise_around_something_known_there_are_no_arms(protection, observer, changes):
     assert Watched(protection, observer, **changes).hypotheses is None
 
 
-def test_without_worlds_there_is_no_exact_ratio():
+def test_without_arms_there_is_no_exact_ratio():
     with pytest.raises(Undefined, match="the exact ratio is not defined"):
         Watched(Protection()).scores()
 

@@ -97,7 +97,7 @@ def attack_audits(plan):
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("epsilon", [0.01, 1.0])
-def test_honest_scores_are_refuted_no_oftener_than_alpha(epsilon):
+def test_correct_scores_are_refuted_no_oftener_than_alpha(epsilon):
     """Two attacks on the same run, with all that the claim allows: each coin is told right at e^eps to 1.
 
     100 repeats at alpha .05: more than 13 would be refuted once in two thousand such batches.
@@ -128,7 +128,7 @@ def test_the_attack_with_the_largest_bound_is_the_witness_and_each_has_its_share
     assert measured.epsilon_low == alone.epsilon_low > 1.0
 
 
-def test_a_signed_gaussian_curve_gives_each_attack_a_second_reading():
+def test_a_stated_gaussian_curve_gives_each_attack_a_second_reading():
     settings = {"unit": "sample", "adjacency": "add_remove", "observer": "final_model", "rounds": 20}
     claim = Claim.stated(delta=1e-5, mu=0.3, **settings)
     rng = np.random.default_rng(0)

@@ -60,7 +60,7 @@ def has_std(values, std):
 
 
 @pytest.mark.parametrize("defense", ["dp_sgd", "dp_fedavg", "ldp_gaussian"])
-def test_an_honest_defenses_replicas_follow_its_claimed_law(block_of, shown, defense):
+def test_an_correct_defenses_replicas_follow_its_claimed_law(block_of, shown, defense):
     block = block_of(defense)
     release, arrays = claimed_release(block), shown(block)
     out, within = arrays["nonmember"], arrays["member"]
@@ -107,7 +107,7 @@ def test_another_seed_draws_another_block(block_of, shown):
     assert not np.intersect1d(one["nonmember"], other["nonmember"]).size > 3
 
 
-def test_a_block_says_what_its_scores_are_evidence_of(block_of, shown, tmp_path):
+def test_a_block_states_what_its_scores_are_evidence_of(block_of, shown, tmp_path):
     block = block_of("dp_fedavg")
     shown(block)
     kept = (Store(tmp_path / "run").cell_folder(block.cell.cell_id) / SETTING).read_text()

@@ -205,7 +205,7 @@ def test_rounds_beyond_the_claim_are_not_looked_at(scores_of):
         ('piece = "half"', None, 12),
     ],
 )
-def test_the_court_judges_them(suite_of, assay, fields, verdict, code):
+def test_they_are_audited(suite_of, assay, fields, verdict, code):
     result = assay(suite_of(fields))
     (row,) = [record for record in result.records if record.role == "audit"]
     assert (row.verdict or None, result.verdict.exit_code) == (verdict, code)

@@ -48,7 +48,7 @@ def test_a_missing_clip_is_refuted_from_one_run_and_its_correct_version_is_not(s
     assert {row.metric for row in run.records if row.role == "replicas"} == {"canaries"}
 
 
-def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_signed(suite_file, assay, own_defense):
+def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_stated(suite_file, assay, own_defense):
     module = own_defense("pass")
     run = assay(suite_file(**SUITE), defenses=[f"{module}:Signing"])
     rows = {row.defense: row for row in run.records if row.role == "audit"}
@@ -60,7 +60,7 @@ def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_signed(sui
 
 
 @pytest.mark.simulations
-def test_an_honest_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planned, judged):
+def test_an_correct_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planned, judged):
     # alpha .05: of 25 runs more than 6 would be refuted once in 6,000 batches.
     refuted = 0
     (audit,) = planned("canaries = 300", "canaries = 100").audits

@@ -29,7 +29,7 @@ def block_of(planned):
 
 
 @pytest.mark.parametrize("canary", ["dirac", "random"])
-def test_a_zero_out_canary_is_there_in_both_worlds_and_zero_in_one(canary, block_of):
+def test_a_zero_out_canary_is_there_in_both_arms_and_zero_in_one(canary, block_of):
     block = block_of(canary)
     planted = canary_for(block, *audited_federation(block))
     assert (planted.unit, planted.adjacency) == (Unit.CLIENT, Adjacency.ZERO_OUT)
@@ -44,7 +44,7 @@ def test_data_cannot_be_set_to_zero(canary, block_of):
         canary_for(block, *audited_federation(block))
 
 
-def test_the_row_of_the_other_world_is_none_its_opposite_or_zero():
+def test_the_row_of_the_other_arm_is_none_its_opposite_or_zero():
     row = torch.tensor([0.0, 2.0])
     assert absent_row(row, Adjacency.ADD_REMOVE) is None
     assert absent_row(row, Adjacency.REPLACE_ONE).tolist() == [0.0, -2.0]
@@ -58,7 +58,7 @@ def test_the_release_of_a_zero_out_claim_is_one_rows_length_over_the_noise(block
     assert release.rate == 1.0
 
 
-def test_lost_shares_are_refuted_and_the_honest_stand(suite_file, assay):
+def test_lost_shares_are_refuted_and_the_correct_stand(suite_file, assay):
     """Ten clients with the canary, eight drop out: the control's sum has two tenths of its twin's variance."""
     run = assay(suite_file(text=TABLES, **FEDERATION))
     rows = {row.defense: row for row in run.records if row.role == "audit"}

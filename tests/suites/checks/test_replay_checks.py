@@ -98,7 +98,7 @@ def broken(exposures):
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_defense_keeps_every_probe(name, plan, plan_of, probed):
+def test_an_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
     laid_out = plan_of(**PLANS[plan])
     found = probed(HONEST[name]().prepare(laid_out), laid_out)
     assert all(exposure.passed for exposure in found.values()), failed_words(tuple(found.values()))
@@ -119,7 +119,7 @@ def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan
 
 
 @pytest.mark.simulations
-def test_honest_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
+def test_correct_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
     """Six standard errors: at this many groups of numbers one false alarm in some 10^7 seeds."""
     for name, part in HONEST.items():
         prepared = part().prepare(plan_of())
@@ -130,7 +130,7 @@ def test_honest_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
 @pytest.mark.parametrize(
     ("part", "allowed"), [(DPSGD, 1 / 32), (DPFedAvg, 1 / 2), (LDPGaussian, 2.0)], ids=lambda value: str(value)
 )
-def test_the_sensitivity_of_an_honest_defense_is_reached_exactly(part, allowed, plan_of, probed):
+def test_the_sensitivity_of_an_correct_defense_is_reached_exactly(part, allowed, plan_of, probed):
     """One of 32 samples, one of two clients, two reports at opposite ends; clip norm 1."""
     found = probed(part().prepare(plan_of()), plan_of())["sensitivity"]
     assert found.allowed == pytest.approx(allowed)

@@ -54,7 +54,7 @@ missing clip at two."""
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("canary", POWER)
-def test_each_design_refutes_what_it_has_power_for_and_no_honest_claim(canary, suite_file, assay):
+def test_each_design_refutes_what_it_has_power_for_and_no_correct_claim(canary, suite_file, assay):
     run = assay(suite_file('"dirac"', f'"{canary}"', **SUITE))
     rows = {row.defense: row for row in run.records if row.role == "audit"}
     assert {row.status for row in rows.values()} == {"ok"}
@@ -66,7 +66,7 @@ def test_each_design_refutes_what_it_has_power_for_and_no_honest_claim(canary, s
         assert f"witness: {CANARY_PHRASES[canary].format(length=10)}" in row.reason
 
 
-def test_a_canary_without_length_refutes_nobody_and_says_that_it_did_not_show(suite_file, assay):
+def test_a_canary_without_length_refutes_no_claim_and_states_that_it_did_not_show(suite_file, assay):
     """The null: scores are noise in both worlds, of the honest and of the broken."""
     others = "[defenses.dp_sgd]\n\n[defenses.dp_fedavg]\n\n"
     run = assay(suite_file('"dirac"', '"random"\ncanary_norm = 1e-6', others, "", **SUITE))

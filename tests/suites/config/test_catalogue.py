@@ -59,7 +59,7 @@ def test_finding_one_part_imports_no_other():
 
 
 @pytest.mark.parametrize(("kind", "base"), [("defense", Defense), ("attack", Attack)])
-def test_every_part_is_of_its_kind_and_says_what_it_is_in_one_line(kind, base):
+def test_every_part_is_of_its_kind_and_states_what_it_is_in_one_line(kind, base):
     for name, part in parts_by_name(kind).items():
         assert issubclass(part, base)
         assert part is not base
@@ -181,7 +181,7 @@ def test_the_version_of_ones_own_part_changes_with_its_source(own_module):
     assert all(version.startswith("1+") for version in versions)
 
 
-def test_the_version_of_a_part_of_the_package_is_what_it_says():
+def test_the_version_of_a_part_of_the_package_is_what_it_states():
     assert version_of(DPSGD) == "1"
 
 

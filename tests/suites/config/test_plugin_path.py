@@ -95,7 +95,7 @@ def test_resume_looks_where_the_suite_lay_from_wherever_it_is_given(project, tmp
     assert {row.status for row in resumed.records} == {"ok"}
 
 
-def test_a_suite_of_parts_of_the_package_tells_nothing_of_where_it_lay(finished, suite_file, tmp_path):
+def test_a_suite_of_parts_of_the_package_reveals_nothing_of_where_it_lay(finished, suite_file, tmp_path):
     before = list(sys.path)
     fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "again", report=False)
     assert sys.path == before

@@ -132,7 +132,7 @@ def test_a_preset_that_is_wrong_is_reported_with_its_line(refusal, old, new, sai
     assert said in refusal(old, new)
 
 
-def test_a_suite_without_presets_says_so(suite_file):
+def test_a_suite_without_presets_states_so(suite_file):
     with pytest.raises(ConfigError, match="the suite has none"):
         load_suite(str(suite_file()), preset="smoke")
 

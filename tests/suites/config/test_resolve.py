@@ -164,7 +164,7 @@ def test_a_defense_that_does_not_define_prepare_is_reported(resolved, own_module
         ),
     ],
 )
-def test_a_defense_changes_its_own_plan_there_and_nobody_elses(resolved, change, field, changed, kept):
+def test_a_defense_changes_its_own_plan_there_and_no_others(resolved, change, field, changed, kept):
     suite = resolved("[defenses.none]", f"[defenses.none]\nplan = {{ {change} }}")
     spec = suite.spec.federations["main"]
     own, other = (plan_of(spec, entry.change, task_of(spec, 0)) for entry in suite.defenses)

@@ -50,7 +50,7 @@ def test_a_defense_that_fails_in_the_third_round_fails_its_own_cells_alone(
     )
 
 
-def test_a_failed_cell_is_finished_and_resuming_tells_the_same(assay, suite_file, own_defense):
+def test_a_failed_cell_is_finished_and_resuming_prints_the_same(assay, suite_file, own_defense):
     module = own_defense("raise RuntimeError('always')")
     run = assay(suite_file(), defenses=[f"{module}:Mine"])
     resumed = fedassay.resume(run.folder, jobs=1, report=False)

@@ -89,11 +89,11 @@ def test_only_a_suite_of_mutants_needs_no_federation(tmp_path):
             fedassay.run(str(tmp_path / "x.toml"), folder=tmp_path / "out")
 
 
-def test_the_twin_of_a_control_is_the_defense_that_it_breaks_with_the_same_fields():
+def test_the_correct_version_of_a_control_is_the_defense_that_it_breaks_with_the_same_fields():
     assert correct_version(ControlNoClip(epsilon=3.0, clip_norm=0.5)) == DPSGD(epsilon=3.0, clip_norm=0.5)
 
 
-def test_a_control_without_a_twin_is_refused():
+def test_a_control_without_a_correct_version_is_refused():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Alone(fedassay.Defense):
         control = True
@@ -102,7 +102,7 @@ def test_a_control_without_a_twin_is_refused():
         correct_version(Alone())
 
 
-def test_a_control_that_signs_another_claim_is_refused():
+def test_a_control_that_states_another_claim_is_refused():
     class Another(ControlNoClip):
         def prepare(self, plan):
             honest = super().prepare(plan)

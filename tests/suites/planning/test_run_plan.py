@@ -136,7 +136,7 @@ def test_a_new_version_of_a_part_changes_its_cells(planned, monkeypatch):
     assert before.run_id != after.run_id
 
 
-def test_another_defense_leaves_every_other_cell_its_id_as_long_as_it_signs_nothing(planned):
+def test_another_defense_leaves_every_other_cell_its_id_as_long_as_it_states_nothing(planned):
     before = planned()
     after = planned("[defenses.none]", '[defenses.more]\npart = "none"\n\n[defenses.none]')
     assert ids(before).items() <= ids(after).items()
@@ -200,13 +200,13 @@ def test_a_plan_change_is_not_carried_over_to_a_federation_of_one_upload(planned
     assert set(changes) == {"main", "shown"}
 
 
-def test_without_an_audit_claims_are_signed_and_nothing_is_judged(planned, tiny):
+def test_without_an_audit_claims_are_stated_and_nothing_is_judged(planned, tiny):
     plan = planned(tiny[tiny.index("[audit]") :], "")
     assert (plan.audits, plan.blocks) == ((), ())
     assert len(plan.claims) == 1
 
 
-def test_a_cells_title_says_where_it_stands_in_the_run(planned):
+def test_a_cells_title_states_where_it_stands_in_the_run(planned):
     titles = [cell.title for cell in planned().cells]
     assert titles[0] == "main ldp_gaussian canary seed 0"
     assert titles[-1] == "main ldp_gaussian likelihood_ratio pooled"

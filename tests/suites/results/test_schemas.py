@@ -28,7 +28,7 @@ def rows_of(run):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_schema_is_one_and_says_what_it_is(kind):
+def test_a_schema_is_one_and_states_what_it_is(kind):
     schema = schema_of(kind)
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == DIALECT

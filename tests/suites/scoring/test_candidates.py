@@ -21,7 +21,7 @@ SHOWN = Candidates(images=torch.zeros(4, 1, 1, 1), labels=torch.zeros(4).long(),
 PROBE = CandidateProbe(shown=SHOWN, holder=np.array([5, -1, 7, -1]), sample=np.array([3, -1, 0, -1]))
 
 
-def test_a_clients_own_samples_and_outsiders_at_every_client_count_and_nobody_elses_samples():
+def test_a_clients_own_samples_and_outsiders_at_every_client_count_and_no_others_samples():
     found = counted_scores(CandidateScores(np.arange(8.0), SETTING), PROBE)
     # Client 5's answers are 0..3, client 7's 4..7; candidate 2 at client 5 and 0 at client 7 are another's.
     assert found.scores.values.tolist() == [0, 1, 3, 5, 6, 7]
@@ -85,12 +85,12 @@ def by_label(task, clients, *, count=12):
 
 @pytest.mark.parametrize("partition", SKEWED)
 @pytest.mark.parametrize("clients", [[3], range(5)])
-def test_a_label_alone_tells_nothing_of_membership_under_label_skew(partition, clients, dealt):
+def test_a_label_alone_reveals_nothing_of_membership_under_label_skew(partition, clients, dealt):
     assert by_label(dealt(partition), clients) == pytest.approx([0.5, 0.5], abs=1e-12)
 
 
 @pytest.mark.parametrize("partition", SKEWED)
-def test_against_outsiders_of_any_label_it_told_much(partition, dealt):
+def test_against_outsiders_of_any_label_it_revealed_much(partition, dealt):
     """The planted bug: what the client's labels are was read as who its members are."""
     assert by_label(replace(dealt(partition), exchangeable="all"), range(5))[0] > 0.75
 

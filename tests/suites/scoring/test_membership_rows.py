@@ -87,7 +87,7 @@ def test_the_rate_at_low_false_alarms_is_on_scikit_learns_curve():
     assert tpr_at(given.member, given.nonmember, 0.01) == pytest.approx(tpr[fpr <= 0.01].max())
 
 
-def test_ties_at_the_threshold_count_for_nobody():
+def test_ties_at_the_threshold_count_for_no_one_client():
     assert tpr_at(np.array([1.0, 2.0]), np.ones(1000), 0.01) == 0.5
 
 
@@ -116,7 +116,7 @@ def test_of_one_run_rates_at_low_false_alarms_are_point_estimates(tmp_path, cell
         assert (row.ci_low, row.ci_level) == (None, None)
 
 
-def test_the_interval_of_one_run_says_that_it_is_of_this_run(tmp_path, cell):
+def test_the_interval_of_one_run_states_that_it_is_of_this_run(tmp_path, cell):
     rng = np.random.default_rng(0)
     member = np.arange(200) % 2 == 0
     given = CandidateScores(rng.normal(member, 1), SETTING)
@@ -166,7 +166,7 @@ def test_the_runs_are_kept_beside_the_scores(tmp_path, cell):
     assert kept["member_runs"].tolist() == kept["nonmember_runs"].tolist() == [0, 1, 2]
 
 
-def test_constant_scores_find_nobody_and_have_no_interval(tmp_path, cell):
+def test_constant_scores_find_no_member_and_have_no_interval(tmp_path, cell):
     member = np.arange(4000) % 2 == 0
     rows = score_membership(cell, all_scores(CandidateScores(np.zeros(4000), SETTING), member), Store(tmp_path))
     assert {row.metric: row.value for row in rows} == {

@@ -89,7 +89,7 @@ def test_each_image_is_scored_against_its_own_upload(tmp_path, cell, task):
     assert {row.record: row.client for row in rows if row.metric == "mse"} == {n: n for n in range(UPLOADERS)}
 
 
-def test_a_metric_says_which_way_it_leaks(tmp_path, cell, task):
+def test_a_metric_states_which_way_it_leaks(tmp_path, cell, task):
     truth, _ = behind_the_uploads(task)
     rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
     assert {row.metric: row.direction for row in rows if row.status == "ok"} == {
@@ -99,7 +99,7 @@ def test_a_metric_says_which_way_it_leaks(tmp_path, cell, task):
     }
 
 
-def test_a_distance_that_cannot_be_had_is_one_row_a_region_that_says_why(tmp_path, cell, task):
+def test_a_distance_that_cannot_be_had_is_one_row_a_region_that_states_why(tmp_path, cell, task):
     truth, _ = behind_the_uploads(task)
     rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
     omitted = [row for row in rows if row.status != "ok"]
@@ -107,7 +107,7 @@ def test_a_distance_that_cannot_be_had_is_one_row_a_region_that_says_why(tmp_pat
     assert {(row.status, row.reason, row.value) for row in omitted} == {("unavailable", "no weights here", None)}
 
 
-def test_the_task_says_which_pixels_are_sensitive_whatever_their_image(tmp_path, cell, task):
+def test_the_task_states_which_pixels_are_sensitive_whatever_their_image(tmp_path, cell, task):
     """Only the first pixel of each image is: an error there is all inside; each image has the mask of its sample."""
     masks = torch.zeros(task.images.shape[0], 8, 8, dtype=torch.bool)
     spots = {int(part[0]): (number, 7 - number) for number, part in enumerate(task.parts)}
@@ -248,7 +248,7 @@ def numbers(evidence):
 
 
 @pytest.mark.parametrize("name", OBSERVING)
-def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_says(
+def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_states(
     name, trial_of, tmp_path, monkeypatch
 ):
     job = trial_of(name)

@@ -137,7 +137,7 @@ def test_no_steps_are_refused():
         LDPFed(steps=0)
 
 
-def test_as_published_each_says_what_is_provable_of_it(plan):
+def test_as_published_each_states_what_is_provable_of_it(plan):
     """Two rounds: of one condensed number its ten steps, of thirty numbers each its own, at delta 0; else less."""
     (condensed,) = LDPFed(epsilon=3.0, steps=10, variant="as_published").prepare(plan).claims
     assert condensed.parameters["provable_epsilon"] == pytest.approx(30.0)

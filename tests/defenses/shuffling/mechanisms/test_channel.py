@@ -37,7 +37,7 @@ def test_whole_rows_stay_together(rng):
 
 
 @pytest.mark.parametrize("shuffle", [shuffle_coordinates, shuffle_rows])
-def test_absent_rows_arrive_last_as_zeros_and_tell_nobody(shuffle, rng):
+def test_absent_rows_arrive_last_as_zeros_and_reveal_no_client(shuffle, rng):
     present = torch.tensor([[True, False, True, True], [False, False, True, True]])
     sent = numbers(2, 4, 3).add(1).masked_fill(~present.unsqueeze(-1), 0)
     arrived = shuffle(message(sent, present), rng)
