@@ -245,9 +245,17 @@ def doctor(
     digests: Annotated[
         bool, typer.Option("--digests", help="Print the SHA-256 of every data set on this machine.")
     ] = False,
+    fetch_lpips: Annotated[
+        bool,
+        typer.Option(
+            "--fetch-lpips", help="First download the weights of LPIPS (64 to 244 MB), where they are missing."
+        ),
+    ] = False,
 ) -> None:
     """Print what this machine offers: threads, GPU, package versions, data sets, LPIPS weights."""
     with reported_errors():
+        if calibrate and fetch_lpips:
+            raise typer.BadParameter("--fetch-lpips cannot be given with --calibrate")
         if calibrate:
             from .printing import print_calibration
 
@@ -255,6 +263,10 @@ def doctor(
         # Their defaults are None, so that an option given without --calibrate is noticed.
         if (repeats, seed) != (None, None):
             raise typer.BadParameter("--repeats and --seed can be given only with --calibrate")
+        if fetch_lpips:
+            from ..suites.scoring.lpips_weights import fetch
+
+            typer.echo(fetch(), err=True)
         from .list_command import diagnosis
 
         print_lines(*diagnosis(digests=digests))

@@ -78,10 +78,10 @@ def diagnosis(*, digests: bool = False) -> list[str]:
     """
     # Imported late, like everything below: `fedassay list` must start without torch.
     from ..suites.results.environment import accelerator, hardware, threads, versions
-    from ..suites.scoring.images import Unavailable, lpips_scorer
+    from ..suites.scoring.lpips_weights import Unavailable, convolutions
 
     machine = hardware()
-    lpips = lpips_scorer()
+    lpips = convolutions()
     return [
         f"cores     {machine['cores']}, {machine['memory_gb']} GB",
         f"threads   {threads()}",

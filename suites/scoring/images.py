@@ -1,16 +1,10 @@
 """Compute the similarity of a reconstructed and the original image, with pixels in [0, 1]."""
 
-import hashlib
-import pickle
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from ...audit.arrays import FloatArray, IntArray
 from ..config.compatibility import LEAST_SIDE
@@ -18,13 +12,8 @@ from ..config.compatibility import LEAST_SIDE
 PSNR_CAP = 100.0
 """Decibels of a perfect reconstruction, because a record cannot hold infinity; reached at an MSE of 1e-10."""
 
-ALEXNET = "alexnet-owt-7be5be79.pth"
-"""torchvision's file of the ImageNet weights; the eight digits begin its SHA-256 sum."""
-
 LpipsScorer = Callable[[ArrayLike, ArrayLike], FloatArray]
 """(images, truth), each ``(n, c, h, w)`` in [0, 1] -> ``(n,)``, lower is more similar."""
-
-_LPIPS_SIDE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +28,6 @@ class ImageScore:
     psnr: float
     ssim: float
     lpips: float | None = None
-
-
-@dataclass(frozen=True)
-class Unavailable:
-    """A score that cannot be measured on this machine, with the reason in one line."""
-
-    reason: str
 
 
 def score_images(reconstructions: ArrayLike, truth: ArrayLike, lpips: LpipsScorer | None = None) -> list[ImageScore]:
@@ -87,67 +69,6 @@ def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
     # Row by row: the whole (n, n, c, h, w) difference would take gigabytes for large lots.
     cost = np.array([((images - wanted) ** 2).mean((1, 2, 3)) for wanted in target])
     return np.asarray(linear_sum_assignment(cost)[1], dtype=np.int64)
-
-
-def lpips_scorer(*, download: bool = False) -> LpipsScorer | Unavailable:
-    """Load the LPIPS 0.1 metric on AlexNet (Zhang et al. 2018), or return why it is unavailable; random weights are
-    never used.
-
-    Images are scaled to [-1, 1], a grey one is repeated to three channels, and one under 64 pixels is upsampled to
-    64x64 (bilinear), because AlexNet's strides leave nothing of smaller ones. The paper did not calibrate that: compare
-    such values only with each other. The weights come from torch.hub's checkpoint folder; ``download`` allows fetching
-    them (233 MiB).
-    """
-    checkpoint = Path(torch.hub.get_dir()) / "checkpoints" / ALEXNET
-    # Checked before the import: lpips takes 5 s to import, in vain where the weights are absent.
-    if not checkpoint.is_file() and not download:
-        # The reason names no path: it enters records, which must be equal on all machines.
-        return Unavailable(
-            f"no {ALEXNET} in torch.hub's checkpoint folder; lpips_scorer(download=True) fetches it (233 MiB)"
-        )
-    if checkpoint.is_file() and not _is_genuine(checkpoint):
-        return Unavailable(f"the {ALEXNET} in torch.hub's checkpoint folder has another SHA-256 sum; delete it")
-    try:
-        distance = _load_lpips()
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        return Unavailable(f"AlexNet weights cannot be loaded: {type(error).__name__}: {_first_line(error)}")
-
-    def score(images: ArrayLike, truth: ArrayLike) -> FloatArray:
-        ours, wanted = (_for_alexnet(array) for array in checked_pair(images, truth))
-        with torch.no_grad():
-            return np.asarray(distance(ours, wanted).flatten().numpy(), dtype=np.float64)
-
-    return score
-
-
-def _load_lpips() -> Callable[[Tensor, Tensor], Tensor]:
-    import lpips
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # lpips uses names that torchvision has deprecated.
-        network: Callable[[Tensor, Tensor], Tensor] = lpips.LPIPS(net="alex", verbose=False)
-    return network
-
-
-def _for_alexnet(images: FloatArray) -> Tensor:
-    """``(n, 1 or 3, h, w)`` in [0, 1] -> ``(n, 3, >= 64, >= 64)`` in [-1, 1]."""
-    if images.shape[1] not in (1, 3):
-        raise ValueError(f"LPIPS needs grey or colour images, got {images.shape[1]} channels")
-    scaled = torch.from_numpy(images).float().mul(2).sub(1).expand(-1, 3, -1, -1)
-    if min(images.shape[2:]) >= _LPIPS_SIDE:
-        return scaled
-    size = (_LPIPS_SIDE, _LPIPS_SIDE)
-    return torch.nn.functional.interpolate(scaled, size=size, mode="bilinear", align_corners=False)
-
-
-def _is_genuine(checkpoint: Path) -> bool:
-    with checkpoint.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return digest.startswith(checkpoint.stem.rpartition("-")[2])
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
 
 
 def _ssim(image: FloatArray, truth: FloatArray) -> float:

@@ -12,7 +12,9 @@ from ...fl.task import Task
 from ..jobs.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
-from .images import Unavailable, lpips_scorer, match, score_images
+from .images import match, score_images
+from .lpips_weights import Unavailable
+from .perceptual import lpips_scorer
 from .regions import score_regions
 
 _UNITS = {

@@ -1,16 +1,10 @@
-"""Image scores against numbers computed by hand, and LPIPS up to the door of its weights."""
+"""Image scores against numbers computed by hand."""
 
-import hashlib
 import itertools
-import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
-from fedassay.suites.scoring import images as scoring
-from fedassay.suites.scoring.images import PSNR_CAP, Unavailable, lpips_scorer, match, psnr, score_images
+from fedassay.suites.scoring.images import PSNR_CAP, match, psnr, score_images
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,85 +129,3 @@ def test_colours_tell_images_apart_whose_mean_is_one_grey() -> None:
 def test_images_that_cannot_be_compared_are_refused(images: np.ndarray, truth: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         score_images(images, truth)
-
-
-@pytest.fixture
-def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty checkpoint folder of torch.hub; importing lpips fails, so that a test sees whether it is tried."""
-    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    monkeypatch.setitem(sys.modules, "lpips", None)
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    return folder
-
-
-def put_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = b"stands for 233 MiB"
-    monkeypatch.setattr(scoring, "ALEXNET", f"alexnet-owt-{hashlib.sha256(content).hexdigest()[:8]}.pth")
-    (folder / scoring.ALEXNET).write_bytes(content)
-
-
-def put_lpips(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[torch.Tensor]:
-    """A stand-in for the package: the mean absolute difference, and what it was called with."""
-    calls: list[torch.Tensor] = []
-
-    def build(*, net: str, verbose: bool) -> object:
-        assert net == "alex"
-        if error is not None:
-            raise error
-
-        def distance(ours: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-            calls.extend([ours, wanted])
-            return (ours - wanted).abs().mean((1, 2, 3), keepdim=True)
-
-        return distance
-
-    monkeypatch.setitem(sys.modules, "lpips", SimpleNamespace(LPIPS=build))
-    return calls
-
-
-def test_without_weights_lpips_is_unavailable_and_is_not_even_imported(checkpoints: Path) -> None:
-    scorer = lpips_scorer()
-    assert isinstance(scorer, Unavailable)
-    assert scoring.ALEXNET in scorer.reason
-    assert str(checkpoints) not in scorer.reason
-    assert "download=True" in scorer.reason
-    assert "\n" not in scorer.reason
-
-
-def test_another_file_under_the_name_of_the_weights_is_refused(checkpoints: Path) -> None:
-    (checkpoints / scoring.ALEXNET).write_bytes(b"random numbers")
-    scorer = lpips_scorer()
-    assert isinstance(scorer, Unavailable)
-    assert "SHA-256" in scorer.reason
-
-
-def test_a_download_that_fails_is_a_reason(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_lpips(monkeypatch, error=OSError("no route to host\nsecond line"))
-    assert lpips_scorer(download=True) == Unavailable("AlexNet weights cannot be loaded: OSError: no route to host")
-
-
-def test_small_grey_images_reach_alexnet_in_colour_at_64_pixels(
-    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_weights(checkpoints, monkeypatch)
-    calls = put_lpips(monkeypatch)
-    scorer = lpips_scorer()
-    assert not isinstance(scorer, Unavailable)
-    scores = score_images(flat(0.0, 0.25), flat(1.0, 0.5), lpips=scorer)
-    assert [tuple(call.shape) for call in calls] == [(2, 3, 64, 64)] * 2
-    assert calls[0][:, 0, 0, 0].tolist() == [-1.0, -0.5]
-    assert calls[1][:, 2, 63, 63].tolist() == [1.0, 0.0]
-    assert [score.lpips for score in scores] == [2.0, 0.5]
-
-
-def test_large_colour_images_reach_alexnet_as_they_are(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_weights(checkpoints, monkeypatch)
-    calls = put_lpips(monkeypatch)
-    scorer = lpips_scorer()
-    assert not isinstance(scorer, Unavailable)
-    images = textured(2, side=80, channels=3)
-    assert scorer(images, images).tolist() == [0, 0]
-    np.testing.assert_allclose(calls[0].numpy(), 2 * images - 1, atol=1e-6)
-    with pytest.raises(ValueError, match="got 2 channels"):
-        scorer(textured(1, channels=2), textured(1, channels=2))
