@@ -19,7 +19,8 @@ from fedassay.suites.config.suite import FederationSpec
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring import reconstruction_rows
-from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
+from fedassay.suites.scoring.images import PSNR_CAP
+from fedassay.suites.scoring.lpips_weights import Unavailable
 from fedassay.suites.scoring.reconstruction_rows import score_reconstructions
 from row_facts import FACTS
 from suite_text import ONE_UPLOAD, tables
