@@ -1,4 +1,5 @@
-"""Define the base class of all defenses: they calibrate a protection to a public plan and state privacy claims."""
+"""Define the base class of all defenses: a defense calibrates a protection to a public plan and states privacy claims.
+"""
 
 import dataclasses
 import math
@@ -18,7 +19,7 @@ _BOUNDS = (1e-12, 1e12)
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A calibrated protection together with the privacy claims that its defense states; there may be none.
+    """A calibrated protection together with the privacy claims that its defense states; a defense may state none.
 
     Args:
         spending: by ``claim_id``, the epsilon that the claim's accountant gives for the first rounds at the same noise
@@ -33,8 +34,8 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Defense:
-    """A base class of all defenses. Fields hold the public configuration; data and random generators are passed as
-    arguments.
+    """A base class of all defenses. Its fields hold the public configuration; data and random generators are passed to
+    its methods as arguments.
 
     ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
     refute it. One file holds one defense.
@@ -52,12 +53,14 @@ class Defense:
         raise TypeError(f"{type(self).__name__} must define the method prepare(plan)")
 
     def fields(self) -> dict[str, object]:
-        """Return the configuration by field name; it identifies the defense in records of runs."""
+        """Return the configuration by field name; it identifies the defense in the result rows of runs."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 def restated(prepared: Prepared, **words: str) -> Prepared:
-    """Return the same protection with its claims changed: ``words`` gives new values for some fields of every claim."""
+    """Return the same protection with changed claims: ``words`` maps names of claim fields to new values, which replace
+    those of every claim.
+    """
     # A claim's id is a hash of its fields, so the spending must be filed under the new id.
     claims = {old.claim_id: dataclasses.replace(old, **words) for old in prepared.claims}  # type: ignore[arg-type]
     return Prepared(
@@ -100,8 +103,8 @@ def check_bound(name: str, value: float) -> None:
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
-    """Raise ValueError unless ``delta`` is in (0, 1): noise with unbounded privacy loss has no finite epsilon at delta
-    0.
+    """Raise ValueError unless ``delta`` is in (0, 1): noise with an unbounded privacy loss has no finite epsilon at
+    delta 0.
     """
     if not (_is_number(delta) and 0 < delta < 1):
         raise ValueError(f"{name} must be in (0, 1), got {delta!r}")
@@ -120,21 +123,23 @@ def check_whole(name: str, value: int) -> None:
 
 
 def check_variant(variant: str) -> None:
-    """Raise ValueError unless the variant of a defense is "corrected" (with a valid proof) or "as_published" (the
-    paper's form).
+    """Raise ValueError unless ``variant``, which version of a defense runs, is "corrected" (it has a valid proof) or
+    "as_published" (the paper's own version).
     """
     if variant not in ("corrected", AS_PUBLISHED):
         raise ValueError(f'variant must be "corrected" or "as_published", got {variant!r}')
 
 
 def variant_of(defense: Defense) -> str:
-    """Return the defense's ``variant`` ("corrected" or "as_published"); empty string if it has only one form."""
+    """Return which version of the defense runs, "corrected" or "as_published"; empty string if the defense has only one
+    version.
+    """
     return str(getattr(defense, "variant", ""))
 
 
 def provable(epsilon: float, *, else_none: str = "no theorem covers it") -> dict[str, Value]:
-    """Return parameters for a paper's own claim: the epsilon that can be proved at the claim's delta, or, if that is
-    infinite, why none can be proved.
+    """Return an extra public parameter for a paper's own claim: the epsilon that can be proved at the claim's delta or,
+    if no finite one can be proved, the reason.
     """
     return {PROVABLE: epsilon} if math.isfinite(epsilon) else {NOT_PROVABLE: f"none: {else_none}"}
 

@@ -38,14 +38,16 @@ _FINE = 1e-4
 
 
 class Method(StrEnum):
-    """A method by which dp-accounting composes privacy losses; each claim states the method that computed it."""
+    """A method by which the library dp-accounting composes privacy losses; a claim states the method that computed its
+    epsilon.
+    """
 
     PLD = "PLD"
     RDP = "RDP"
 
     @property
     def accountant(self) -> str:
-        """The text in which a claim states its accounting method, with the library's name and version."""
+        """Return the name of the accounting method as a claim states it, with the library's name and version."""
         return f"{_LIBRARY} {self.value}"
 
 
@@ -90,7 +92,7 @@ def epsilon_of(
 def compose(
     event: DpEvent, *, adjacency: Adjacency, method: Method = Method.PLD, interval: float = _FINE
 ) -> PrivacyAccountant:
-    """Return dp-accounting's accountant object, which has composed the mechanism ``event``; arguments as for
+    """Return an accountant of the library dp-accounting that has composed the mechanism ``event``; arguments as for
     ``epsilon_of``.
     """
     relation = RELATIONS[adjacency]
@@ -102,7 +104,7 @@ def compose(
 
 
 def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:
-    """Compute the Renyi divergence of the mechanism ``event`` at one ``order`` > 1; raise the errors of
+    """Compute the Renyi divergence of the mechanism ``event`` at one ``order`` > 1; raise the same errors as
     ``epsilon_of``.
     """
     return float(renyi_divergences(event, orders=(order,), adjacency=adjacency)[0])
@@ -125,8 +127,8 @@ def _composed(accountant: PrivacyAccountant, event: DpEvent, name: str) -> Priva
 
 
 def gaussian_steps(*, sigma: float, rate: float, steps: int) -> DpEvent:
-    """Describe ``steps`` Gaussian releases, each on a Poisson sample drawn at ``rate``, as an event of dp-accounting;
-    ``sigma`` is the noise's standard deviation divided by the sensitivity.
+    """Return an event, dp-accounting's description of a mechanism, for ``steps`` Gaussian releases, each on a Poisson
+    sample drawn at ``rate``; ``sigma`` is the noise's standard deviation divided by the sensitivity.
     """
     sampled = dp_accounting.PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
     return SelfComposedDpEvent(sampled, steps)

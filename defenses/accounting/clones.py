@@ -1,4 +1,4 @@
-"""Bound the privacy of shuffled reports, where other clients' reports hide a client's own (Feldman et al. 2021)."""
+"""Bound the privacy that a client gains when its report is shuffled among other clients' (Feldman et al. 2021)."""
 
 import math
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from .counts import CountLaw, CountPair, binomial, bit_among, least_epsilon
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClonePair:
-    """A pair of worst-case distributions of shuffled reports. One client's report hides among reports of other clients
-    that are as good as drawn by the same mechanism (its clones).
+    """The two worst-case distributions of shuffled reports, one for each of two values of one client. The client's
+    report hides among its clones: reports of other clients that can be treated as if this client's own mechanism had
+    drawn them.
 
     Each of C ``clones`` copies one of the client's two possible reports, chosen by a fair coin; the client's own report
     differs by ``epsilon0``. With A ~ Bin(C, 1/2) and D ~ Bern(e^eps0 / (1 + e^eps0)), the analyser sees (A + D, C + 1 -
@@ -54,8 +55,8 @@ class ClonePair:
 
 
 def shuffled(*, clients: int, epsilon0: float) -> ClonePair:
-    """Return the worst-case pair of distributions of ``clients`` >= 1 shuffled reports by any ``epsilon0``-LDP
-    randomiser.
+    """Return the worst-case pair of distributions, under two values of one client, of ``clients`` >= 1 shuffled reports
+    by any ``epsilon0``-LDP randomiser.
 
     Every other client's report is a clone with probability e^-eps0 (Feldman, McMillan, Talwar 2021, Section 3, with its
     pair evaluated exactly). The unit is one client, under replace-one; the adversary is the analyser behind the
@@ -66,8 +67,8 @@ def shuffled(*, clients: int, epsilon0: float) -> ClonePair:
 
 
 def shuffled_bits(*, clients: int, epsilon0: float) -> CountPair:
-    """Return the exact pair of distributions for shuffled binary randomised response: one of ``clients`` clients holds
-    the bit 1 or 0, and all others hold 0.
+    """Return the exact pair of distributions for shuffled binary randomised response by ``clients`` clients: one client
+    holds the bit 1 or the bit 0, and all others hold 0.
 
     No bound for all randomisers can lie below its epsilon.
     """

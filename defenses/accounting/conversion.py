@@ -44,8 +44,8 @@ def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiBudget:
-    """A bound ``rdp`` on the total Renyi divergence at ``order``; a mechanism within it satisfies the intended
-    (epsilon, delta).
+    """A bound ``rdp`` on the total Renyi divergence at ``order``; a mechanism that stays within this bound satisfies
+    the intended (epsilon, delta).
     """
 
     order: float
@@ -53,8 +53,8 @@ class RenyiBudget:
 
 
 def renyi_budget(epsilon: float, delta: float) -> RenyiBudget:
-    """Return the Renyi order >= 2 at which (epsilon, delta) admits most releases, and the divergence that they may have
-    in total, if each release's divergence is proportional to the order.
+    """Return the Renyi order >= 2 at which the budget (epsilon, delta) admits the most releases, and the largest total
+    divergence that these releases may have; each release's divergence is assumed to be proportional to the order.
 
     The inverse of ``epsilon_from_rdp``. One order serves all rounds, so that costs which differ from round to round
     still add up.

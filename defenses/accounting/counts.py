@@ -1,4 +1,4 @@
-"""Compute exact distributions of the number of successes in random trials, and the privacy of such a number."""
+"""Compute exact distributions of the number of successes in random trials, and epsilon and delta of releasing it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ _NEVER = 1e-290
 
 @dataclass(frozen=True, eq=False)
 class CountLaw:
-    """A distribution of a number of successes: ``pmf[i]`` is the probability of ``first + i`` successes. ``lost``
-    bounds the probability of all other numbers and is treated as a privacy failure.
+    """A distribution of a number of successes: ``pmf[i]`` is the probability of ``first + i`` successes. All other
+    numbers together have at most the probability ``lost``, which counts as a privacy failure.
     """
 
     first: int
@@ -28,7 +28,7 @@ class CountLaw:
 
     @property
     def values(self) -> FloatArray:
-        """Return, as floats, the numbers of successes to which the entries of ``pmf`` belong."""
+        """Return, as floats, the number of successes that each entry of ``pmf`` gives the probability of."""
         return np.arange(self.first, self.first + self.pmf.size, dtype=np.float64)
 
 
@@ -87,8 +87,8 @@ class CountPair:
 
     @property
     def pure_epsilon(self) -> float:
-        """Return epsilon at delta 0, the largest log-ratio of a count's two probabilities; infinite if one of them is
-        0.
+        """Return epsilon at delta 0, which is the largest log-ratio between the two probabilities of any count;
+        infinite if one of the two is 0.
         """
         if self.lost > 0 or bool(((self.p == 0) != (self.q == 0)).any()):
             return math.inf
@@ -113,8 +113,8 @@ class CountPair:
 
 
 def bit_among(others: CountLaw, *, epsilon: float) -> CountPair:
-    """Return two distributions of the number of reported ones, when one client's bit is 1 and when it is 0; the client
-    reports its bit by randomised response at ``epsilon``.
+    """Return two distributions of the number of ones in all clients' reports, one if a given client's bit is 1 and one
+    if it is 0; this client reports its bit by randomised response at ``epsilon``.
 
     ``others`` is the law of the number of ones that the other clients send.
     """
@@ -124,7 +124,7 @@ def bit_among(others: CountLaw, *, epsilon: float) -> CountPair:
 
 def least_epsilon(profile: Callable[[float], float], delta: float, surely: float = 0.0) -> float:
     """Return the smallest epsilon >= 0, rounded up, at which ``profile``, a function from epsilon to delta, is at most
-    ``delta``; ``surely`` is the delta that remains however large epsilon is.
+    ``delta``; ``surely`` is the limit of ``profile`` for large epsilon.
     """
     check_delta(delta)
     if surely >= delta:

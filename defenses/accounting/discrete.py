@@ -16,8 +16,8 @@ from ..defense import check_delta, check_whole
 def discrete_gaussian_rdp(
     order: float, *, l2: float, sigma: float, shares: int = 1, l1: float | None = None, dimension: int | None = None
 ) -> float:
-    """Bound the Renyi divergence at ``order`` > 1 of a sum with discrete Gaussian noise, or with a total of ``shares``
-    such noises.
+    """Bound the Renyi divergence at ``order`` > 1 of a sum to which one discrete Gaussian noise, or ``shares`` such
+    noises, are added.
 
     One share: ``order l2^2 / (2 sigma^2)``, as for the continuous Gaussian (Canonne, Kamath, Steinke 2020). A sum of
     discrete Gaussians is not one, but close to it: the smallest of three bounds in tau = 10 sum_k exp(-2 pi^2 sigma^2 k
@@ -104,8 +104,8 @@ def binomial_tail(*, trials: int, window: float, dimension: int) -> float:
 def binomial_epsilon(
     *, trials: int, scale: float, l1: float, l2: float, largest: float, dimension: int, delta: float
 ) -> float:
-    """Compute the epsilon that Agarwal et al. (2018, Theorem 1) prove for noise ``scale`` (Bin(``trials``, 1/2) -
-    ``trials`` / 2) on each coordinate.
+    """Compute the epsilon that Agarwal et al. (2018, Theorem 1) prove if each coordinate gets the noise ``scale`` *
+    (Bin(``trials``, 1/2) - ``trials`` / 2).
 
     No claim above 1 may rest on it: on a fine grid it is the classic Gaussian formula, which is wrong there.
 
@@ -132,7 +132,7 @@ def binomial_epsilon(
 
 
 def binomial_least(largest: float, *, dimension: int, delta: float) -> int:
-    """Return the smallest number of coin tosses for which the theorem of ``binomial_epsilon`` holds, if one client
+    """Return the smallest number of coin tosses for which Theorem 1 of Agarwal et al. (2018) holds, if one client
     changes each coordinate by at most ``largest`` grid steps.
     """
     return math.ceil(4 * max(23 * math.log(10 * dimension / delta), 2 * largest))

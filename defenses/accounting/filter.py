@@ -1,4 +1,4 @@
-"""Check a privacy budget before each release, by a Renyi filter, when the noise adapts to earlier releases.
+"""Check with a Renyi filter, before each release, that the privacy budget suffices if noise adapts to earlier releases.
 
 Renyi composition at one order holds even where the cost of a release depends on earlier outcomes, as long as the filter
 is checked first (Feldman and Zrnic 2021; Lecuyer 2021). The order is fixed before the first release; no such theorem
@@ -22,8 +22,8 @@ _ORDERS = tuple(float(order) for order in np.unique(np.round(1 + np.logspace(0, 
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiFilter:
-    """A privacy filter that holds one (epsilon, delta) budget for all releases; each release may depend on earlier
-    ones.
+    """A privacy filter that enforces one (epsilon, delta) budget for all releases together; each release may depend on
+    earlier ones.
 
     ``order`` > 1 is public and fixed beforehand; see ``planned_filter``.
 
@@ -54,8 +54,8 @@ class RenyiFilter:
         return _renyi_budget(self.epsilon, self.delta, self.order)
 
     def converted(self, divergence: float) -> float:
-        """Return the epsilon at ``delta`` of releases with a total Renyi divergence ``divergence`` at ``order``; the
-        whole ``budget`` gives exactly ``epsilon``.
+        """Return the epsilon at ``delta`` of releases whose total Renyi divergence at ``order`` is ``divergence``; if
+        this is the whole ``budget``, the result is the filter's ``epsilon``.
         """
         return max(0.0, self.epsilon + divergence - self.budget)
 
@@ -66,8 +66,8 @@ class RenyiFilter:
 
 @lru_cache(maxsize=64)
 def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency: Adjacency) -> RenyiFilter:
-    """Return a privacy filter whose Renyi order admits as many releases as possible, if they resemble ``release``, a
-    public guess.
+    """Return a privacy filter at the Renyi order that admits the most repetitions of ``release``, which is a public
+    guess of the later releases.
 
     Raises:
         ValueError: where not even one such release fits.
@@ -95,8 +95,8 @@ def renyi_epsilon(divergence: float, *, delta: float, order: float) -> float:
 
 
 def fixed_release_epsilon(release: DpEvent, *, delta: float, adjacency: Adjacency) -> float:
-    """Compute the epsilon at ``delta`` of a release that was fixed beforehand, at the Renyi order that gives the
-    smallest epsilon.
+    """Compute the epsilon at ``delta`` of a release whose mechanism was fixed beforehand, at the Renyi order that gives
+    the smallest epsilon.
     """
     check_delta(delta)
     costs = ((order, renyi_divergence(release, order=order, adjacency=adjacency)) for order in _ORDERS)

@@ -26,8 +26,8 @@ _LEAST_DELTA = 1e-14
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian:
-    """A mechanism that makes ``steps`` Gaussian releases, each on a Poisson sample drawn at ``rate``, for add/remove
-    neighbours.
+    """A mechanism of ``steps`` Gaussian releases, each computed on a Poisson sample drawn at ``rate``; neighbours
+    differ by adding or removing one record or client.
 
     Args:
         sigma: noise standard deviation over the **add/remove** sensitivity (the clip norm).
@@ -45,7 +45,8 @@ class SampledGaussian:
             )
 
     def epsilon(self, delta: float, method: Method = Method.PLD) -> float:
-        """Compute epsilon at ``delta`` in (0, 1); Renyi accounting gives a larger epsilon, which most papers publish.
+        """Compute epsilon at ``delta`` in (0, 1), by default with privacy-loss distributions; most papers publish the
+        larger epsilon of Renyi accounting.
 
         Raises:
             ValueError: by PLD for ``delta`` below 1e-14.
@@ -56,12 +57,12 @@ class SampledGaussian:
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        """Return a description of the mechanism that dp-accounting can compose (an event)."""
+        """Return the mechanism as an event, the form in which the library dp-accounting composes mechanisms."""
         return gaussian_steps(sigma=self.sigma, rate=self.rate, steps=self.steps)
 
     def curve(self, reach: float) -> ProfileCurve:
         """Return delta as a function of epsilon (the privacy profile, equal for adding and removing) on a grid of
-        epsilons from 0 to three times ``reach``; ``reach`` is one of them.
+        epsilons from 0 to three times ``reach``; the grid contains ``reach`` itself.
 
         The accountant returns the larger delta of the two directions: sound for both, and exact for the larger one.
         """
@@ -79,8 +80,8 @@ def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
 
 @lru_cache(maxsize=64)
 def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, steps: int) -> SampledGaussian:
-    """Find the smallest noise (to 1e-4) at which all ``steps`` subsampled Gaussian releases together satisfy (epsilon,
-    delta).
+    """Find the smallest noise multiplier (to 1e-4) at which all ``steps`` Poisson-subsampled Gaussian releases together
+    satisfy (epsilon, delta).
 
     Raises:
         ValueError: for an invalid budget, one so large that it needs less noise than .3 clip norms, or a delta below
@@ -116,8 +117,8 @@ def _check_tails(delta: float) -> None:
 
 
 def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
-    """Return the noise standard deviation, divided by the sensitivity, at which ``releases`` Gaussian releases satisfy
-    (epsilon, delta) (analytic Gaussian: Balle and Wang 2018, Theorem 8).
+    """Return the noise standard deviation, divided by the sensitivity, at which ``releases`` Gaussian releases together
+    satisfy (epsilon, delta) (analytic Gaussian: Balle and Wang 2018, Theorem 8).
 
     Gaussian releases compose exactly: ``releases`` of them at sigma are one at sigma / sqrt(releases).
 
@@ -133,8 +134,8 @@ def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
 
 
 def check_least_noise(noise: float, *, epsilon: float) -> None:
-    """Raise ValueError if ``epsilon`` is so large that its ``noise`` is below .3 sensitivities, where a privacy claim
-    means nothing.
+    """Raise ValueError if ``epsilon`` is so large that ``noise``, which it requires, is below 0.3 times the
+    sensitivity; a privacy claim with so little noise means nothing.
     """
     if noise < LEAST_NOISE:
         raise ValueError(

@@ -18,8 +18,8 @@ from .counts import poisson_binomial
 
 
 class Exponent(StrEnum):
-    """A choice of the exponent in the divergence between two clients' mechanisms: the exact one, or the paper's, which
-    is the larger of the two budgets.
+    """A choice of the exponent in the divergence between two clients' mechanisms: the exact exponent, or that of the
+    APES paper, which is the larger of the two clients' budgets.
     """
 
     EXACT = "exact"
@@ -46,8 +46,8 @@ def client_bound(
 
 
 def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent = Exponent.EXACT) -> FloatArray:
-    """Compute the probability that a report at budget ``neighbour`` is as good as drawn by the mechanism at budget
-    ``epsilon``, for any values of the two clients: the smallest ratio of the two clip-Laplace densities.
+    """Compute the probability with which a report at budget ``neighbour`` can be treated as drawn by the mechanism at
+    budget ``epsilon``, for any values of the two clients: the smallest ratio of the two clip-Laplace densities.
 
     ``(e_n / e) (1 - exp(-e)) / (1 - exp(-e_n)) exp(-e_n)`` (Liu et al. 2023, Lemma 4, with the exact exponent).
     """
@@ -56,8 +56,8 @@ def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent 
 
 
 def published_bound(budgets: Sequence[float] | FloatArray, exponent: Exponent = Exponent.LARGER) -> ClonePair:
-    """Return the bound of the APES paper, evaluated exactly. It assumes the largest budget for all clients, and
-    averages over **all** clients the probability that a report hides another client's (Lemma 5).
+    """Return the bound of the APES paper, evaluated exactly. The paper assumes the largest budget for all clients, and
+    averages over **all** clients the probability that one client's report hides another client's (Lemma 5).
 
     This bound is not valid for a client's own loss (see the module); ``client_bound`` is.
     """

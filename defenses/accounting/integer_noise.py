@@ -28,8 +28,8 @@ _LEAKED = 0.01
 def discrete_gaussian_noise(
     norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
 ) -> float:
-    """Return the standard deviation of a total of ``shares`` discrete Gaussian noises that satisfies the budget; the
-    variance of each is a whole number.
+    """Return the standard deviation with which the sum of ``shares`` discrete Gaussian noises satisfies the budget;
+    each noise has a whole number as its variance.
     """
 
     def keeps(variance: float) -> bool:
@@ -45,15 +45,15 @@ def discrete_gaussian_noise(
 
 
 def whole_share(total: float, shares: int) -> int:
-    """Return ``total / shares`` rounded up to a whole number, where an excess due to floating-point rounding is
-    ignored.
+    """Return ``total / shares`` rounded up to a whole number >= 1; a relative excess of 1e-12 counts as a
+    floating-point error and is not rounded up.
     """
     return max(1, math.ceil(total / shares * (1 - 1e-12)))
 
 
 def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int) -> float:
-    """Return the standard deviation of Skellam noise that satisfies the budget, by whole Renyi orders only, because the
-    theorem holds for no others.
+    """Return the standard deviation of Skellam noise that satisfies the budget. Only whole Renyi orders are used,
+    because the theorem holds for no others.
     """
     length = _length(norm, dimension)
 
@@ -66,7 +66,8 @@ def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dim
 
 def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int) -> float:
     """Return the standard deviation of centred binomial noise (fair coin tosses) that satisfies the budget. Each of
-    ``shares`` clients tosses an even number of coins; a hundredth of delta covers noise values too large for the bound.
+    ``shares`` clients tosses an even number of coins; a hundredth of delta covers the event that a noise value is too
+    large for the bound.
     """
 
     def keeps(sigma: float) -> bool:
@@ -99,8 +100,8 @@ def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: i
 def published_binomial_noise(
     norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
 ) -> float:
-    """Return the standard deviation of centred binomial noise by the published theorem (see ``binomial_epsilon``),
-    where each round gets an equal share of epsilon and delta.
+    """Return the standard deviation of centred binomial noise by Theorem 1 of Agarwal et al. (2018), if each round gets
+    an equal share of epsilon and delta.
     """
     check_budget(epsilon, delta)
     law = {"scale": 1.0, "l1": _length(norm, dimension), "l2": norm, "largest": norm}

@@ -33,8 +33,8 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredGaussian:
-    """A mechanism that makes ``releases`` Gaussian releases of all ``layers`` of an update; it computes exact mu-GDP of
-    each layer alone and of all jointly.
+    """A mechanism that makes ``releases`` Gaussian releases of all ``layers`` of an update. It computes the exact mu
+    (as in mu-GDP) of each layer alone and of all layers jointly.
 
     The noise must not depend on the data: no composition theorem covers a sigma that is set by a score of private data
     (FedRE, equation 6).
@@ -64,7 +64,7 @@ class LayeredGaussian:
         return math.hypot(*(self.layer_mu(index) for index in range(len(self.layers))))
 
     def epsilon(self, delta: float) -> float:
-        """Compute epsilon at ``delta`` in (0, 1) against an observer that receives all layers."""
+        """Compute epsilon at ``delta`` in (0, 1) against an observer that receives all layers of every release."""
         check_delta(delta)
         return epsilon_from_mu(self.mu, delta)
 
@@ -76,13 +76,13 @@ class LayeredGaussian:
         return epsilon_from_mu(self.layer_mu(index), delta)
 
     def curve(self) -> GaussianCurve:
-        """Return the exact trade-off curve against an observer of all layers."""
+        """Return the exact trade-off curve against an observer that receives all layers."""
         return GaussianCurve(mu=self.mu)
 
 
 def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
-    """Compute the noise of equation 9 of the FedRE paper as printed, as standard deviation divided by the clip norm;
-    the docstring of this module explains the equation's error.
+    """Compute the noise standard deviation, divided by the clip norm, by equation 9 of the FedRE paper as printed; the
+    docstring of this module explains the equation's error.
     """
     check_budget(epsilon, delta)
     check_whole("rounds", rounds)
@@ -90,8 +90,8 @@ def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
 
 
 def joint_noise(*multipliers: float) -> float:
-    """Return the noise ``(sum z^-2)^(-1/2)`` of one Gaussian query that is as private as several queries with noises z
-    on the same batch; all noises are standard deviations divided by the sensitivity.
+    """Return the noise ``(sum z^-2)^(-1/2)`` of one Gaussian query that is as private as several queries on the same
+    batch, with one noise z each; all noises are standard deviations divided by the sensitivity.
 
     Poisson sampling therefore amplifies them together (Andrew et al. 2021, Theorem 1): two at sigma are one at sigma /
     sqrt 2.

@@ -1,4 +1,4 @@
-"""Compose up to half a million equally private releases by convolution of privacy-loss distributions.
+"""Compose up to half a million releases with equal privacy profiles by convolution of privacy-loss distributions.
 
 Rounding each loss up would cost ``releases * interval``, which is too much for all coordinates of all rounds.
 Connecting the dots of the profile (Doroshenko et al. 2022, Algorithm 1) is as sound and only widens each loss by a
@@ -28,13 +28,13 @@ _EACH = 2e-15  # Error of one profile value.
 
 
 class Profile(Protocol):
-    """A release given by its delta as a function of epsilon (privacy profile), equal in both directions of neighbours.
-    Instances must be hashable.
+    """A release that is described by its privacy profile, delta as a function of epsilon; the profile is the same in
+    both directions of the neighbouring relation. Instances must be hashable.
     """
 
     @property
     def pure_epsilon(self) -> float:
-        """Return the epsilon of one release at delta 0; infinity if none is known."""
+        """Return the epsilon of one release at delta 0; infinity if no finite one is known."""
         ...
 
     def delta(self, epsilon: float) -> float:
@@ -45,8 +45,8 @@ class Profile(Protocol):
 
 
 def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
-    """Compute the epsilon at ``delta`` of ``releases`` releases with one privacy profile and independent noise; each
-    release may depend on earlier ones.
+    """Compute the epsilon at ``delta`` of ``releases`` releases that have the same privacy profile and independent
+    noise; each release may depend on earlier ones.
 
     It never exceeds the sum of their pure epsilons, which the dots of a few releases alone would exceed. ``profile``
     must be that of one pair that dominates every release (Zhu, Dong, Wang 2022).
@@ -62,7 +62,7 @@ def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
 
 
 def many_curve(profile: Profile, *, releases: int, reach: float, failure: float = 0.0) -> ProfileCurve:
-    """Return the privacy profile (delta as a function of epsilon) of ``releases`` composed releases.
+    """Return the privacy profile (delta as a function of epsilon) of the composition of ``releases`` releases.
 
     Args:
         reach: an epsilon; the profile is computed on a grid from 0 to three times it, and at it exactly.
@@ -94,9 +94,7 @@ class _Losses:
         )
 
     def epsilon(self, delta: float) -> float:
-        """Compute the smallest epsilon at ``delta``; return the largest finite privacy loss if only infinite losses
-        exceed it.
-        """
+        """Compute the smallest epsilon at ``delta``; it is at most the largest finite privacy loss."""
         within = np.flatnonzero(self.delta(self.losses) <= delta)
         if not within.size:
             raise ValueError(

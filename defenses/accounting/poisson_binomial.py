@@ -1,4 +1,4 @@
-"""Bound the privacy of sums of coin tosses that clients' numbers bias (Chen, Ozgur, Kairouz 2022).
+"""Bound the privacy of sums of coin tosses whose biases encode clients' numbers (Chen, Ozgur, Kairouz 2022).
 
 A client's row x of L2 norm at most 1 becomes a count of Bin(trials, 1/2 + theta x_j) per coordinate; the sum is
 released.
@@ -17,8 +17,8 @@ LARGEST_BIAS = 0.25
 
 
 def row_rdp(order: float, *, trials: int, fair: float, theta: float) -> float:
-    """Bound the Renyi divergence at ``order`` >= 2, in both directions, between a client's vector of L2 norm at most 1
-    and a vector of zeros.
+    """Bound the Renyi divergence at ``order`` >= 2, in both directions, between two secure sums: one with a client's
+    vector of L2 norm at most 1, one with a vector of zeros in its place.
 
     Every coordinate's sum contains ``fair`` fair coins of other clients. The divergence is that of a Gaussian of their
     variance, or little more.
@@ -50,8 +50,8 @@ def row_rdp(order: float, *, trials: int, fair: float, theta: float) -> float:
 
 
 def fair_coins(coins: int, *, theta: float, nats: float) -> float:
-    """Return how many of the other clients' ``coins`` can be treated as fair whatever their data are, except with
-    probability exp(-``nats``).
+    """Return a lower bound on how many of the other clients' ``coins`` are fair, so that their outcomes are independent
+    of the data; the bound fails with probability at most exp(-``nats``).
 
     A coin of probability 1/2 + theta x is fair except for a share 2 theta, in which it depends on x. By Bernstein's
     inequality.
@@ -63,7 +63,7 @@ def fair_coins(coins: int, *, theta: float, nats: float) -> float:
 
 @lru_cache(maxsize=1024)
 def largest_bias(*, clients: int, trials: int, epsilon: float, delta: float, rounds: int, dimension: int) -> float:
-    """Return the largest bias theta of a coin (at most 1/4, to a relative 1e-6) with which sums over ``clients``
+    """Return the largest bias theta of a coin (at most 1/4, with relative error 1e-6) at which sums over ``clients``
     clients satisfy (epsilon, delta) over all rounds.
 
     The guarantee is of one client's row against zeros, for any rows of the others. Rounds with different numbers of

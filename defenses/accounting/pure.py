@@ -1,4 +1,4 @@
-"""Split an epsilon among many pure-DP releases, by basic, advanced or exact composition."""
+"""Split an epsilon among many pure-DP releases by basic, advanced or exact composition."""
 
 import math
 from functools import lru_cache
@@ -17,8 +17,8 @@ EXACT_COMPOSITION = "exact composition of pure epsilons at delta"
 
 
 def composed_delta(each: float, *, releases: int, epsilon: float) -> float:
-    """Compute the exact delta at ``epsilon`` of ``releases`` adaptive pure-DP releases of epsilon ``each``; randomised
-    response attains it (Kairouz, Oh, Viswanath 2015).
+    """Compute the exact delta at ``epsilon`` of ``releases`` adaptive pure-DP releases, each with the epsilon ``each``;
+    randomised response attains this bound (Kairouz, Oh, Viswanath 2015).
 
     With i true answers out of m the loss is (2 i - m) each. Numbers of true answers with negligible probability are
     omitted.
@@ -32,8 +32,8 @@ def composed_delta(each: float, *, releases: int, epsilon: float) -> float:
 
 
 def composed_epsilon(each: float, *, releases: int, delta: float) -> float:
-    """Compute the exact epsilon at ``delta`` of ``releases`` adaptive pure-DP releases of epsilon ``each``; at delta 0
-    it is the sum of all their epsilons.
+    """Compute the exact epsilon at ``delta`` of ``releases`` adaptive pure-DP releases, each with the epsilon ``each``;
+    at delta 0 the result is the sum of their epsilons.
     """
     basic = each * releases
     if delta == 0:
@@ -69,8 +69,8 @@ def each_of(releases: int, *, epsilon: float, delta: float) -> float:
 
 
 def advanced_composition(*, epsilon: float, releases: int, slack: float) -> float:
-    """Compute the epsilon of m releases by advanced composition, ``eps sqrt(2 m ln(1/d')) + m eps (e^eps - 1)`` (Dwork
-    and Roth 2014, Theorem 3.20), which many papers use.
+    """Compute the total epsilon of m releases by advanced composition, ``eps sqrt(2 m ln(1/d')) + m eps (e^eps - 1)``
+    (Dwork and Roth 2014, Theorem 3.20); many papers use this formula.
 
     The total delta is ``releases * delta + slack``. It is looser than ``composed_epsilon``.
     """

@@ -1,4 +1,4 @@
-"""Compute the epsilon spent after the first rounds of a claim, by the same accounting as the claim itself.
+"""Compute the epsilon spent after the first rounds of a run, by the same accounting as the claim about all rounds.
 
 It serves curves over the rounds and judges nothing, because the claim is about all of its rounds.
 """
@@ -16,8 +16,8 @@ Spending = Callable[[int], float]
 
 
 def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spending]:
-    """Return the epsilon that Poisson-sampled Gaussian steps have spent after each number of rounds, by privacy-loss
-    distributions; every round has equally many steps.
+    """Return a function from a number of rounds to the epsilon that Poisson-sampled Gaussian steps have spent by then,
+    keyed by the claim's id. It uses privacy-loss distributions; every round has equally many steps.
     """
     # Rounds must be alike for the first ones to be a prefix of the mechanism.
     each, rest = divmod(mechanism.steps, claim.rounds)
@@ -34,8 +34,8 @@ def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spen
 
 
 def gaussian_spending(claim: Claim) -> dict[str, Spending]:
-    """Return the epsilon that one Gaussian release per round has spent after each number of rounds; mu grows with the
-    root of the number of rounds (Dong et al. 2022, Corollary 3.3).
+    """Return a function from a number of rounds to the epsilon that one Gaussian release per round has spent by then,
+    keyed by the claim's id; mu grows with the root of the number of rounds (Dong et al. 2022, Corollary 3.3).
 
     Raises:
         ValueError: for a claim that states no Gaussian curve.
@@ -50,8 +50,9 @@ def gaussian_spending(claim: Claim) -> dict[str, Spending]:
 
 
 def pure_spending(claim: Claim, *, each: float, releases: int) -> dict[str, Spending]:
-    """Return the epsilon that ``releases`` releases per round, of epsilon ``each`` per release, have spent after each
-    number of rounds: the sum at delta 0, otherwise by exact composition (see ``pure``).
+    """Return a function from a number of rounds to the epsilon that the releases have spent by then, keyed by the
+    claim's id. Every round has ``releases`` releases of epsilon ``each``; they are summed at delta 0, and otherwise
+    composed exactly (see ``pure``).
     """
     return {
         claim.claim_id: lambda rounds: composed_epsilon(each, releases=releases * rounds, delta=claim.delta),

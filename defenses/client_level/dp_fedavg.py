@@ -39,8 +39,8 @@ class DPFedAvgProtection(Protection):
         return (total + noise) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one round's aggregate, also if it is observed as the difference of two global
-        models; return None for client updates, which carry no noise.
+        """Return the distribution of one round's aggregate, which an observer of global models receives as the
+        difference of two models; return None for an observer of single client updates, which carry no noise.
         """
         if not GLOBAL_MODELS.rank <= observer.rank <= AGGREGATE.rank:
             return None

@@ -1,4 +1,4 @@
-"""Quantile clipping is DP-FedAvg whose clip norm follows a quantile of the update norms (Andrew et al. 2021)."""
+"""Quantile clipping is DP-FedAvg with a clip norm that tracks a quantile of the update norms (Andrew et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -29,8 +29,8 @@ _LARGEST_SHARE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileClippingProtection(Protection):
-    """A protection that runs DP-FedAvg with an adaptive clip norm; after each round, a noisy count of the updates
-    shorter than the clip norm adjusts it.
+    """A protection that runs DP-FedAvg with an adaptive clip norm: after each round, the clip norm is changed according
+    to a noisy count of the updates that are shorter than it.
 
     Args:
         sum_noise: noise on the sum, in clip norms.

@@ -1,4 +1,4 @@
-"""DP-FedAvg on regularised, sparse updates, which are short, loses less by clipping (Cheng et al. 2022)."""
+"""DP-FedAvg clips less of each update if clients keep their updates short and sparse (Cheng et al. 2022)."""
 
 from dataclasses import dataclass, replace
 
@@ -34,8 +34,8 @@ class SparsifiedProtection(Protection):
         return self.noised.aggregate(received, context, state, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one round's aggregate; it is exact if an update is already sparse, and otherwise
-        bounds the privacy loss.
+        """Return the distribution of one round's aggregate. Its privacy loss is exact for an update that is already
+        sparse, and an upper bound for any other.
         """
         law = self.noised.law(observer, plan, client)
         return law if isinstance(law, GaussianLaw) else None
@@ -43,8 +43,8 @@ class SparsifiedProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class RegularisedSparsified(ClippedDefense):
-    """A defense for client-level DP with a trusted server, in which clipping removes less because updates are short and
-    sparse.
+    """A defense for client-level DP with a trusted server; clients keep their updates short and sparse, so that
+    clipping removes less of them.
 
     Bounded local update regularisation is the algorithm ``bounded_update`` (its ``radius`` is the clip norm). Local
     update sparsification is done here, on each client's update by its own numbers, so one client still moves the sum by

@@ -1,4 +1,4 @@
-"""State the privacy claim of Gaussian noise on Poisson samples, about one sample or one client."""
+"""State the claim that Gaussian noise on Poisson samples protects one sample or one client."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ def sampled_gaussian_claim(
     curve: Curve | None = None,
 ) -> Claim:
     """Return a defense's claim that ``mechanism``, Gaussian noise on Poisson samples, satisfies the defense's budget
-    under add/remove.
+    under add/remove adjacency.
 
     About one sample of a client, the adversary is the server, which observes individual updates. About one client, it
     is another client, who sees every round's model.

@@ -1,4 +1,4 @@
-"""Compute the real epsilon of releases that a Renyi filter charged too little for."""
+"""Compute the true epsilon of releases whose privacy cost a Renyi filter underestimated."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ _COARSE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class FilterCost:
-    """A bound on the real epsilon of all rounds of sampled Gaussian steps that a filter admits, if the noise only
-    decreases.
+    """A bound on the true epsilon of all rounds of Poisson-sampled Gaussian steps that a privacy filter admits, if the
+    noise never increases.
 
     Args:
         filter: checked before each round.

@@ -25,8 +25,8 @@ from .filter_cost import FilterCost
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSplit:
-    """A rule that divides the accounted noise between two queries on one batch, the gradient and its norm, and
-    determines how norms are reported.
+    """A rule that divides the accounted noise between two queries on one batch, the sum of gradients and the sum of
+    their norms; it also sets the offset of the norms and the smallest clip norm.
 
     Args:
         direction: noise on the sum of gradients, in clip norms, at a charged noise of 1.
@@ -43,8 +43,8 @@ class NoiseSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseDecayProtection(Protection):
-    """A protection that runs DP-SGD at each client with noise that shrinks over rounds, until the client's budget is
-    spent.
+    """A protection that runs DP-SGD at each client with noise that shrinks over rounds; a client stops when its budget
+    is spent.
 
     The state is broadcast as a whole: ``clip_norm`` and ``spent`` (Renyi) by client, ``(R,)`` each; ``level (R,)``, how
     often the noise has shrunk; ``losses (R, 0..4)``, the last public losses.
@@ -81,7 +81,9 @@ class NoiseDecayProtection(Protection):
         return {**state, "losses": losses, "level": state["level"] + fell}
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """Return which clients take part in the round: those with enough budget left to pay for it."""
+        """Return which clients take part in the round; a client takes part if its remaining budget covers the round's
+        cost.
+        """
         cost = self._cost(context, state)
         there = [self._of(state["spent"], client) + cost <= self.filter.budget for client in context.senders]
         return torch.stack([row.expand(context.replicas) for row in there], dim=1)
@@ -123,8 +125,8 @@ class NoiseDecayProtection(Protection):
         return {**state, "spent": spent}
 
     def numbers(self, plan: Plan, state: State) -> dict[str, float]:
-        """Return the noise, the largest epsilon that a client has spent (at the filter's Renyi order) and all clients'
-        clip norms, as of this round.
+        """Return three quantities of this round: the noise, the largest epsilon that a client has spent (at the
+        filter's Renyi order), and all clients' clip norms.
         """
         spent = max(float(self._of(state["spent"], client)[0]) for client in range(plan.clients))
         bounds = {f"clip_norm_{client}": float(state["clip_norm"][client][0]) for client in range(plan.clients)}
@@ -166,8 +168,8 @@ class NoiseDecayProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipProtection(NoiseDecayProtection):
-    """A protection with shrinking noise in which each client adapts its clip norm to the noisy mean gradient norm that
-    it releases.
+    """A protection with shrinking noise in which each client releases a noisy mean of its gradient norms and adapts its
+    clip norm to it.
     """
 
     clip_factor: float
@@ -200,8 +202,8 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         return {**charged, "clip_norm": bounds}
 
     def paid_epsilon(self, plan: Plan) -> float:
-        """Compute the real epsilon of both queries over all rounds in the paper's form, valid for any way in which the
-        noise shrinks.
+        """Compute the true epsilon of both queries (gradients and norms) over all rounds of the paper's own version; it
+        holds for any way in which the noise shrinks.
 
         As published a norm is counted from 0, and the filter omits the cost of that query. The first decrease needs
         four losses, so it comes with the fourth round at the earliest. Noise that stays constant needs no filter.

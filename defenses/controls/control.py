@@ -12,8 +12,8 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class Control(Defense, ABC):
-    """A base class of defenses with a planted bug: ``class ControlX(Control, X)`` replaces the protection of the
-    correct defense ``X`` by ``broken``.
+    """A base class of defenses with a planted bug: ``class ControlX(Control, X)`` runs the protection class ``broken``
+    instead of the one of the correct defense ``X``.
 
     The claims, the spending and every field of the protection come from the correct version, so that only the bug
     differs. An audit or an implementation check must refute a control. ``broken`` is a subclass of the protection that
@@ -30,13 +30,13 @@ class Control(Defense, ABC):
         return dataclasses.replace(correct, protection=protection)
 
     def bug(self, plan: Plan) -> dict[str, object]:
-        """Return the extra fields that the broken protection has compared with the correct one."""
+        """Return the values of the fields that the broken protection has in addition to those of the correct one."""
         return {}
 
 
 def correct_version(control: Defense) -> Defense:
-    """Return the correct defense, of the class that a control (a defense with a planted bug) inherits from, with the
-    same configuration.
+    """Return the correct defense whose class a control (a defense with a planted bug) inherits from, with the control's
+    configuration.
 
     Raises:
         ValueError: for a control that inherits from no correct defense.

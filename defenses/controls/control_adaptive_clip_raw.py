@@ -21,7 +21,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipRawProtection(DPFedAvgProtection):
-    """A broken protection that clips to the exact median norm of the last round; the noise distribution that it
+    """A broken protection that clips to the exact median norm of the previous round; the noise distribution that it
     publishes is right in the first round only.
     """
 

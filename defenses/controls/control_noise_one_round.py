@@ -18,7 +18,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOneRoundProtection(LDPGaussianProtection):
-    """A broken protection whose noise would suffice for one release, but which makes one release per round."""
+    """A broken protection that adds enough noise for one release only, but makes one release per round."""
 
     releases: int
 

@@ -1,4 +1,5 @@
-"""Define a mutant: one mechanism's correct version, a version with a planted bug, and the claim that both state.
+"""Define a mutant, which consists of a mechanism's correct version, a version with a planted bug, and one claim for
+both.
 
 Both kinds of broken things end here: a file of ``controls/mechanisms`` supplies its two samplers itself, and a
 ``Control`` is run in federations with and without its bug (``suites.mutation.federated_mutant``).
@@ -57,7 +58,7 @@ def mechanism_claim(
     dp_model: str = "central",
     sampling: str = "none assumed",
 ) -> Claim:
-    """Return a privacy claim about a mechanism; its name and its source fully describe the mechanism."""
+    """Return a privacy claim about a mechanism that ``mechanism``, its name, and ``source`` describe completely."""
     return Claim(
         epsilon=epsilon,
         delta=delta,
@@ -77,7 +78,7 @@ def mechanism_claim(
 
 
 def report_claim(*, epsilon: float, mechanism: str, source: str, rounds: int = 1) -> Claim:
-    """Return a pure local DP claim about any two values of one client; the adversary is the server, which observes
+    """Return a claim of pure local DP for any two values of one client; the adversary is the server, which observes
     individual updates.
     """
     return mechanism_claim(

@@ -56,8 +56,8 @@ def model_scores(received: Message, context: Context, scorers: Sequence[LayerSco
 
 
 def preferred(scorers: Sequence[LayerScorer], client: int) -> LayerScorer:
-    """Return the function that scores a client's layers by its privacy preference; clients get the preferences
-    in turn.
+    """Return the function that scores the layers for ``client``; ``scorers`` has one function per privacy preference,
+    and clients get them in turn.
     """
     return scorers[client % len(scorers)]
 
@@ -70,7 +70,9 @@ def client_weights(scores: Tensor, present: Tensor) -> Tensor:
 
 
 def published_weights(scores: Tensor, present: Tensor) -> Tensor:
-    """Compute the aggregation weights 1 / (K alpha-hat) of equations 10 and 11 as printed in the FedRE paper."""
+    """Compute the weights 1 / (K alpha-hat) by which client models are averaged, as printed in equations 10 and 11 of
+    the FedRE paper.
+    """
     alpha, count = _softmax(scores, present), present.sum(1).view(-1, 1, 1)
     return (1 / (count * alpha)).masked_fill(~present.unsqueeze(-1), 0)
 

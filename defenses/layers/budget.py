@@ -1,4 +1,6 @@
-"""Split a joint privacy budget among layers by their sensitivity scores, and state the claims of such a report."""
+"""Split a joint privacy budget among layers by their sensitivity scores, and state claims about all layers and about
+each alone.
+"""
 
 import math
 from collections.abc import Sequence
@@ -53,8 +55,8 @@ class JointBudget:
 
     @property
     def mu(self) -> float:
-        """Return mu (as in mu-GDP) of all rounds together. ``gaussian_noise`` refuses a large epsilon by the noise of
-        one round, because that is the noise that is drawn.
+        """Return mu (as in mu-GDP) of all rounds together. An epsilon is too large if the noise that is drawn in one
+        round would be too small.
         """
         return math.sqrt(self.rounds) / gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=self.rounds)
 
@@ -66,7 +68,8 @@ class JointBudget:
 
 
 def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
-    """Return one clip norm for every layer of the plan; the input may be one number for all layers.
+    """Return one clip norm for every layer of the plan's model; ``clip_norms`` may hold a single number, which then
+    applies to all layers.
 
     Raises:
         ValueError: for any other number of them.
@@ -79,7 +82,7 @@ def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
 
 
 def layer_scores(scores: Sequence[float], plan: Plan) -> tuple[float, ...]:
-    """Return the given sensitivity scores; raise ValueError unless there is one for every layer of the plan.
+    """Return the given sensitivity scores; raise ValueError unless there is one for every layer of the plan's model.
 
     Raises:
         ValueError: for any other number of them, because a layer without a score has no budget.

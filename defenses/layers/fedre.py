@@ -92,8 +92,8 @@ class FedREProtection(Protection):
         return self.budget.noise(score_shares(scores, self.even), self.clip_norms)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> LayeredGaussianLaw | None:
-        """Return the distribution of one client's report as the server observes it; None if sensitivity scores, and so
-        the noise, change over rounds.
+        """Return the distribution of one client's report as the server observes it; return None if the sensitivity
+        scores, and therefore the noise, change over rounds.
         """
         if observer.rank != UPLOADS.rank or not self.scores:
             return None
@@ -114,8 +114,8 @@ class PublishedFedREProtection(FedREProtection):
         return state
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
-        """Return sensitivity scores of each client's own, private samples; for a client that only sends a canary, and
-        may have no samples, use public ones.
+        """Return sensitivity scores that each client computes on its own, private samples; a client that sends only a
+        canary may have no samples, so its scores use public ones.
         """
         if self.scores or context.samples is None:
             return super().row_scores(updates, context, state)
@@ -138,8 +138,8 @@ class PublishedFedREProtection(FedREProtection):
         return pda_pam(received, context, self.scorers, published=True)
 
     def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
-        """Return the mechanism by which one client's report is released in all rounds, if two reports can differ by
-        twice the clip norm; None if the noise also depends on private data.
+        """Return the Gaussian mechanism that releases one client's reports in all rounds, where two clipped reports
+        differ by up to twice the clip norm; return None if the noise depends on private data.
         """
         if not self.scores:
             return None
@@ -159,8 +159,8 @@ def _plain(region: Any) -> Any:
 
 
 def published_split(scores: Tensor) -> Tensor:
-    """Return each layer's fraction of epsilon by equation 6 of the FedRE paper, shape ``(..., layers)``: it is
-    proportional to 1 / sensitivity score.
+    """Return each layer's fraction of epsilon by equation 6 of the FedRE paper, shape ``(..., layers)``; the fraction
+    is proportional to 1 / (the layer's sensitivity score).
     """
     inverse = 1 / scores.double().clamp_min(_LEAST_SCORE)
     return inverse / inverse.sum(-1, keepdim=True)

@@ -22,7 +22,7 @@ _ROBERTS = (0.7548776662466927, 0.5698402909980532)
 
 @dataclass(frozen=True, kw_only=True)
 class LayerScorer:
-    """A function object that measures how sensitive each layer's gradient is to chosen pixels of chosen images.
+    """A function object that computes how sensitive each layer's gradient is to chosen pixels of chosen images.
 
     Args:
         count: number of images over which a score is averaged, the first ones (the paper samples ten of a format).

@@ -1,4 +1,4 @@
-"""Uniform layers give local DP with a clip norm and noise per layer; each gets an equal budget (FedRE's baseline)."""
+"""Each layer gets its own clip norm and noise at an equal budget (local DP; a baseline of FedRE, Xiao et al. 2025)."""
 
 from dataclasses import dataclass
 

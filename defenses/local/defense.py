@@ -47,8 +47,8 @@ class LocalDefense(Defense, ABC):
         check_bound("radius", self.radius)
 
     def claim(self, plan: Plan, parameters: Mapping[str, Value]) -> Claim:
-        """Return the local DP claim over all rounds of the plan; it publishes the radius to which coordinates are
-        clipped, and ``parameters``.
+        """Return the local DP claim over all rounds of the plan; its public parameters are the radius to which
+        coordinates are clipped, and ``parameters``.
         """
         return Claim(
             epsilon=self.epsilon,
@@ -94,8 +94,8 @@ class NumberDefense(LocalDefense, ABC):
         return Prepared(protection=protection, claims=(claim,), spending=self.spending(plan, claim))
 
     def spending(self, plan: Plan, claim: Claim) -> dict[str, Spending]:
-        """Return the epsilon spent after each number of rounds; empty for a paper's own claim, which may not
-        compose.
+        """Return a function from a number of rounds to the epsilon spent by then, in a mapping from the claim's id; the
+        mapping is empty for a paper's own claim, which may not compose over rounds.
         """
         # A published budget may not be composed over rounds at all.
         if variant_of(self) == AS_PUBLISHED:
@@ -109,7 +109,7 @@ class NumberDefense(LocalDefense, ABC):
         return SampledLaw(number=self.number(epsilon), radius=self.radius, coordinates=count)
 
     def spent(self, plan: Plan) -> tuple[int, float]:
-        """Return how many numbers a client sends per round, and the epsilon of each number."""
+        """Return how many numbers a client sends per round, and the epsilon that each number spends."""
         # First the number of coordinates at a round's epsilon, then the exact share of each number.
         count = self.sampled(self.each_of(plan.rounds), plan.layout.dim)
         epsilon = self.each_of(plan.rounds * count)
@@ -121,7 +121,7 @@ class NumberDefense(LocalDefense, ABC):
         return count, epsilon
 
     def published(self, plan: Plan) -> dict[str, Value]:
-        """Return the parameters of the mechanism that the claim makes public."""
+        """Return the mechanism's parameters that the claim makes public."""
         count, epsilon = self.spent(plan)
         return {"coordinates": count, "number_epsilon": epsilon}
 

@@ -1,4 +1,4 @@
-"""Randomise a clipped number into an estimate of it, which the client sends and the server averages."""
+"""Randomise a clipped number; the client sends the result, and the server averages it as an estimate of the number."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ _ROUNDING = 1e-6
 
 
 class NumberReport(Protocol):
-    """A distribution of the report of one number in [-1, 1]; the caller multiplies by the clipping radius."""
+    """A distribution of the report of one number in [-1, 1]; the caller multiplies the report by the clipping radius.
+    """
 
     @property
     def atoms(self) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Flip the bits of an encoding independently, with one probability for ones and one for zeros."""
+"""Flip each bit of an encoded value independently, with one probability for ones and another for zeros."""
 
 import itertools
 import math

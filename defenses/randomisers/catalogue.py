@@ -1,4 +1,4 @@
-"""Find all randomisers by file name, and build small instances whose possible reports can be listed."""
+"""Find all randomisers by file name, and build small instances whose possible reports can all be enumerated."""
 
 import importlib
 import inspect
@@ -46,7 +46,9 @@ def randomisers() -> dict[str, type[Randomiser]]:
 
 
 def small_randomisers(epsilon: float) -> dict[str, Randomiser]:
-    """Return one small instance of each randomiser and variant at ``epsilon``; the keys name randomiser and variant."""
+    """Return one small instance at ``epsilon`` of each randomiser and each of its variants; a key names randomiser and
+    variant.
+    """
     return {
         f"{name}{ending}": build(epsilon=epsilon, **fields)
         for name, build in randomisers().items()

@@ -1,4 +1,4 @@
-"""Draw Bernoulli variables by integer arithmetic, so that their probabilities are exact and not rounded as floats.
+"""Draw Bernoulli variables by integer arithmetic, so that their probabilities have no floating-point error.
 
 ``exp(-gamma)`` after Canonne, Kamath, Steinke 2020, Algorithm 1, for many coins at once.
 """

@@ -1,4 +1,4 @@
-"""Sum or integrate any function over all possible reports of a randomiser."""
+"""Sum or integrate a function over all possible reports of a randomiser."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

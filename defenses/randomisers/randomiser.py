@@ -25,8 +25,8 @@ _TIED = 1e-8
 
 
 class Masses(NamedTuple):
-    """The probabilities of one event under the two values that reports distinguish best, the member's and the
-    nonmember's.
+    """The probabilities of one event under the two values that reports distinguish best, the member's (with the canary)
+    and the nonmember's (without).
     """
 
     member: float
@@ -34,7 +34,7 @@ class Masses(NamedTuple):
 
 
 class PairLaw(NamedTuple):
-    """The distributions of the report under the two values that reports distinguish best. Reports may be grouped by
+    """The two distributions of the report under the two values that reports distinguish best. Reports may be grouped by
     likelihood ratio; all three arrays have the shape (k,) for k groups.
     """
 
@@ -92,24 +92,26 @@ class Randomiser:
         raise NotImplementedError
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
-        """Return all reports with weights that sum or integrate any function over them; integration is split at the
-        numbers in ``cuts``.
+        """Return all reports with weights, so that a weighted sum gives the sum or integral of any function over them;
+        integration is split at the numbers in ``cuts``.
         """
         raise NotImplementedError
 
     def inputs(self) -> NDArray[Any]:
-        """Return a set of input values, shape ``(k, *value shape)``, in which two have the largest possible log-ratio
+        """Return a set of input values, shape ``(k, *value shape)``; two of them attain the largest possible log-ratio
         of report probabilities.
         """
         raise NotImplementedError
 
     def worst_pair(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the two values that reports distinguish best, as (nonmember's value, member's value)."""
+        """Return the two values that reports distinguish best, first the nonmember's (without the canary), then the
+        member's (with it).
+        """
         raise NotImplementedError
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
-        """Return the server's estimate from each single report, array of shape (..., *target shape); it estimates
-        ``target(value)``.
+        """Return the server's estimate of ``target(value)`` from each single report, array of shape (..., *target
+        shape).
         """
         raise NotImplementedError
 
@@ -120,11 +122,12 @@ class Randomiser:
         raise NotImplementedError
 
     def target(self, value: ArrayLike) -> FloatArray:
-        """Return the quantity that the server estimates: the value itself, or its encoding."""
+        """Return the quantity that the server estimates: the value itself or an encoding of it."""
         return np.asarray(value, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
-        """Return the mean of the server's estimate, which is the true quantity if the randomiser is ``unbiased``."""
+        """Return the mean of the server's estimate; it equals the estimated quantity if the randomiser is ``unbiased``.
+        """
         return self.target(value)
 
     def pair_law(self) -> PairLaw:
@@ -169,8 +172,8 @@ class Randomiser:
         return np.asarray(self.log_ratio(reports) >= _event(self, trials)[0])
 
     def event_masses(self, *, trials: int = EVENT_TRIALS) -> Masses:
-        """Return the exact probabilities of the event that ``event`` tests; their log-ratio is the largest for these
-        two values.
+        """Return the exact probabilities, under the two values that reports distinguish best, of the event that the
+        method ``event`` tests for each report; no two other values give them a larger log-ratio.
         """
         return _event(self, trials)[1]
 
@@ -229,8 +232,8 @@ def check_radius(name: str, radius: float) -> None:
 
 
 def check_given_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
-    """Raise ValueError unless ``count`` is a whole number in [least, most]; the default 0 means that it was not
-    given.
+    """Raise ValueError unless ``count`` is a whole number in [least, most]; a count of 0, the default, means that none
+    was given.
     """
     # A missing number gets its own message, because 0 is the default of required fields.
     if count == 0 and least > 0 and not isinstance(count, bool):
@@ -250,8 +253,8 @@ def numbers(values: ArrayLike, radius: float) -> FloatArray:
 
 
 def vectors(values: ArrayLike, dimension: int, radius: float) -> FloatArray:
-    """Return the values as floats of shape (..., dimension); raise ValueError if their length differs or an entry is
-    out of range.
+    """Return the values as floats of shape (..., dimension); raise ValueError if the last axis has another length or an
+    entry is out of range.
     """
     array = numbers(values, radius)
     if array.shape[-1:] != (dimension,):

@@ -37,14 +37,14 @@ class DPSGDProtection(Protection):
         return (total + noise) / context.plan.expected_lot(client)
 
     def total(self, gradients: Tensor, present: Tensor) -> Tensor:
-        """Return the sum of each batch's gradients, shape ``(R, d)`` for R runs; each gradient is clipped to length
+        """Return the sum of each batch's gradients, shape ``(R, d)`` for R runs; each gradient is first clipped to norm
         ``clip_norm``.
         """
         return clipped_sum(gradients, present, self.clip_norm)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of the update that a client sends; None if it is not linear in the noised steps
-        (Adam), or if the observer receives only sums.
+        """Return the distribution of the update that a client sends; return None if the update is not linear in the
+        noised steps (Adam), or if the observer receives only sums of updates.
         """
         linear, steps = plan.algorithm.linear_scale, plan.algorithm.local_steps
         if linear is None or observer.rank < UPLOADS.rank:

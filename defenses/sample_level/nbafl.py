@@ -1,4 +1,4 @@
-"""NbAFL adds noise at every client before aggregation, and more at the server before broadcast (Wei et al. 2020)."""
+"""NbAFL adds noise at every client before aggregation, and at the server before the broadcast (Wei et al. 2020)."""
 
 import math
 from dataclasses import dataclass
@@ -52,8 +52,8 @@ class NbAFLProtection(Protection):
         return (total + self.down_std * normal(rng, tuple(total.shape))) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one report, or of its effect on one step of the global model; noise that the
-        adversary knows is left out.
+        """Return the distribution of one client's report, or of its contribution to one step of the global model,
+        without noise that the adversary already knows.
         """
         if observer.rank == UPLOADS.rank:
             return GaussianLaw(clip_norm=self.row_norm, scale=self.row_scale, noise_std=self.up_std)

@@ -20,7 +20,7 @@ _LEAST_DELTA = 1e-12
 @dataclass(frozen=True, kw_only=True)
 class BinomialProtection(SecureSumProtection):
     """A secure-sum protection in which each client adds Binomial(4 sigma^2 / shares, 1/2) noise minus its mean; the
-    number of coin tosses is rounded up to an even one.
+    number of coin tosses is rounded up to an even number.
     """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:

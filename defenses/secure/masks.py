@@ -18,8 +18,8 @@ from .modular_sum import Grid
 
 @dataclass(frozen=True, kw_only=True)
 class Masks:
-    """The random masks that clients of one round add to their encoded vectors: arrays of shape ``(replicas, rows, d)``,
-    with one row per client.
+    """The random masks that clients of one round add to their encoded vectors: arrays of shape ``(replicas, rows, d)``
+    for runs, clients and coordinates.
 
     Args:
         words: the whole mask of each invited client.
@@ -32,8 +32,8 @@ class Masks:
 
 
 def draw_masks(invited: Tensor, survived: Tensor, dim: int, grid: Grid, rng: np.random.Generator) -> Masks:
-    """Draw masks for the clients ``invited``; those in ``survived`` also sent their vector. Both are booleans
-    ``(replicas, rows)`` with one column per client.
+    """Draw masks for the clients ``invited``; the clients ``survived`` also sent their vectors. Both are booleans of
+    shape ``(replicas, rows)`` for runs and clients.
 
     Exact integers, drawn uniformly from the grid's words.
     """

@@ -54,15 +54,16 @@ class Grid:
         return ((words + half) & (self.modulus - 1)) - half
 
     def decode(self, words: Tensor) -> Tensor:
-        """Convert integers modulo 2^bits, or their sum, to the real numbers that they encode (float64), provided that
-        nothing wrapped around.
+        """Convert integers modulo 2^bits, or a sum of them, to the real numbers that they encode (float64); the result
+        is right only if nothing wrapped around.
         """
         return self.centred(words).double() * self.step
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizedGrid:
-    """A grid of numbers, sized for one federation, together with the sensitivity and the noise of the sum.
+    """A grid of numbers that was chosen for one federation, together with the sensitivity and the noise of the secure
+    sum.
 
     Args:
         norm_bound: L2 norm, in steps, that no rounded row exceeds: the sensitivity to one client set to zero.
@@ -81,8 +82,8 @@ def check_bits(bits: int) -> None:
 
 
 def rounded_norm_bound(norm: float, dim: int) -> float:
-    """Return a bound, in grid steps, on the L2 norm after random rounding of a vector of norm ``norm``; it fails with
-    probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1).
+    """Return a bound, in grid steps, on the L2 norm that a vector of norm ``norm`` has after random rounding; it fails
+    with probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1).
     """
     # The concentration bound of the paper; the other term of the minimum holds surely.
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)
@@ -90,8 +91,8 @@ def rounded_norm_bound(norm: float, dim: int) -> float:
 
 
 def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
-    """Round client vectors, float64 ``(replicas, rows, d)`` in grid steps, to int64 without bias; redraw until each has
-    an L2 norm of at most ``bound``.
+    """Round client vectors, float64 in grid steps, of shape ``(replicas, rows, d)`` for runs, clients and coordinates,
+    to int64 without bias; redraw until each has an L2 norm of at most ``bound``.
 
     A row that is longer is rounded again. This condition moves a mean by at most beta / (1 - beta) of a root of d
     steps; a row that needs no second try has no bias. Every try draws for all rows, so that the tries of one row do not
@@ -119,8 +120,8 @@ def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
 
 
 def to_integers(updates: Tensor, clip_norm: float, sized: SizedGrid, rng: np.random.Generator) -> Tensor:
-    """Clip updates, shape ``(replicas, rows, d)`` with one row per client, and round them to whole numbers (int64) of
-    grid steps.
+    """Clip updates, shape ``(replicas, rows, d)`` for runs, clients and coordinates, and round them to whole numbers
+    (int64) of grid steps.
     """
     return round_rows(clip(updates.double(), clip_norm) / sized.grid.step, sized.norm_bound, rng)
 

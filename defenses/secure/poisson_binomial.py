@@ -39,8 +39,8 @@ class PoissonBinomialProtection(SecureSumProtection):
     budget: Budget
 
     def bias(self, survivors: int) -> float:
-        """Return the bias theta of a coin in a round with ``survivors`` clients; without any, return the bias for one
-        client.
+        """Return the bias theta of a coin in a round with ``survivors`` clients; without survivors, return the bias for
+        one client.
         """
         return largest_bias(clients=max(1, survivors), trials=self.trials, **self.budget)
 

@@ -1,4 +1,4 @@
-"""Let clients clip, round, add noise shares and masks, so that the server learns only the sum of their vectors."""
+"""Clients clip, round and mask their vectors and add noise shares; the server learns only the sum of the vectors."""
 
 import math
 from abc import ABC
@@ -68,8 +68,8 @@ class SecureSumProtection(Protection):
         raise TypeError(f"{type(self).__name__} must define the method noise_share(shares, shape, rng)")
 
     def shares_needed(self, invited: int) -> int:
-        """Return how many clients' noise shares must add up to the whole noise: the number of invited clients that are
-        sure not to drop out.
+        """Return how many clients' noise shares must add up to the whole noise: the number of invited clients that
+        remain for certain.
         """
         return survivors_of(invited, self.dropout)
 
@@ -93,8 +93,8 @@ class SecureSumProtection(Protection):
         return to_integers(updates.values, self.clip_norm, self.sized, rng) + noise
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """Return the secure sum as one vector without a sender, absent if no client took part; the side information
-        ``survivors`` is the number of clients in it.
+        """Return the secure sum as one vector without a sender, or no vector if no client took part; the side
+        information ``survivors`` is the number of clients in the sum.
         """
         # Recovered masks are removed before the sum; the rest cancels in it.
         unmasked = (reports.values - reports.side["recovered"]).masked_fill(~reports.present.unsqueeze(-1), 0)
@@ -110,7 +110,7 @@ class SecureSumProtection(Protection):
         return mean.float()
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of the secure sum in a round with as few remaining clients as the claim allows.
+        """Return the distribution of the secure sum in a round in which as few clients remain as the claim allows.
 
         The grid of the noise is fine compared with its deviation, so the law is the continuous one. ``clip_norm`` is
         the bound on a rounded row, slightly above the raw one.
@@ -261,8 +261,8 @@ class SecureSumDefense(ClippedDefense, ABC):
 
 
 def survivors_of(invited: int, dropout: float) -> int:
-    """Return how many of ``invited`` clients remain if the fraction ``dropout`` drops out. The number that drops out is
-    rounded down in decimal arithmetic: .3 of 10 is 3.
+    """Return how many of ``invited`` clients remain if the fraction ``dropout`` of them drops out. The number of
+    dropouts is rounded down in decimal arithmetic: .3 of 10 is 3.
     """
     # A fraction of the decimal text: as floats .29 of 100 would round down to 28.
     return invited - int(Fraction(str(dropout)) * invited)
@@ -270,7 +270,7 @@ def survivors_of(invited: int, dropout: float) -> int:
 
 def expected_survivors(plan: Plan, dropout: float) -> float:
     """Return the number by which a secure sum is divided: how many clients do not drop out (survivors) if the cohort
-    size is known, otherwise about the mean of that number.
+    size is known, otherwise approximately the mean of this number.
     """
     whole = _whole_cohort(plan)
     return plan.expected_cohort * survivors_of(whole, dropout) / whole

@@ -1,4 +1,4 @@
-"""Randomise bits by randomised response, which several mechanisms with planted bugs use."""
+"""Randomise bits by randomised response; several mechanisms with planted bugs use it."""
 
 import numpy as np
 from scipy.special import expit

@@ -12,8 +12,8 @@ EPSILON, DELTA = 2.0, 1e-5
 
 
 def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
-    """Return the claim that one noised secure sum satisfies epsilon 2, and the standard deviation of its noise in clip
-    norms.
+    """Return the claim that one noised secure sum satisfies epsilon 2, and the noise standard deviation (divided by the
+    clip norm) that this needs.
     """
     sigma = gaussian_noise(epsilon=EPSILON, delta=DELTA, releases=1)
     claim = mechanism_claim(
@@ -31,8 +31,8 @@ def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
 
 
 def total(world: int, n: int, rng: np.random.Generator, *, shares: int, share: float) -> FloatArray:
-    """Draw ``n`` sums, array of shape ``(n,)``, of one client's value (1 with the canary, else 0) and ``shares`` noise
-    shares, each of standard deviation ``share``.
+    """Draw ``n`` secure sums, array of shape ``(n,)``: each adds one client's value (1 with the canary, 0 without) and
+    ``shares`` noise shares, each of standard deviation ``share``.
     """
     # Shares are drawn one by one and summed, as clients would add them, not as one Gaussian.
     return np.asarray(world + share * rng.standard_normal((n, shares)).sum(axis=1), dtype=np.float64)

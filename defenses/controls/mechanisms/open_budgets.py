@@ -1,4 +1,5 @@
-"""This broken mechanism sends clients' personal budgets with their reports, so a rare budget identifies its client.
+"""This broken mechanism sends clients' personal budgets with their reports, so a budget that only one client has
+identifies it.
 
 The real bug: the analyser needs each client's budget to debias its report, so the budget is sent in the same message. A
 client with a rare budget can then be found among the shuffled reports.

@@ -1,4 +1,6 @@
-"""Report a number as a category: round it to a public grid without bias, randomise the level, and decode the report."""
+"""Report a number as a category: round it to a public grid without bias, randomise the grid level, and decode the
+report.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,11 +38,12 @@ class Gridded:
 
     @property
     def grid(self) -> FloatArray:
-        """Return the numbers of all grid levels, in ascending order."""
+        """Return the number in [-1, 1] that each grid level represents, in ascending order."""
         return np.linspace(-1, 1, self.levels)
 
     def values(self) -> NDArray[Any]:
-        """Return the input that the randomiser gets for each grid level, array of shape (levels, ...)."""
+        """Return the value that represents each grid level as an input of the randomiser, array of shape (levels, ...).
+        """
         return np.arange(self.levels)
 
     @cached_property
@@ -116,7 +119,7 @@ class Gridded:
 
 
 def check_levels(levels: int, *, least: int = 2) -> None:
-    """Raise ValueError unless the number of grid levels is between ``least`` and 12; with more, bit reports cannot be
-    listed.
+    """Raise ValueError unless the number of grid levels is between ``least`` and 12; with more levels, bit reports
+    would be too many to enumerate.
     """
     check_given_count("levels", levels, least=least, most=MOST_LEVELS)

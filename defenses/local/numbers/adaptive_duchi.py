@@ -35,8 +35,9 @@ class LayeredLaw(SampledLaw):
     sizes: tuple[int, ...]
 
     def radii(self, dim: int) -> FloatArray:
-        """Return each coordinate's range, radius sqrt(d / (number of layers * size of its layer)). Thus all layers'
-        vectors of ranges have equal length, and the whole vector is as long as with one radius for all.
+        """Return each coordinate's bound, radius sqrt(d / (number of layers * size of its layer)). The vectors of
+        bounds of all layers have equal L2 norms, and the norm over all coordinates is the same as if every bound were
+        ``radius``.
         """
         whole = sum(self.sizes)
         if dim > whole:
@@ -66,7 +67,7 @@ class AdaptiveDuchiProtection(Protection):
 
     def law(self, observer: Observer, plan: Plan, client: int) -> SampledLaw | None:
         """Return the distribution of one client's report. Behind the shuffler it is known only if all coordinates are
-        sent, because they are then independent.
+        sent, because only then are coordinates independent.
         """
         law = self._layered(plan.layout)
         if observer.rank >= UPLOADS.rank:
@@ -83,7 +84,7 @@ class AdaptiveDuchiProtection(Protection):
 
 
 def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
-    """Shuffle every coordinate separately among the reports that are present; present reports come first in the
+    """Shuffle every coordinate separately among the reports of clients that take part; these reports come first in the
     arrays.
     """
     # Sorting random keys permutes every column independently; absent rows get the largest keys.

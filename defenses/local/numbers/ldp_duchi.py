@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPDuchi(SampledDefense):
-    """A local DP defense that sends each coordinate as one of two numbers, without bias; at a small budget no mechanism
-    for sampled coordinates is better.
+    """A local DP defense that sends each coordinate as one of two numbers, without bias; at a small budget no other
+    mechanism for single coordinates has a smaller worst-case variance.
     """
 
     mechanism: ClassVar[str] = "Duchi"

@@ -11,8 +11,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPHarmony(NumberDefense):
-    """A local DP defense that spends a round's whole budget on one of d coordinates and multiplies the result by d, so
-    that the report is unbiased.
+    """A local DP defense that spends a round's whole budget on one randomly drawn coordinate of d, and multiplies the
+    reported value by d, so that the report is unbiased.
     """
 
     mechanism: ClassVar[str] = "Harmony"

@@ -1,4 +1,4 @@
-"""EM-MDS privately selects several coordinates at once and sends one public sign (local DP; Jiang et al. 2022)."""
+"""EM-MDS privately selects several coordinates and sends one random sign for all (local DP; Jiang et al. 2022)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -59,8 +59,8 @@ class EMMDSLaw(VectorLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPEMMDS(LocalDefense):
-    """A local DP defense whose report names ``chosen`` coordinates and one sign. Sets with many of the largest
-    coordinates in the direction of the sign are more likely.
+    """A local DP defense whose report names ``chosen`` coordinates and one random sign. A set is more likely if it
+    contains many of the largest coordinates in the direction of the sign.
 
     No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
 

@@ -101,5 +101,5 @@ class LDPFedSel(LocalDefense):
 
 
 def top_count(share: float, dim: int) -> int:
-    """Return how many of ``dim`` coordinates FedSel counts as large: at least one, never all."""
+    """Return how many of ``dim`` coordinates FedSel treats as large: at least one, and never all."""
     return max(1, min(dim - 1, round(share * dim)))

@@ -1,4 +1,4 @@
-"""Randomise a client's whole vector by a mechanism in which the data decide which coordinates are sent."""
+"""Randomise a client's whole vector by a mechanism that chooses the sent coordinates depending on the data."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -38,16 +38,16 @@ class VectorLaw:
         raise NotImplementedError
 
     def values(self, rows: FloatArray) -> FloatArray:
-        """Convert n clipped client vectors of shape (n, d) to the randomiser's inputs."""
+        """Convert n clipped client vectors, array of shape (n, d), to inputs of the randomiser."""
         raise NotImplementedError
 
     def written(self, reports: NDArray[Any], dim: int) -> NDArray[np.float32]:
-        """Convert the randomiser's reports of n clients to sparse vectors, array of shape (n, dim)."""
+        """Convert the randomiser's reports from n clients to sparse vectors, array of shape (n, dim)."""
         raise NotImplementedError
 
     def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
-        """Recover the randomiser's reports from vectors of shape (n, d); also return which vectors hold a report, shape
-        (n,).
+        """Recover the randomiser's reports from client vectors of shape (n, d); also return, as booleans of shape (n,),
+        which vectors hold a report.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Choose a candidate, one of higher utility more often (exponential mechanism: McSherry and Talwar 2007)."""
+"""Choose a candidate at random, more often the higher its utility (exponential mechanism: McSherry and Talwar 2007)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

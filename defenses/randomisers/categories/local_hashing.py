@@ -19,7 +19,7 @@ from .grr import GRR
 @dataclass(frozen=True, kw_only=True)
 class LocalHashing(FiniteDomain):
     """A randomiser of values 0..domain-1 whose report is (slope, shift, cell): slope and shift define the client's
-    public hash function, and cell is the hash value after randomised response.
+    public hash function, and cell is the randomised hash value.
 
     h(v) = ((slope v + shift) mod prime) mod cells, slope in 1..prime-1, shift in 0..prime-1, prime the smallest one
     that is >= domain: the collision probability of two values is known exactly, and the estimator divides by it. A
@@ -62,14 +62,14 @@ class LocalHashing(FiniteDomain):
 
     @property
     def support(self) -> float:
-        """Return the probability that the reported hash value is also the hash value of a given value that the client
-        does not hold.
+        """Return the probability that a reported hash value equals the hash of a given value that is not the client's
+        value.
         """
         return self.response.lie + self.collision * (self.response.truth - self.response.lie)
 
     def cell(self, reports: ArrayLike, values: ArrayLike) -> IntArray:
-        """Return the hash value of each value under the hash function in its report; reports (..., 3) and values (...,)
-        are broadcast.
+        """Return the hash of each value under the hash function in the corresponding report; reports (..., 3) and
+        values (...,) are broadcast.
         """
         rows = np.asarray(reports)
         return np.asarray((rows[..., 0] * np.asarray(values) + rows[..., 1]) % self.prime % self.cells)
@@ -95,8 +95,8 @@ class LocalHashing(FiniteDomain):
         return finite(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1))
 
     def pair_law(self) -> PairLaw:
-        """Return, for the two values that reports distinguish best (the member's and the nonmember's), the
-        probabilities that the reported hash value fits only the member's value, only the nonmember's, or both or
+        """Return three probabilities for each of the two values that reports distinguish best (the member's and the
+        nonmember's): that the reported hash value fits only the member's value, only the nonmember's, or both or
         neither.
         """
         # Where both values share a cell the report is equally likely under both.

@@ -71,8 +71,8 @@ class SubsetSelection(FiniteDomain):
         return finite((sets[..., np.newaxis] == np.arange(self.domain)).any(axis=1).astype(np.int8))
 
     def pair_law(self) -> PairLaw:
-        """Return, for the two values that reports distinguish best (the member's and the nonmember's), the
-        probabilities that the reported set contains only the member's value, only the nonmember's, or both or neither.
+        """Return three probabilities for each of the two values that reports distinguish best (the member's and the
+        nonmember's): that the reported set contains only the member's value, only the nonmember's, or both or neither.
         """
         both = self.truth * (self.size - 1) / (self.domain - 1)
         only, other = self.truth - both, (1 - self.truth) * self.size / (self.domain - 1)

@@ -12,8 +12,8 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_radius
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedNumber(Randomiser, ABC):
-    """A base class of randomisers of one number in which a report is itself the estimate; reports distinguish the two
-    ends of the range best.
+    """A base class of randomisers of one number whose report is itself the server's estimate; reports distinguish the
+    two ends of the range best.
 
     Args:
         radius: values lie in [-radius, radius]; > 0 and finite.

@@ -43,7 +43,7 @@ class ClippedLaplace(BoundedNumber):
 
     @property
     def end(self) -> float:
-        """Return the largest report that is possible."""
+        """Return the largest possible report."""
         return self.radius if self.reach is None else self.reach
 
     def _cut_off(self, value: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""Randomise a number by the Piecewise or Duchi's mechanism, chosen by a public coin (Wang et al. 2019)."""
+"""Randomise a number by the Piecewise or Duchi's mechanism, chosen by a coin toss (Wang et al. 2019)."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ SWITCH = math.log((-5 + 2 * _ROOTS) / 27)
 @dataclass(frozen=True, kw_only=True)
 class Hybrid(BoundedNumber):
     """An unbiased randomiser that applies the Piecewise mechanism with probability 1 - e^(-epsilon / 2), otherwise
-    Duchi's; at an epsilon below ``SWITCH`` it always applies Duchi's.
+    Duchi's; at an epsilon below ``SWITCH`` (about .61) it always applies Duchi's.
 
     The law has a density on Piecewise's range and two atoms at Duchi's bounds. A report shows from which of the two it
     came, so the ratio e^epsilon is attained on the union of both optimal events.

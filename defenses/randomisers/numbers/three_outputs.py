@@ -31,7 +31,7 @@ class ThreeOutputs(BoundedNumber):
 
     @property
     def nothing(self) -> float:
-        """Return the probability of reporting 0 if the value is 0 (the paper's a)."""
+        """Return the probability of reporting 0 for the value 0 (a in the paper)."""
         e, most = math.exp(min(self.epsilon, 2.0)), 1 / (1 + 2 * math.exp(-self.epsilon))
         if self.epsilon <= math.log(2):
             return 0.0

@@ -59,8 +59,8 @@ class AdaptiveDuchi(Randomiser):
 
     @property
     def duchi(self) -> Duchi:
-        """Return Duchi's mechanism for a weight's distance from the centre of its layer, in units of the layer's
-        radius.
+        """Return Duchi's mechanism for the difference between a weight and the centre of its layer's range, in units of
+        the layer's radius.
         """
         return Duchi(epsilon=self.epsilon, radius=1.0)
 
@@ -99,8 +99,8 @@ class AdaptiveDuchi(Randomiser):
         return self._middle - away, self._middle + away
 
     def pair_law(self) -> PairLaw:
-        """Return the two distributions of the reported first coordinate; all other coordinates have the same
-        distribution under both values.
+        """Return the two distributions of the reported first coordinate under the two values that reports distinguish
+        best; all other coordinates have the same distribution under both.
         """
         up = np.exp(self.duchi.log_density([self.duchi.bound, -self.duchi.bound], 1.0))
         return PairLaw(np.log(up / up[::-1]), up, up[::-1])

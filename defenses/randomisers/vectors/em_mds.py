@@ -1,4 +1,4 @@
-"""Select coordinates by the exponential mechanism and send one public sign (EM-MDS: Jiang et al. 2022, SignDS-FL)."""
+"""Select coordinates by the exponential mechanism and send one random sign (EM-MDS: Jiang et al. 2022, SignDS-FL)."""
 
 import itertools
 import math
@@ -63,8 +63,9 @@ class EMMDS(Randomiser):
 
     @cached_property
     def least(self) -> int:
-        """Return the paper's threshold: how many of the largest coordinates a set must contain to be preferred. Of all
-        thresholds that only some sets reach, it is the one under which a report contains most of them on average.
+        """Return the paper's threshold: the mechanism prefers sets with at least this many of the largest coordinates.
+        It is the threshold under which a report contains the most of these on average, among thresholds that some but
+        not all sets reach.
         """
         # Thresholds that no set reaches, or every set, would leave the choice uniform.
         reached = [held for held, count in enumerate(self._counts) if count]

@@ -80,7 +80,7 @@ class FedSel(Randomiser):
         return np.asarray(self.share * self.epsilon * (1 - liked))
 
     def chances(self, value: ArrayLike) -> FloatArray:
-        """Return the probability with which each coordinate is selected, shape (dimension,)."""
+        """Return the probability with which each coordinate is selected, array of shape (dimension,)."""
         exponents = self._exponents(vectors(value, self.dimension, self.radius))
         return np.asarray(np.exp(log_softmax(-exponents, axis=-1)), dtype=np.float64)
 
