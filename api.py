@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A finished run, with its folder and its results.
+    """A finished run with its folder and its results.
 
     Attributes:
         folder: where its records and its report are.
@@ -35,7 +35,8 @@ class Run:
         margins: Mapping[str, float] | None = None,
         fail_on: Iterable[str] = EVERYTHING,
     ) -> Outcome:
-        """Judge the claims, and compare the metrics with a baseline, as ``fedassay gate`` does.
+        """Return the run's verdict: judge its claims and compare its metrics with a baseline, as ``fedassay gate``
+        does.
 
         Args:
             baseline: a baseline file or a run's folder; ``baselines/main`` means ``baselines/main.json``.
@@ -52,7 +53,7 @@ class Run:
 
     @property
     def records(self) -> list[Record]:
-        """All result rows of the run."""
+        """Return all result rows of the run."""
         return Store(self.folder).records()
 
     def table(self) -> "pandas.DataFrame":
@@ -62,7 +63,7 @@ class Run:
         return pandas.DataFrame([record.model_dump(by_alias=True) for record in self.records])
 
     def lines(self) -> list[str]:
-        """Return one line per claim, as the command line prints them."""
+        """Return one line per claim, with the text that the command line prints."""
         from .reports.formats.terminal import claim_lines
         from .reports.reading.run_folder import RunFolder
 

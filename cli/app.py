@@ -109,7 +109,7 @@ def plan(
     preset: Preset = None,
     set_: Changes = None,
 ) -> None:
-    """Print what a suite would run, how long it takes and how large an epsilon each audit can certify or refute."""
+    """Print what a suite would run, how long it takes, and which epsilon each audit can certify or refute."""
     with reported_errors():
         from ..suites.config.resolve import resolve
         from ..suites.config.suite_file import load_suite, named_changes
@@ -154,7 +154,7 @@ def audit(
     alpha: Annotated[float, typer.Option(help="Largest probability of a false refutation.")] = 0.05,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Audit a claim about a mechanism of your own or about scores that you have; no federation is run."""
+    """Audit a claim with your own mechanism or with your own scores; no federation is run."""
     with reported_errors():
         from ..suites.results.outcome import judge_finding
         from .audit_command import AuditOptions, audit_target, finding_lines, stated_claim
@@ -211,7 +211,7 @@ def report(
         Path | None, typer.Option(help="Write the claims to this file, in the fields of a deployment registry.")
     ] = None,
 ) -> None:
-    """Write the report of one run, or of several, from their result rows."""
+    """Write the report of one run, or a common report of several runs, from their result rows."""
     with reported_errors():
         from .printing import print_report
 

@@ -1,4 +1,4 @@
-"""Run the command ``audit``, which audits a claim with a file of scores or with a function that is a mechanism."""
+"""Run the command ``audit``, which audits a claim with a file of scores or with calls of a Python function."""
 
 import csv
 import importlib
@@ -29,7 +29,10 @@ from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome
 
 _SIDES = ("member", "nonmember")
-_KINDS = "a target is a .npz or .csv file of member and nonmember, package.module:function or path/to/file.py:function"
+_KINDS = (
+    "a target is a .npz or .csv file of member and nonmember scores, "
+    "package.module:function or path/to/file.py:function"
+)
 _Scores = dict[str, NDArray[Any]]
 
 
@@ -94,7 +97,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
 
 
 def finding_lines(target: str, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
-    """Return the printed lines, which state claim, evidence and verdict as text or as one JSON object."""
+    """Return the lines that the command prints: claim, evidence and verdict, as text or as one JSON object."""
     if as_json:
         claim = None if finding.claim is None else finding.claim.to_dict()
         report = {"target": target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}
@@ -121,7 +124,7 @@ def find_function(target: str) -> Callable[..., Any]:
         raise ConfigError(f"cannot import {place}: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ConfigError(f"{place} has no {name!r}; it has: {nearest(name, own) or 'no function'}")
+        raise ConfigError(f"{place} has no function {name!r}; it has: {nearest(name, own) or 'no function'}")
     found = getattr(module, name)
     if not callable(found):
         raise ConfigError(f"{target} must be a function, got {type(found).__name__}")
@@ -188,7 +191,7 @@ def _read_npz(path: Path) -> _Scores:
         with zipfile.ZipFile(path) as members:
             names = [name.removesuffix(".npy") for name in members.namelist()]
         if not set(_SIDES) <= set(names):
-            raise ConfigError(f"{path} must hold the arrays member and nonmember; it holds: {_listed(names)}")
+            raise ConfigError(f"{path} must hold two arrays, member and nonmember, but it holds: {_listed(names)}")
         with np.load(path, allow_pickle=False) as arrays:
             found = {side: arrays[side] for side in _SIDES}
             # Score files written by a run record the design: scores of one run are dependent.
@@ -199,12 +202,12 @@ def _read_npz(path: Path) -> _Scores:
         raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
     if design != Design.INDEPENDENT.value:
         raise ConfigError(
-            f"{path} holds {design} scores: an audit needs one score from each of many independent runs, "
-            "with and without the unit"
+            f"{path} holds {design} scores, but an audit needs one score from each of many independent runs, "
+            "with and without the audited sample or client"
         )
     for side, array in found.items():
         if array.dtype.kind not in "biuf":
-            raise ConfigError(f"{path}: {side} must be numbers, got {array.dtype}")
+            raise ConfigError(f"{path}: the array {side} must hold numbers, got {array.dtype}")
     return found
 
 
@@ -217,7 +220,7 @@ def _read_csv(path: Path) -> _Scores:
             rows = csv.DictReader(file, skipinitialspace=True)
             names = [name.strip() for name in rows.fieldnames or []]
             if not set(_SIDES) <= set(names):
-                raise ConfigError(f"{path} must have the columns member and nonmember; it has: {_listed(names)}")
+                raise ConfigError(f"{path} must have the columns member and nonmember, but it has: {_listed(names)}")
             rows.fieldnames = names
             for row in rows:
                 for side in _SIDES:
@@ -227,7 +230,9 @@ def _read_csv(path: Path) -> _Scores:
                         continue
                     # Columns may differ in length; a gap in the middle is a damaged file.
                     if side in ended:
-                        raise ConfigError(f"{path}, line {ended[side]}: {side} has an empty cell before its end")
+                        raise ConfigError(
+                            f"{path}, line {ended[side]}: the column {side} has an empty cell before its last score"
+                        )
                     found[side].append(_number(text, f"{path}, line {rows.line_num}, {side}"))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path} cannot be read as CSV in UTF-8: {error}") from None

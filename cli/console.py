@@ -1,4 +1,4 @@
-"""Print lines of text without control characters.
+"""Print lines of text, with control characters removed.
 
 A name in a suite file may hold a terminal's escape sequence or a line break, which could forge a line or clear the
 screen.

@@ -16,7 +16,7 @@ _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirector
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Print an error that a user can correct and exit with its code; any other exception passes through unchanged."""
+    """Print any error that a user can correct, and exit with its code; any other exception propagates unchanged."""
     from ..suites.config.source import ConfigError
 
     try:
@@ -33,7 +33,7 @@ def reported_errors() -> Iterator[None]:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Print how to resume a run that is interrupted; finished work is kept."""
+    """Print how to resume the run if it is interrupted; finished work is kept."""
     go_on = f"Finished cells are kept; go on with: fedassay resume {shlex.quote(str(folder))}"
     try:
         yield

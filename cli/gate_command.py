@@ -26,7 +26,7 @@ def compare(
     margin: Margins = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare two runs, paired seed by seed, without a verdict (see gate)."""
+    """Compare the metrics of two runs, paired by seed, without a verdict (for a verdict, see gate)."""
     with reported_errors():
         from ..reports.reading.run_folder import margins_of
         from ..reports.regression.baseline import Baseline
@@ -66,8 +66,8 @@ def gate(
     ] = "fail,incomplete,inconclusive",
     margin: Margins = None,
 ) -> None:
-    """Judge the claims of a run and compare its metrics with a baseline; print one verdict line and exit with
-    its code.
+    """Judge the claims of a run and compare its metrics with a baseline; print one line with the verdict and exit with
+    the verdict's code.
     """
     with reported_errors():
         from ..reports.reading.run_folder import RunFolder

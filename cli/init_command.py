@@ -64,7 +64,7 @@ def named_folder(where: str) -> Path:
 
 
 def refuse_what_is_there(folder: Path) -> None:
-    """Raise ConfigError, before anything is written, if a file of the new project exists or cannot be created."""
+    """Raise ConfigError, before anything is written, if a file of the project already exists or cannot be created."""
     from ..suites.config.source import ConfigError
 
     # Dangling links count as well: writing through one would put the file elsewhere.
@@ -73,7 +73,7 @@ def refuse_what_is_there(folder: Path) -> None:
     for name in (*_FILES, BASELINE, RUN):
         for above in (folder / name).parents:
             if os.path.lexists(above) and not above.is_dir():
-                raise ConfigError(f"{above} is not a folder: {folder / name} cannot be written, name another folder")
+                raise ConfigError(f"{above} is not a folder, so {folder / name} cannot be written: name another folder")
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def write(folder: Path) -> None:
 
 @contextmanager
 def naming(place: Path) -> Iterator[None]:
-    """Add the file's name to an error of the disk, because Python names it only when opening fails, not when writing
+    """Add the file's name to an OSError, because Python gives the name only if opening the file fails, not if writing
     fails.
     """
     try:
@@ -129,7 +129,7 @@ def naming(place: Path) -> Iterator[None]:
 
 
 def measure(folder: Path) -> str:
-    """Run the new project's suite and accept the run as its baseline; return the verdict line."""
+    """Run the new project's suite and store the run as its baseline; return the line that states the verdict."""
     from ..api import run
     from ..reports.reading.run_folder import RunFolder
     from ..reports.regression.gated_run import accept

@@ -46,7 +46,9 @@ METRICS = {
 
 
 def listing(kind: str) -> dict[str, str]:
-    """Return the names of one kind of item with one line of description each; raise ConfigError for an unknown kind."""
+    """Return the names of all items of one kind, each with a one-line description; raise ConfigError for an unknown
+    kind.
+    """
     kinds: dict[str, Callable[[], dict[str, str]]] = {
         "defenses": lambda: _parts("defense"),
         "attacks": lambda: _parts("attack"),
@@ -57,24 +59,24 @@ def listing(kind: str) -> dict[str, str]:
         "metrics": lambda: METRICS,
     }
     if kind not in kinds:
-        raise ConfigError(f"cannot list {kind!r}; known: {nearest(kind, kinds)}")
+        raise ConfigError(f"cannot list {kind!r}; kinds that can be listed: {nearest(kind, kinds)}")
     return kinds[kind]()
 
 
 def errata_of(kind: str) -> dict[str, str]:
-    """Return the known errors (errata) in the papers of the defenses, one per line; raise ConfigError for another kind
-    of item.
+    """Return the known errors in the papers of the defenses (errata), keyed by defense; raise ConfigError for any other
+    kind of item.
     """
     from ..suites.config.part_listing import all_errata
 
     if kind != "defenses":
-        raise ConfigError(f"only defenses have errata, got --errata with {kind!r}")
+        raise ConfigError(f"--errata can be given only with defenses, got {kind!r}")
     return {name: "\n".join(items) for name, items in all_errata("defense").items()}
 
 
 def diagnosis(*, digests: bool = False) -> list[str]:
-    """Return the lines that ``fedassay doctor`` prints; with ``digests``, read every local data set and state its
-    SHA-256.
+    """Return the lines that ``fedassay doctor`` prints about this machine; with ``digests``, also read every local data
+    set and state its SHA-256.
     """
     # Imported late, like everything below: `fedassay list` must start without torch.
     from ..suites.results.environment import accelerator, hardware, threads, versions

@@ -9,7 +9,7 @@ from .console import print_lines
 
 
 def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> list[str]:
-    """Write the report of one run, or of several side by side; return the lines to print.
+    """Write the report of one run, or a common report of several; return the lines to print.
 
     ``wanted`` maps a format to a file. If no file is named, the pages of a single run go into its own folder. Raises
     ConfigError if a run cannot be read or a file cannot be written.
@@ -19,7 +19,10 @@ def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> 
 
     requested = {name: path for name, path in wanted.items() if path is not None}
     if not requested and len(folders) > 1:
-        raise ConfigError(f"several runs need a file to write to: {', '.join(f'--{name} FILE' for name in wanted)}")
+        raise ConfigError(
+            "a report of several runs must be written to a file that you name: give one of "
+            f"{', '.join(f'--{name} FILE' for name in wanted)}"
+        )
     try:
         runs = read_runs(folders)
         own = {"html": runs[0].path / "report.html", "md": runs[0].path / "report.md"}
@@ -32,7 +35,7 @@ def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> 
 
 
 def print_schema(kind: str) -> str:
-    """Return the JSON Schema of this kind of file; raise ConfigError for an unknown kind."""
+    """Return the JSON Schema of result rows, claims or suite files; raise ConfigError for an unknown kind of file."""
     from ..suites.results.schemas import schema_of
 
     try:
@@ -42,7 +45,9 @@ def print_schema(kind: str) -> str:
 
 
 def print_calibration(repeats: int, seed: int) -> int:
-    """Run every estimator repeatedly on mechanisms of known privacy and print its error rates; return the exit code."""
+    """Run every estimator repeatedly on mechanisms whose privacy is known, and print the estimators' error rates;
+    return the exit code.
+    """
     from ..audit.calibration.calibration import calibrate
     from ..audit.estimators.catalogue import estimators
     from ..reports.tables.calibration import calibration_outcome, degenerate_table, error_table

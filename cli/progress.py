@@ -1,4 +1,4 @@
-"""Show a run's progress and tables, drawn on a terminal and as plain lines elsewhere."""
+"""Show a run's progress and tables, with drawn bars and frames on a terminal and as plain lines elsewhere."""
 
 import sys
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ class Bar:
 
 
 class Lines:
-    """A progress display for log files: one line per finished unit of work."""
+    """A progress display for log files, which prints one line per finished unit of work."""
 
     def start(self, total: int, cached: int) -> None:
         self._total, self._done = total, cached
@@ -68,12 +68,12 @@ class Lines:
 
 
 def progress() -> "Progress":
-    """Return a progress bar on a terminal, or a display of plain lines elsewhere."""
+    """Return a drawn progress bar on a terminal, or a display that prints plain lines elsewhere."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
 def print_table(table: Table) -> None:
-    """Print a table with its note below it: drawn on a terminal, as aligned plain text elsewhere."""
+    """Print a table and its note: with drawn frames on a terminal, as aligned plain text elsewhere."""
     if not sys.stdout.isatty():
         lines = ["", table.title, "", *table.lines(), *([table.note] if table.note else [])]
         print(*map(printable, lines), sep="\n", flush=True)

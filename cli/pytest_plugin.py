@@ -1,4 +1,4 @@
-"""Provide the gate of a suite and the audit of a mechanism as pytest fixtures.
+"""Provide two pytest fixtures: one runs a suite and checks its verdict, the other audits a mechanism.
 
 Every pytest run in an environment with fedassay loads this file, so heavy imports wait until a fixture is used.
 """

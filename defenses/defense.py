@@ -1,5 +1,4 @@
-"""Define the base class of all defenses: a defense calibrates a protection to a public plan and states privacy claims.
-"""
+"""Define the base class of all defenses, which calibrate a protection to a public plan and state privacy claims."""
 
 import dataclasses
 import math

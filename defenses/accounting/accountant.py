@@ -123,12 +123,12 @@ def _composed(accountant: PrivacyAccountant, event: DpEvent, name: str) -> Priva
     try:
         return accountant.compose(event)
     except UnsupportedEventError as error:
-        raise ValueError(f"{name} cannot account for {event}: {error}") from None
+        raise ValueError(f"accounting by {name} does not support the mechanism {event}: {error}") from None
 
 
 def gaussian_steps(*, sigma: float, rate: float, steps: int) -> DpEvent:
-    """Return an event, dp-accounting's description of a mechanism, for ``steps`` Gaussian releases, each on a Poisson
-    sample drawn at ``rate``; ``sigma`` is the noise's standard deviation divided by the sensitivity.
+    """Return ``steps`` Gaussian releases, each on a Poisson sample drawn at ``rate``, as an event, which is
+    dp-accounting's description of a mechanism; ``sigma`` is the noise's standard deviation divided by the sensitivity.
     """
     sampled = dp_accounting.PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
     return SelfComposedDpEvent(sampled, steps)
@@ -147,4 +147,4 @@ def _doubled(event: DpEvent) -> DpEvent:
     # These have no noise multiplier, so there is nothing to double.
     if isinstance(event, dp_accounting.RandomizedResponseDpEvent | dp_accounting.NoOpDpEvent):
         return event
-    raise ValueError(f"PLD under replace-one cannot account for {type(event).__name__}")
+    raise ValueError(f"accounting by PLD under replace-one does not support events of type {type(event).__name__}")

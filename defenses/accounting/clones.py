@@ -1,4 +1,4 @@
-"""Bound the privacy that a client gains when its report is shuffled among other clients' (Feldman et al. 2021)."""
+"""Bound a client's privacy if its report is shuffled among other clients' reports (Feldman et al. 2021)."""
 
 import math
 from dataclasses import dataclass

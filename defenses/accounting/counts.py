@@ -19,7 +19,7 @@ _NEVER = 1e-290
 @dataclass(frozen=True, eq=False)
 class CountLaw:
     """A distribution of a number of successes: ``pmf[i]`` is the probability of ``first + i`` successes. All other
-    numbers together have at most the probability ``lost``, which counts as a privacy failure.
+    numbers have a total probability of at most ``lost``; they are treated as privacy failures.
     """
 
     first: int
@@ -28,7 +28,7 @@ class CountLaw:
 
     @property
     def values(self) -> FloatArray:
-        """Return, as floats, the number of successes that each entry of ``pmf`` gives the probability of."""
+        """Return, as floats, the number of successes that corresponds to each entry of ``pmf``."""
         return np.arange(self.first, self.first + self.pmf.size, dtype=np.float64)
 
 
@@ -78,7 +78,7 @@ def _sum(one: CountLaw, other: CountLaw) -> CountLaw:
 @dataclass(frozen=True, eq=False)
 class CountPair:
     """The distributions ``p`` and ``q`` of a count under two neighbouring inputs, arrays of shape ``(k,)``; ``lost`` is
-    the probability of all other counts and is treated as a privacy failure.
+    the probability of all other counts, which are treated as privacy failures.
     """
 
     p: FloatArray

@@ -37,7 +37,8 @@ def discrete_gaussian_rdp(
         return order * scale**2 / 2
     if dimension is None or sigma < 0.5:
         raise ValueError(
-            f"a sum of several noise shares must have a dimension and sigma >= 0.5, got {dimension} and {sigma}"
+            f"a sum of several noise shares needs a dimension and sigma >= 0.5, got dimension {dimension} and "
+            f"sigma {sigma}"
         )
     check_whole("dimension", dimension)
     tau = _distance(sigma, shares)
@@ -122,7 +123,10 @@ def binomial_epsilon(
         check_positive(name, value)
     variance, least = trials / 4, binomial_least(largest / scale, dimension=dimension, delta=delta)
     if trials < least:
-        raise ValueError(f"trials must be >= {least} for the theorem of binomial noise to hold, got {trials}")
+        raise ValueError(
+            f"trials, the number of coin tosses, must be >= {least} for the theorem of binomial noise to hold, "
+            f"got {trials}"
+        )
     # The theorem's constants b, c and d for a fair coin.
     b, c, d = 1 / 3, math.sqrt(2) * 7 / 4, 2 / 3
     gauss = l2 * math.sqrt(2 * math.log(1.25 / delta)) / (scale * math.sqrt(variance))

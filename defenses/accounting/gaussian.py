@@ -41,7 +41,8 @@ class SampledGaussian:
         check_positive("sigma", self.sigma)
         if not 0 < self.rate <= 1 or self.steps < 1:
             raise ValueError(
-                f"the sampling rate must be in (0, 1] and the number of steps >= 1, got {self.rate} and {self.steps}"
+                f"the sampling rate must be in (0, 1] and the number of steps >= 1, got rate {self.rate} and "
+                f"{self.steps} steps"
             )
 
     def epsilon(self, delta: float, method: Method = Method.PLD) -> float:

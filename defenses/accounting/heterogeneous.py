@@ -29,8 +29,8 @@ class Exponent(StrEnum):
 def client_bound(
     *, epsilon: float, others: Sequence[float] | FloatArray, exponent: Exponent = Exponent.EXACT
 ) -> ClonePair:
-    """Return the worst-case pair of distributions for one client with budget ``epsilon``, shuffled among clients with
-    the budgets ``others``.
+    """Return the worst-case pair of distributions of shuffled reports under two values of a client with budget
+    ``epsilon``; the other clients have the budgets ``others``.
 
     The reports and, separately, the budgets are shuffled; clip-Laplace with inputs and outputs in [-C, C] and scale
     2C/eps. Each other client is a clone of this one's mechanism with its own ``clone_probability``; their number is

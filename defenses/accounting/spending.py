@@ -16,14 +16,15 @@ Spending = Callable[[int], float]
 
 
 def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spending]:
-    """Return a function from a number of rounds to the epsilon that Poisson-sampled Gaussian steps have spent by then,
-    keyed by the claim's id. It uses privacy-loss distributions; every round has equally many steps.
+    """Map the claim's id to a function: for a number of rounds, it returns the epsilon that Poisson-sampled Gaussian
+    steps have spent by then, by privacy-loss distributions; every round has equally many steps.
     """
     # Rounds must be alike for the first ones to be a prefix of the mechanism.
     each, rest = divmod(mechanism.steps, claim.rounds)
     if rest:
         raise ValueError(
-            f"the steps must divide evenly into {claim.rounds} rounds, got {mechanism.steps} steps in total"
+            f"the number of steps must be a multiple of the number of rounds, {claim.rounds}, got "
+            f"{mechanism.steps} steps"
         )
 
     def spent(rounds: int) -> float:
@@ -34,8 +35,8 @@ def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spen
 
 
 def gaussian_spending(claim: Claim) -> dict[str, Spending]:
-    """Return a function from a number of rounds to the epsilon that one Gaussian release per round has spent by then,
-    keyed by the claim's id; mu grows with the root of the number of rounds (Dong et al. 2022, Corollary 3.3).
+    """Map the claim's id to a function: for a number of rounds, it returns the epsilon that one Gaussian release per
+    round has spent by then; mu grows with the root of the number of rounds (Dong et al. 2022, Corollary 3.3).
 
     Raises:
         ValueError: for a claim that states no Gaussian curve.
@@ -50,9 +51,9 @@ def gaussian_spending(claim: Claim) -> dict[str, Spending]:
 
 
 def pure_spending(claim: Claim, *, each: float, releases: int) -> dict[str, Spending]:
-    """Return a function from a number of rounds to the epsilon that the releases have spent by then, keyed by the
-    claim's id. Every round has ``releases`` releases of epsilon ``each``; they are summed at delta 0, and otherwise
-    composed exactly (see ``pure``).
+    """Map the claim's id to a function: for a number of rounds, it returns the epsilon spent by then. Every round has
+    ``releases`` releases of epsilon ``each``; their epsilons are summed at delta 0, and otherwise composed exactly (see
+    ``pure``).
     """
     return {
         claim.claim_id: lambda rounds: composed_epsilon(each, releases=releases * rounds, delta=claim.delta),

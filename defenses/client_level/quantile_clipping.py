@@ -110,7 +110,7 @@ class QuantileClipping(ClippedDefense):
         if 2 * count_noise <= mechanism.sigma:
             raise ValueError(
                 f"count_noise must be > {mechanism.sigma / 2:.4g}, half of the noise multiplier for epsilon "
-                f"{self.epsilon:g}, because otherwise the noisy count alone spends the whole budget, got "
+                f"{self.epsilon:g}, because otherwise the noisy count alone would spend the whole budget, got "
                 f"{count_noise:g}"
             )
         protection = QuantileClippingProtection(

@@ -71,7 +71,9 @@ class NoiseDecayProtection(Protection):
         }
 
     def open_round(self, context: Context, state: State) -> State:
-        """Shrink the noise if the global model's loss on public data has decreased three times in a row (eq. 9)."""
+        """Shrink the noise if the global model's loss on public data has decreased three times in a row (Fu et al.
+        2022, eq. 9).
+        """
         if self.decay == 1 or context.public_loss is None or self._over(context, state):
             return state
         # The state starts with one replica; the engine's replicas diverge from the first round on.
@@ -169,7 +171,7 @@ class NoiseDecayProtection(Protection):
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipProtection(NoiseDecayProtection):
     """A protection with shrinking noise in which each client releases a noisy mean of its gradient norms and adapts its
-    clip norm to it.
+    clip norm to that mean.
     """
 
     clip_factor: float
@@ -177,8 +179,8 @@ class AdaptiveClipProtection(NoiseDecayProtection):
     def local_query(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        """Return the noisy mean of the clipped gradient norms of each batch, shape ``(R, 1)`` for R runs (eq. 6
-        to 8).
+        """Return the noisy mean of the clipped gradient norms of each batch, shape ``(R, 1)`` for R runs (Fu et al.
+        2022, eq. 6 to 8).
         """
         bound = self._bound(state, client)
         norms = torch.linalg.vector_norm(gradients, dim=-1)

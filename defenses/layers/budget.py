@@ -183,6 +183,7 @@ def _one_per_layer(name: str, values: tuple[float, ...], plan: Plan) -> tuple[fl
     layers = plan.layout.names
     if len(values) != len(layers):
         raise ValueError(
-            f"{name} must have one number for each of the {len(layers)} layers {', '.join(layers)}, got {len(values)}"
+            f"{name} must have one number for each of the {len(layers)} layers {', '.join(layers)}, got "
+            f"{len(values)} numbers"
         )
     return values

@@ -94,8 +94,8 @@ class NumberDefense(LocalDefense, ABC):
         return Prepared(protection=protection, claims=(claim,), spending=self.spending(plan, claim))
 
     def spending(self, plan: Plan, claim: Claim) -> dict[str, Spending]:
-        """Return a function from a number of rounds to the epsilon spent by then, in a mapping from the claim's id; the
-        mapping is empty for a paper's own claim, which may not compose over rounds.
+        """Map the claim's id to a function that returns, for a number of rounds, the epsilon spent by then; the mapping
+        is empty for a paper's own claim, which may not compose over rounds.
         """
         # A published budget may not be composed over rounds at all.
         if variant_of(self) == AS_PUBLISHED:

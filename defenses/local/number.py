@@ -16,8 +16,7 @@ _ROUNDING = 1e-6
 
 
 class NumberReport(Protocol):
-    """A distribution of the report of one number in [-1, 1]; the caller multiplies the report by the clipping radius.
-    """
+    """A distribution of the report of one number in [-1, 1]; the caller multiplies reports by the clipping radius."""
 
     @property
     def atoms(self) -> FloatArray:

@@ -126,8 +126,7 @@ class Randomiser:
         return np.asarray(value, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
-        """Return the mean of the server's estimate; it equals the estimated quantity if the randomiser is ``unbiased``.
-        """
+        """Return the mean of the server's estimate; it equals ``target(value)`` if the randomiser is ``unbiased``."""
         return self.target(value)
 
     def pair_law(self) -> PairLaw:
@@ -237,7 +236,7 @@ def check_given_count(name: str, count: int, *, least: int, most: float = math.i
     """
     # A missing number gets its own message, because 0 is the default of required fields.
     if count == 0 and least > 0 and not isinstance(count, bool):
-        raise ValueError(f"{name} must be given and >= {least}, got 0")
+        raise ValueError(f"{name} must be given and >= {least}, got 0, which means that it is missing")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not least <= count <= most:
         upper = "" if most == math.inf else f" and <= {most}"
         raise ValueError(f"{name} must be a whole number >= {least}{upper}, got {count!r}")

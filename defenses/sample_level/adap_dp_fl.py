@@ -90,9 +90,8 @@ class AdapDPFL(ClippedDefense):
             )
         except ValueError:
             raise ValueError(
-                f"epsilon must be large enough for one round of {steps} steps, got {self.epsilon:g} at "
-                "noise_multiplier "
-                f"{self.noise_multiplier:g} and rate {rate:g}"
+                f"epsilon must be large enough for one round of {steps} steps, got epsilon {self.epsilon:g} with "
+                f"noise_multiplier {self.noise_multiplier:g} and sampling rate {rate:g}"
             ) from None
         protection = NoiseDecayProtection(
             clip_norm=self.clip_norm,

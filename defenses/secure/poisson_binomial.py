@@ -112,8 +112,8 @@ class PoissonBinomial(SecureSumDefense):
         trials: int = 2 * ((2**self.bits - 1) // (2 * most_clients(plan)))
         if trials < 2:
             raise ValueError(
-                f"bits must allow two coins per client: those of {most_clients(plan)} clients do not fit "
-                f"{self.bits} bits"
+                f"bits must be large enough to count two coin tosses for each of {most_clients(plan)} clients, got "
+                f"{self.bits}"
             )
         return trials
 

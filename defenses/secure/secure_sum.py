@@ -181,16 +181,16 @@ class SecureSumDefense(ClippedDefense, ABC):
             )
         if self.drops not in DROPS:
             raise ValueError(
-                f"drops, the rule for which clients drop out, must be {nearest(str(self.drops), DROPS)}, "
+                f"drops, the rule for which clients drop out, must be one of: {nearest(str(self.drops), DROPS)}; "
                 f"got {self.drops!r}"
             )
 
     def protected(self, kind: type[SecureSumProtection], sized: SizedGrid) -> SecureSumProtection:
-        """Build a protection of class ``kind`` with the configuration of this defense."""
+        """Return a protection of the class ``kind`` with the configuration of this defense."""
         return kind(clip_norm=self.clip_norm, dropout=self.dropout, drops=self.drops, sized=sized)
 
     def sized(self, plan: Plan) -> SizedGrid:
-        """Return the grid of numbers for this plan, with the noise that ``sigma_of`` computes. Raises ValueError as
+        """Return the grid of numbers for this plan, with the noise that ``sigma_of`` computes. Raise ValueError as
         ``prepare`` does.
         """
         return size_grid(
@@ -215,7 +215,9 @@ class SecureSumDefense(ClippedDefense, ABC):
         return {"epsilon": self.epsilon, "delta": self.delta, "rounds": plan.rounds, "dimension": plan.layout.dim}
 
     def shares(self, plan: Plan) -> int:
-        """Return the number of noise shares in the sum of the largest cohort: one per client that does not drop out."""
+        """Return the number of noise shares in the sum of the largest possible cohort: one per client that does not
+        drop out.
+        """
         return survivors_of(most_clients(plan), self.dropout)
 
     def stated_claim(
@@ -229,8 +231,8 @@ class SecureSumDefense(ClippedDefense, ABC):
         curve: Curve | None = None,
         more: Mapping[str, Value] | None = None,
     ) -> Claim:
-        """Return the claim of a secure-sum defense; raise ValueError if its epsilon needs noise below .3
-        sensitivities.
+        """Return the claim of a secure-sum defense; raise ValueError if its epsilon needs noise below 0.3 times the
+        sensitivity.
         """
         check_least_noise(sized.sigma / sized.norm_bound, epsilon=self.epsilon)
         return Claim(

@@ -15,8 +15,8 @@ from .secure_sum import SecureSumDefense, SecureSumProtection
 
 @dataclass(frozen=True, kw_only=True)
 class SkellamProtection(SecureSumProtection):
-    """A secure-sum protection in which each client adds Skellam noise of variance sigma^2 / shares; the sum of these is
-    Skellam noise too.
+    """A secure-sum protection in which each client adds Skellam noise of variance sigma^2 / shares; a sum of Skellam
+    noise is again Skellam noise.
     """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:

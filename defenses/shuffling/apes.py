@@ -13,8 +13,8 @@ from .personal import PersonalBudgets
 
 @dataclass(frozen=True, kw_only=True)
 class APES(PersonalBudgets):
-    """A defense in which every client has its own budget, and a shuffler mixes each coordinate, and the budgets,
-    separately.
+    """A defense in which every client has its own budget. A shuffler mixes each coordinate separately, and also the
+    budgets.
 
     Claims, replace-one, of one client with the smallest, the median and the largest budget each: the whole report over
     all rounds, and one coordinate of one round. The adversary is the analyser behind the shuffler. Knowing all clients'

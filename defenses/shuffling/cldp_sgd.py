@@ -1,4 +1,4 @@
-"""CLDP-SGD shuffles clients' reports of one bit of one coordinate of one record's gradient (Girgis et al. 2021)."""
+"""CLDP-SGD shuffles one-bit reports, each about one coordinate of one record's gradient (Girgis et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -83,8 +83,8 @@ class OneBitLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class CLDPSGDProtection(Protection):
-    """A protection in which a report is one bit of one coordinate, whole reports are shuffled, and the server averages
-    them into an unbiased estimate.
+    """A protection in which each client reports one bit about one coordinate; whole reports are shuffled, and the
+    server averages them into an unbiased estimate.
     """
 
     radius: float
@@ -98,7 +98,9 @@ class CLDPSGDProtection(Protection):
         return shuffle_rows(reports, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> OneBitLaw | None:
-        """Return the distribution of one client's report, as the client sends it or as one of all shuffled reports."""
+        """Return the distribution of what the observer receives of one client: its report or, behind a shuffler, one of
+        all shuffled reports.
+        """
         mixing = {UPLOADS.rank: Mixing.NONE, SHUFFLED.rank: Mixing.ROWS}.get(observer.rank)
         if mixing is None:
             return None
@@ -174,8 +176,9 @@ class CLDPSGD(Defense):
 
 
 def record_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """Return the worst-case pair of distributions in one round for one of a client's r records, which changes the
-    client's report by a log-ratio of at most ln(1 + (e^eps0 - 1) / r) and hides among other clients' reports.
+    """Return the worst-case pair of distributions in one round for one of a client's r records. The record changes the
+    client's report by a log-ratio of at most ln(1 + (e^eps0 - 1) / r), and the report hides among other clients'
+    reports.
     """
     own = math.log1p(math.expm1(epsilon0) / min(plan.sizes))
     return replace(client_pair(plan, epsilon0), epsilon0=own)

@@ -1,4 +1,6 @@
-"""FLAME shuffles each coordinate; clients report random ones, and dummies replace the others (Liu et al. 2021)."""
+"""FLAME shuffles each coordinate; clients report randomly drawn coordinates and dummies replace the rest (Liu et al.
+2021).
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -59,8 +61,8 @@ class FLAMEProtection(Protection):
         return calibrated_mean(received, self.radius, rate=self.rate)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | None:
-        """Return the distribution of a client's number behind the shuffler, which is its report of a coordinate or a
-        dummy.
+        """Return the distribution of one number behind the shuffler, which is either a client's report of a coordinate
+        or a dummy.
         """
         if observer.rank != SHUFFLED.rank:
             return None
@@ -72,8 +74,8 @@ class FLAMEProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class FLAME(Defense):
-    """A defense in which clients send sampled coordinates to a shuffler, which adds dummy reports (the paper's
-    SS-Double; at rate 1 its SS-Simple).
+    """A defense in which clients send sampled coordinates to a shuffler, which adds dummy reports. It is SS-Double of
+    the paper, and SS-Simple at rate 1.
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
     analyser behind the shuffler. Each coordinate is drawn with probability ``rate``, independently of all others, and
@@ -160,8 +162,8 @@ class FLAME(Defense):
 
 
 def drawn_epsilon(epsilon0: float, rate: float) -> float:
-    """Compute the local epsilon of a clip-Laplace report at ``epsilon0`` that is drawn from the client's value with
-    probability ``rate``, and from 0 otherwise.
+    """Compute the local epsilon of a clip-Laplace report at ``epsilon0`` whose centre is the client's value with
+    probability ``rate``, and 0 otherwise.
 
     ``ln((rate + r) / (rate e^-eps0 + r))``, r = (1 - rate) p_0 / p_C at the end C of the range, where the ratio of the
     two ends' mixtures is largest: the likeliest value of a report there is C, the least likely everywhere above 0 is

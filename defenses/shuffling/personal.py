@@ -1,4 +1,4 @@
-"""Define the base class of APES and of its paper's baseline UniS, which both use a shuffler."""
+"""Define the base class of APES and of UniS, a baseline in the APES paper; both use a shuffler."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from .mechanisms.budgeted import BudgetedReports, CoordinateNoise
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalBudgets(Defense, ABC):
-    """A base class of defenses in which every client has its own budget, and a shuffler mixes each coordinate, and the
-    budgets, separately.
+    """A base class of defenses in which every client has its own budget. A shuffler mixes each coordinate separately,
+    and also the budgets.
 
     Claims, replace-one, of one client with the smallest, the median and the largest budget each: the whole report over
     all rounds, and one coordinate of one round. The adversary is the analyser behind the shuffler. Knowing all clients'

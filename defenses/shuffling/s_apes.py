@@ -29,8 +29,8 @@ from .mechanisms.top_reports import Selection, TopReportsLaw, sparse_rows
 
 @dataclass(frozen=True, kw_only=True)
 class SAPESProtection(Protection):
-    """A protection in which a client sends ``kept`` numbers of its clip-Laplace report, the largest or random ones, and
-    dummies in place of the others.
+    """A protection in which a client sends only ``kept`` numbers of its clip-Laplace report, either the largest or
+    random ones, and sends dummies in place of the others.
 
     Each coordinate is shuffled separately. The server calibrates as in APES, without regard to dummies, so its estimate
     is too small.
@@ -54,8 +54,8 @@ class SAPESProtection(Protection):
         return calibrated_mean(received, self.radius)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> TopReportsLaw | None:
-        """Return the distribution of one client's report as the client sends it; None behind the shuffler, which
-        separates the report's numbers.
+        """Return the distribution of one client's report as the client sends it; return None behind the shuffler, where
+        the numbers of a report are separated from each other.
         """
         if observer.rank != UPLOADS.rank:
             return None
@@ -66,8 +66,8 @@ class SAPESProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class SAPES(Defense):
-    """A defense in which every client has its own budget, and reports are sparsified after noise was added and then
-    shuffled.
+    """A defense in which every client has its own budget; clients add noise to a report, keep only some of its numbers,
+    and send it to a shuffler.
 
     Claims, replace-one, of one client with the smallest, the median and the largest budget each: any two reports, over
     all coordinates (with random selection: those that are kept) and rounds. The adversary is the server, which observes
@@ -116,8 +116,8 @@ class SAPES(Defense):
         check_share("share", self.share)
         if self.selection not in tuple(Selection):
             raise ValueError(
-                f"selection, the rule by which numbers are sent, must be "
-                f"{nearest(str(self.selection), tuple(Selection))}, got {self.selection!r}"
+                "selection, the rule by which numbers are sent, must be one of: "
+                f"{nearest(str(self.selection), tuple(Selection))}; got {self.selection!r}"
             )
         check_bound("radius", self.radius)
         check_positive("scale", self.scale)

@@ -1,4 +1,6 @@
-"""UniS as published shuffles each coordinate with Laplace noise at its client's budget (Liu et al. 2023, Baselines)."""
+"""UniS as published shuffles each coordinate with Laplace noise at the client's own budget (Liu et al. 2023,
+Baselines).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +16,8 @@ from .personal import PersonalBudgets
 
 @dataclass(frozen=True, kw_only=True)
 class UniSUnequal(PersonalBudgets):
-    """A defense with a shuffler in which clients add classic Laplace noise at their own budgets; the defense ``unis``
-    has one budget for all.
+    """A defense with a shuffler in which each client adds classic Laplace noise at its own budget; in contrast, the
+    defense ``unis`` has one budget for all clients.
 
     Its model equals that of PLDP, because a shuffler does not change a sum. The claims are those of APES.
 

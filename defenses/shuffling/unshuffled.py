@@ -13,8 +13,8 @@ from .mechanisms.budgeted import CoordinateNoise, check_coordinate_noise
 
 @dataclass(frozen=True, kw_only=True)
 class UnshuffledBudgets(Defense, ABC):
-    """A base class of the two baselines without a shuffler (LDP-Min and PLDP), which computes the epsilon that can be
-    proved for their reports.
+    """A base class of LDP-Min and PLDP, two baselines without a shuffler; it computes the epsilon that can be proved
+    for their reports.
     """
 
     epsilon: float = 4.0

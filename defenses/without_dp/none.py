@@ -1,4 +1,4 @@
-"""Federated learning runs without any defense and states no privacy claim."""
+"""Run federated learning without any defense, and state no privacy claim."""
 
 from dataclasses import dataclass
 

@@ -39,7 +39,7 @@ class PlainNoiseProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoise(Defense):
-    """A defense that adds noise but gives no local DP, because updates may be arbitrarily long. It states no claim.
+    """A defense that adds noise but gives no local DP, because the norm of an update is unbounded. It states no claim.
 
     With a clip norm it would be local DP; without a claim it also covers noise so small that its epsilon would be
     meaningless.

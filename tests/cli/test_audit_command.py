@@ -149,7 +149,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         ("mine.py --epsilon 1", "cannot audit 'mine.py': a target is a .npz or .csv file of member"),
         ("no.py:f --epsilon 1 --inputs 0 1", "no such file: no.py"),
         ("no.such:f --epsilon 1 --inputs 0 1", "cannot import no.such: ModuleNotFoundError"),
-        ("mine:laplase --epsilon 1 --inputs 0 1", "mine has no 'laplase'; it has: laplace, "),
+        ("mine:laplase --epsilon 1 --inputs 0 1", "mine has no function 'laplase'; it has: laplace, "),
         ("mine:number --epsilon 1 --inputs 0 1", "mine:number must be a function, got int"),
         ("mine:coin --epsilon 1", "mine:coin needs --inputs X0 X1"),
         ("mine:coin --epsilon 1 --inputs 0 yes", "--inputs must be two JSON values"),
@@ -173,11 +173,11 @@ def test_what_is_wrong_is_reported_in_one_paragraph(say, words, says):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a,b\n1,2\n", "must have the columns member and nonmember; it has: a, b"),
-        ("", "must have the columns member and nonmember; it has: nothing"),
+        ("a,b\n1,2\n", "must have the columns member and nonmember, but it has: a, b"),
+        ("", "must have the columns member and nonmember, but it has: nothing"),
         ("member;nonmember\n1;2\n", "it has: member;nonmember"),
         ("member,nonmember\n1,2\n1,two\n", "line 3, nonmember: a score must be a number, got 'two'"),
-        ("member,nonmember\n1,2\n,3\n4,5\n", "line 3: member has an empty cell before its end"),
+        ("member,nonmember\n1,2\n,3\n4,5\n", "line 3: the column member has an empty cell before its last score"),
         ("member,nonmember\n1,\n2,\n", "nonmember must not be empty"),
         ("member,nonmember\n", "member must not be empty"),
         ("member,nonmember\n1,2\ninf,3\n", "member must be finite, got 1 of 2"),
@@ -220,8 +220,8 @@ def test_a_npz_is_never_unpickled_and_a_bad_one_is_reported(say, tmp_path):
         ("text", "cannot be read as .npz without unpickling"),
         ("array", "cannot be read as .npz without unpickling"),
         ("empty", "cannot be read as .npz without unpickling"),
-        ("other", "must hold the arrays member and nonmember; it holds: members"),
-        ("words", "member must be numbers, got <U1"),
+        ("other", "must hold two arrays, member and nonmember, but it holds: members"),
+        ("words", "the array member must hold numbers, got <U1"),
         ("large", "member must be numbers that float64 holds exactly"),
         ("square", "member must have 1 dimension(s), got shape (2, 2)"),
         ("folder", "Is a directory"),
@@ -287,6 +287,6 @@ def test_scores_that_a_run_s_attack_left_are_no_independent_trials(say, tmp_path
         assert result.exit_code == code
     assert (
         result.stderr
-        == "left.npz holds clustered scores: an audit needs one score from each of many independent runs, "
-        "with and without the unit\n"
+        == "left.npz holds clustered scores, but an audit needs one score from each of many independent runs, "
+        "with and without the audited sample or client\n"
     )

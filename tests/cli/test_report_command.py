@@ -64,7 +64,9 @@ def test_several_runs_stand_in_one_report(say, finished, again, tmp_path):
 def test_several_runs_without_a_file_or_the_same_twice_are_refused(say, finished, again):
     result = say("report", finished.folder, again)
     assert result.exit_code == 2
-    assert result.stderr.startswith("several runs need a file to write to: --html FILE, --md FILE")
+    assert result.stderr.startswith(
+        "a report of several runs must be written to a file that you name: give one of --html FILE, --md FILE"
+    )
     result = say("report", again, again, "--md", "both.md")
     assert result.exit_code == 2
     assert "which hold the same run" in result.stderr

@@ -169,13 +169,13 @@ def test_the_errata_of_defenses_stand_a_line_each_behind_their_names_and_no_othe
     assert told.stdout.splitlines()[0].split("  ")[-1] == listed["adap_dp_fl"][0]
     assert len(told.stdout.splitlines()) == sum(map(len, listed.values()))
     refused = say("list", "attacks", "--errata")
-    assert (refused.exit_code, refused.stderr.strip()) == (2, "only defenses have errata, got --errata with 'attacks'")
+    assert (refused.exit_code, refused.stderr.strip()) == (2, "--errata can be given only with defenses, got 'attacks'")
 
 
 def test_an_unknown_kind_is_reported_with_the_nearest_one(say):
     result = say("list", "defences")
     assert result.exit_code == 2
-    assert result.stderr.startswith("cannot list 'defences'; known: defenses, ")
+    assert result.stderr.startswith("cannot list 'defences'; kinds that can be listed: defenses, ")
 
 
 def test_the_doctor_states_what_the_machine_has(say):

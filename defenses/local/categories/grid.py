@@ -42,8 +42,7 @@ class Gridded:
         return np.linspace(-1, 1, self.levels)
 
     def values(self) -> NDArray[Any]:
-        """Return the value that represents each grid level as an input of the randomiser, array of shape (levels, ...).
-        """
+        """Return the randomiser's input for each grid level, array of shape (levels, ...)."""
         return np.arange(self.levels)
 
     @cached_property
@@ -99,7 +98,7 @@ class Gridded:
         weights = np.linalg.lstsq(means, self.grid, rcond=None)[0]
         if not np.allclose(means @ weights, self.grid, atol=1e-8):
             raise ValueError(
-                f"levels must be distinguishable by the randomiser's reports, got {self.levels} levels that are not"
+                f"the randomiser's reports must distinguish all levels, got {self.levels} levels, some of them alike"
             )
         return np.asarray(weights)
 

@@ -21,8 +21,8 @@ class _ByDistance(Gridded):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPExponential(GriddedDefense):
-    """A local DP defense that sends each coordinate as a grid level, chosen by the exponential mechanism: near levels
-    are more likely, and the server's estimate is unbiased.
+    """A local DP defense that sends each coordinate as a grid level chosen by the exponential mechanism: levels near
+    the coordinate are more likely, and the server's estimate is unbiased.
 
     The mechanism runs at twice a number's epsilon, and its exact epsilon is the number's. The general theorem's factor
     2 pays for normalisers that move against the utility; on an even grid they are symmetric, Z(i) = Z(-i). With a the

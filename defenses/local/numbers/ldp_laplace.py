@@ -10,8 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPLaplace(SampledDefense):
-    """A local DP defense that adds Laplace noise of scale 2 radius / epsilon to each sent coordinate, because two
-    clipped values differ by at most 2 radius.
+    """A local DP defense that adds Laplace noise of scale 2 * radius / epsilon to each sent coordinate, because two
+    clipped values differ by at most 2 * radius.
     """
 
     mechanism: ClassVar[str] = "Laplace"

@@ -42,8 +42,8 @@ class AdaptiveDuchi(Randomiser):
         lengths = {len(self.centres), len(self.radii), len(self.sizes)}
         if len(lengths) != 1 or lengths == {0}:
             raise ValueError(
-                "centres, radii and sizes must be given, each with one entry per layer, got lengths "
-                f"{len(self.centres)}, {len(self.radii)} and {len(self.sizes)}"
+                f"centres, radii and sizes must be given, each with one entry per layer, got {len(self.centres)} "
+                f"centres, {len(self.radii)} radii and {len(self.sizes)} sizes"
             )
         for radius, size in zip(self.radii, self.sizes, strict=True):
             check_radius("radii", radius)
@@ -72,8 +72,8 @@ class AdaptiveDuchi(Randomiser):
         # Refused and not clipped: the range is part of the public configuration.
         if not np.all(np.abs(away) <= 1 + 1e-12):
             raise ValueError(
-                "each value must lie within its layer's radius of the layer's centre, got one "
-                f"{np.abs(away).max()} radii away"
+                "each value must lie within its layer's radius of the layer's centre, got a value at "
+                f"{np.abs(away).max()} times the radius"
             )
         return np.clip(away, -1, 1)
 

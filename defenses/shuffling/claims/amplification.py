@@ -30,8 +30,8 @@ _LEAST_LOCAL = 1e-6
 
 @dataclass(frozen=True)
 class LocalPair:
-    """The privacy of one clip-Laplace coordinate at budget ``epsilon`` if its sender is known: delta at s is (1 - e^((s
-    - eps)/2))^2 / (1 - e^-eps).
+    """The privacy of one clip-Laplace coordinate at budget ``epsilon`` for an observer that knows its sender: delta at
+    s is (1 - e^((s - eps)/2))^2 / (1 - e^-eps).
 
     The pair is the two ends of the range. The larger the value, the likelier is every upper set of reports, and those
     sets are the best tests of any two values (the likelihood ratio is monotone).
@@ -51,8 +51,8 @@ class LocalPair:
 
 
 def local_pair(noise: str, epsilon: float) -> Profile:
-    """Return delta as a function of epsilon (the privacy profile) for one coordinate with budget ``epsilon`` if its
-    sender is known.
+    """Return delta as a function of epsilon (the privacy profile) of one coordinate with budget ``epsilon``, for an
+    observer that knows its sender.
     """
     # Strings and not enum members arrive from suite files; a StrEnum equals both.
     return LaplacePair(epsilon) if noise == CoordinateNoise.LAPLACE else LocalPair(epsilon)
@@ -70,7 +70,7 @@ class SampledRelease:
 
     @property
     def pure_epsilon(self) -> float:
-        """Return epsilon at delta 0; sampling does not reduce it, because the observer may see whether the value is
+        """Return epsilon at delta 0; sampling does not reduce it, because the observer may learn whether the value is
         included.
         """
         return self.release.pure_epsilon
@@ -97,8 +97,8 @@ class AssuredCohort:
 
     @classmethod
     def of(cls, plan: Plan, delta: float, *, rounds: int) -> Self:
-        """Return a lower bound on the other clients in the plan's cohorts, which may fail with at most a thousandth of
-        ``delta``; it cannot fail if all clients take part.
+        """Return a lower bound on the number of other clients in each of the plan's cohorts. It fails with probability
+        at most a thousandth of ``delta``, and never if all clients take part.
         """
         check_clients(plan.clients)
         rate = poisson_rate("cohort", plan.cohort)
@@ -110,15 +110,15 @@ class AssuredCohort:
 
 
 def among_equals(*, others: int, epsilon0: float) -> Profile:
-    """Return the privacy profile (delta as a function of epsilon) of one coordinate that is shuffled among ``others``
-    other clients, all with clip-Laplace at ``epsilon0``.
+    """Return the privacy profile (delta as a function of epsilon) of one coordinate that is shuffled among those of
+    ``others`` other clients; all clients use clip-Laplace at ``epsilon0``.
     """
     return tighter(LocalPair(epsilon0), shuffled(clients=others + 1, epsilon0=epsilon0))
 
 
 def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
     """Return the privacy profile of one shuffled coordinate if clients use clip-Laplace at their own ``budgets``. Only
-    reports that could as well come from ``client``'s own mechanism (clones) hide its report (see
+    clones hide the report of ``client``: reports that can be treated as drawn by the client's own mechanism (see
     ``accounting.heterogeneous``).
 
     Where not all take part, those present are assumed to have the largest budgets, because these are clones least
@@ -142,8 +142,8 @@ def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: in
 
 
 def tighter(one: Profile, other: Profile) -> Profile:
-    """Return the smaller of two valid privacy profiles; if no other client hides the report, this is the profile of a
-    known sender, which is exact for the randomiser.
+    """Return the smaller of two valid privacy profiles, compared at epsilon 0: of the shuffled report, and of a report
+    with a known sender, which is exact if no other client hides the report.
     """
     return one if one.delta(0.0) <= other.delta(0.0) else other
 
@@ -151,8 +151,8 @@ def tighter(one: Profile, other: Profile) -> Profile:
 def largest_scale(
     cost: Callable[[float], float], epsilon: float, *, largest: float = 1.0, else_too_large: str = ""
 ) -> float:
-    """Find the largest factor by which local budgets can be multiplied such that ``cost`` is at most ``epsilon``; the
-    result is too small by at most 1e-4.
+    """Find the largest factor for all local budgets at which ``cost`` is at most ``epsilon``; the result is too small
+    by a relative error of at most 1e-4.
 
     Args:
         largest: local budget at factor 1.
@@ -190,6 +190,6 @@ def largest_scale(
 
 
 def check_clients(clients: int) -> None:
-    """Raise ValueError for fewer than two clients, because a shuffler cannot hide a single one."""
+    """Raise ValueError for fewer than two clients, because a shuffler cannot hide a report among no others."""
     if clients < 2:
         raise ValueError(f"clients must be >= 2, because a shuffler does not hide a single client, got {clients}")

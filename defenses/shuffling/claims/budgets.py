@@ -19,7 +19,8 @@ _LEAST_DELTA = 1e-12
 
 
 def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
-    """Return one budget per client: the quantiles of a distribution from APES's Table 2, times ``scale``.
+    """Return one budget per client: quantiles of a distribution from Table 2 of the APES paper, multiplied by
+    ``scale``.
 
     The result is public and the same for every run: the (i + 1/2)/n quantiles of the distribution, clipped to its
     range, in an order that is fixed for each n, so that budgets do not follow a partition which sorts clients by label.
@@ -30,7 +31,8 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
     # A value of a suite file may be a list, which has no hash.
     if not isinstance(name, str) or name not in _TABLE_2:
         raise ValueError(
-            f"budgets, the distribution of clients' budgets, must be {nearest(str(name), _TABLE_2)}, got {name!r}"
+            f"budgets, the distribution of clients' budgets, must be one of: {nearest(str(name), _TABLE_2)}; "
+            f"got {name!r}"
         )
     quantiles, low, high = _TABLE_2[name]
     budgets = np.clip(quantiles(clients), low, high)
@@ -38,7 +40,7 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
 
 
 def check_budget_scale(name: str, scale: float | None, *, noise: float = 1.0) -> None:
-    """Raise ValueError for an unknown distribution of budgets, or for a scale that gives invalid budgets.
+    """Raise ValueError for an unknown distribution of budgets, or for a scale that makes the largest budget invalid.
 
     A scale, where given, must be above 0, and the largest budget that it gives, at ``noise`` times its noise, at most
     50.
@@ -49,8 +51,8 @@ def check_budget_scale(name: str, scale: float | None, *, noise: float = 1.0) ->
     check_positive("budget_scale", scale)
     if (largest := scale * _TABLE_2[name][2] / noise) > MOST_LOCAL:
         raise ValueError(
-            f"budget_scale must give local budgets of at most {MOST_LOCAL:g}, got {scale:g}, whose largest is "
-            f"{largest:g}"
+            f"budget_scale must give local budgets of at most {MOST_LOCAL:g}, got {scale:g}, which gives a "
+            f"largest local budget of {largest:g}"
         )
 
 
@@ -74,7 +76,7 @@ def check_coordinate_delta(delta: float) -> None:
 
 
 def representative_clients(budgets: tuple[float, ...]) -> tuple[int, ...]:
-    """Return three clients, those with the smallest, the median and the largest budget, for which claims are stated."""
+    """Return three clients for which claims are stated: those with the smallest, the median and the largest budget."""
     # A stable sort picks the same clients on every platform.
     order = np.argsort(budgets, kind="stable")
     chosen = (int(order[0]), int(order[(len(order) - 1) // 2]), int(order[-1]))

@@ -1,4 +1,4 @@
-"""Recompute the epsilons in Table 3 of the APES paper by advanced composition of coordinates (Liu et al. 2023).
+"""Recompute the epsilons in Table 3 of the APES paper by advanced composition over coordinates (Liu et al. 2023).
 
 See Lemma 2 and Proposition 1 of the paper.
 """
@@ -15,8 +15,8 @@ _LEAST = 1e-12  # A coordinate may have epsilon 0 at its delta, but the formula 
 def published_total(
     one: Callable[[float], float], *, coordinates: int, releases: int, largest: float, delta: float
 ) -> float:
-    """Compute the epsilon at ``delta`` of ``releases`` releases as the APES paper does; S-APES makes fewer releases
-    than the ``coordinates`` of all rounds.
+    """Compute the epsilon at ``delta`` of ``releases`` releases as the APES paper does; for S-APES, the number of
+    releases is smaller than the number of ``coordinates`` in all rounds.
 
     The paper does not state how it splits delta. This split meets its totals within 1 %: of 3.6e-5, 5e-9 for the
     composition of all coordinates and the rest for them, each at tanh(``largest`` / 2) delta_s (Theorem 4); what fewer

@@ -1,4 +1,6 @@
-"""Build the claims of a shuffling defense, or of its baselines without a shuffler, from the parts that they share."""
+"""Build the claims of a shuffling defense, or of its baselines without a shuffler, from fields that all its claims
+share.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ _DRAWN = 150.0
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The parts that all claims of one defense share, such as plan, adversary, mechanism, public parameters, trust
+    """The fields that all claims of one defense share, such as plan, adversary, mechanism, public parameters, trust
     assumption and source.
 
     Args:
@@ -41,7 +43,7 @@ class Terms:
 
     @property
     def releases(self) -> int:
-        """Return how many coordinates, over all rounds, each spend a privacy budget."""
+        """Return the number of coordinates, over all rounds, that each spend a privacy budget."""
         return (self.spending or self.plan.layout.dim) * self.plan.rounds
 
     def joint(
@@ -54,8 +56,8 @@ class Terms:
         subjects: str = "all",
         **parameters: Value,
     ) -> Claim:
-        """Return the claim about all coordinates of all rounds; it states ``epsilon`` if the defense was calibrated to
-        it, otherwise the smallest valid epsilon.
+        """Return the claim about all coordinates of all rounds together; it states the given ``epsilon``, or the
+        smallest valid one if none is given.
         """
         # A calibrated claim states its target and not the slightly smaller value that the search reached.
         spent = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
@@ -93,8 +95,8 @@ class Terms:
         parameters: Mapping[str, Value],
         accountant: str = ACCOUNTED_AS_PUBLISHED,
     ) -> tuple[Claim, ...]:
-        """Return a paper's own claims, given by unit, epsilon and delta, each together with the epsilon that can be
-        proved.
+        """Return a paper's own claims, one for each given unit, epsilon and delta; each also states the epsilon that
+        can be proved.
         """
         return tuple(
             self.stated(
@@ -118,8 +120,8 @@ class Terms:
         subjects: str = "all",
         curve: Curve | None = None,
     ) -> Claim:
-        """Return a claim with the given epsilon and delta, about one coordinate in one round if that is the unit,
-        otherwise about the whole report.
+        """Return a claim with the given epsilon and delta; it is about one coordinate in one round if ``unit`` is a
+        coordinate, otherwise about the whole report.
         """
         single = unit is Unit.COORDINATE
         return Claim(
@@ -149,7 +151,7 @@ class Terms:
 
 
 def local_terms(plan: Plan, radius: float, *, noise: str = CoordinateNoise.CLIP_LAPLACE) -> Terms:
-    """Return the shared parts of all claims of a defense without a shuffler."""
+    """Return the fields that all claims of a defense without a shuffler share."""
     classic = noise == CoordinateNoise.LAPLACE
     return Terms(
         plan=plan,

@@ -1,4 +1,4 @@
-"""Perturb each coordinate at the client's own budget (the protection that UniS, LDP-Min, PLDP and APES share).
+"""Perturb each coordinate at the client's own budget; the defenses UniS, LDP-Min, PLDP and APES share this protection.
 
 These defenses differ in their budgets, in their noise, in whether there is a shuffler, and in what they may claim.
 """
@@ -23,7 +23,7 @@ from .laplace import LaplaceLaw, laplace_rows
 
 
 class CoordinateNoise(StrEnum):
-    """A choice of the noise on a coordinate: clip-Laplace, which stays in the range of the values, or the classic
+    """A choice of the noise on each coordinate: clip-Laplace, which stays in the range of the values, or the classic
     Laplace mechanism.
     """
 
@@ -35,7 +35,8 @@ def check_coordinate_noise(noise: object) -> None:
     """Raise ValueError for an unknown kind of noise; the message lists the known ones."""
     if noise not in tuple(CoordinateNoise):
         raise ValueError(
-            f"noise, the noise on each coordinate, must be {nearest(str(noise), tuple(CoordinateNoise))}, got {noise!r}"
+            "noise, the noise on each coordinate, must be one of: "
+            f"{nearest(str(noise), tuple(CoordinateNoise))}; got {noise!r}"
         )
 
 
@@ -72,7 +73,9 @@ class BudgetedReports(Protection):
         return calibrated_mean(received, self.radius)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | LaplaceLaw | None:
-        """Return the distribution of one client's report, as the client sends it or as one of all shuffled reports."""
+        """Return the distribution of what the observer receives of one client: its report or, behind a shuffler, one of
+        all shuffled reports.
+        """
         mixing = mixing_for(observer, shuffled=self.shuffled)
         if mixing is None:
             return None

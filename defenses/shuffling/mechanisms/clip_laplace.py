@@ -20,8 +20,8 @@ _EDGE = 1 + 1e-6  # In single precision a report at the end may be rounded to ju
 
 
 def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
-    """Draw clip-Laplace reports of vectors ``values (..., d)``, which are clipped here, at one budget per vector, shape
-    ``(...,)``; the dtype stays the same.
+    """Draw clip-Laplace reports of vectors ``values (..., d)`` at one budget per vector, shape ``(...,)``; the vectors
+    are clipped first, and the reports keep their dtype.
 
     One uniform number per coordinate, in the order of the coordinates, whatever the blocks. Drawn in double precision
     and rounded to a grid of 2^22 steps per radius: all values reach the same reports, so that no low bit reveals a
@@ -35,8 +35,8 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
 
 
 def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
-    """Yield a few vectors of ``values (..., d)`` at a time, with memory for their reports and their noise scales, to
-    limit the memory in use.
+    """Yield a few vectors of ``values (..., d)`` at a time, together with memory for their reports and noise scales, so
+    that little memory is in use at once.
 
     Small blocks stay in the cache.
     """
@@ -54,7 +54,9 @@ def draw_clip_laplace(centres: FloatArray, scales: FloatArray, radius: float, rn
 
 
 def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
-    """Return the quantiles of clip-Laplace reports at ``levels`` in [0, 1); there may be one centre per vector."""
+    """Return the quantiles of clip-Laplace reports at the probabilities ``levels`` in [0, 1); there may be one centre
+    per vector.
+    """
     lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
     below, above = edge / lean, edge * lean
     share = levels * (1 - above - below)
@@ -79,8 +81,8 @@ def on_grid(reports: FloatArray, radius: float) -> FloatArray:
 
 
 def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: float) -> Tensor:
-    """Compute the log density of each clip-Laplace report, -inf outside [-radius, radius]; it is differentiable in the
-    centres.
+    """Compute the log density of each clip-Laplace report, -inf outside [-radius, radius]; the result is differentiable
+    with respect to the centres.
     """
     # The mass within the range, which normalises the density.
     inside = 1 - math.exp(-radius / scale) * torch.cosh(centres / scale)
@@ -135,8 +137,8 @@ class ClipLaplaceLaw:
 
 
 def mean_and_variance(centres: FloatArray, budgets: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
-    """Compute mean and variance of a clip-Laplace report for each centre in [-radius, radius] and budget, which are
-    broadcast (Liu et al. 2023, equation 1).
+    """Compute mean and variance of a clip-Laplace report for each centre in [-radius, radius] and each budget; the two
+    are broadcast (Liu et al. 2023, equation 1).
     """
     scale = 2 * radius / budgets
     above, below = np.exp(-(radius - centres) / scale) / 2, np.exp(-(radius + centres) / scale) / 2

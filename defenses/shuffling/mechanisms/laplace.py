@@ -19,8 +19,8 @@ _LEAST = 2.0**-54
 
 
 def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
-    """Draw Laplace reports of vectors ``values (..., d)``, clipped here to [-radius, radius], at one budget per vector,
-    shape ``(...,)``; the dtype stays the same.
+    """Draw Laplace reports of vectors ``values (..., d)`` at one budget per vector, shape ``(...,)``; the vectors are
+    clipped to [-radius, radius] first, and the reports keep their dtype.
 
     report = value + Lap(2 radius / budget), on the grid of ``clip_laplace.randomised_rows``.
     """
@@ -41,8 +41,8 @@ def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator)
 
 @dataclass(frozen=True)
 class LaplacePair:
-    """The privacy of one coordinate under Laplace noise at ``epsilon`` if its sender is known: delta at s is 1 - e^((s
-    - eps) / 2).
+    """The privacy of one coordinate with Laplace noise at budget ``epsilon`` for an observer that knows its sender:
+    delta at s is 1 - e^((s - eps) / 2).
 
     The pair is the two ends of the range, because the likelihood ratio of two values is monotone in the report.
     """
@@ -59,8 +59,8 @@ class LaplacePair:
 
 
 def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
-    """Compute the probability that a Laplace report at budget ``neighbour`` is as good as drawn at budget ``epsilon``,
-    for any values of the two clients.
+    """Compute the probability with which a Laplace report at budget ``neighbour`` can be treated as drawn at budget
+    ``epsilon``, for any values of the two clients.
 
     It is the smallest ratio of the two densities, ``(e_n / e) exp(-e_n)`` where ``e_n <= e``, else 0. Narrower noise
     than one's own has thinner tails and hides nothing there. A client with the median budget is therefore hidden by the

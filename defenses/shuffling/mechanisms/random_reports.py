@@ -1,4 +1,6 @@
-"""Send a random subset of a report's numbers, the baseline for S-APES's own selection (Liu et al. 2023, Figure 3b)."""
+"""Send a random subset of a report's numbers; this is the baseline for S-APES's own selection (Liu et al. 2023, Figure
+3b).
+"""
 
 import math
 from dataclasses import dataclass
@@ -12,8 +14,8 @@ from .top_reports import Selection, TopReportsLaw, choose, no_choice
 
 @dataclass(frozen=True, kw_only=True)
 class RandomReportsLaw(TopReportsLaw):
-    """A distribution of a report of d numbers, in which ``kept`` randomly drawn ones are noised values and all others
-    are noised zeros.
+    """A distribution of a report of d numbers: noise is added to ``kept`` randomly drawn values, and to zeros in place
+    of all others.
 
     The report does not show which. The density is the mean over all choices (an elementary symmetric polynomial). Given
     the choice it is ``kept`` releases, so two values differ by at most as much as these.

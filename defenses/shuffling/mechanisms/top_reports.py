@@ -1,4 +1,5 @@
-"""Send only the largest noisy numbers of a report and replace the others by noised zeros (S-APES: Liu et al. 2023).
+"""Send only the largest noisy numbers of a report, and replace the others by zeros with noise (S-APES: Liu et al.
+2023).
 
 The largest are sent, so the numbers of one report are not independent (Liu et al. 2023, Algorithm 2; the noise is
 around the value, where the paper's line 1 prints 0); or random ones, the other curve of Figure 3(b), whose choice
@@ -30,8 +31,8 @@ class Selection(StrEnum):
 def sparse_rows(
     values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator, *, selection: str
 ) -> Tensor:
-    """Draw noised reports of vectors ``values (..., d)`` at budgets ``(...,)``; a client sends only ``kept`` numbers,
-    and noised zeros replace the others.
+    """Draw reports of vectors ``values (..., d)`` at budgets ``(...,)``: noise is added to all values, but a client
+    sends only ``kept`` of them; zeros with fresh noise replace the others.
     """
     reports = torch.empty_like(values)
     for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
@@ -71,8 +72,8 @@ def _largest(sizes: NDArray[np.float32], kept: int) -> BoolArray:
 
 @dataclass(frozen=True, kw_only=True)
 class TopReportsLaw:
-    """A distribution of a report of d numbers, in which the ``kept`` largest of d noisy values are sent, and noised
-    zeros replace the others.
+    """A distribution of a report of d numbers: noise is added to all d values, the ``kept`` largest are sent, and zeros
+    with fresh noise replace the others.
 
     The report does not show which. The density is exact: summed over which number is the smallest that was kept, at
     size t, and over which of the larger ones were kept with it (an elementary symmetric polynomial); every other noisy
@@ -176,8 +177,8 @@ class TopReportsLaw:
 
 
 def no_choice(seen: Tensor, kept: int) -> Tensor:
-    """Return the logs of the elementary symmetric polynomials of degree 0 to ``kept`` - 1 in no variables, array of
-    shape ``(..., kept)``: the start of a recursion.
+    """Return the logs of the elementary symmetric polynomials of degrees 0 to ``kept`` - 1 in no variables, array of
+    shape ``(..., kept)``, with which a recursion over variables starts.
     """
     polynomial = seen.new_full((*seen.shape[:-1], kept), -math.inf)
     polynomial[..., 0] = 0.0
@@ -185,8 +186,8 @@ def no_choice(seen: Tensor, kept: int) -> Tensor:
 
 
 def choose(polynomial: Tensor, gain: Tensor) -> Tensor:
-    """Return the logs of the elementary symmetric polynomials after one more variable was added, which stands for a
-    number that may be sent.
+    """Return the logs of the elementary symmetric polynomials after one more variable was added; each variable belongs
+    to a number that may be sent.
     """
     raised = torch.cat([torch.full_like(polynomial[..., :1], -math.inf), polynomial[..., :-1]], dim=-1)
     return torch.logaddexp(polynomial, raised + gain.unsqueeze(-1))

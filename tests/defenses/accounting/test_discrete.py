@@ -141,7 +141,7 @@ LAW = {"scale": 1.0, "l1": 1.0, "l2": 1.0, "largest": 1.0, "dimension": 1, "delt
     [
         (
             lambda: binomial_epsilon(trials=100, **LAW),
-            "trials must be >= 1272 for the theorem of binomial noise to hold, got 100",
+            "trials, the number of coin tosses, must be >= 1272 for the theorem of binomial noise to hold, got 100",
         ),
         (lambda: binomial_epsilon(trials=10_000, **(LAW | {"delta": 0.0})), "delta must be in"),
         (lambda: skellam_rdp(2, l1=0.0, l2=1.0, variance=1.0), "l1 must be"),
@@ -149,8 +149,11 @@ LAW = {"scale": 1.0, "l1": 1.0, "l2": 1.0, "largest": 1.0, "dimension": 1, "delt
             lambda: skellam_rdp(2.5, l1=1.0, l2=1.0, variance=1.0),
             "order must be a whole number for Skellam noise, got 2.5",
         ),
-        (lambda: discrete_gaussian_rdp(2, l2=1.0, sigma=1.0, shares=3), "several noise shares must have a dimension"),
-        (lambda: discrete_gaussian_rdp(2, l2=1.0, sigma=0.3, shares=3, dimension=1), "sigma >= 0.5, got 1 and 0.3"),
+        (lambda: discrete_gaussian_rdp(2, l2=1.0, sigma=1.0, shares=3), "several noise shares needs a dimension"),
+        (
+            lambda: discrete_gaussian_rdp(2, l2=1.0, sigma=0.3, shares=3, dimension=1),
+            "sigma >= 0.5, got dimension 1 and sigma 0.3",
+        ),
         (lambda: discrete_gaussian_rdp(1, l2=1.0, sigma=1.0), "order must be > 1 and finite, got 1"),
     ],
 )

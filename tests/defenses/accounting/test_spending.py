@@ -24,7 +24,7 @@ def test_steps_that_every_sample_enters_spend_what_one_gaussian_does():
 
 
 def test_steps_must_be_alike_in_all_rounds():
-    with pytest.raises(ValueError, match="divide evenly into 3 rounds, got 20 steps in total"):
+    with pytest.raises(ValueError, match="must be a multiple of the number of rounds, 3, got 20 steps"):
         sampled_spending(claim_of(3), SampledGaussian(sigma=4.0, rate=1.0, steps=20))
 
 

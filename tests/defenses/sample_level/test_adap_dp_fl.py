@@ -306,7 +306,8 @@ def test_the_claim_names_the_filter_and_what_it_may_spend(plan):
 
 def test_impossible_targets_are_refused_with_the_reason(toy_task, toy_plan, plan):
     with pytest.raises(
-        ValueError, match=r"epsilon must be large enough for one round of 1 steps, got 0.01 at noise_multiplier 1 "
+        ValueError,
+        match=r"epsilon must be large enough for one round of 1 steps, got epsilon 0.01 with noise_multiplier 1 ",
     ):
         AdapDPFL(epsilon=0.01, noise_multiplier=1.0).prepare(plan)
     for wrong in (1, "yes", None):

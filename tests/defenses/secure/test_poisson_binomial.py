@@ -150,7 +150,7 @@ def test_the_noise_of_a_poisson_cohort_is_that_of_its_survivors(plan_of):
 
 def test_words_that_hold_less_than_two_coins_of_each_client_are_refused(plan_of):
     with pytest.raises(
-        ValueError, match="bits must allow two coins per client: those of 200 clients do not fit 8 bits"
+        ValueError, match="bits must be large enough to count two coin tosses for each of 200 clients, got 8"
     ):
         prepared(plan_of(200), bits=8)
     with pytest.raises(

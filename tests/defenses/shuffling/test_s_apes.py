@@ -203,7 +203,7 @@ def test_as_published_it_claims_table_threes_figures():
         ({"epsilon": 0.0}, "epsilon must be a number > 0"),
         ({"delta": 0.0}, r"delta must be in \(0, 1\)"),
         ({"budgets": "none"}, "budgets, .*, must be"),
-        ({"selection": "smallest"}, "selection, .*, must be largest or random, got 'smallest'"),
+        ({"selection": "smallest"}, "selection, .*, must be one of: largest or random; got 'smallest'"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(fields, message):

@@ -143,7 +143,7 @@ def test_who_is_not_in_the_plan_has_the_smallest_budget():
         (lambda: UniS(variant="published"), "variant must be"),
         (lambda: LDPMin(epsilon=0.0), "epsilon must be a number > 0"),
         (lambda: LDPMin(budget_scale=0.0), "budget_scale must be a number > 0"),
-        (lambda: PLDP(budgets="uniform3"), "budgets, .*, must be uniform"),
+        (lambda: PLDP(budgets="uniform3"), "budgets, .*, must be one of: uniform"),
         (lambda: LDPMin(variant="published"), "variant must be"),
         (lambda: PLDP(variant=""), "variant must be"),
         (lambda: PLDP(delta=0.0), r"delta must be in \(0, 1\), got 0.0"),
@@ -205,7 +205,10 @@ FEW = plan(50, 5)
         (lambda: PLDP(budget_scale=150.0), "budget_scale must give local budgets of at most 50, got 150"),
         (lambda: LDPMin(budget_scale=1e9), "budget_scale must give local budgets of at most 50"),
         (lambda: APES(budget_scale=1e9), "budget_scale must give local budgets of at most 50"),
-        (lambda: SAPES(budget_scale=1.0, scale=1e-3), "budget_scale must give .*, got 1, whose largest is 1000"),
+        (
+            lambda: SAPES(budget_scale=1.0, scale=1e-3),
+            "budget_scale must give .*, got 1, which gives a largest local budget of 1000",
+        ),
         (lambda: UniS(epsilon=1e9).prepare(FEW), "epsilon must be small enough to need local budgets of at most 50"),
         (lambda: APES(epsilon=1e9).prepare(FEW), "epsilon must be small enough to need local budgets of at most 50"),
         (

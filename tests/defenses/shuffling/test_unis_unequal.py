@@ -84,5 +84,5 @@ def test_reports_are_of_the_clients_own_budget_and_their_mean_is_not_calibrated(
 
 @pytest.mark.parametrize("defense", [PLDP, LDPMin])
 def test_an_unknown_noise_is_refused_with_the_known_ones(defense):
-    with pytest.raises(ValueError, match=r"noise, .*, must be laplace or clip_laplace, got 'laplacian'"):
+    with pytest.raises(ValueError, match=r"noise, .*, must be one of: laplace or clip_laplace; got 'laplacian'"):
         defense(noise="laplacian")

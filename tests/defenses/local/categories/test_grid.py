@@ -78,7 +78,7 @@ def test_a_number_that_no_report_decodes_to_is_impossible():
 
 def test_levels_that_share_a_filter_are_refused():
     together = Rappor(epsilon=1.0, domain=4, bits=2, hashes=1)
-    with pytest.raises(ValueError, match="levels must be distinguishable by the randomiser's reports, got 4"):
+    with pytest.raises(ValueError, match="the randomiser's reports must distinguish all levels, got 4"):
         Gridded(randomiser=together, levels=4).sample(np.zeros(1), np.random.default_rng(0))
 
 

@@ -41,11 +41,11 @@ def test_spokesmen_have_the_smallest_the_median_and_the_largest_budget_once_each
 
 
 def test_an_unknown_distribution_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"budgets, .*, must be uniform2, .* or mix_gauss1, got 'unifrom2'"):
+    with pytest.raises(ValueError, match=r"budgets, .*, must be one of: uniform2, .* or mix_gauss1; got 'unifrom2'"):
         deal("unifrom2", 5)
 
 
 @pytest.mark.parametrize("name", [3, ["uniform1"], None, True])
 def test_what_is_no_name_is_refused_by_name_too(name):
-    with pytest.raises(ValueError, match=r"budgets, .*, must be .*, got "):
+    with pytest.raises(ValueError, match=r"budgets, .*, must be .*; got "):
         PLDP(budgets=name)
