@@ -58,7 +58,9 @@ def mechanism_claim(
     dp_model: str = "central",
     sampling: str = "none assumed",
 ) -> Claim:
-    """Return a privacy claim about a mechanism that ``mechanism``, its name, and ``source`` describe completely."""
+    """Return a privacy claim about a mechanism; the mechanism's name (``mechanism``) and ``source`` describe it
+    completely.
+    """
     return Claim(
         epsilon=epsilon,
         delta=delta,

@@ -18,8 +18,8 @@ from .score import LayerScorer
 
 
 def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer], *, published: bool = False) -> Tensor:
-    """Return the aggregate of clients' reports, shape ``(R, d)`` for R runs; each layer of a report is weighted by how
-    sensitive the client's model is on public samples.
+    """Return the aggregate of clients' reports, shape ``(R, d)`` for R runs; each layer of a report gets a weight that
+    falls as the layer's sensitivity score on public samples rises.
 
     All inputs are noised or public. Without public samples all clients have equal weight. The clients' sizes do not
     enter, as in the paper.
@@ -36,8 +36,8 @@ def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer],
 
 
 def model_scores(received: Message, context: Context, scorers: Sequence[LayerScorer]) -> Tensor:
-    """Return how sensitive each layer is on public samples, shape ``(R, rows, layers)``, for the model that each
-    client's report (a row) alone would produce.
+    """Return the sensitivity score of each layer on public samples, shape ``(R, rows, layers)``, for the model that
+    each client's report (a row) alone would produce.
     """
     replicas, rows, dim = received.values.shape
     if context.samples is None or not rows:
@@ -56,8 +56,8 @@ def model_scores(received: Message, context: Context, scorers: Sequence[LayerSco
 
 
 def preferred(scorers: Sequence[LayerScorer], client: int) -> LayerScorer:
-    """Return the function that scores the layers for ``client``; ``scorers`` has one function per privacy preference,
-    and clients get them in turn.
+    """Return the function that scores the layers for ``client``; ``scorers`` has one function per privacy preference (a
+    choice of sensitive pixels), and clients get them in turn.
     """
     return scorers[client % len(scorers)]
 

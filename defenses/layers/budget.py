@@ -55,8 +55,8 @@ class JointBudget:
 
     @property
     def mu(self) -> float:
-        """Return mu (as in mu-GDP) of all rounds together. An epsilon is too large if the noise that is drawn in one
-        round would be too small.
+        """Return mu (as in mu-GDP) of all rounds together; raise ValueError if epsilon is so large that the noise of
+        one round would be too small.
         """
         return math.sqrt(self.rounds) / gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=self.rounds)
 

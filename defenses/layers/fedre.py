@@ -79,7 +79,7 @@ class FedREProtection(Protection):
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
         """Return the sensitivity scores that set the noise of each client's report, shape ``(R or 1, rows or 1,
-        layers)`` with one row per client.
+        layers)`` for R runs and one row per client; a 1 means that all runs or clients have the same scores.
         """
         scores: Tensor = state["scores"]
         preferences = scores.shape[1]
@@ -242,7 +242,9 @@ class FedRE(Defense):
         check_variant(self.variant)
 
     def scorers(self) -> tuple[LayerScorer, ...]:
-        """Return, for each privacy preference, the function that scores how sensitive the layers are."""
+        """Return, for each privacy preference (a choice of sensitive pixels), the function that scores how sensitive
+        the layers are.
+        """
         # The type of the first entry distinguishes one region from a list of regions.
         several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
         regions: Any = self.region if several else (self.region,)

@@ -13,8 +13,7 @@ from ...fl.protection import Context, Protection, State
 
 @dataclass(frozen=True, kw_only=True)
 class LocalProtection(Protection):
-    """A protection in which each client sends a random report, drawn by its own mechanism; no other step changes
-    reports.
+    """A protection in which each client randomises its own report; no other step changes reports.
 
     Args:
         release: the law of one row's report, for any length.

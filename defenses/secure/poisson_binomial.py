@@ -106,7 +106,7 @@ class PoissonBinomial(SecureSumDefense):
         return Prepared(protection=protection, claims=(claim,))
 
     def trials(self, plan: Plan) -> int:
-        """Return the number of coin tosses per client and coordinate: the largest even one at which the heads of all
+        """Return the number of coin tosses per client and coordinate: the largest even number at which the heads of all
         clients fit into an encoded number.
         """
         trials: int = 2 * ((2**self.bits - 1) // (2 * most_clients(plan)))

@@ -1,4 +1,4 @@
-"""Adaptive-Duchi gives local DP with one range per layer; a shuffler mixes each coordinate (Sun et al. 2021)."""
+"""Adaptive-Duchi is local DP with one range per layer; each coordinate is shuffled separately (Sun et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class LayeredLaw(SampledLaw):
     sizes: tuple[int, ...]
 
     def radii(self, dim: int) -> FloatArray:
-        """Return each coordinate's bound, radius sqrt(d / (number of layers * size of its layer)). The vectors of
+        """Return each coordinate's bound, ``radius`` * sqrt(d / (number of layers * size of its layer)). The vectors of
         bounds of all layers have equal L2 norms, and the norm over all coordinates is the same as if every bound were
         ``radius``.
         """

@@ -1,4 +1,4 @@
-"""Each client perturbs a few coordinates with clip-Laplace noise, under local DP (APES: Liu et al. 2023)."""
+"""Each client adds Laplace noise within a fixed range to a few coordinates (local DP; APES: Liu et al. 2023)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

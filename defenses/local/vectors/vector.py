@@ -18,7 +18,7 @@ _NUMBERS = 2**22
 
 @dataclass(frozen=True, kw_only=True)
 class VectorLaw:
-    """A distribution of a client's report by a randomiser of whole vectors of shape (d,), in which most entries are
+    """A distribution of a client's report by a randomiser of whole vectors of shape (d,); most entries of a report are
     zero.
 
     A subclass defines the randomiser, and how its reports are written into a row.

@@ -16,7 +16,8 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius,
 
 @dataclass(frozen=True, kw_only=True)
 class Exponential(Randomiser):
-    """A randomiser that chooses one candidate with probability proportional to exp(epsilon utility / (2 sensitivity)).
+    """A randomiser that chooses one candidate with probability proportional to exp(epsilon * utility / (2 *
+    sensitivity)).
 
     A value is the utilities of its candidates (candidates,), each in [0, sensitivity]; the report is the number of one
     candidate. Drawn in integers.

@@ -16,7 +16,7 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedLaplace(BoundedNumber):
-    """A randomiser whose report has the density of Laplace noise, of scale 2 radius / epsilon around the value,
+    """A randomiser whose report has the density of Laplace noise, of scale 2 * radius / epsilon around the value,
     conditioned on [-reach, reach].
 
     Values lie in [-radius, radius] (the paper's C), reports in [-reach, reach] (its A; ``reach`` >= ``radius``, by

@@ -1,4 +1,4 @@
-"""Replace a number by one of two (Duchi's mechanism: Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
+"""Replace a number by one of two (Duchi's mechanism: Duchi, Jordan, Wainwright 2018; Fu et al. 2024, equation 13)."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Duchi(BoundedNumber):
-    """An unbiased randomiser of a value in [-radius, radius] that reports +bound or -bound, with bound = radius
+    """An unbiased randomiser of a value in [-radius, radius] that reports +bound or -bound, with bound = radius *
     (e^epsilon + 1) / (e^epsilon - 1).
 
     The value is rounded to an end of its range, without bias, and the end is flipped with probability 1 / (1 +

@@ -19,7 +19,7 @@ _TAIL = (0.5, 1, 2, 4, 7, 10, 15, 20, 30, 40)
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(BoundedNumber):
-    """An unbiased randomiser that reports value + Lap(2 radius / epsilon) for a value in [-radius, radius].
+    """An unbiased randomiser that reports value + Lap(2 * radius / epsilon) for a value in [-radius, radius].
 
     The scale is sensitivity over epsilon, where the sensitivity is that of **any** two values, 2 radius. The survey
     (section 3.4.2) writes epsilon / Delta, and takes neighbours at distance 1: both wrong for local DP. In floating

@@ -17,7 +17,7 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class ThreeOutputs(BoundedNumber):
-    """An unbiased randomiser that reports 0 with probability a (1 - (1 - e^-epsilon) |value| / radius), otherwise
+    """An unbiased randomiser that reports 0 with probability a * (1 - (1 - e^-epsilon) * |value| / radius), otherwise
     -bound or +bound, such that the mean is the value.
 
     bound = radius e^epsilon (e^epsilon + 1) / ((e^epsilon - 1)(e^epsilon - a)): the ends have the ratio e^epsilon at

@@ -17,8 +17,8 @@ from ..randomiser import PairLaw, Randomiser, check_given_count, check_radius
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveDuchi(Randomiser):
-    """An unbiased randomiser of a flat vector of all layers, which reports each weight as centre +- radius (e^epsilon +
-    1) / (e^epsilon - 1), with centre and radius of its layer.
+    """An unbiased randomiser of a flat vector of all layers, which reports each weight as centre +- radius * (e^epsilon
+    + 1) / (e^epsilon - 1), with centre and radius of its layer.
 
     **The claim is of one coordinate**: all d are reported, each with the whole epsilon, so the vector has only d
     epsilon. The paper splits the vector, shuffles the parts and claims epsilon for it; a shuffler hides who sent which

@@ -190,6 +190,6 @@ def largest_scale(
 
 
 def check_clients(clients: int) -> None:
-    """Raise ValueError for fewer than two clients, because a shuffler cannot hide a report among no others."""
+    """Raise ValueError for fewer than two clients, because a shuffler cannot hide the report of a single client."""
     if clients < 2:
         raise ValueError(f"clients must be >= 2, because a shuffler does not hide a single client, got {clients}")
