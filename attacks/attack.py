@@ -41,8 +41,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """The two hypotheses about each of m candidates, present or absent, for an adversary that knows the rest of a
-    release.
+    """The hypotheses that a candidate is present or absent, for each of m candidates; the adversary knows the rest of
+    the release.
 
     Only the likelihood ratio of the release that was seen is given. An attack that could evaluate another release, or
     other gradients than the candidates', could compute the candidate's presence from the rest.
@@ -149,8 +149,8 @@ class Attack:
 
     @property
     def adversary(self) -> str:
-        """Return the adversary's name: ``realistic`` or ``worst_case`` by its level of knowledge, or ``active`` if the
-        server deviates from the protocol.
+        """Return the adversary's name: ``active`` if the server deviates from the protocol, else ``realistic`` or
+        ``worst_case`` by its level of knowledge.
         """
         return "active" if self.active else self.level.value
 
@@ -159,8 +159,8 @@ class Attack:
         return None
 
     def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
-        """Return the models that the server of an active attack sends to clients instead of the global ``models (R,
-        d)``.
+        """Return the models that the server of an active attack sends to clients in place of the global models, both
+        ``(R, d)`` with one row per run.
         """
         return models
 

@@ -80,7 +80,9 @@ class CanaryProjections(Attack):
 
 
 def canary_sender(canary: Canary | DataCanary, plan: Plan) -> int:
-    """Return the client whose report contains the canary: the client that holds it, or the canary client itself."""
+    """Return the client whose report contains the canary: the client that holds a canary
+    sample, or the canary client.
+    """
     return canary.client if canary.unit is Unit.SAMPLE else plan.clients
 
 
@@ -93,8 +95,8 @@ def shift_and_centre(
     *,
     coordinates: slice | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return by how much the canary shifts a release that is computed at ``model (R, d)``, and the release's centre
-    without the canary.
+    """Return by how much the canary shifts a release computed at ``model (R, d)``, and the centre (noiseless value) of
+    the release without the canary.
 
     Both are ``(R, k)`` for a canary of data and ``(1, k)`` for a row. A canary of data contributes its gradient at that
     model; as a client, it contributes the update that it computes there with full lots and without noise.
@@ -111,7 +113,7 @@ def shift_and_centre(
 
     present, absent = contribution(1), contribution(0)
     if present is None:
-        raise ValueError("the canary must be present in runs with the canary (world 1), but it is absent there")
+        raise ValueError("the canary must have a vector or samples in runs with it (world 1), but it has none")
     return (present, torch.zeros_like(present)) if absent is None else (present - absent, absent)
 
 
@@ -124,7 +126,7 @@ def releases(view: View, sender: int, initial: Tensor | None) -> Iterator[SeenRe
     if view.rounds[0].broadcast is None:
         if initial is None:
             raise ValueError(
-                f"{view.observer} does not observe rounds, so the projection needs the public initial model"
+                f"{view.observer} does not observe rounds, so the projection needs the public initial model, got none"
             )
         first = initial.expand(len(view.final_model), -1)
         start = first if view.coordinates is None else first[:, view.coordinates]

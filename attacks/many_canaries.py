@@ -22,7 +22,8 @@ from .canary import releases
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySetProjections(Attack):
-    """An attack that reads each canary's own model weight in every release, in units of the canary's contribution.
+    """An attack that reads, in every release, the model weight that each canary alone changes, in units of the canary's
+    contribution.
 
     The rows of the evidence are canaries, not trials: they share the run.
     """

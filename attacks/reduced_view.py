@@ -20,8 +20,8 @@ from .attack import Knowledge, Undefined
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedView:
-    """A view and knowledge in the form that attacks on uploads need; ``view.observer`` still names the
-    real observer.
+    """An adversary's view and knowledge, converted to the form that attacks on uploads need; ``view.observer`` is still
+    the real observer.
     """
 
     view: View
@@ -79,7 +79,10 @@ def _pooled_lot(plan: Plan) -> Sampling:
     if not isinstance(plan.lot, FixedSize):
         return plan.lot
     if len(set(plan.sizes)) > 1:
-        raise Undefined("clients have different sizes but equal batch sizes, so their sum weighs samples unequally")
+        raise Undefined(
+            "clients hold different numbers of samples but draw batches of equal size, so their sum weighs samples "
+            "unequally"
+        )
     return FixedSize(round(plan.clients * plan.expected_lot(0)))
 
 
@@ -95,7 +98,8 @@ def _of_multiset(view: View, knowledge: Knowledge) -> ReducedView:
     plan = knowledge.plan
     if len(set(plan.sizes)) > 1:
         raise Undefined(
-            f"shuffled reports hide their senders, and clients hold {min(plan.sizes)} to {max(plan.sizes)} samples"
+            f"shuffled reports hide their senders, and clients hold {min(plan.sizes)} to {max(plan.sizes)} samples, "
+            "so the number of samples behind a report is not known"
         )
     law = _common(knowledge, view.observer)
     if isinstance(law, ReportLaw) and law.mixing is Mixing.COORDINATES:
@@ -120,7 +124,7 @@ def _named(seen: RoundView, plan: Plan) -> Message:
     rows: Tensor = seen.reports.values[:1, seen.reports.present[0]]
     if not rows.is_floating_point() or rows.shape[2] != plan.layout.dim or rows.shape[1] > plan.clients:
         kind = f"{rows.shape[1]} rows of {rows.shape[2]} {str(rows.dtype).removeprefix('torch.')}s"
-        raise Undefined(f"what arrived is not a client's update but {kind}")
+        raise Undefined(f"what arrived is not a client's update but {kind}, so attacks on uploads cannot use it")
     present = torch.ones(rows.shape[:2], dtype=torch.bool)
     return Message(values=rows, present=present, senders=tuple(range(rows.shape[1])))
 

@@ -108,7 +108,7 @@ class ShadowBank:
             models % 2 == 0 and np.array_equal(self.included[0::2], np.logical_not(self.included[1::2]))
         ):
             raise ValueError(
-                "paired shadow models must come in twos, with each candidate used to train exactly one of the two; "
+                "paired shadow models must come in twos, and each candidate must have trained exactly one of the two; "
                 "these do not"
             )
 
@@ -144,8 +144,8 @@ class ShadowBank:
         return self.without(range(first, first + size))
 
     def without(self, left_out: Iterable[int]) -> "ShadowBank":
-        """Return the logits of all shadow models except these; if models are paired, both of a pair must be named or
-        neither.
+        """Return the logits of all shadow models except the given ones; paired models must be left out both or not at
+        all.
         """
         left = np.delete(np.arange(self.models), list(left_out))
         return ShadowBank(

@@ -1,4 +1,4 @@
-"""Recovers the gradient behind each client's report of one round."""
+"""Computes the gradient behind each client's upload of one round."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ from .attack import Knowledge, Undefined, clustered_setting
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads:
-    """The reports of one round, with the gradients that they stand for.
+    """The uploads that the server received in one round, with the gradients that an attack computes from them.
 
-    ``values``: (n, d), as sent; ``gradients``: (n, d), which the values stand for; ``model``: (d,), at which they were
+    ``values``: (n, d), as sent; ``gradients``: (n, d), computed from the values; ``model``: (d,), at which they were
     computed; ``senders``: client number of each row.
     """
 
@@ -79,7 +79,8 @@ def check_unmasked(reports: Message) -> None:
     """
     if reports.masked:
         raise Undefined(
-            "uploads are masked words of a secure sum, which reveal nothing individually; use the aggregate"
+            "uploads are masked words of a secure sum (secure aggregation), each of which reveals nothing: "
+            "use the aggregate"
         )
 
 
@@ -114,4 +115,6 @@ def _check_rows(values: Tensor, senders: tuple[int, ...] | None, round: int) -> 
     names = torch.tensor(senders if senders is not None else range(len(values)))
     for fault, bad in (("all zeros", (values == 0).all(1)), ("not finite", ~values.isfinite().all(1))):
         if bad.any():
-            raise ValueError(f"uploads of round {round} must hold gradients; {fault}: client {names[bad].tolist()}")
+            raise ValueError(
+                f"uploads of round {round} must be finite and not zero, got {fault} from clients {names[bad].tolist()}"
+            )

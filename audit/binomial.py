@@ -64,8 +64,8 @@ def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) 
 
 
 def largest_certifiable_epsilon(n0: int, n1: int, delta: float, alpha: float) -> float:
-    """Return the largest lower bound on epsilon that an audit with ``n0`` trials without and ``n1`` with the canary can
-    give.
+    """Return the largest lower bound on epsilon that ``n0`` trials without the canary and ``n1`` trials with it can
+    prove.
 
     It is the bound from an attack that makes no error in ``n0`` trials without the canary and ``n1`` trials with it.
     """
@@ -74,7 +74,7 @@ def largest_certifiable_epsilon(n0: int, n1: int, delta: float, alpha: float) ->
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorCounts:
-    """An attack's numbers of false positives and false negatives at one score threshold, which was chosen on other
+    """An attack's numbers of false positives and false negatives at a score threshold that does not depend on these
     trials.
 
     ``n0``, ``n1``: trials without and with the canary; ``alpha``: the error probability that both bounds share.

@@ -161,8 +161,8 @@ class Claim:
         observer: Observer | str = UPLOADS,
         rounds: int = 1,
     ) -> "Claim":
-        """Build a claim from epsilon, delta or mu alone; its mechanism, accountant, trust and source become "not
-        stated".
+        """Build a claim from epsilon, delta or mu alone; its mechanism, accountant, trust assumptions and source are
+        "not stated".
 
         ``mu`` (sensitivity over noise standard deviation) also states the curve of mu-GDP, and gives ``epsilon`` at
         ``delta`` in (0, 1) where that is left out. Raises ValueError without epsilon and mu, and where the curve of

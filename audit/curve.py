@@ -41,8 +41,8 @@ class GaussianCurve:
 
 @dataclass(frozen=True)
 class ProfileCurve:
-    """The trade-off curve that follows from several (epsilon, delta) guarantees; adding and removing a unit have
-    separate deltas.
+    """The trade-off curve that several (epsilon, delta) guarantees imply, with separate deltas for adding and removing
+    a unit.
 
     ``delta_remove[i]`` is the hockey-stick divergence H_{e^epsilon}(with the unit || without it), ``delta_add[i]`` is
     H_{e^epsilon}(without || with). Raises ValueError unless the three tuples are equally long and not empty, epsilons

@@ -60,7 +60,7 @@ class Setting:
 
     @classmethod
     def claimed(cls, claim: Claim) -> "Setting":
-        """Return the setting of independent trials that match a claim: its unit, adjacency, adversary and rounds.
+        """Return a setting of independent trials with the unit, adjacency, adversary and rounds of a claim.
 
         Assumes that the trials are independent and that their inputs are neighbours in the claim's adjacency.
         """
@@ -74,7 +74,9 @@ class Setting:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Setting":
-        """Build a setting from a dictionary that ``to_dict`` returned. Raises ValueError for an unknown name."""
+        """Build a setting from a dictionary that ``to_dict`` returned. Raises ValueError for an unknown value, such as
+        an unknown unit.
+        """
         return cls(
             unit=Unit(values["unit"]),
             adjacency=Adjacency(values["adjacency"]),
@@ -319,8 +321,8 @@ def whole(name: str, count: float) -> int:
 
 
 def check_counts(right: float, made: float, canaries: float) -> None:
-    """Raise ValueError unless the numbers of guesses are whole and 0 <= ``right`` <= ``made`` <= ``canaries``, with a
-    canary.
+    """Raise ValueError unless the counts are whole, 0 <= ``right`` <= ``made`` <= ``canaries`` and ``canaries`` >=
+    1.
     """
     if not 0 <= right <= made <= canaries or canaries < 1:
         counts = f"{right} right, {made} made, {canaries} canaries"

@@ -70,7 +70,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Weakness:
-    """The reasons why an audit that refuted nothing may have been too weak to find a violation; empty where none
+    """The reasons why an audit that refuted nothing may have been too weak to find a violation; each is empty unless it
     applies.
 
     Args:
@@ -104,7 +104,7 @@ def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness |
 
 
 def failed(claim: Claim | None, reason: str) -> Finding:
-    """Return the finding for an audit whose measurement failed; a measured epsilon of zero gives another finding."""
+    """Return the finding FAILED for an audit without a measurement; an audit that measured epsilon 0 did not fail."""
     return _found(Verdict.FAILED, reason, claim, None)
 
 

@@ -105,7 +105,8 @@ class Measurement:
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
         if (self.kind is Kind.CREDIBLE) != (self.credible is not None):
             raise ValueError(
-                f"a credible interval must be given for kind credible only, got {self.kind.value}, {self.credible}"
+                "a credible interval must be given for kind credible only, "
+                f"got kind {self.kind.value} with {self.credible}"
             )
         if self.credible is not None and not 0 <= self.credible[0] <= self.credible[1] < math.inf:
             raise ValueError(f"credible must be finite ends (low, high) with 0 <= low <= high, got {self.credible}")

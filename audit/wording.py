@@ -1,4 +1,4 @@
-"""Formats the numbers, the bounds and the unknown-name errors that audits print."""
+"""Formats numbers and bounds for audits to print, and builds the error for an unknown name."""
 
 import math
 from collections.abc import Callable, Iterable

@@ -32,8 +32,8 @@ class Canaries(Protocol):
         ...
 
     def there(self, world: int) -> tuple[int, ...]:
-        """Return the indices of the canaries that are present in a run with (``world`` 1) or without (``world`` 0) the
-        canary.
+        """Return the indices of the canaries that are present in a run, where ``world`` is 1 with the canary and 0
+        without it.
         """
         ...
 
@@ -83,16 +83,17 @@ class Canary:
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the neighbouring datasets differ: zero-out if ``absent`` is zero, replace-one if it is another vector.
-
-        Without ``absent`` it is add/remove.
+        """How the neighbouring datasets differ, by the vector ``absent`` of runs without the canary: add/remove if it
+        is None, zero-out if it is zero, and replace-one otherwise.
         """
         if self.absent is None:
             return Adjacency.ADD_REMOVE
         return Adjacency.REPLACE_ONE if bool(self.absent.any()) else Adjacency.ZERO_OUT
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless the vectors fit the plan's layout and a sample canary has a client that holds it."""
+        """Raise ValueError unless the canary's vectors have the model's dimension and a sample canary has a client that
+        holds it.
+        """
         for name, row in (("present", self.present), ("absent", self.absent)):
             if row is not None and len(row) != plan.layout.dim:
                 raise ValueError(f"a canary's {name} vector must have {plan.layout.dim} coordinates, got {len(row)}")
@@ -140,7 +141,9 @@ class DataCanary:
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the neighbouring datasets differ: add/remove if ``absent`` is None, otherwise replace-one."""
+        """How the neighbouring datasets differ: add/remove if ``absent`` (the labels in runs without the canary) is
+        None, otherwise replace-one.
+        """
         return Adjacency.ADD_REMOVE if self.absent is None else Adjacency.REPLACE_ONE
 
     def check(self, plan: Plan) -> None:
@@ -212,7 +215,7 @@ class CanarySet:
         return replace(self, coins=torch.ones_like(self.coins))
 
     def there(self, world: int) -> tuple[int, ...]:
-        """Return the indices of the canaries that are present in the run, by the coins of the canary set.
+        """Return the indices of the canaries that the coins of the set include in the run.
 
         The coins decide it; ``world`` only names the random streams.
         """

@@ -26,10 +26,10 @@ Tamper = Callable[[Tensor], Tensor]
 
 
 class Recorder(Protocol):
-    """The interface of an object that receives every round of a run once, at its end."""
+    """The interface of an object that receives each round of a run once, when that round has ended."""
 
     def watch(self, event: RoundEvent) -> None:
-        """Receive a finished round. The engine calls this method; it must not change what it receives."""
+        """Receive a finished round. The engine calls this method, which must not change the round that it receives."""
         ...
 
 

@@ -35,7 +35,7 @@ class Layout:
 
     @property
     def model_dim(self) -> int:
-        """The number of coordinates that enter the loss, which are all but the inert (unused) weights."""
+        """The number of coordinates that enter the loss: all except the inert (unused) weights."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property

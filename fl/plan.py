@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def cohort_rate(self) -> float:
-        """The probability that a client takes part in a round."""
+        """The probability that a given client takes part in a round."""
         return self.cohort.rate(self.clients)
 
     @property

@@ -13,7 +13,8 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Samples that a membership attack scores; for each of them it infers which of the named clients trained on it.
+    """Samples that a membership attack scores; for each sample, the attack infers which of the named clients trained on
+    it.
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).
@@ -66,7 +67,8 @@ class CandidateProbe:
         unknown = set(stands_for[~self.member].tolist()) - {*self.shown.clients}
         if unknown:
             raise ValueError(
-                f"stands_for (the client of each non-member) must be one of {self.shown.clients}, got {sorted(unknown)}"
+                f"stands_for (the client to which each non-member is comparable) must be one of {self.shown.clients}, "
+                f"got {sorted(unknown)}"
             )
         if (stands_for[self.member] != -1).any():
             raise ValueError("stands_for must be -1 for members, because only non-members replace a sample")
@@ -131,9 +133,8 @@ def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.
     """
     if task.exchangeable == "none":
         raise ValueError(
-            "the partition leaves no non-members comparable to a client's samples (exchangeable is none), so "
-            "membership "
-            "cannot be tested"
+            "the partition leaves no non-members comparable to a client's samples (its property exchangeable is none), "
+            "so membership cannot be tested"
         )
     for client in clients:
         _check_count(task, count, client)
@@ -200,8 +201,8 @@ def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> OwnerP
 
 
 def plant_users(task: Task, *, count: int, rng: np.random.Generator) -> OwnerProbe:
-    """Draw the candidates of a user-level membership attack: users whose samples take part, and users without any that
-    do.
+    """Draw the candidates of a user-level membership attack: users with samples in the training data, and users
+    without.
 
     A user is an owner of samples. Otherwise as ``plant_clients``.
 

@@ -69,7 +69,8 @@ class Protection:
         return state
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor | None:
-        """Return which clients stay in the cohort, as a mask ``(replicas, rows)``, or None for all.
+        """Return which clients stay in the cohort, as a mask with one entry per replica and client, or None if all
+        stay.
 
         Privacy filters and drop-out use this hook.
         """
@@ -138,7 +139,7 @@ class Protection:
         return state
 
     def numbers(self, plan: Plan, state: State) -> Mapping[str, float]:
-        """Return numbers of the defense's public state by name, in the first replica, which a report may plot over the
+        """Return named numbers from the defense's public state in the first replica, for a report to plot over the
         rounds.
 
         The names are the same in every round.

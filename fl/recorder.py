@@ -150,7 +150,7 @@ class NumbersRecorder:
 
 @dataclass(kw_only=True)
 class LotRecorder:
-    """A recorder that keeps which samples one client used in each round, which worst-case adversaries are given.
+    """A recorder that keeps which samples one client used in each round, for worst-case adversaries, which know them.
 
     ``lots[round][step]`` is a mask ``(R, n)`` over the client's samples, false in replicas where it did not take part;
     the list is empty for rounds in which it took part in no replica.

@@ -1,4 +1,4 @@
-"""Reruns one federation with the same random draws, so that the releases of two runs can be subtracted.
+"""Reruns one federation with the same random draws, so that the difference of two runs' releases can be computed.
 
 Two runs differ only if the draws, the model or the data do. Here the draws are equal with and without a canary, every
 client takes part with all its samples, and neither the server's model nor the gradients change. What remains between
@@ -135,7 +135,7 @@ class FixedGradients(Network):
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenFederation:
-    """A federation whose model never changes, so that the releases of two runs can be subtracted.
+    """A federation whose model never changes, so that the difference of two runs' releases can be computed.
 
     Each run has ``rounds`` rounds.
     """
@@ -225,7 +225,7 @@ def replay(
     canary: Canary | None = None,
     world: int = 0,
 ) -> Recording:
-    """Run the federation, whose model never changes, once and return what the observer receives.
+    """Run a federation with a frozen model once, and return what the observer receives.
 
     Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise.
     """

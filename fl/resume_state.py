@@ -29,7 +29,7 @@ class ResumeState:
     kept: Mapping[int, Mapping[str, Tensor]]
 
     def check(self, rounds: int, like: Tensor) -> None:
-        """Raise ValueError unless the saved state fits a federation of ``rounds`` rounds with models shaped as
+        """Raise ValueError unless the saved state fits a federation of ``rounds`` rounds, with models of the shape of
         ``like``.
         """
         if not 0 <= self.round <= rounds:

@@ -24,7 +24,7 @@ PUBLIC_IMAGES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Labelled images, given to a defense's hook together with the models to evaluate on them.
+    """The labelled images that a defense's hook receives, with the models to evaluate on them.
 
     ``images (n, c, h, w)``, ``labels (n,)`` (for a segmentation model ``(n, h, w)``) and ``models (R, d)`` of
     ``network``.
@@ -139,7 +139,8 @@ class Task:
         return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:
-        """Return a client's own images with the models to evaluate on them, or the public images for ``client`` None.
+        """Return the images of a client (or the public images if ``client`` is None), with the models to evaluate on
+        them.
 
         ``models``: ``(R, d)``.
         """

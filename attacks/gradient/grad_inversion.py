@@ -97,8 +97,7 @@ def unique_labels(labels: Tensor, classes: int) -> Tensor:
 
 
 def discord(images: Tensor, known: Tensor, restarts: int) -> Tensor:
-    """Compute how far each candidate's images are from their mean over the upload's restarts (mean squared distance,
-    ``(n,)``).
+    """Compute the mean squared distance ``(n,)`` of each candidate's images from their mean over the upload's restarts.
 
     Only the images with ``known`` order count.
     """

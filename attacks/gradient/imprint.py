@@ -39,7 +39,7 @@ class Imprint(ImageAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Return the recovered images and labels, upload by upload; labels of batches with several samples are not
+        """Return the recovered images and labels, upload by upload; in batches of several samples, labels are not
         matched to images.
 
         Raises:

@@ -11,8 +11,8 @@ from .objectives.image_attack import NullImageAttack
 
 @dataclass(frozen=True, kw_only=True)
 class MeanImage(NullImageAttack):
-    """A null attack that returns the mean public image for each sample behind one round's uploads, the constant of
-    least MSE.
+    """A null attack that returns the mean public image, the constant image of least MSE, for each sample behind one
+    round's uploads.
     """
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, None]:

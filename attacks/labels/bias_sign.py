@@ -13,8 +13,8 @@ from .label_lots import counts_of_round, read_label_lots
 
 
 def present_classes(scores: FloatArray, sizes: IntArray) -> IntArray:
-    """Return label counts ``(n, classes)`` from ``scores (n, classes)``, which are negative if the class is in the
-    batch.
+    """Return label counts ``(n, classes)`` from ``scores (n, classes)``; a negative score means that the batch contains
+    the class.
 
     Classes with negative scores get equal counts; the most negative ones get more where the lot's size is not divisible
     or too small. Where no score is negative, the class with the lowest score gets the whole lot.

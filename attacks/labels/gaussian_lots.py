@@ -1,4 +1,4 @@
-"""Models a release as a Gaussian around its labels' mean contributions, to find the most likely label counts.
+"""Finds the likeliest label counts of a release: the sum of mean contributions of its labels, plus Gaussian noise.
 
 It has two variances: the defense's published noise, and the scatter of samples about their class's mean, which public
 data shows.
@@ -51,8 +51,8 @@ class GaussianLots:
 
     @cached_property
     def shrinkage(self) -> float:
-        """Return the share of the samples' covariance that is spread evenly over all directions (Ledoit and Wolf 2004),
-        because there are fewer samples than coordinates.
+        """Return the shrinkage weight: the share of the samples' covariance that is spread evenly over all directions
+        (Ledoit and Wolf 2004), because there are fewer samples than coordinates.
         """
         n, d = self.scatter.shape
         square = float(self.gram.square().sum()) / n**2

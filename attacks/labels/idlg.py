@@ -1,4 +1,4 @@
-"""Attack that infers a sample's label as the class whose last-layer gradient opposes the others (Zhao et al. 2020)."""
+"""Attack that infers a sample's label: the class whose last-layer gradient opposes all others' (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 

@@ -33,8 +33,8 @@ _PRICE = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class LabelLikelihood(LabelAttack):
-    """An attack that infers the label counts of each upload of one round by maximum likelihood or by the posterior
-    mode, over all coordinates.
+    """An attack that infers the label counts of each upload of one round, as maximum-likelihood or posterior-mode
+    estimates from all coordinates of the upload.
 
     The law's clipping is applied to public samples' gradients at the broadcast model. Their class means are what one
     label adds, and their scatter is a second noise in addition to the law's. A law of whole reports (local noise) clips

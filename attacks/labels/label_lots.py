@@ -36,7 +36,7 @@ class LastLayer:
         return np.asarray(self.weight.sum(-1), dtype=np.float64)
 
     def needed_bias(self, attack: str) -> FloatArray:
-        """Return the bias of the model's last layer; if there is none, raise ValueError that names the ``attack``."""
+        """Return the bias of the model's last layer; if it has none, raise a ValueError that names the ``attack``."""
         if self.bias is None:
             raise ValueError(f"{attack} needs the last layer's bias, and this model's last layer has none")
         return self.bias
@@ -88,7 +88,7 @@ def public_sizes(view: View, knowledge: Knowledge, round: int) -> IntArray:
 
 
 def lot_sizes(plan: Plan, clients: tuple[int, ...]) -> IntArray:
-    """Return how many labels each client's batches hold in a round, by public facts alone, at least 1;
+    """Return the number of labels (at least 1) in each client's batches of one round, computed from public facts alone;
     see `LabelLots`.
     """
     sizes = []
@@ -117,8 +117,8 @@ def last_layer(vectors: Tensor, layout: Layout) -> LastLayer:
 
 
 def check_linear(attack: str, plan: Plan) -> None:
-    """Raise ValueError if the size of the gradient cannot be computed from a client's update, because the algorithm is
-    not linear.
+    """Raise ValueError if an update is not linear in the gradients of the client's steps, so that the gradient's scale
+    is unknown.
     """
     if plan.algorithm.linear_scale is None:
         name = type(plan.algorithm).__name__

@@ -13,8 +13,8 @@ from .label_lots import counts_of_round, read_label_lots
 
 
 def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset: FloatArray) -> IntArray:
-    """Find the labels of each batch one after the other from the gradient's sums over features, ``(n, classes)``;
-    return their counts.
+    """Infer each batch's labels one at a time from the gradient's sums over features, ``(n, classes)``, and return
+    label counts.
 
     First each class with a negative sum once (the lowest ones if they outnumber the lot). Then, until the lot is full,
     the class whose sum minus ``offset (classes,)`` is lowest. Each label found subtracts ``impact (n,)`` from the sum:
@@ -35,8 +35,8 @@ def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset:
 
 @dataclass(frozen=True, kw_only=True)
 class LLG(LabelAttack):
-    """An attack that infers the label counts of each upload of one round from the row sums of the last weight's
-    gradient (g).
+    """An attack that infers the label counts of each upload of one round from g, the row sums of the last weight's
+    gradient.
 
     The impact of one label is estimated from the upload itself: the sum of the negative g over the lot's size, times
     1 + 1/classes; the offsets are 0. Meant for barely trained models with features that are not negative. Any factor on

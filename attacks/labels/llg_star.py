@@ -31,8 +31,7 @@ class Response:
 
 
 def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
-    """Measure how the gradient of the model at ``model (d,)`` responds to labels, on batches whose images all have one
-    label.
+    """Measure how the gradient at ``model (d,)`` depends on labels, on batches in which all images have the same label.
 
     ``images[label]``: (m, c, h, w).
 

@@ -16,8 +16,8 @@ _SHRUNK = 100
 
 
 def noise_units(law: Law | None, plan: Plan, rng: np.random.Generator) -> tuple[Tensor, float]:
-    """Return the units in which each coordinate of a gradient is measured, and the standard deviation of the noise in
-    these units.
+    """Return a unit by which to divide each coordinate of a gradient, and the noise's standard deviation in these
+    units.
 
     The units have shape ``(d,)``, or are one for all coordinates.
 

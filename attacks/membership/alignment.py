@@ -19,7 +19,7 @@ CHUNK = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRows:
-    """The vectors that the observer receives in one round: one vector per client or report, or the one sum of all.
+    """The vectors that the observer receives in one round: one vector per client or report, or only their sum.
 
     ``values (m, d)``: as sent; ``gradients (m, d)``: which the values stand for, at ``model (d,)``; ``senders``: each
     row's client, where the observer knows it.
@@ -53,8 +53,8 @@ class Alignment:
 
 
 def rounds_of(view: View) -> Iterator[RoundRows]:
-    """Yield the vectors that the observer receives in each round: the uploads or reports that arrived, or the one sum;
-    rounds without any are left out.
+    """Yield the vectors that the observer receives in each round: the uploads or reports that arrived, or their sum;
+    rounds in which none arrived are left out.
 
     For an observer of models only, the row is the change from each model to the next: the sum, with the noise of both
     where broadcasts have noise.

@@ -1,4 +1,4 @@
-"""Measures how often each estimator of epsilon errs on mechanisms of known privacy, and compares that with alpha.
+"""Compares with alpha how often each estimator wrongly refutes true claims about mechanisms of known privacy.
 
 A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
 chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates
@@ -59,7 +59,8 @@ class CalibrationRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """A way of drawing attack scores from a mechanism of known privacy, on which the errors of estimators are counted.
+    """A way of drawing attack scores from a mechanism of known privacy, to count how often estimators refute true
+    claims.
 
     ``draw(law, rng)`` gives the scores with and without the canary under the claimed ``law``; ``null``: epsilon 0 is
     claimed.

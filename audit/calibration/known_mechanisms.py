@@ -87,9 +87,7 @@ def setting(trials: Design) -> Setting:
 
 
 def design_of(evidence: type[Any]) -> Design:
-    """Return how the trials behind this type of evidence depend on each other: independent ones, or canaries of one
-    run.
-    """
+    """Return whether the trials behind this type of evidence are independent runs or the canaries of one run."""
     return Design.ONE_RUN if evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
 
 
@@ -115,7 +113,7 @@ def evidence_of(
         known = nearest(estimator.evidence.__name__, [kind.__name__ for kind in makers])
         raise TypeError(
             f"estimator {estimator.name} takes {estimator.evidence.__name__}, which the calibration cannot draw; "
-            f"known: {known}"
+            f"known types: {known}"
         )
     return makers[estimator.evidence]()
 
@@ -123,7 +121,7 @@ def evidence_of(
 def levels_of(
     estimator: Estimator, law: KnownMechanism, *, alpha: float, null: bool = False, curve: bool = False
 ) -> dict[str, Any]:
-    """Return the keyword arguments (alpha, delta, epsilon ...) with which the estimator is called in a calibration.
+    """Return the keyword arguments (such as alpha, delta and epsilon) with which the calibration calls an estimator.
 
     They are those of a true claim, or of a mechanism without any leak (``null``).
 

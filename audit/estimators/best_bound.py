@@ -8,7 +8,8 @@ from ..measurement import Kind, Measurement
 
 
 def best_bound(measurements: Sequence[Measurement]) -> Measurement:
-    """Return the measurement that refutes the claim most clearly, among several whose error probabilities sum to alpha.
+    """Return the measurement that refutes the claim most clearly, among several measurements whose alphas sum to the
+    total alpha.
 
     That is one whose error rates lie under the stated trade-off curve if there is one, else the one with the largest
     lower bound on epsilon; its ``alpha`` becomes the sum of all shares.
@@ -20,7 +21,7 @@ def best_bound(measurements: Sequence[Measurement]) -> Measurement:
     if not measurements:
         raise ValueError("best_bound needs at least one measurement, got none")
     if len({(measurement.setting, measurement.delta) for measurement in measurements}) != 1:
-        raise ValueError("best_bound needs measurements that share one setting and one delta")
+        raise ValueError("best_bound needs measurements that all have the same setting and delta, got different ones")
     for measurement in measurements:
         if measurement.kind is not Kind.BOUND:
             raise ValueError(

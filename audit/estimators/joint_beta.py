@@ -44,7 +44,9 @@ class ErrorRatePosterior:
     def __post_init__(self) -> None:
         counts = (self.true_in, self.true_out, self.false_in, self.false_out)
         if min(counts) < 0 or self.true_in + self.false_out < 1 or self.true_out + self.false_in < 1:
-            raise ValueError(f"error counts must be >= 0, with at least one trial per arm, got {counts}")
+            raise ValueError(
+                f"error counts must be >= 0, with at least one trial with and one without the canary, got {counts}"
+            )
 
     def interval(self, *, delta: float, alpha: float) -> tuple[float, float]:
         """Return the two-sided credible interval of epsilon.

@@ -1,4 +1,4 @@
-"""Computes upper bounds on both error rates of an attack that hold together, and the epsilon that they prove."""
+"""Computes simultaneous upper bounds on an attack's two error rates, and the lower bound on epsilon that they imply."""
 
 import math
 from collections.abc import Callable, Sequence

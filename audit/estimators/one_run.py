@@ -35,8 +35,8 @@ def guess(
         )
     if min(highest, lowest) < 0 or highest + lowest > len(truth):
         raise ValueError(
-            f"highest and lowest (numbers of guesses) must be >= 0 and sum to at most {len(truth)} canaries, "
-            f"got {highest} + {lowest}"
+            "highest and lowest (numbers of canaries guessed as in and as out) must be >= 0 and sum to at most "
+            f"{len(truth)} canaries, got {highest} + {lowest}"
         )
     # A stable sort of shuffled scores breaks ties by ``rng`` alone, never by the position of a canary.
     shuffled = rng.permutation(len(truth))
@@ -70,8 +70,8 @@ def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: floa
 
 
 def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
-    """Return the lower bound on epsilon at ``delta`` that follows from ``right`` correct guesses, out of ``made``,
-    about canaries.
+    """Return the lower bound on epsilon at ``delta`` that follows if ``right`` of ``made`` guesses about canaries are
+    correct.
 
     It is the largest epsilon at which ``right`` or more correct guesses are less likely than ``alpha``; 0 where there
     is none.
@@ -133,7 +133,7 @@ def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, 
     design = guesses.setting.design
     if design is not Design.ONE_RUN:
         raise ValueError(
-            f"{estimator} needs one run in which fair coins include the canaries, got design {design.value}"
+            f"{estimator} needs one run in which a fair coin decides on each canary, got design {design.value}"
         )
 
 
@@ -185,8 +185,7 @@ def guesses_measured(
 
 
 def fewest_refuting(made: int, refutes: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of correct guesses about canaries, out of ``made``, with which an audit refutes the
-    claim.
+    """Return how many of ``made`` guesses about canaries must at least be correct for an audit to refute the claim.
 
     None when not even ``made`` correct guesses refute.
     """

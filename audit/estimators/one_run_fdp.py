@@ -48,7 +48,7 @@ def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: floa
 
 
 def mu_from_guesses(right: int, made: int, canaries: int, *, alpha: float) -> float:
-    """Return the largest mu for which ``right`` correct guesses about canaries refute mu-GDP, to nine digits.
+    """Return, to nine digits, the largest mu for which ``right`` correct guesses about canaries refute mu-GDP.
 
     0 where none is refuted. Errors as in ``refuted``.
     """

@@ -1,4 +1,4 @@
-"""Estimates epsilon, without guarantee, from the cosines of k random canaries in one run (Andrew et al. 2023).
+"""Estimates epsilon, without guarantee, from cosines of random canaries with the update sum (Andrew et al. 2023).
 
 Without the canary the cosine is N(0, 1 / d), with it a fitted N(mean, variance). The estimate is the epsilon at which
 the hockey-stick divergence of the two is delta. It exceeds the truth in 84 to 92 % of ideal runs, so it is no bound

@@ -23,7 +23,7 @@ FIXED_EVENT = "independent reports, event fixed from the mechanism's density bef
 
 @dataclass(frozen=True, kw_only=True)
 class EventCounts:
-    """How often a pre-registered event occurred in a local randomiser's reports on each of two inputs.
+    """The numbers of times that a pre-registered event occurred in a local randomiser's reports on each of two inputs.
 
     It occurred in ``hits_in`` of ``n1`` reports on one input, and in ``hits_out`` of ``n0`` on the other.
 

@@ -1,4 +1,4 @@
-"""Tests a claimed Gaussian release against broken versions of it, each by that version's own likelihood ratio.
+"""Tests releases of a claimed Gaussian mechanism for known bugs, with one likelihood-ratio test for each bug.
 
 The likelihood ratio of the claimed law is the best score against the claimed mechanism, and can be blind to a broken
 one: at sampling rate .013 over 200 rounds no threshold on it detects halved noise. Every score is valid against the
@@ -55,7 +55,8 @@ class GaussianRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenRelease:
-    """A broken version of the claimed Gaussian release: it adds less noise, or the canary exceeds the sensitivity.
+    """A broken version of the claimed Gaussian mechanism, which adds less noise or lets the canary exceed the
+    sensitivity.
 
     ``noise``: the share of the claimed noise that is added; ``row``: the canary's length in sensitivities.
     """
@@ -66,7 +67,7 @@ class BrokenRelease:
     def __post_init__(self) -> None:
         if not (self.noise > 0 and self.row > 0):
             raise ValueError(
-                "noise (share of the claimed) and row (the canary's length) must be > 0, "
+                "noise (share of the claimed noise) and row (the canary's norm over the sensitivity) must be > 0, "
                 f"got {self.noise} and {self.row}"
             )
 
@@ -128,8 +129,8 @@ def design_test(
     epsilon: float,
     rng: np.random.Generator,
 ) -> ReleaseTest:
-    """Choose, by simulation, the score threshold at which a broken version of the mechanism refutes the claim most
-    clearly.
+    """Choose, by simulating a broken version of the mechanism, the score threshold at which its runs refute the claim
+    best.
 
     It is chosen for ``n`` runs with and ``n`` without the canary.
 
@@ -144,7 +145,8 @@ def design_test(
 def simulated_release_points(
     release: GaussianRelease, broken: BrokenRelease, *, rng: np.random.Generator, runs: int = RUNS
 ) -> OperatingPoints:
-    """Simulate, one pair per threshold, the error rates of detecting the canary in releases of a broken mechanism.
+    """Simulate releases of a broken mechanism; return the error rates of detecting the canary in them, one pair per
+    threshold.
 
     ``runs`` runs are simulated with the canary, and as many without it.
     """
@@ -167,8 +169,8 @@ def chance_refuted(
     epsilon: float,
     rng: np.random.Generator,
 ) -> float:
-    """Return the probability (power) that the best of several tests refutes the claim when the broken version ``truth``
-    runs.
+    """Return the probability (power) that the best of several tests refutes the claim if the mechanism has the bug
+    ``truth``.
 
     Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
     """
@@ -207,7 +209,7 @@ def audit_release_tests(
     """
     if member.setting != nonmember.setting or member.values.shape[1] != release.rounds:
         raise ValueError(
-            f"member and nonmember must have one setting and {release.rounds} rounds, got {member.setting}"
+            f"member and nonmember must have the same setting, with {release.rounds} rounds, got {member.setting}"
         )
     measured = [
         clopper_pearson(

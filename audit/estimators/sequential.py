@@ -29,8 +29,7 @@ _LARGEST = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """How often the counted event is expected with and without the canary if the mechanism is broken; it sets the first
-    bets.
+    """The expected rates, with and without the canary, of the event that an audit counts if the mechanism is broken.
 
     They set the first stakes only: wrong ones cost trials, never validity. ``tpr``, ``fpr`` in [0, 1], not both 0.
     """
@@ -62,7 +61,7 @@ def log_wealth(
     """
     if epsilon > stakes_for + math.log(2):
         raise ValueError(
-            "epsilon must be at most stakes_for (for which the bets are tuned) + ln 2, "
+            "epsilon must be at most stakes_for (the epsilon for which the bets are tuned) + ln 2, "
             f"got epsilon {epsilon} and stakes_for {stakes_for}"
         )
     largest = _CAP / (math.exp(stakes_for) + delta)

@@ -99,7 +99,7 @@ def _pooled(scores: MembershipScores) -> float:
     n0, n1 = len(scores.nonmember), len(scores.member)
     if min(n0, n1) < 2:
         raise ValueError(
-            f"z_test needs two trials without and two with the canary to estimate the deviation, got {n0} and {n1}"
+            f"z_test needs at least two trials without and two with the canary, got {n0} without and {n1} with it"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (n1 - 1) * scores.member.var(ddof=1) + (n0 - 1) * scores.nonmember.var(ddof=1)

@@ -1,4 +1,4 @@
-"""Chooses a score of a mechanism's outputs and a threshold on pilot trials, which the bound does not count.
+"""Chooses, on pilot trials that the bound does not count, a score of a mechanism's outputs and a threshold for it.
 
 One half of the pilot trains the candidate scores; the other half chooses one of them, and the threshold with the best
 expected result at the number of trials to be counted. A poor choice lowers the bound and leaves it valid.
@@ -151,7 +151,7 @@ def _check_alone(score: Score, outputs: NDArray[Any]) -> None:
     few = len(outputs) // 2
     if not np.allclose(score.score(outputs[:few]), score.score(outputs)[:few], rtol=1e-5, atol=1e-8):
         raise ValueError(
-            f"score must depend on each output alone, but {few} outputs scored differently without the others"
+            f"score must depend on each output alone, but {few} outputs scored differently when passed without the rest"
         )
 
 
@@ -162,7 +162,8 @@ def _candidates(member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any
         return [table]
     if member.dtype.kind in "US":
         raise ValueError(
-            "outputs are strings with too many different values to learn a score from pilot trials: pass a score"
+            "outputs are strings with too many different values to learn a score from pilot trials: pass a function "
+            "that scores them"
         )
     rows_in, rows_out = _numbers(member), _numbers(nonmember)
     found: list[Score] = []

@@ -1,4 +1,4 @@
-"""Frequency table of a mechanism's distinct outputs, with the log-likelihood ratio of each one on pilot trials."""
+"""Frequency table of a mechanism's distinct outputs in pilot trials, with the log-likelihood ratio of each output."""
 
 import zlib
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | 
 
 
 def frequencies(keys_in: _Keys, keys_out: _Keys) -> FrequencyTable:
-    """Count how often each distinct output occurs on two inputs, where outputs are given by 64-bit keys.
+    """Count how often each distinct output, given as a 64-bit key, occurs on each of two inputs.
 
     ``keys_in``: (n1,) of the second input, ``keys_out``: (n0,) of the first.
     """

@@ -81,8 +81,8 @@ def counted_runs(sides: ScoresByRun) -> int:
 
 
 def lowest_rate(runs: int) -> float | None:
-    """Return the lowest of the reported FPRs at which ``runs`` independent non-members suffice for bounds; None below
-    twenty.
+    """Return the lowest reported FPR at which ``runs`` independent non-members suffice for bounds; None if they are too
+    few.
 
     The reported rates are those of ``LADDER``.
     """

@@ -117,7 +117,7 @@ def roc_vertices(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray,
 
 
 def largest_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:
-    """Return the largest true-positive rate that (epsilon, delta)-DP allows at each false-positive rate in ``fpr``.
+    """Return, for each false-positive rate in ``fpr``, the largest true-positive rate that (epsilon, delta)-DP allows.
 
     ``fpr`` lies in [0, 1].
 

@@ -69,8 +69,8 @@ class ScoresByRun:
 
     @property
     def given_the_runs(self) -> "ScoresByRun":
-        """Return the same scores, each treated as a run of its own; an interval from them holds the noise of the runs
-        fixed.
+        """Return the same scores, each treated as a separate run; an interval from them is conditional on the runs'
+        noise.
 
         Results then hold for these runs and for no others.
         """

@@ -30,7 +30,7 @@ class CountingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A score threshold with the result expected at it: a ``margin`` below the claimed curve, or a ``bound`` on
+    """A score threshold with the result expected there: the ``margin`` below the claimed curve, or the ``bound`` on
     epsilon.
 
     ``margin`` is how far its error rates lie under the stated curve; ``bound`` is the lower bound on epsilon.
@@ -44,9 +44,7 @@ class Cut:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """A sort key for score thresholds: the threshold that is expected to refute a claim more clearly has the higher
-        key.
-        """
+        """The sort key of a score threshold: the more clearly it is expected to refute a claim, the higher the key."""
         return self.margin, self.bound
 
 

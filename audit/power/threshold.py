@@ -21,7 +21,7 @@ class ThresholdPolicy(Protocol):
     """The interface of a rule that chooses score thresholds; ``str(policy)`` is its name in a measurement."""
 
     def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
-        """Return the numbers of errors at each score threshold of the policy; the error probabilities sum to ``alpha``.
+        """Return the attack's error counts at each score threshold of the policy, each with its share of ``alpha``.
 
         ``member``: (n1,), ``nonmember``: (n0,) scores.
         """

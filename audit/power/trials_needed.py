@@ -1,4 +1,4 @@
-"""Computes in advance how many trials an audit needs to refute a known bug with each estimator.
+"""Computes in advance how many trials each estimator needs to refute the claim of a mechanism with a known bug.
 
 A bug is described by its operating points, the pairs of error rates that the thresholds of a score reach under it.
 Estimators that count errors use the point farthest from the claim; the e-process uses its best betting rate.
@@ -39,7 +39,8 @@ class OperatingPoints:
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
         if not self.fpr.shape == self.fnr.shape == self.thresholds.shape == (len(self.fpr),) or not len(self.fpr):
             raise ValueError(
-                f"fpr, fnr and thresholds must have one shape (k,), got {self.fpr.shape} and {self.fnr.shape}"
+                f"fpr, fnr and thresholds must have one shape (k,), "
+                f"got {self.fpr.shape}, {self.fnr.shape} and {self.thresholds.shape}"
             )
         for name, rates in (("fpr", self.fpr), ("fnr", self.fnr)):
             if not np.all((rates > 0) & (rates < 1)):
@@ -48,7 +49,7 @@ class OperatingPoints:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """The number of trials and the threshold with which an audit refutes a bug with probability ``power``.
+    """The number of trials and the threshold at which an audit detects a known bug with probability ``power``.
 
     ``trials`` are those with the canary, and as many without; ``fpr`` and ``fnr`` are the error rates expected at the
     threshold.
@@ -124,8 +125,8 @@ def trials_needed(
     power: float = 0.9,
     limit: int = LIMIT,
 ) -> TrialPlan | None:
-    """Return the fewest trials with which Clopper-Pearson bounds refute a claim about a known bug; None beyond
-    ``limit``.
+    """Return the fewest trials with which Clopper-Pearson bounds refute the claim of a mechanism with a known bug; None
+    if more than ``limit`` are needed.
 
     They are trials with the canary, and as many without.
 
@@ -148,8 +149,8 @@ def trials_needed(
 
 
 def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, power: float = 0.9) -> int | None:
-    """Return the number of trials with which the effect size (mean shift over deviation) of Gaussian scores refutes a
-    mu.
+    """Return how many trials refute a claim of mu-GDP by the effect size (mean shift over deviation) of Gaussian
+    scores.
 
     They are trials with the canary, and as many without, by normal approximation.
 
@@ -195,7 +196,8 @@ def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: 
 
 
 def fewest_trials(*, curve: Curve | None, epsilon: float, delta: float, alpha: float) -> int | None:
-    """Return the fewest trials with which an attack that makes no error refutes the claim; None if no number does.
+    """Return the fewest trials with which an attack without errors refutes the claim; None if no number of trials
+    suffices.
 
     They are trials with the canary, and as many without.
     """

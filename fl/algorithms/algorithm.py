@@ -34,7 +34,7 @@ class Algorithm(Protocol):
 
     @property
     def linear_scale(self) -> float | None:
-        """Return the factor between a client's update and the sum of its local steps' directions; None if it is not
+        """Return the factor between the sum of a client's step directions and its update; None if the update is not
         linear in them.
 
         The factor ``s`` satisfies update = s * (sum of directions); None where the update is not linear in them (Adam).
@@ -85,7 +85,9 @@ class Algorithm(Protocol):
         ...
 
     def gradient(self, update: Tensor) -> Tensor:
-        """Return the (average) gradient behind a client's update, up to scale where the optimiser is not linear."""
+        """Return the mean gradient of the local steps behind a client's update; if the optimiser is not linear, only up
+        to scale.
+        """
         ...
 
 
@@ -209,7 +211,7 @@ def algorithm_from(spec: dict[str, Any]) -> Algorithm:
     fields = dict(spec)
     name = fields.pop("name", None)
     if not isinstance(name, str) or name not in KNOWN_ALGORITHMS:
-        raise ValueError(f"algorithm must be {nearest(str(name), KNOWN_ALGORITHMS)}, got {name!r}")
+        raise ValueError(f"algorithm must be one of {nearest(str(name), KNOWN_ALGORITHMS)}, got {name!r}")
     try:
         algorithm: Algorithm = KNOWN_ALGORITHMS[name](**fields)
     # A wrong or missing field is the suite file's mistake, so it becomes a ValueError with the name.

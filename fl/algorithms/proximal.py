@@ -24,7 +24,8 @@ class FedProx(LocalTraining):
 
     @property
     def linear_scale(self) -> float | None:
-        """Return the factor between a client's update and its one local step's direction; None for several local steps.
+        """Return the factor between the direction of a client's only local step and its update; None for several local
+        steps.
 
         In one step the proximal term vanishes; later steps shrink earlier directions.
         """

@@ -19,7 +19,7 @@ _SIDE, _ACROSS = 32, 50
 
 
 def cifar10(folder: DataFolder) -> Dataset:
-    """Load the CIFAR-10 images that the folder's index lists, in its order.
+    """Load the CIFAR-10 images that the folder's index file lists, in the order of that file.
 
     Index rows that name a missing sheet are left out.
 

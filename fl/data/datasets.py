@@ -213,4 +213,4 @@ def _cache_folder() -> Path:
 
 def _check_name(name: str) -> None:
     if name not in KNOWN_DATASETS:
-        raise ValueError(f"data set must be {nearest(name, KNOWN_DATASETS)}, got {name!r}")
+        raise ValueError(f"data set must be one of {nearest(name, KNOWN_DATASETS)}, got {name!r}")

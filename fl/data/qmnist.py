@@ -1,4 +1,4 @@
-"""Reads from QMNIST who wrote each MNIST digit, so that writers can be users (Yadav and Bottou 2019)."""
+"""Reads from QMNIST who wrote each MNIST digit, so that writers can serve as users (Yadav and Bottou 2019)."""
 
 import gzip
 import struct

@@ -1,4 +1,4 @@
-"""Tampers with receipts: pastes part of a number, of the same receipt or another one, over a line with digits.
+"""Tampers with receipts: pastes part of a number, from the same or another receipt, over a line with digits.
 
 Copy-move and splice between annotated boxes, by pixels. This is not T-SROIE, in which a network rewrote the text (Wang
 et al. 2022): results on one do not carry over to the other.

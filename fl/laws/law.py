@@ -48,7 +48,8 @@ class Mixing(StrEnum):
 
 @runtime_checkable
 class ReportLaw(Law, Protocol):
-    """The interface of the distribution of one client's report, where it is not a Gaussian around the client's vector.
+    """The interface of the distribution of one client's report, for reports that are not Gaussian around the client's
+    vector.
 
     ``log_density`` may be relative to any measure that does not depend on the row: only ratios are used.
     """
@@ -68,7 +69,7 @@ class ReportLaw(Law, Protocol):
         ...
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two client vectors whose reports are easiest to distinguish, as far as is known.
+        """Return the two client vectors whose reports are easiest to distinguish, among those that are known.
 
         They are ``(d,)`` vectors before clipping, without and with the canary.
         """

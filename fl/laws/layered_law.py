@@ -39,7 +39,7 @@ def clip_layers(rows: Tensor, starts: tuple[int, ...], norms: tuple[float, ...])
 
 
 def spread_layers(values: Tensor, starts: tuple[int, ...], dim: int) -> Tensor:
-    """Repeat one number per layer for every coordinate of that layer.
+    """Expand an array of one number per layer to one number per coordinate.
 
     ``(..., layers)`` becomes ``(..., dim)``; ``dim`` may end in any layer.
     """

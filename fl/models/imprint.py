@@ -31,7 +31,7 @@ class ImprintLayer(nn.Module):
 
 
 def direction(pixels: int) -> Tensor:
-    """Return the weights of the image measurement by which the imprint layer sorts images.
+    """Return the pixel weights of the linear measurement by which the imprint layer sorts images.
 
     They have shape ``(pixels,)``, absolute values that sum to 1, and double precision.
     """

@@ -69,7 +69,7 @@ def build_model(
     - unet: a segmentation model, 66,116 parameters on one channel (see ``unet``).
     """
     if name not in KNOWN_MODELS:
-        raise ValueError(f"model must be {nearest(name, KNOWN_MODELS)}, got {name!r}")
+        raise ValueError(f"model must be one of {nearest(name, KNOWN_MODELS)}, got {name!r}")
     _check_options(name, shape, classes, hidden, activation)
     _check_bins(name, bins)
     # On the meta device nothing is drawn: PyTorch's own initialisation would advance the global generator.
@@ -154,7 +154,7 @@ def _check_options(
     if name in SEGMENTERS:
         check_unet(shape, classes)
     if activation is not None and activation not in _ACTIVATIONS:
-        raise ValueError(f"activation must be {nearest(activation, _ACTIVATIONS)}, got {activation!r}")
+        raise ValueError(f"activation must be one of {nearest(activation, _ACTIVATIONS)}, got {activation!r}")
 
 
 def _check_bins(name: str, bins: int | None) -> None:

@@ -165,7 +165,7 @@ def partition_from(spec: str | Mapping[str, Any]) -> Partition:
         raise ValueError(f"partition must have a kind, one of {', '.join(KNOWN_PARTITIONS)}; got {given}")
     kind = str(given.pop("kind"))
     if kind not in KNOWN_PARTITIONS:
-        raise ValueError(f"partition kind must be {nearest(kind, KNOWN_PARTITIONS)}, got {kind!r}")
+        raise ValueError(f"partition kind must be one of {nearest(kind, KNOWN_PARTITIONS)}, got {kind!r}")
     known = [field.name for field in fields(KNOWN_PARTITIONS[kind])]
     for field in given:
         if field not in known:

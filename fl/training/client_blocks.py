@@ -1,4 +1,4 @@
-"""Computes the one full-batch gradient of each of many clients, in blocks of clients.
+"""Computes the full-batch gradient of each of many clients, for a block of clients at a time.
 
 With ten thousand clients of a linear model, one after the other, bookkeeping takes ten times as long as arithmetic.
 """

@@ -53,8 +53,7 @@ class Batch:
             )
 
     def check(self, plan: Plan, pool: int) -> None:
-        """Raise ValueError unless ``included`` has one column per sample of the task and the sampling does not use
-        fixed-size batches.
+        """Raise ValueError if ``included`` has not one column per sample of the task, or if batches have a fixed size.
 
         Included samples must leave the sampling of local steps as the plan states it.
         """
@@ -69,7 +68,7 @@ class Batch:
         # A lot of fixed size would be drawn from all samples and then lose the absent ones: no lot of that size.
         if isinstance(plan.lot, FixedSize):
             raise ValueError(
-                f"included (which samples take part) needs full or Poisson sampling of lots, got {plan.lot}"
+                f"included (which samples take part) needs full or Poisson sampling of batches, got {plan.lot}"
             )
 
 
@@ -99,7 +98,8 @@ class _Held:
     places: Tensor
 
     def lot(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the client's chosen samples: images ``(R, L, c, h, w)`` and labels ``(R, L)``.
+        """Return the L chosen samples of a client in each of R replicas: images ``(R, L, c, h, w)`` and labels ``(R,
+        L)``.
 
         ``chosen``: indices ``(R, L)``.
         """

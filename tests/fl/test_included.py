@@ -138,7 +138,7 @@ def test_a_mask_that_does_not_fit_is_refused(make_task, make_plan, mask, words):
 def test_lots_of_one_size_are_refused_under_a_mask(make_task, make_plan):
     task = make_task(SIZES)
     batch = Batch(included=torch.ones(1, len(task.labels), dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"included .*needs full or Poisson sampling of lots, got FixedSize"):
+    with pytest.raises(ValueError, match=r"included .*needs full or Poisson sampling of batches, got FixedSize"):
         run_federation(task, make_plan(task, lot=FixedSize(3)), Protection(), Streams(0), batch=batch)
 
 

@@ -33,8 +33,8 @@ class BatchStatistics:
         return cls(network=network, model=model, public=tuple(layer[0] for layer in found))
 
     def distances(self, images: Tensor) -> Tensor:
-        """Compute one distance per candidate of ``images (n, k, c, h, w)``, shape ``(n,)``: the Euclidean distances of
-        means and variances, summed over batch-norm layers.
+        """Compute one distance per candidate batch of ``images (n, k, c, h, w)``, shape ``(n,)``: the Euclidean
+        distances of means and of variances to those of public images, summed over batch-norm layers.
 
         Zeros for a model without batch norm. Differentiable.
         """

@@ -1,4 +1,4 @@
-"""Infers number and labels of the samples behind an upload, and simulates the updates of candidate images."""
+"""Infers the number and the labels of the samples behind an upload, and simulates the updates of candidate images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class ImageLots:
 
 
 def samples_behind(plan: Plan, client: int) -> int:
-    """Return the number of samples behind one upload: the batch size times the local steps, at most all samples of the
-    client.
+    """Return the number of samples behind one upload: the batch size times the local steps, at most the client's number
+    of samples.
 
     Under Poisson sampling it is the expected number, rounded, at least 1.
     """
@@ -41,7 +41,7 @@ def samples_behind(plan: Plan, client: int) -> int:
 
 
 def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """Return for each image that an attack guesses the number of the upload to which it belongs, in ascending order.
+    """Return, for each image that an attack guesses, the number of the upload behind it; the numbers ascend.
 
     A null attack reads nothing else of a view.
     """
@@ -128,7 +128,7 @@ def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequ
 
 
 def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> ImageLots:
-    """Draw a random public image of each label in ``labels (n, k)``, or of any label if no public image has that label.
+    """Draw a random public image for each entry of ``labels (n, k)``, with the same label if a public image has it.
 
     ``public``: (m, c, h, w), the public images.
     """

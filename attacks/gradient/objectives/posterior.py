@@ -75,8 +75,8 @@ class ImagePosterior:
         return density
 
     def resolution(self, lots: ImageLots, spread: float, rng: np.random.Generator) -> float:
-        """Estimate the smallest pixel difference that the uploads reveal; if they reveal none, the result is above the
-        pixels' ``spread``.
+        """Estimate the smallest pixel difference that the uploads reveal; it exceeds the pixels' standard deviation
+        ``spread`` if they reveal none.
 
         The uploads are less likely given ``lots``, which stand for any public lots, than these lots' own releases,
         which are drawn here by the law. For differences d between images this costs half of d' F d nats, with F the
@@ -152,8 +152,8 @@ def of_samples(law: Law) -> bool:
 
 
 def usable_law(knowledge: Knowledge, observer: Observer, client: int) -> Law:
-    """Return the noise distribution that the defense publishes for this client's upload; raise Undefined if it gives
-    images no likelihood.
+    """Return the noise distribution that the defense publishes for this client's upload; raise Undefined if an image's
+    likelihood cannot be computed from it.
     """
     law = knowledge.law(observer, client)
     if law is None:

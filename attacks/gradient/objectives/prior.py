@@ -14,7 +14,7 @@ _GREY = 1 / 255
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianPrior:
-    """A prior under which pixels are jointly normal about a mean public image, with the shrunken covariance of all
+    """A prior under which pixels are jointly normal around a mean public image, with the shrunken covariance of all
     public images (Ledoit and Wolf 2004), which is invertible for any number of images.
 
     Args:
@@ -62,7 +62,7 @@ class GaussianPrior:
 
 @dataclass(frozen=True, kw_only=True)
 class FlatPrior:
-    """A Gaussian prior of images with flat areas, in which neighbouring pixels differ less.
+    """A Gaussian prior that also models flat areas of images, in which neighbouring pixels differ less.
 
     The difference of two neighbouring pixels belongs to a flat area with probability ``share``. It is Laplace with
     scale ``flat`` in a flat area and with scale ``wide`` elsewhere.
@@ -95,8 +95,8 @@ class FlatPrior:
         return cls(gaussian=gaussian, share=share, flat=_GREY, wide=wide)
 
     def seen_at(self, resolution: float) -> "FlatPrior":
-        """Return the prior for pixels that are seen at a limited ``resolution``: flat areas are blurred, or left out if
-        it is too coarse.
+        """Return the prior for uploads that reveal pixels only at a limited ``resolution``: flat areas are blurred, or
+        left out if the resolution is too coarse.
 
         A sharp peak attracts the mode but not the mean: a peak wider than the uploads can show would also attract
         images that are flat nowhere.
@@ -123,8 +123,8 @@ class FlatPrior:
 
 @dataclass(frozen=True, kw_only=True)
 class TotalVariationPrior:
-    """A prior under which differences of neighbouring pixels are Laplace about 0, with the mean size that they have in
-    public images.
+    """A prior under which differences of neighbouring pixels have a Laplace distribution around 0, with the same mean
+    absolute difference as in public images.
 
     Each pixel has one difference down and one across; their densities count half each, so that there is one per pixel.
     """

@@ -65,8 +65,8 @@ class SearchAttack(ImageAttack, ABC):
         return ImageLots(images=torch.cat(images), labels=torch.cat(labels))
 
     def parts(self, start: ImageLots, dim: int) -> list[slice]:
-        """Return slices of candidates that are optimised in one batch; an upload's result does not depend on the rest
-        of its slice.
+        """Return slices of candidates, each optimised as one batch; an upload's result does not depend on the other
+        uploads in its slice.
         """
         # The gradients of a lot's images take more memory than the images themselves.
         held = start.labels.shape[1] * dim + start.images[0].numel()
@@ -74,7 +74,7 @@ class SearchAttack(ImageAttack, ABC):
 
 
 def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reconstructions:
-    """Combine the images that were reconstructed for several groups of uploads to evidence, in the order of the
+    """Combine the images reconstructed for several groups of uploads into one piece of evidence, in the order of the
     uploads.
 
     A group has its upload numbers ``(m,)`` in the view and one reconstructed batch per upload.
@@ -92,6 +92,6 @@ def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reco
 
 
 def check_weight(name: str, weight: float) -> None:
-    """Raise ValueError unless ``weight``, of one term of an objective, is a number >= 0."""
+    """Raise ValueError unless ``weight``, the weight of a term of the objective, is a number >= 0."""
     if not (math.isfinite(weight) and weight >= 0):
         raise ValueError(f"{name} must be a number >= 0, got {weight}")

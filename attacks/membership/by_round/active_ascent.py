@@ -1,4 +1,4 @@
-"""Attack by a malicious server that raises candidates' losses and observes who lowers them (Nasr et al. 2019)."""
+"""Attack by a malicious server that raises candidates' losses and observes if clients lower them (Nasr et al. 2019)."""
 
 import math
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from .gradient_cosine import GradientCosine
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveAscent(GradientCosine):
-    """An attack that scores candidates by the gradient cosine, at models that the server moved up along the sum of
-    their gradients.
+    """An attack whose score is the cosine between the candidate's gradient and the uploads, at models that the server
+    moved along the sum of the candidates' gradients.
 
     Members and outsiders are raised equally, so the change itself reveals nothing. The control is the same attack with
     ``rate`` 0: what the server would have seen without deviating. Many candidates at once reduce each other's effect.

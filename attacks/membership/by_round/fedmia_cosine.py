@@ -1,4 +1,4 @@
-"""Attack that compares the target client's gradient cosine with other clients' (FedMIA, Zhu et al. 2024)."""
+"""Attack that compares cosines of the candidate's gradient with all clients' uploads (FedMIA, Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIACosine(RoundAttack):
-    """An attack whose score is the target client's gradient cosine, standardised by the other clients' cosines in each
-    round.
+    """An attack whose score is the cosine between the candidate's gradient and the target client's upload, standardised
+    in each round by the other clients' cosines.
 
     With z for the standardised cosine, the score is the mean of ``Phi(z)`` over rounds. The non-members are chosen
     before training.

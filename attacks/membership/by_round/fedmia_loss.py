@@ -1,4 +1,4 @@
-"""Attack that compares the candidate's loss under the target client's model with others' (FedMIA, Zhu et al. 2024)."""
+"""Attack that compares the candidate's losses under the models of all clients (FedMIA, Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIALoss(RoundAttack):
-    """An attack whose score is minus the loss under the target client's model, standardised by the other clients'
-    losses.
+    """An attack whose score is minus the candidate's loss under the target client's model, standardised by its losses
+    under the other clients' models.
 
     With z for the standardised value, the score is the mean of ``Phi(z)`` over rounds.
 

@@ -13,7 +13,8 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class GradientDot(RoundAttack):
-    """An attack whose score is the inner product of the upload's gradient with the candidate's, summed over rounds.
+    """An attack whose score is the inner product of the uploaded gradient with the candidate's gradient, summed over
+    rounds.
 
     The candidate's gradient is that at the round's model.
 

@@ -63,8 +63,8 @@ class LikelihoodRatio(RoundAttack):
             return super().scores_of(rows, view, knowledge, shown)
         if knowledge.hypotheses is None:
             raise Undefined(
-                "the exact ratio is not defined, because this observer has no published noise distribution or "
-                "does not know the rest of the release"
+                "the exact ratio is not defined: the defense publishes no noise distribution of what this observer "
+                "receives, or the observer does not know the rest of the release"
             )
         named = view.observer.rank >= UPLOADS.rank
         came = [client for client in shown.clients if not named or client in rows.senders]

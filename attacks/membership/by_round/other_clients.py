@@ -8,8 +8,8 @@ LEAST = 3
 
 
 def compare_with_other_clients(table: np.ndarray) -> np.ndarray:
-    """Standardise each client's statistic of a candidate by the other clients' values, and return the normal CDF of the
-    result.
+    """Standardise each client's statistic of a candidate by the other clients' mean and deviation, and return the
+    normal CDF of the result.
 
     ``table``: (m, n), the statistic of m clients and n candidates; the result is ``Phi(z)``, (m, n), in [0, 1].
 

@@ -18,7 +18,8 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RoundAttack(MembershipAttack, ABC):
-    """A base class of attacks on the uploads of single rounds, from known clients, from unknown senders, or as one sum.
+    """A base class of attacks that score candidates in each round, by uploads (with known or unknown senders) or by
+    their sum.
 
     All rounds are used: choosing the best round would need the truth.
     """
@@ -51,7 +52,7 @@ class RoundAttack(MembershipAttack, ABC):
         return self.evidence(self.total(sums, rounds), view, history)
 
     def least(self, view: View) -> int:
-        """Return the smallest number of uploads that a round must have for the attack."""
+        """Return the smallest number of uploads in a round with which the attack can score candidates."""
         return 1
 
     def by_client(self, view: View) -> bool:
@@ -76,8 +77,8 @@ class RoundAttack(MembershipAttack, ABC):
         )
 
     def of_multiset(self, table: np.ndarray) -> np.ndarray:
-        """Combine the statistics ``(m, n)`` of uploads from unknown senders to ``(1, n)`` by the maximum, because any
-        upload may be the client's.
+        """Return the maximum ``(1, n)`` of the statistics ``(m, n)`` over uploads from unknown senders, because any
+        upload may be the audited client's.
         """
         return np.asarray(table.max(0, keepdims=True), dtype=np.float64)
 

@@ -27,7 +27,7 @@ class SeriesAttack(MembershipAttack, ABC):
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         shown = self.shown(knowledge)
         if any(seen.broadcast is None for seen in view.rounds):
-            raise ValueError("the view must hold every round's model")
+            raise ValueError("the view must hold the model of every round, got a round without one")
         # Without the first model: it is drawn before any client uses a sample.
         models = [seen.broadcast[0] for seen in view.rounds[1:] if seen.broadcast is not None] + [view.final_model[0]]
         values = [self.statistic(model, knowledge, shown) for model in models]

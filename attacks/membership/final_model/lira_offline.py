@@ -1,4 +1,4 @@
-"""Attack that tests a candidate's logit by models trained without it (offline LiRA, Carlini et al. 2022, section V-C).
+"""Attack that compares a candidate's logit with those of models without it (offline LiRA, Carlini et al. 2022, V-C).
 
 The paper's test uses the probability that a model without the candidate gives it a **lower** logit than the target.
 Public code uses the density of the target's logit instead, which also calls candidates with surprisingly low logits

@@ -1,4 +1,4 @@
-"""Attack that tests a candidate's logit by normal fits with and without it (LiRA, Carlini et al. 2022, Algorithm 1)."""
+"""Attack that fits normals to logits of models with and without the candidate (LiRA, Carlini et al. 2022, Alg. 1)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,8 +15,8 @@ _LEAST_DEVIATION = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class LiRAOnline(ShadowAttack):
-    """An attack whose score is the log-likelihood ratio of the candidate's logit, under normal fits to models with and
-    without it.
+    """An attack whose score is the log-likelihood ratio of the candidate's logit, under normal fits to the logits of
+    models trained with it and without it.
 
     It is ln N(logit; in) - ln N(logit; out), with normal distributions in and out that are fitted to the reference
     models trained with and without the candidate.

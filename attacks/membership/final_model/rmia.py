@@ -1,4 +1,4 @@
-"""Attack that compares likelihood ratios of a candidate and population points (RMIA, Zarifzadeh et al. 2024).
+"""Attack that compares a candidate's likelihood ratio with those of population points (RMIA, Zarifzadeh et al. 2024).
 
 The ratio is the probability under the target divided by that under a random model of the same kind.
 """
@@ -40,7 +40,10 @@ class RMIA(ShadowAttack):
                 f"online (use of references with the candidate) must be true or false, got {self.online!r}"
             )
         if not 0 <= self.a <= 1:
-            raise ValueError(f"a (weight of the probability without training) must be in [0, 1], got {self.a}")
+            raise ValueError(
+                "a (share of the distance to probability 1 that training on a point leaves) must be in [0, 1], "
+                f"got {self.a}"
+            )
 
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=1, ins=1 if self.online else 0)

@@ -1,4 +1,4 @@
-"""Attack that infers whether a client took part from its samples' loss in the final model (Yeom et al. 2018)."""
+"""Attack that infers whether a client took part from its samples' loss under the final model (Yeom et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -21,8 +21,8 @@ from ..alignment import RoundRows, candidate_gradients, rounds_of
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerAttack(Attack, ABC):
-    """A base class of attacks that score owners of samples (clients or users) by the same number of samples each. Half
-    of the owners never took part, although they have samples like any other.
+    """A base class of attacks that score owners of samples (clients or users), each owner by the same number of
+    samples. Half of the owners never took part, although they have samples like any other.
 
     The score is the mean, over rounds, of the cosine between what was seen and the mean gradient of the owner's
     samples. Of several rows the highest cosine counts, because it is not known which client holds a user's samples.

@@ -1,4 +1,4 @@
-"""Attack that infers that a sample belongs to the client whose own model fits it best (Hu et al. 2021)."""
+"""Attack that infers which client holds a sample: the client whose own model fits it best (Hu et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,8 +16,8 @@ from .source_attack import SourceAttack
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInferenceAttack(SourceAttack):
-    """An attack that infers which client a sample belongs to by the sample's loss under each client's model, or by the
-    gradient cosine.
+    """An attack that infers which client a sample belongs to, by the sample's loss under each client's model or by the
+    cosine of its gradient with each client's upload.
 
     The score is the mean, over the rounds in which a client took part, of minus the loss, or of the cosine.
 

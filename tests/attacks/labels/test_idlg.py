@@ -108,7 +108,7 @@ def test_an_absent_client_is_named() -> None:
     view, knowledge = seen_by_the_server(one_sample_task("logistic", clients=3), FedSGD(learning_rate=0.1))
     values = view.rounds[0].reports.values.clone()
     values[0, 1] = 0
-    with pytest.raises(ValueError, match=r"all zeros: client \[1\]"):
+    with pytest.raises(ValueError, match=r"all zeros from clients \[1\]"):
         named(with_uploads(view, values), knowledge)
 
 

@@ -222,7 +222,8 @@ def test_a_score_must_not_look_at_other_outputs():
 
 def test_strings_of_too_many_values_need_a_score():
     with pytest.raises(
-        ValueError, match="strings with too many different values to learn a score from pilot trials: pass a score"
+        ValueError,
+        match="strings with too many different values to learn a score from pilot trials: pass a function that scores",
     ):
         audit(lambda x, rng: str(rng.random() + x))
     scored = audit(lambda x, rng: str(rng.random() + x), score=lambda outputs: outputs.astype(float))

@@ -121,7 +121,7 @@ def test_the_epsilon_is_read_from_the_mu():
 
 
 def test_what_cannot_be_planned_is_refused():
-    with pytest.raises(ValueError, match="a curve or an epsilon, got neither"):
+    with pytest.raises(ValueError, match="its curve or its epsilon, got neither"):
         power_against_gaussian(1.0, **design(10, 0.05, 0.5))
     for fpr in (0.0, 1.0, float("nan")):
         with pytest.raises(ValueError, match=r"fpr must lie in \(0, 1\)"):

@@ -205,7 +205,7 @@ def test_a_suite_file_names_algorithms():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"name": "fedsdg", "learning_rate": 0.5}, "algorithm must be fedsgd, .*, got 'fedsdg'"),
+        ({"name": "fedsdg", "learning_rate": 0.5}, "algorithm must be one of fedsgd, .*, got 'fedsdg'"),
         ({"learning_rate": 0.5}, "got None"),
         ({"name": ["fedavg"]}, r"got \['fedavg'\]"),
         ({"name": "fedavg", "learning_rate": 0.5}, "fedavg: .*local_steps"),

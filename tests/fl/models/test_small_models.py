@@ -181,8 +181,8 @@ def test_vmap_over_replicas_gives_each_replica_its_own_logits():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("lennet", {}, "model must be lenet, .*got 'lennet'"),
-        ("lenet", {"activation": "sigmod"}, "activation must be sigmoid, .*got 'sigmod'"),
+        ("lennet", {}, "model must be one of lenet, .*got 'lennet'"),
+        ("lenet", {"activation": "sigmod"}, "activation must be one of sigmoid, .*got 'sigmod'"),
         ("mlp", {"activation": "relu"}, "activation is an option of model lenet only, got 'relu' for mlp"),
         ("lenet", {"hidden": 8}, "hidden is an option of model mlp only, got 8 for lenet"),
         ("mlp", {"hidden": 0}, "hidden must be >= 1, got 0"),

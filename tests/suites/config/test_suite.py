@@ -68,7 +68,7 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_reported(ref
     [
         ('"digits"', '"digit"', "federations.main.dataset: unknown data set 'digit'; known: digits"),
         ('"logistic"', '"logistics"', "federations.main.model: unknown model 'logistics'; known: logistic"),
-        ("fedsgd", "fedsdg", "federations.main.algorithm: algorithm must be fedsgd"),
+        ("fedsgd", "fedsdg", "federations.main.algorithm: algorithm must be one of fedsgd"),
         ("learning_rate = 0.5", "learning_rate = -0.5", "learning_rate must be"),
         ("learning_rate = 0.5", "learning_rate = inf", "federations.main.algorithm.learning_rate must be finite"),
         ("rounds = 2", "rounds = 0", "federations.main.rounds: Input should be greater than or equal to 1"),
@@ -110,7 +110,7 @@ def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new,
 @pytest.mark.parametrize(
     ("after", "line", "says"),
     [
-        ("rounds = 2", 'partition = "idi"', "partition kind must be iid"),
+        ("rounds = 2", 'partition = "idi"', "partition kind must be one of iid"),
         ("rounds = 2", 'partition = { kind = "dirichlet", alhpa = 1 }', "no field 'alhpa'; it has alpha"),
         (
             "rounds = 2",
