@@ -9,8 +9,8 @@ MOST = 12
 
 
 def chosen(panels: Iterable[T], weights: Sequence[float], most: int = MOST) -> list[T]:
-    """Return the ``most`` panels with the largest weights, in their given order; among equal weights earlier panels
-    come first.
+    """Return the ``most`` panels with the largest weights, in their given order; if weights are equal, earlier panels
+    are preferred.
     """
     every = list(panels)
     ranked = sorted(range(len(every)), key=lambda place: -weights[place])

@@ -55,8 +55,8 @@ class _Size:
 
     @property
     def broken(self) -> int | None:
-        """Return the width in letters at which the column's entries are broken into lines; None if the longest entry
-        fits.
+        """Return the number of letters per line at which the column's entries must be broken into lines; None if the
+        longest entry fits on one line.
         """
         return self.letters if self.letters < self.natural else None
 

@@ -36,8 +36,8 @@ def _cell(value: object) -> str:
 
 
 def quiet(text: str) -> str:
-    """Return text that no spreadsheet program runs as a formula, also after leading blanks, which such programs skip,
-    or a tab, which they read as a new cell.
+    """Return the text such that no spreadsheet program runs it as a formula. An apostrophe is put before texts that
+    such programs would read as one, even after blanks or tabs.
     """
     start = text.lstrip()[:1]
     return f"'{text}" if (start and start in _FORMULA) or text[:1] in ("\t", "\r", "\n") else text

@@ -46,7 +46,7 @@ def tables(folder: RunFolder) -> list[str]:
 
 
 def unread_words(folder: RunFolder) -> list[str]:
-    """Return one line per reason why rows or files of the run could not be read."""
+    """Return one line of text per reason why result rows or files of the run could not be read."""
     return [f"unread  {line}" for line in unread_lines(folder)]
 
 

@@ -21,7 +21,7 @@ def write_report(folder: str | Path, *, html: Path | None = None, md: Path | Non
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunFolder]:
-    """Read the runs in these folders. Raises the errors of ``RunFolder.read``, and ValueError if a run is given
+    """Read the runs in these folders; raise the errors of ``RunFolder.read``, and ValueError if a run is given
     twice.
     """
     runs = [RunFolder.read(folder) for folder in folders]

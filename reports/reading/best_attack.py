@@ -1,4 +1,4 @@
-"""Find the attack with the largest AUC among all with the same observer and the same attacked unit."""
+"""Find the attack with the largest AUC among all attacks with the same observer and the same attacked unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ Question = tuple[Observer, Unit]
 
 @dataclass(frozen=True, kw_only=True)
 class BestAttack:
-    """The best attack by one kind of adversary, for one observer and attacked unit; ``ends`` is its confidence
-    interval, corrected for the number of attacks compared.
+    """The attack with the largest AUC for one observer, attacked unit and kind of adversary (realistic, worst-case or
+    active). ``ends`` is the confidence interval of the AUC, corrected for the number of attacks compared.
     """
 
     one: Membership
@@ -29,8 +29,8 @@ class BestAttack:
 
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
-    """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary, in the
-    order of ``found``.
+    """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary (realistic,
+    worst-case or active), in the order of ``found``.
     """
     places: dict[tuple[str, Question], list[Membership]] = {}
     for one in found:
@@ -47,5 +47,5 @@ def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
 
 
 def in_order(questions: Sequence[Question]) -> list[Question]:
-    """Return the different pairs of observer and attacked unit, those with the strongest observer first."""
+    """Return the distinct pairs of observer and attacked unit, those with the strongest observer first."""
     return sorted(set(questions), key=lambda question: (-question[0].rank, str(question[0]), question[1]))

@@ -22,7 +22,7 @@ def check_arrays(arrays: Mapping[str, "np.ndarray"]) -> None:
 
     for name, array in arrays.items():
         if name in _ONE_NUMBER and (array.ndim or array.dtype.kind not in "fiu" or not np.isfinite(array)):
-            raise ValueError(f"{name} must be one number, got {_described(array)}")
+            raise ValueError(f"{name} must be one finite number, got {_described(array)}")
         if name in _SIDES and (not array.ndim or array.dtype.kind not in "fiub" or np.isnan(array).any()):
             raise ValueError(f"{name} must be an array of scores without NaN, got {_described(array)}")
         if name in _IMAGES and (array.ndim != _IMAGES[name] or array.dtype.kind != "f"):
@@ -32,9 +32,9 @@ def check_arrays(arrays: Mapping[str, "np.ndarray"]) -> None:
         for of in (f"{side}_{what}" for what in ("run", "runs", "candidates")):
             _check_numbers(of, arrays.get(of), arrays.get(side))
     if len({arrays[name].shape[0] for name in _IMAGES if name in arrays}) > 1:
-        raise ValueError(f"{', '.join(_IMAGES)} must hold the same number of images")
+        raise ValueError(f"{', '.join(_IMAGES)} must hold the same number of images, got {_shapes(arrays)}")
     if len({arrays[name].shape for name in ("originals", "reconstructions") if name in arrays}) > 1:
-        raise ValueError("originals and reconstructions must have the same shape")
+        raise ValueError(f"originals and reconstructions must have the same shape, got {_shapes(arrays)}")
 
 
 def _check_numbers(name: str, numbers: "np.ndarray | None", scores: "np.ndarray | None") -> None:
@@ -45,6 +45,10 @@ def _check_numbers(name: str, numbers: "np.ndarray | None", scores: "np.ndarray 
         raise ValueError(
             f"{name} must hold one whole number >= 0 for each of {len(scores)} scores, got {_described(numbers)}"
         )
+
+
+def _shapes(arrays: Mapping[str, "np.ndarray"]) -> str:
+    return ", ".join(f"{name} of shape {arrays[name].shape}" for name in _IMAGES if name in arrays)
 
 
 def _described(array: "np.ndarray") -> str:

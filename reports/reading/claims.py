@@ -36,7 +36,7 @@ class ClaimRow:
 
     @property
     def control(self) -> bool:
-        """Whether the defense breaks its claim on purpose."""
+        """Whether the defense is a control, which means that it is deliberately broken and violates its claim."""
         return self.stated.control if self.stated else bool(self.record and self.record.control)
 
     @property
@@ -46,12 +46,16 @@ class ClaimRow:
 
     @property
     def should_be_refuted(self) -> bool:
-        """Whether this is a canary audit of a control, a deliberately broken defense, whose claim it should refute."""
+        """Whether this audit should refute the claim, because it uses canaries and the defense is a control
+        (deliberately broken).
+        """
         return self.control and not self.by_attacks
 
     @property
     def published(self) -> bool:
-        """Whether the claim is a paper's own and is itself under test, so that every verdict is acceptable."""
+        """Whether the claim is one that a paper published and that is itself under test, so that every verdict is
+        acceptable.
+        """
         variant = self.stated.variant if self.stated else self.record.variant if self.record else ""
         return variant == AS_PUBLISHED
 
@@ -146,7 +150,7 @@ def one_row_per_claim(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
 def _claim_row(folder: RunFolder, stated: StatedClaim | None, record: Record | None) -> ClaimRow:
     source = stated or record
     if source is None:
-        raise ValueError("a row of the claim table needs a claim or a record, got neither")
+        raise ValueError("a row of the claim table needs a claim or the result row of an audit, got neither")
     arrays = (folder.files.arrays(record) if record else None) or {}
     bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
 
@@ -179,7 +183,9 @@ def _checks(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
 
 
 def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
-    """Return what the claim by its own terms does not protect, so far as its fields imply it."""
+    """Return phrases that describe what the claim leaves unprotected, as far as the claim's fields (such as its
+    observer, unit and rounds) imply it.
+    """
     uncovered = [f"against {observer.phrase}" for observer in _LADDER if not claim.observer.covers(observer)]
     if not claim.observer.sees_participation:
         uncovered.append("against an adversary who also observes which clients take part in a round")

@@ -23,8 +23,8 @@ NOTHING_STATED = "no claim is stated on this federation"
 
 @dataclass(frozen=True, kw_only=True)
 class Shadowed:
-    """The AUC of an attack on shadow federations, where each is the target in turn and the others are the reference;
-    the mean is over targets and seeds.
+    """The AUC of an attack on shadow federations. Each federation is the target in turn, with the others as its
+    reference models; the mean is over targets and seeds.
 
     ``error``: its standard error by a jackknife, with ``freedom`` degrees of freedom (Satterthwaite over the seeds);
     None if a seed has none. It covers other draws of the membership and of the training, on the same data.
@@ -94,8 +94,8 @@ class Membership:
 
 @once_per_run
 def memberships(folder: RunFolder) -> list[Membership]:
-    """Pool the scores of each federation, defense, observer and membership attack, in the suite's order; for each
-    defense, stronger observers come first.
+    """Pool scores over seeds for each federation, defense, observer and membership attack, in the suite's order; for
+    each defense, stronger observers come first.
     """
     order = Order.of(folder)
     scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")

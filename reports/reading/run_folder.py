@@ -130,8 +130,8 @@ class RunFolder:
         return {stated.key: stated for stated in self.claims}
 
     def rows(self, *roles: str, status: str | None = None) -> list[Record]:
-        """Return the result rows with these roles, in the order of the file; without a role, all except the role
-        ``replicas``.
+        """Return the result rows with these roles (such as ``audit`` or ``attack``), in the order of the file; if no
+        role is given, return all rows except those of role ``replicas``.
         """
         return [
             record

@@ -195,7 +195,7 @@ class Baseline(_Table):
         return content
 
     def series(self) -> dict[CellKey, Series]:
-        """Return the compared metrics in the form that the function ``family`` returns."""
+        """Return the metrics to be compared, as a dictionary from their keys to their values by seed."""
         return {
             CellKey(**{name: getattr(cell, name) for name in CellKey.__dataclass_fields__}): Series(
                 **{name: getattr(cell, name) for name in Series.__dataclass_fields__}

@@ -16,7 +16,7 @@ _WHOLE = ("margins", "audit")
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCell:
-    """A metric that both runs measured; ``reached`` states whether the change can have affected it (see
+    """A metric that both runs measured; ``reached`` is True if the changes between the runs can have affected it (see
     ``compare_runs``).
     """
 

@@ -1,4 +1,4 @@
-"""Judge a run's claims, compare its metrics with a baseline, and explain the outcome in lines of text."""
+"""Give the verdict on a run's claims, compare its metrics with a baseline, and explain the outcome in lines of text."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,8 +59,8 @@ def judge_folder(
     margins: Mapping[str, float] | None = None,
     fail_on: Iterable[str] = EVERYTHING,
 ) -> GatedRun:
-    """Judge the claims of a run, and compare its metrics with ``baseline`` (a baseline file or a run's folder) if
-    given.
+    """Give the verdict on a run's claims; if ``baseline`` (a baseline file or a run's folder) is given, also compare
+    the run's metrics with it.
 
     A baseline that does not exist makes the run INCOMPLETE instead of raising: every project starts without one.
 

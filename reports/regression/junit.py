@@ -23,8 +23,8 @@ _CODES = {CellOutcome.PASS: OK, CellOutcome.FAIL: FAIL, CellOutcome.INCONCLUSIVE
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A test case with the exit code that it causes; ``skipped`` means that nothing was measured, so it must not count
-    as passed.
+    """A JUnit test case with the exit code that it causes; ``skipped`` means that nothing was measured, so it must not
+    count as passed.
     """
 
     group: str

@@ -20,8 +20,8 @@ _EQUAL = 1e-9
 
 
 class CellOutcome(StrEnum):
-    """The outcome for one compared metric. PASS means that it is no worse than the margin allows, not that it is as
-    private as before.
+    """The outcome for one compared metric. PASS means that the metric is no worse than the margin allows, not that it
+    is as private as before.
 
     Only the tests for FAIL are corrected for their number. A run needs PASS in every cell, so a cell that is worse by
     its margin passes with probability 5 % at most, whatever the number of cells.

@@ -1,4 +1,4 @@
-"""Tabulate the error rates of the estimators and their answers to degenerate inputs, and give the outcome."""
+"""Tabulate how often each estimator refutes true claims, and how it handles degenerate inputs; give the outcome."""
 
 from collections.abc import Sequence
 

@@ -12,8 +12,8 @@ from .table import Table
 
 
 def paper_table(rows: Sequence[ClaimRow]) -> Table:
-    """Return a table of claims as papers publish them; a refuted claim has its evidence, the distinguishing event and
-    its error rates.
+    """Return a table of claims as papers publish them; for a refuted claim, the table shows the distinguishing event
+    and its error rates.
     """
     published = [row for row in rows if row.published]
     return Table(

@@ -30,8 +30,8 @@ ROUTES = {
 
 
 def defense_words(defense: str, control: bool, federation: str = "") -> str:
-    """Format a defense as ``main/dp_sgd (control)``, without ``federation`` only by its label; a control breaks its
-    claim on purpose.
+    """Format a defense as ``FEDERATION/LABEL``, or as its label alone if ``federation`` is empty; ``(control)`` is
+    appended to a deliberately broken defense.
     """
     name = f"{federation}/{defense}" if federation else defense
     return f"{name} (control)" if control else name

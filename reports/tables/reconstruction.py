@@ -31,8 +31,8 @@ NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """The success of one attack, which reconstructed ``count`` of ``n`` images. The confidence interval is [0, 1] if
-    client updates hold several images.
+    """The success of one attack, which reconstructed ``count`` of ``n`` images. If client updates hold several images,
+    the confidence interval of the rate is [0, 1].
     """
 
     attack: str
@@ -61,8 +61,8 @@ class ReconstructionRow:
 
     @property
     def exceeds(self) -> bool:
-        """Whether more images were reconstructed than the claim allows, provided that a guess without the update
-        succeeds no more often than assumed.
+        """Whether more images were reconstructed than the claim allows, assuming that a guess without the update
+        succeeds no more often than ``prior_success`` states.
         """
         return self.allowed is not None and self.best.low > self.allowed
 

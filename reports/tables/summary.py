@@ -23,7 +23,8 @@ _BY_ATTACKS = (
 EXIT_WORDS = {
     0: "exit code 0: no audited claim was refuted, and every audited control was",
     10: "exit code 10: a claim was refuted, or a defense got worse than its baseline",
-    11: "exit code 11: inconclusive, because the data allow neither answer or an implementation check failed",
+    11: "exit code 11: inconclusive, because the data do not suffice to judge a claim or a change, or because an "
+    "implementation check failed",
     12: (
         "exit code 12: incomplete, because a cell is missing or failed, a row cannot be read, rows or claims were "
         "changed, or a control was not refuted"
@@ -54,9 +55,9 @@ def claims_note(rows: Sequence[ClaimRow]) -> str:
     return (
         f"{level}Each ε refers to the unit, adjacency, adversary and δ of its own claim. Max certifiable: the largest "
         "ε that this sample size can certify, reached by an attack without errors. Min detectable: the smallest true "
-        "ε that this audit refutes with 90 % power. Runs per arm: the number of runs with the canary, and as many "
-        "without. A control breaks its claim on purpose: an audit that does not refute it lacks the power to refute "
-        "other claims." + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "")
+        "ε at which this audit refutes the claim with 90 % power. Runs per arm: the number of runs with the canary, "
+        "and as many without. A control breaks its claim on purpose: an audit that does not refute it lacks the power "
+        "to refute other claims." + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "")
     )
 
 

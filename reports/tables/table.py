@@ -21,7 +21,7 @@ class Table:
         for row in self.rows:
             if len(row) != len(self.headers):
                 raise ValueError(
-                    f"a row of the table {self.title!r} must have {len(self.headers)} cells, got {len(row)}: {row}"
+                    f"a row of the table {self.title!r} must have {len(self.headers)} entries, got {len(row)}: {row}"
                 )
 
     def lines(self) -> list[str]:

@@ -70,8 +70,8 @@ class Checkpoint:
         self._written = time.process_time()
 
     def load(self, plan: Plan) -> LoadedCheckpoint | None:
-        """Load the checkpoint that an interrupted run left; return None without one, and warn if it is damaged or of
-        another training.
+        """Load the checkpoint that an interrupted run left. Return None if there is none; if it is damaged or belongs
+        to another training, issue a warning and return None too.
         """
         path = self.store.cell_folder(self.cell_id) / f"{_NAME}.npz"
         if not path.exists():
@@ -86,7 +86,7 @@ class Checkpoint:
             return None
 
     def discard(self) -> None:
-        """Delete the checkpoint, because its training is finished."""
+        """Delete the checkpoint; call this when its training is finished."""
         self.store.discard(self.cell_id, f"{_NAME}.npz")
 
     def _read(self, arrays: Mapping[str, np.ndarray]) -> LoadedCheckpoint:

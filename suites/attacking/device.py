@@ -1,4 +1,4 @@
-"""Run an attack's search on the CPU or a GPU; all other computations of a run stay on the CPU."""
+"""Run an attack's optimisation on the CPU or a GPU; all other computations of a run stay on the CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,8 @@ def check_device(device: str) -> None:
 
 
 def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
-    """Run the attack with its search on ``device`` (CPU or GPU); its random numbers are always drawn on the CPU.
+    """Run the attack, with its optimisation on ``device`` (CPU or GPU) if it has one; its random numbers are always
+    drawn on the CPU.
 
     By default cuDNN's convolutions use TF32, with ten bits of each mantissa, and a search for exactly matching
     gradients would stop early. Here they use float32 and deterministic algorithms.

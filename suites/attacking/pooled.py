@@ -30,8 +30,8 @@ def is_pooled(evidence: Reconstructions | LabelCounts) -> bool:
 
 
 def pooled_evidence(evidence: Reconstructions | LabelCounts) -> Reconstructions | LabelCounts:
-    """Return an attack's output as if it were about a single update: all reconstructed images, or the sum of all label
-    counts.
+    """Return an attack's output as if all clients had sent one joint update: all reconstructed images, or the label
+    counts summed over all clients.
     """
     if isinstance(evidence, Reconstructions):
         return replace(evidence, uploads=np.zeros(len(evidence.images), dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Train shadow federations, each on a random half of the samples, and attack each of them in turn."""
+"""Train shadow federations, each on a random half of the samples, and attack the final model of each in turn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -63,8 +63,8 @@ class Shadows:
         )
 
     def knowledge(self, target: int) -> Knowledge:
-        """Return what an attack on one shadow federation may use: the other federations' final models and members,
-        except those of the federation trained on the opposite half.
+        """Return what an attack on shadow federation number ``target`` may use: the final models and members of all
+        other federations, except the one trained on the complementary half.
         """
         # The complementary federation of the same pair would reveal the target's members exactly.
         known = Knowledge.of(
@@ -142,8 +142,8 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
 
 
 def draw_membership(streams: Streams, count: int, pool: int) -> Tensor:
-    """Draw which of ``pool`` samples each shadow federation includes, booleans ``(count, pool)``; the two federations
-    of a pair include opposite halves.
+    """Draw which samples each shadow federation includes: a boolean array ``(count, pool)`` with one row per federation
+    and one column per sample. The two federations of a pair include complementary halves.
     """
     # Complementary pairs give every sample exactly count / 2 models with it and as many without it.
     halves = uniform(streams.generator("membership"), (count // 2, pool)) < 0.5

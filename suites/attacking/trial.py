@@ -46,7 +46,7 @@ _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 @dataclass(kw_only=True)
 class Clock:
-    """A clock that measures the time and the memory spent on one result row."""
+    """A clock that measures the time and the memory spent on the measurement of one result row."""
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
@@ -123,8 +123,8 @@ def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
 
 @contextmanager
 def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
-    """Catch an error in the ``with`` block: write its reason as a failed result row for each unit of work, and a log
-    file.
+    """Catch an error in the ``with`` block. For each unit of work, write a failed result row that states the reason;
+    also write a log file.
 
     An unwritable run folder is no failure of a part: that error is passed on.
     """

@@ -34,8 +34,8 @@ def worst_case_hypotheses(
     view: View,
     probe: CandidateProbe,
 ) -> HypothesesOf | None:
-    """Return a function of (round, client, candidates) that computes the log-likelihood ratio of what the round
-    releases, for each candidate being a member or not.
+    """Return a function of (round, client, candidates). For each candidate it computes the log-likelihood ratio (member
+    against non-member) of what the round releases.
 
     Each ratio compares the release with a candidate to the release without it.
 
@@ -105,8 +105,8 @@ class _KnownRun:
         return {rows.round: rows for rows in rounds_of(self.view)}
 
     def of_uploads(self, client: int) -> HypothesesOf | None:
-        """Return membership likelihood ratios from one client's own noisy update; None if they are not known
-        exactly.
+        """Return membership log-likelihood ratios computed from one client's own noisy update; None if the ratios are
+        not known exactly.
         """
         law = self.protection.law(UPLOADS, self.plan, client)
         if (own := _of_samples(law)) is not None and self.protection.per_sample:
@@ -117,8 +117,8 @@ class _KnownRun:
         return self._by_reports(law, (client,))
 
     def of_sums(self, client: int) -> HypothesesOf | None:
-        """Return membership likelihood ratios from the sum over all clients, or from the difference of two models; None
-        if they are not known exactly.
+        """Return membership log-likelihood ratios computed from the sum of all clients' updates, or from the difference
+        of two successive global models; None if the ratios are not known exactly.
         """
         kind, clients = type(self.protection), range(self.plan.clients)
         if self.plan.cohort_rate != 1 or kind.broadcast is not Protection.broadcast:

@@ -24,8 +24,8 @@ from .audited_federation import audited_federation, inseparable
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The lower bound on epsilon that an audit measured, with the scores of runs with and without the canary
-    behind it.
+    """The lower bound on epsilon that an audit measured, together with the scores (with and without the canary) from
+    which it was computed.
     """
 
     measurement: Measurement
@@ -33,7 +33,8 @@ class Reading:
 
 
 class AuditMethod(ABC):
-    """A way to audit a privacy claim. Each file of this folder that defines ``METHOD``, an instance, adds one.
+    """A way to audit a privacy claim. To add one, put a file into this folder that defines ``METHOD``, an instance of
+    this class.
 
     Attributes:
         attack: the ``attack`` field of its rows; it is part of their cells' identity.
@@ -104,11 +105,11 @@ class BlockMethod(AuditMethod):
         """Make and store the runs of one seed; return the fields of their result row."""
 
     def out_of_scope(self, request: AuditRequest) -> str:
-        """Return why this method cannot audit a claim of the kind that it covers; empty string if it can."""
+        """Return why this method cannot audit a claim for which ``covers`` is True; empty string if it can."""
         return why_not_covered(request.claim) or inseparable(request)
 
     def budget(self, claim: Claim, audit: AuditSpec) -> AuditSpec:
-        """Return the suite's audit settings with the number of runs that this claim's audit may make."""
+        """Return the suite's audit settings, in which a subclass may change the number of runs for this claim."""
         return audit
 
     def shares(self, replicas: int, seeds: int) -> list[int]:
@@ -120,7 +121,7 @@ class BlockMethod(AuditMethod):
         return [whole + (n < rest) for n in range(seeds)]
 
     def runs(self, replicas: int) -> int:
-        """Return the total number of runs, with and without the canary, for ``replicas`` runs of each kind."""
+        """Return the total number of runs if ``replicas`` runs are made with the canary and ``replicas`` without it."""
         return 2 * replicas
 
     def inert(self, audit: AuditSpec) -> int:

@@ -37,8 +37,8 @@ def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
 
 
 def inseparable(request: AuditRequest) -> str:
-    """Return why no canary can be added, which is that the audit's model mixes samples of a batch; empty string if one
-    can.
+    """Return an empty string if a canary can be added. Otherwise return the reason, which is that the audit's model
+    mixes the samples of a batch.
     """
     if not (request.protection.per_sample or request.claim.unit is Unit.SAMPLE):
         return ""
@@ -47,16 +47,16 @@ def inseparable(request: AuditRequest) -> str:
 
 
 def published_law(job: BlockJob, plan: Plan) -> Law | None:
-    """Return the noise distribution that the defense publishes for the canary's client, as the claim's observer
-    receives it.
+    """Return the noise distribution that the defense publishes for what the claim's observer receives from the canary's
+    client.
     """
     # A sample's canary is at client 0; any other canary is a client of its own, numbered after the plan's clients.
     return job.protection.law(job.claim.observer, plan, 0 if job.claim.unit is Unit.SAMPLE else plan.clients)
 
 
 def canary_length(job: BlockJob, plan: Plan) -> float:
-    """Return the canary's norm: ``canary_norm`` times the clip norm that the noise distribution or else the claim
-    publishes, or times 1 without any.
+    """Return the canary's norm, which is ``canary_norm`` times the clip norm. The clip norm is taken from the published
+    noise distribution, else from the claim, and is 1 if neither states it.
     """
     law = published_law(job, plan)
     if isinstance(law, GaussianLaw):

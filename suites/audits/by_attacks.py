@@ -64,7 +64,9 @@ class ByAttacks(AttackMethod):
         read = ((item.entry.label, scores_of(item, attacked, store)) for item in attacked.attacks)
         found = {label: scores for label, scores in read if scores is not None}
         if not found:
-            raise Undefined("no attack on final models could be carried out")
+            raise Undefined(
+                "none of the registered attacks on final models could be run, so there are no scores to audit"
+            )
         measured, label = measure_attacks(audit, found)
         return Reading(measurement=measured, scores=found[label])
 
@@ -83,8 +85,8 @@ def attacked_by(audit: PlannedAudit) -> AttackedFederation:
     """Return the shadow federation that an audit by attacks uses; raise ValueError for an audit by another method."""
     if audit.attacked is None:
         raise ValueError(
-            f"an audit by attacks needs a shadow federation that was attacked, got an audit by the "
-            f"method {audit.method}"
+            "the audit must use the results of attacks on a shadow federation, got an audit by the method "
+            f"{audit.method}"
         )
     return audit.attacked
 
@@ -107,7 +109,7 @@ def scores_of(item: AttackCell, attacked: AttackedFederation, store: Store) -> M
     member, nonmember = (arrays[side][arrays[f"{side}_run"] == TARGET] for side in ("member", "nonmember"))
     # The theorem counts all coins: an attack that left out hard candidates would look better than it is.
     if len(member) + len(nonmember) != attacked.candidates:
-        counts = f"{len(member)} in and {len(nonmember)} out"
+        counts = f"scores of {len(member)} members and {len(nonmember)} non-members"
         raise ValueError(f"attack {item.entry.label} must score all {attacked.candidates} candidates, got {counts}")
     # The stored scores are of all federations, clustered by federation; those of a single one are evidence of one run.
     return MembershipScores(member, nonmember, attacked.setting)

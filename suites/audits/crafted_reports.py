@@ -1,4 +1,4 @@
-"""Audit a local randomiser with the two inputs that it distinguishes best; no model is trained.
+"""Audit a local randomiser with the two inputs whose reports are easiest to distinguish; no model is trained.
 
 A claim about what a client sends holds for every update that it might send, so also for these. The subject's row is the
 present or the absent one of a pair, every other client's is the absent one, and the observer knows all of them. The
@@ -94,8 +94,8 @@ class CraftedReports(ReplicaMethod):
 
 
 def report_law(request: AuditRequest) -> ReportLaw | None:
-    """Return the distribution of one client's report; None if the observer receives no reports or the defense publishes
-    no distribution.
+    """Return the published distribution of one client's report; None if the observer receives no reports or the defense
+    publishes no distribution.
 
     Raises:
         ValueError: for a law that cannot be evaluated, or a claim that names an impossible client or rate.
@@ -110,7 +110,7 @@ def report_law(request: AuditRequest) -> ReportLaw | None:
         raise
     except Exception as error:  # A user's own part may raise anything; the run must end with a message that names it.
         raise ValueError(
-            f"the noise law that the defense publishes for one report cannot be evaluated: "
+            f"the distribution that the defense publishes for one report cannot be computed: "
             f"{type(error).__name__}: {error}"
         ) from error
     if of_reports is not None:
@@ -119,14 +119,14 @@ def report_law(request: AuditRequest) -> ReportLaw | None:
 
 
 def subject(claim: Claim, plan: Plan) -> int:
-    """Return the number of the client that the claim protects; raise ValueError if the federation has no such
+    """Return the number (index) of the client that the claim protects; raise ValueError if the federation has no such
     client.
     """
     # True and False are ints in Python, and no client.
     client = claim.parameters.get("client", 0)
     if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
         raise ValueError(
-            f"the claim's parameter client must be a whole number in 0..{plan.clients - 1}, got {client!r}"
+            f"the claim's parameter client must be a client number from 0 to {plan.clients - 1}, got {client!r}"
         )
     return client
 
@@ -137,7 +137,7 @@ def rate_of(claim: Claim) -> float:
     """
     rate = claim.parameters.get("rate", 1.0) if claim.unit is Unit.SAMPLE else 1.0
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
-        raise ValueError(f"the claim's parameter rate must be in (0, 1], got {rate!r}")
+        raise ValueError(f"the claim's parameter rate is a probability and must be in (0, 1], got {rate!r}")
     return float(rate)
 
 
@@ -173,7 +173,8 @@ def _law(job: BlockJob) -> ReportLaw:
     law = report_law(job)
     if law is None:
         raise ValueError(
-            f"the defense must publish the noise law of one client's report to audit the claim {job.claim.describe()}"
+            f"an audit of the claim {job.claim.describe()} needs a defense that publishes the distribution of one "
+            "client's report (ReportLaw), got none"
         )
     return law
 
@@ -183,8 +184,8 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> CraftedTrial:
     shuffled = claim.observer.rank == SHUFFLED.rank
     if shuffled and law.mixing is Mixing.NONE:
         raise ValueError(
-            "for a claim behind a shuffler, the published law of a report must set mixing to what is shuffled: "
-            "whole reports (rows) or coordinates"
+            "for a claim behind a shuffler, mixing of the defense's ReportLaw must state what is shuffled, either "
+            "whole reports (Mixing.ROWS) or coordinates (Mixing.COORDINATES), got Mixing.NONE"
         )
     # An observer that can assign the reports to clients learns nothing about one of them from the others.
     senders = tuple(range(plan.clients)) if shuffled else (client,)

@@ -1,4 +1,4 @@
-"""Send one of two chosen inputs through a defense's protection, and score what the observer receives."""
+"""Apply a defense to one of two chosen inputs, and score what the observer receives."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -35,8 +35,8 @@ _CERTAIN = 1e4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CraftedTrial:
-    """A pair of inputs for one claim, with the likelihood-ratio score of what the observer receives when either is
-    sent.
+    """A pair of inputs for one claim; it scores what the observer receives by the likelihood ratio between the two
+    inputs.
 
     Args:
         senders: clients with reports that are drawn; ``row``: the subject's place among them.
@@ -53,8 +53,8 @@ class CraftedTrial:
     rate: float
 
     def drawn(self, updates: Message, rng: np.random.Generator) -> Message:
-        """Return the updates; where the protected client drew another record than the canary for its report, its update
-        is the one without the canary.
+        """Return the updates after the protected client has sampled a record for its report. In trials where it
+        does not sample the canary, its update is the one without the canary.
         """
         if self.rate == 1:
             return updates
@@ -73,8 +73,8 @@ class CraftedTrial:
         return Message(values=values, present=there, senders=self.senders)
 
     def read(self, seen: Message, world: int) -> "RoundScores":
-        """Return the scores of one round's reports; these are exact likelihood ratios if all clients use the same
-        mechanism.
+        """Return the scores of the reports ``seen`` in one round; these are exact likelihood ratios if all clients use
+        the same mechanism.
         """
         if not self.shuffled:
             report, there = seen.values[:, self.row], seen.present[:, self.row]
@@ -103,18 +103,20 @@ class CraftedTrial:
         for logs in (absent, present):
             if logs.shape != (seen.shape if split else seen.shape[:-1]):
                 raise ValueError(
-                    f"log_density of the report law must return one number per report, got shape {tuple(logs.shape)}"
+                    f"log_density of the defense's ReportLaw must return one number per report, got shape "
+                    f"{tuple(logs.shape)}"
                 )
             if bool((logs.isnan() | logs.isposinf()).any()):
                 raise ValueError(
-                    "log_density of the report law must return numbers below infinity, got NaN or infinity"
+                    "log_density of the defense's ReportLaw must return finite numbers or -infinity, got NaN or "
+                    "+infinity"
                 )
         return absent, present
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundScores:
-    """A set of scores of one round, arrays of shape ``(replicas,)`` with one entry per trial.
+    """The scores of one round's reports: arrays of shape ``(replicas,)`` with one entry per trial.
 
     Args:
         ratio: log-likelihood ratio of what the observer saw.
@@ -152,7 +154,9 @@ class CraftedBatch:
 def batch_of_trials(
     job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> CraftedBatch:
-    """Run the defense's protection once for each round of the claim; ``world`` is 1 with the canary, 0 without."""
+    """Apply the defense in every round of the claim and return the scores of the trials; ``world`` is 1 with the
+    canary, 0 without.
+    """
     begun = seen_in_rounds(job, trial, task, plan, world, replicas, number)
     rounds = [trial.read(seen, world) for seen in begun]
     values = torch.stack([one.ratio for one in rounds], dim=1).double().numpy()
@@ -162,8 +166,8 @@ def batch_of_trials(
 
 
 def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Return the two inputs ``(d,)``, without and with the canary, that reports distinguish best; they differ only in
-    what the claim covers.
+    """Return the two inputs ``(d,)``, without and with the canary, whose reports are easiest to distinguish; they
+    differ only in what the claim covers.
 
     Raises:
         ValueError: for a part that is neither joint, nor one coordinate, nor a layer of the plan.
@@ -172,7 +176,7 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
     for row in (absent, present):
         if not isinstance(row, Tensor) or row.shape != (plan.layout.dim,) or not bool(row.isfinite().all()):
             raise ValueError(
-                f"worst_pair of the report law must return two vectors of {plan.layout.dim} finite "
+                f"worst_pair of the defense's ReportLaw must return two vectors of {plan.layout.dim} finite "
                 f"numbers, got {row!r:.60}"
             )
     if claim.adjacency is Adjacency.ZERO_OUT:
@@ -185,7 +189,8 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
         name = claim.part.removeprefix(LAYER)
         if name not in layers:
             raise ValueError(
-                f"the claim's part must be what it protects: {JOINT}, {COORDINATE}, or a layer, got {claim.part!r}"
+                f"the claim's part, which is what it protects, must be {JOINT}, {COORDINATE}, or {LAYER} and the name "
+                f"of a layer, got {claim.part!r}"
             )
         place = layers[name]
     partly = absent.clone()
@@ -247,8 +252,8 @@ def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> N
     # Rows differ, yet every call gives the same ones: the noise came from a seed of its own.
     if (keys == keys[0]).all():
         raise ValueError(
-            "reports did not change when the hooks got other random generators: draw their noise "
-            "from the generator passed to the hook"
+            "the defense's reports did not change when its hooks got other random generators: draw the noise from the "
+            "generator that is passed to the hook"
         )
     alike = int((keys == keys[:, :1]).all(axis=1).sum())
     _, counts = np.unique(keys, return_counts=True)

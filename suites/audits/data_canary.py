@@ -1,4 +1,4 @@
-"""Add a mislabelled or crafted sample (canary) to a client's data, and score runs by their projection on it."""
+"""Add a mislabelled or crafted sample (canary) to a client's data, and score runs by projections onto the canary."""
 
 from .canary_replicas import CanaryMethod
 

@@ -22,7 +22,10 @@ def block_method(name: str) -> BlockMethod:
     """Return the audit method of this file name; raise ValueError unless it makes runs of its own."""
     method = audit_methods().get(name)
     if not isinstance(method, BlockMethod):
-        raise ValueError(f"no audit method named {name!r} makes runs of its own; known: {', '.join(audit_methods())}")
+        raise ValueError(
+            f"unknown audit method {name!r}, or one that makes no runs of its own; known methods: "
+            f"{', '.join(audit_methods())}"
+        )
     return method
 
 

@@ -1,4 +1,4 @@
-"""Audit a claim in one run: a fair coin includes each canary, and the number of correct guesses bounds epsilon.
+"""Audit a claim in one run: coins decide which canaries are added, and the number of right guesses bounds epsilon.
 
 The theorem of Steinke, Nasr, Jagielski (2023) counts the coins of a single federation, that of the first seed.
 """
@@ -112,8 +112,8 @@ class OneRun(BlockMethod):
 
 
 def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
-    """Build the suite's canaries for the claim's unit and adjacency; the fair coins that include them have a random
-    stream of their own.
+    """Build the suite's canaries for the claim's unit and adjacency; the fair coins that decide which are included have
+    a random stream of their own.
 
     Raises:
         ValueError: for a unit or adjacency that no canary design covers.
@@ -121,8 +121,8 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
     check_covered(job.claim)
     if job.claim.adjacency is Adjacency.ZERO_OUT:
         raise ValueError(
-            "a one-run audit covers only canaries that are added, removed or replaced: for zero-out "
-            'adjacency, set audit.design to "independent"'
+            "a one-run audit covers only claims under add/remove or replace-one adjacency, got a claim under zero-out "
+            'adjacency: set audit.design to "independent"'
         )
     coins = Streams(job.seed).generator("canary coins").integers(2, size=plan.layout.inert)
     return CanarySet(
@@ -135,8 +135,8 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
 
 
 def best_case(audit: PlannedAudit) -> Measurement:
-    """Return the largest lower bound on epsilon that the planned guesses can give, which is when all of them
-    are right.
+    """Return the largest lower bound on epsilon that the planned number of guesses can give; it is reached if all
+    guesses are right.
     """
     claim, block = audit.claim, audit.blocks[0]
     setting = Setting(
@@ -153,16 +153,18 @@ def best_case(audit: PlannedAudit) -> Measurement:
 
 
 def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
-    """Return the number of guesses for each estimator, which the claim and the suite fix before any run."""
+    """Return the number of guesses about the canaries for each estimator; the claim and the suite fix these numbers
+    before any run.
+    """
     canaries = audit.blocks[0].audit.canaries
     if canaries is None:
-        raise ValueError("a one-run audit needs the number of canaries (audit.canaries), got none")
+        raise ValueError("a one-run audit needs the number of canaries: set audit.canaries, got none")
     return guesses_on(audit.claim, canaries, alpha=audit.alpha)
 
 
 def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
-    """Choose the estimators that this claim allows, at a joint error rate ``alpha``, and each one's number of guesses
-    about the canaries.
+    """Choose the estimators that this claim allows, at a joint error rate ``alpha``; return how many guesses about the
+    canaries each of them makes.
     """
     # The f-DP bound assumes a Gaussian trade-off curve, which the claim must state.
     gaussian = isinstance(claim.curve, GaussianCurve) and claim.delta > 0
@@ -177,8 +179,8 @@ def guesses_text(planned: dict[str, int]) -> str:
 
 
 def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, witness: str) -> Measurement:
-    """Return the largest lower bound on epsilon over all estimators at a joint error rate ``alpha``; ``guesses`` is
-    keyed by estimator.
+    """Return the largest lower bound on epsilon over all estimators, at a joint error rate ``alpha``; ``guesses`` maps
+    each estimator to its guesses about the canaries.
     """
     # Alpha is divided by the number of estimators because the best of several bounds is reported.
     levels = {"delta": claim.delta, "alpha": alpha / len(guesses), "epsilon": claim.epsilon}

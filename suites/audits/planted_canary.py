@@ -1,4 +1,4 @@
-"""Add a canary update along a weight that no data changes, and score it by the published noise (Nasr et al. 2023)."""
+"""Add a canary update along a weight that no data changes, and score runs by the published noise (Nasr et al. 2023)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

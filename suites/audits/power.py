@@ -32,8 +32,8 @@ _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 
 
 
 def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
-    """Return the tests that are fixed before the run: one against each assumed fraction of the noise, and one against a
-    canary that is not clipped.
+    """Return the tests that are fixed before the run. Each is designed to detect one violation: noise reduced to an
+    assumed fraction, or a canary that is not clipped.
 
     Thresholds depend on the claim and the numbers of the design only, never on a score of the audit.
     """
@@ -56,8 +56,8 @@ def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, 
 def detectable_epsilon(
     claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float | None:
-    """Return the true epsilon of the smallest violation that these tests refute with power 0.9, from ``n`` runs with
-    and ``n`` without the canary.
+    """Return the true epsilon of the smallest violation that these tests detect with power 0.9, given ``n`` runs with
+    the canary and ``n`` without it.
 
     None where they refute none of those tried.
 
@@ -97,8 +97,8 @@ def refutes(
 def replicas_needed(
     claim: Claim, release: GaussianRelease, *, share: float, alpha: float, limit: int = LIMIT
 ) -> dict[str, int | None]:
-    """Return, for each estimator, how many runs with and without the canary it needs to refute the claim with power
-    0.9.
+    """Return for each estimator how many runs it needs per arm (with and without the canary) to refute the claim with
+    power 0.9.
 
     Args:
         share: of the claimed noise that is there.

@@ -1,4 +1,4 @@
-"""Audit all that a client releases about its sampled batches, both query answers and gradient steps.
+"""Audit everything that a client releases about its sampled batches: gradient steps and query answers.
 
 A claim about one sample holds for every data set, so also for a client that holds this sample or none: a gradient far
 beyond every clip norm, in each lot by its own coin. The protection's own hooks clip, noise and answer; no model is
@@ -41,8 +41,8 @@ _BATCH = 20_000
 
 @runtime_checkable
 class QueryLaw(Protocol):
-    """A protection that publishes how the presence of one sample changes all that its client releases about a sampled
-    batch.
+    """A protection that publishes how the presence of one sample changes the distribution of everything that its client
+    releases about a sampled batch.
     """
 
     def log_ratio(
@@ -57,8 +57,8 @@ class QueryLaw(Protocol):
 
 
 class QueriedLots(ReplicaMethod):
-    """An audit method for sample-level claims, if the protection publishes log-likelihood ratios of gradient steps and
-    query answers.
+    """An audit method for sample-level claims of a protection that publishes the log-likelihood ratios of a client's
+    gradient steps and query answers.
     """
 
     attack = "queried_lots"
@@ -81,8 +81,9 @@ class QueriedLots(ReplicaMethod):
 
 
 def query_law(protection: Protection, claim: Claim) -> QueryLaw | None:
-    """Return the protection if it publishes log-likelihood ratios of query answers, and the claim is about adding one
-    sample for an observer of client updates; otherwise None.
+    """Return the protection if this audit applies to it, otherwise None. It applies if the protection publishes
+    log-likelihood ratios of query answers, and the claim is about adding or removing one sample for an observer of
+    client updates.
     """
     covered = (claim.unit, claim.adjacency, claim.observer.rank) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, UPLOADS.rank)
     return protection if covered and isinstance(protection, QueryLaw) else None
@@ -114,8 +115,8 @@ def published_query_trials(
     block: int = 1,
     queried: bool = True,
 ) -> Projections:
-    """Run ``trials`` trials over the claim's rounds of a client that holds only the sample (``world`` 1) or no data
-    (``world`` 0).
+    """Simulate ``trials`` trials, over all rounds of the claim, of a client that holds only the sample (``world`` 1) or
+    no data (``world`` 0).
 
     Gives for each round the log-likelihood ratio of what the client released, zero where it had stopped.
 
@@ -129,9 +130,9 @@ def published_query_trials(
     law = query_law(protection, claim)
     if law is None:
         raise ValueError(
-            "an audit of query answers needs a protection that publishes log_ratio and a claim about one sample "
-            f"(add/remove) against an observer of client updates, "
-            f"got {claim.describe()}"
+            "an audit of query answers needs a protection with a method log_ratio, and a claim about adding or "
+            f"removing one sample against an observer of client updates; got {type(protection).__name__} and the claim "
+            f"{claim.describe()}"
         )
     state, scores, seen = protection.initial_state(plan), list[Tensor](), list[Tensor]()
     for number in range(claim.rounds):

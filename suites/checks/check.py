@@ -1,4 +1,4 @@
-"""Define the result of an implementation check of a claim, as a result row and as printed text."""
+"""Define the result of one implementation check of a claim; it can be stored as a result row or printed as text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,13 +36,13 @@ class CheckResult:
     def at_most(
         cls, name: str, measured: float, allowed: float, *, unit: str, witness: str, slack: float = 0.0
     ) -> "CheckResult":
-        """Return the result of a check that passes where ``measured`` is at most ``allowed`` and the ``slack``."""
+        """Return the result of a check that passes if ``measured`` is at most ``allowed + slack``."""
         passed = measured <= allowed + slack
         return cls(name=name, passed=passed, measured=measured, allowed=allowed, unit=unit, witness=witness)
 
     @classmethod
     def at_least(cls, name: str, measured: float, allowed: float, *, unit: str, witness: str) -> "CheckResult":
-        """Return the result of a check that passes where ``measured`` is at least ``allowed``."""
+        """Return the result of a check that passes if ``measured`` is at least ``allowed``."""
         passed = measured >= allowed
         return cls(
             name=name, passed=passed, measured=measured, allowed=allowed, relation=">=", unit=unit, witness=witness
@@ -82,6 +82,8 @@ def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
 
 
 def failed_words(results: Sequence[CheckResult]) -> str:
-    """Return the text that names every failed check, for the end of a verdict's reason; empty if all checks passed."""
+    """Return the text that names every failed check, to be appended to the verdict's reason; empty if all checks
+    passed.
+    """
     # Reports cut a reason at "; probe: ", so these words stay as they are.
     return "".join(f"; probe: {found.words}" for found in results if found.passed is False)

@@ -1,4 +1,4 @@
-"""Compare runs that differ only in the defense's random draws, so that the difference shows its noise."""
+"""Compare runs that differ only in the defense's random draws, so that the difference between them is the noise."""
 
 import math
 from collections.abc import Mapping, Sequence

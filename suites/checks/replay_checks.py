@@ -40,8 +40,8 @@ _HIDES = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two runs with equal random draws, whose updates of client ``sender`` differ by ``rows`` vectors: 1 if one was
-    added, 2 if one was replaced.
+    """Two runs with equal random draws that differ in the update of client ``sender``. ``rows`` counts the vectors in
+    which they differ: 1 if a vector was added, 2 if one was replaced.
     """
 
     before: Recording

@@ -1,4 +1,4 @@
-"""Check the noise in the canary's projections separately for each round, before a score sums the rounds.
+"""Check the noise in the projections onto the canary in each round; the audit's score only shows the sum over rounds.
 
 A score over all rounds hides one round without noise, and a score over all replicas hides a few without. Without the
 canary the projections are noise alone: no draw should come twice, and no round should scatter less than the law states.

@@ -24,8 +24,8 @@ def check_arguments(suite: Any, *, seed: Any = 0, seeds: Any = None, jobs: Any =
 
 
 def string_list(name: str, value: Any, such_as: str) -> tuple[str, ...]:
-    """Return the list if all its items are strings; otherwise raise ConfigError, where ``such_as`` shows a
-    valid item.
+    """Return the items as a tuple if all of them are strings; otherwise raise ConfigError with the example ``such_as``
+    of a valid item.
     """
     # A single string is iterable too: without this test it would become a list of its letters.
     listed = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict) else None

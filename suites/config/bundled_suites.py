@@ -4,8 +4,8 @@ from importlib import resources
 
 
 def bundled_suites() -> dict[str, str]:
-    """Return the TOML text of each bundled suite by name; suites that repeat a paper's experiments have names
-    ``papers/NAME``.
+    """Return a dictionary from the name of each bundled suite to its TOML text; suites that repeat a paper's
+    experiments have names ``papers/NAME``.
     """
     folder = resources.files(__package__.rpartition(".")[0])
     places = {"": folder, "papers/": folder / "papers"}

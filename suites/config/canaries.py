@@ -1,4 +1,4 @@
-"""Build what an audit adds to a federation (a canary), for the unit and adjacency of a claim."""
+"""Build canaries, which an audit adds to a federation, for the unit and adjacency of a claim."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ...fl.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryInputs:
-    """A set of all inputs from which any kind of canary can be built.
+    """The inputs from which a canary of any kind is built.
 
     Args:
         unit, adjacency: of the claim. Without the canary, its place is empty (add/remove), holds another record
@@ -125,8 +125,8 @@ def _row(inputs: CanaryInputs, direction: Tensor) -> Canary:
 
 
 def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
-    """Return the update that replaces the canary ``row (d,)`` in runs without the canary; None if nothing
-    replaces it.
+    """Return the update that takes the place of the canary ``row (d,)`` in runs without the canary; None if nothing
+    takes its place.
     """
     if adjacency is Adjacency.ADD_REMOVE:
         return None
@@ -136,7 +136,8 @@ def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
 def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> DataCanary:
     if inputs.adjacency is Adjacency.ZERO_OUT:
         raise ValueError(
-            "canary must be dirac or random under zero-out adjacency, as no training data give an update of zeros"
+            "audit.canary must be dirac or random for a claim under zero-out adjacency, because no training data give "
+            "an update of zeros; got a canary made of data"
         )
     # As many copies as the mean client has samples: with a single one, most Poisson lots would be empty.
     copies = 1 if inputs.unit is Unit.SAMPLE else max(1, round(inputs.plan.weight(inputs.plan.clients)))

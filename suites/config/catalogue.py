@@ -31,8 +31,8 @@ def _base(kind: Kind) -> type[Any]:
 
 @dataclass(frozen=True)
 class Part:
-    """A defense or an attack with its configuration; ``path`` names its class, and ``version`` changes when its code
-    changes.
+    """A defense or an attack with its configuration; ``path`` names its class, and ``version`` is different after a
+    change of its code.
     """
 
     path: str
@@ -41,8 +41,8 @@ class Part:
 
 
 def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
-    """Return every defense or attack by name: those of the package and of other packages' entry points
-    (``fedassay.defenses``, ``fedassay.attacks``).
+    """Return a dictionary from names to classes of all defenses or attacks: those of the package and of other packages'
+    entry points (``fedassay.defenses``, ``fedassay.attacks``).
 
     Imports all of them, which takes seconds; ``part_listing.summaries`` does not.
 
@@ -55,8 +55,8 @@ def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
 
 
 def from_entry_points(kind: Kind) -> dict[str, type[Any]]:
-    """Return by name the defenses or attacks that other installed packages offer; raise ConfigError for one that does
-    not load.
+    """Return a dictionary from names to classes of the defenses or attacks that other installed packages offer; raise
+    ConfigError for one that does not load.
     """
     return {name: _loaded(point, kind) for name, point in _points(kind).items()}
 
@@ -125,13 +125,12 @@ def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> No
     if taken := [field.name for field in fields(part) if field.name in reserved]:
         keys = ", ".join(reserved)
         raise ConfigError(
-            f"{place}{name}: rename its field {taken[0]!r}, because a suite file uses the keys "
-            f"{keys} of a {kind} for itself"
+            f"{place}{name}: rename its field {taken[0]!r}, because a suite file reserves the keys {keys} of a {kind}"
         )
 
 
 def version_of(part: type[Any]) -> str:
-    """Return the version of a defense or attack; if it is from outside the package, the version includes a digest of
+    """Return the version of a defense or attack; for a class from outside the package, the version includes a digest of
     its source.
 
     The digest is needed because authors edit their part without changing its version.

@@ -13,7 +13,8 @@ LEAST_SIDE = 3
 
 
 def check_federations(attack: Attack, path: str, federations: Iterable[str], spec: SuiteSpec, where: str) -> None:
-    """Raise ConfigError if the attack ``path`` of the suite cannot run on one of its federations in ``spec``.
+    """Raise ConfigError if the attack named ``path`` cannot run on one of ``federations``, which the suite ``spec``
+    defines.
 
     Raises:
         ConfigError: for an attack that reconstructs images where the data are rows of a table, or one that needs one
@@ -25,20 +26,20 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
         # Found before the run: the error of SSIM could come after hours of training and searching.
         if attack.reconstructs and min(height, width) < LEAST_SIDE:
             raise ConfigError(
-                f"{where}: {path} reconstructs images of at least {LEAST_SIDE}x{LEAST_SIDE} pixels; "
-                f"{federation.dataset}, of federation {name}, has {height}x{width}: name federations of images, or "
-                "leave the attack out"
+                f"{where}: {path} reconstructs images of at least {LEAST_SIDE}x{LEAST_SIDE} pixels, but data set "
+                f"{federation.dataset} of federation {name} has {height}x{width}: run the attack only on federations "
+                "with such images, or remove it"
             )
         if federation.model in SEGMENTERS and not attack.pixelwise:
             raise ConfigError(
-                f"{where}: {path} needs one label per image; federation {name} trains {federation.model}, which has "
-                "one label per pixel: name federations of classifiers, or leave the attack out"
+                f"{where}: {path} needs one label per image, but model {federation.model} of federation {name} has one "
+                "label per pixel: run the attack only on federations that train classifiers, or remove it"
             )
 
 
 def check_audit(spec: SuiteSpec, where: str) -> None:
-    """Raise ConfigError if the audit's canary is an image with one label, but its model predicts one label per
-    pixel.
+    """Raise ConfigError if the audit adds an image with a single label as its canary, but trains a model that predicts
+    one label per pixel.
     """
     audit = spec.audit
     # The row canaries (dirac, random) have no label, so they fit every model.

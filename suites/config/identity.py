@@ -12,8 +12,8 @@ IDENTITY = "identity-4"
 
 
 def identity(**facts: Any) -> str:
-    """Return 16 hexadecimal digits of a SHA-256 hash of facts, given by name; it does not depend on their order or on
-    the process.
+    """Return 16 hexadecimal digits of a SHA-256 hash of named facts; the order of the facts and the process do not
+    change it.
 
     Raises:
         TypeError: for a fact that is not plain data.

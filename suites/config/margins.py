@@ -23,7 +23,7 @@ our choice: a suite's ``[gate.margins]`` overrides them, and ``--margin`` overri
 
 
 def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return the default regression margins, replaced by those in ``overrides``.
+    """Return the regression margin of each metric: the one in ``overrides`` if given, otherwise the default.
 
     Raises:
         ValueError: for a metric that has no margin, or a margin that is not a positive number.

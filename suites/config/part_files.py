@@ -50,14 +50,16 @@ _BASES: dict[Kind, str] = {"defense": "Defense", "attack": "Attack"}
 
 
 def own_parts(kind: Kind) -> dict[str, PartFile]:
-    """Return the package's own defenses or attacks by name, sorted."""
+    """Return a dictionary from the names of the package's own defenses (or of its attacks) to their files, in
+    alphabetical order.
+    """
     return part_files(_FOLDERS[kind], _BASES[kind])
 
 
 @lru_cache(maxsize=8)
 def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
-    """Find the files that define a defense or attack: those with a public class that derives from ``base``; the first
-    such class counts.
+    """Return a dictionary from names to the files that define a defense or attack. Such a file has a public class that
+    derives from ``base``; if it has several, the first one counts.
 
     Args:
         folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.

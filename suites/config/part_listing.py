@@ -12,7 +12,8 @@ _MECHANISMS = "defenses.controls.mechanisms"
 
 
 def summaries(kind: Kind) -> dict[str, str]:
-    """Return every defense or attack by name, with the first line of its file's docstring, in alphabetical order.
+    """Return a dictionary from the name of every defense (or attack) to the first line of its file's docstring, in
+    alphabetical order.
 
     Raises:
         ConfigError: an installed entry point that does not load.
@@ -23,8 +24,8 @@ def summaries(kind: Kind) -> dict[str, str]:
 
 
 def mutant_summaries() -> dict[str, str]:
-    """Return every mutant (a mechanism with a planted bug) by name, with the place where it is audited (``mechanism``
-    or ``federation``) and its first docstring line.
+    """Return a dictionary with one entry per mutant (a mechanism with a planted bug). A value states where the mutant
+    is audited (``mechanism`` or ``federation``), followed by its first docstring line.
     """
     own = {part.name: part.summary for part in own_parts("defense").values() if part.module.startswith(_CONTROLS)}
     installed = {name: summary(part) for name, part in _installed("defense").items() if part.control}
@@ -34,7 +35,8 @@ def mutant_summaries() -> dict[str, str]:
 
 
 def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:
-    """Return the known mistakes (errata) in the papers of all defenses or attacks that list any, in alphabetical order.
+    """Return a dictionary from the name of each defense or attack to the known mistakes (errata) in its paper, in
+    alphabetical order; those without errata are left out.
 
     Raises:
         ConfigError: an installed entry point that does not load.

@@ -30,8 +30,8 @@ def import_first_from(folder: str) -> None:
 
 
 def check_loaded_from(part: str, folder: str) -> None:
-    """Raise ConfigError if the suite's ``folder`` has a module that Python loaded from a file of the same name
-    elsewhere.
+    """Raise ConfigError if the suite's ``folder`` contains the module of ``part``, but Python has already loaded
+    another module of that name.
 
     Python loads one module per name. Without this check a module of the same name, loaded earlier, would be audited
     instead of the suite's own.

@@ -15,7 +15,7 @@ KINDS = ("federations", "defenses", "attacks")
 
 
 def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
-    """Change a parsed suite as its table ``[presets.NAME]`` specifies.
+    """Change a parsed suite ``tree`` in place, as its table ``[presets.NAME]`` specifies.
 
     ``keep`` lists tables: all others of the same kind are removed. ``drop`` lists tables that are removed in any case.
     Both accept ``*`` for any letters. The published figures of a removed table are removed as well. Every other key is

@@ -28,7 +28,8 @@ class Published(BaseModel):
     def _unit_of_epsilon(self) -> "Published":
         if (self.metric == "epsilon") != (self.unit is not None):
             raise ValueError(
-                '"unit" must be set for metric "epsilon" (the unit of its claim) and left out for every other metric'
+                '"unit" (the unit of a claim) must be set for metric "epsilon" and left out for every other metric, '
+                f"got metric {self.metric!r} and unit {self.unit}"
             )
         return self
 
@@ -41,7 +42,8 @@ class Published(BaseModel):
         elif self.attack is None and self.metric not in UTILITIES:
             known = nearest(self.metric, (*UTILITIES, "epsilon"))
             raise ValueError(
-                f"metric {self.metric!r} is no utility metric ({known}): name the attack that it belongs to"
+                f"metric {self.metric!r} is no utility metric ({known}): set the key attack to the attack that this "
+                "metric belongs to"
             )
         elif self.attack is not None and self.metric in UTILITIES:
             raise ValueError(f"metric {self.metric!r} measures utility, not an attack: leave the key attack out")

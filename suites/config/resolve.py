@@ -87,7 +87,7 @@ class AttackEntry:
 
     @property
     def configuration(self) -> list[Any]:
-        """The facts about the attack that determine its results; they enter the hash that identifies a result."""
+        """The facts about the attack that determine its results; they are hashed to identify a result."""
         # Unset options add nothing to the list, so that cells recorded before an option existed keep their identity.
         observers = [] if self.reduced_to is None else [str(self.reduced_to)]
         counts = [] if self.shadows is None else [self.shadows]
@@ -195,7 +195,8 @@ def task_of(spec: FederationSpec, seed: int) -> Task:
 
 
 def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
-    """Calibrate a defense for a federation's plan, or for that of the other federation named by ``calibrated_on``.
+    """Calibrate a defense for a federation's plan; if the federation sets ``calibrated_on``, use the plan of the
+    federation named there.
 
     Raises:
         ConfigError: if the plan or model breaks an assumption of the defense, or the defense returns no valid claims.
@@ -225,13 +226,13 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         if claim.rounds > plan.rounds:
             raise ConfigError(
                 f"defense {entry.label} states a claim over {claim.rounds} rounds, but federation {federation} is "
-                f"calibrated on a plan of {plan.rounds} rounds: no evidence about the other rounds could be collected"
+                f"calibrated on a plan of {plan.rounds} rounds: the other rounds could not be audited"
             )
         if claim.curve_shortfall() > _CURVE_SLACK:
             raise ConfigError(
                 f"defense {entry.label} states a trade-off curve that is weaker than its own epsilon "
-                f"{claim.epsilon:g} at delta "
-                f"{claim.delta:g}: the curve allows false-negative rates {claim.curve_shortfall():.2g} lower"
+                f"{claim.epsilon:g} at delta {claim.delta:g}: the false-negative rates of the curve are up to "
+                f"{claim.curve_shortfall():.2g} below those that this epsilon and delta imply"
             )
     return prepared
 
@@ -268,7 +269,8 @@ def _attack_entry(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     if shadows and not (isinstance(entry.attack, MembershipAttack) and entry.observer == FINAL_MODEL):
         where = source.where(("attacks", label, "shadows"))
         raise ConfigError(
-            f"{where}: shadows can be set only for a membership attack on the final model; {part.path} is not one"
+            f"{where}: the key shadows can be set only for a membership attack on the final model; "
+            f"{part.path} is not one"
         )
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
@@ -276,9 +278,8 @@ def _attack_entry(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     plants, reduces = type(entry.attack).plant is not Attack.plant, entry.attack.handles_reduced_views
     if not reduces and (entry.observer != UPLOADS or plants):
         raise ConfigError(
-            f"{where}: only an attack on client uploads can be given another observer's view; the "
-            f"observer of {part.path} is "
-            f"{entry.observer}"
+            f"{where}: the key observer can be set only for an attack on client uploads; {part.path} attacks what the "
+            f"observer {entry.observer} receives"
         )
     if Observer(chosen.observer) == GLOBAL_MODELS and not reduces:
         raise ConfigError(

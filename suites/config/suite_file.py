@@ -62,7 +62,7 @@ def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
     """Check a parsed suite; raise ConfigError with the file and line of each mistake."""
     infinite = next(_infinite(tree, ()), None)
     if infinite is not None:
-        raise ConfigError(f"{source.where(infinite)}: {'.'.join(infinite)} must be finite")
+        raise ConfigError(f"{source.where(infinite)}: {'.'.join(infinite)} must be finite, got NaN or infinity")
     # A suite of mutants needs no federations and defenses. For any other suite the missing tables are an error.
     defaults: dict[str, Any] = {} if tree.get("mutants") is None else {"federations": {}, "defenses": {}}
     try:

@@ -1,4 +1,4 @@
-"""Make a worker process keep freed memory, so that the next step of an attack's search reuses it."""
+"""Make a worker process keep freed memory, so that the next step of an attack's optimisation reuses it."""
 
 import ctypes
 import sys

@@ -26,7 +26,7 @@ from .workers import finished_jobs
 
 
 class Progress(Protocol):
-    """A display of a run's progress, on which the run calls these methods."""
+    """An interface for displays of a run's progress; the run calls its methods."""
 
     def start(self, total: int, cached: int) -> None:
         """Start the display of a run with ``total`` units of work, of which ``cached`` were finished before."""
@@ -128,9 +128,9 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     plan = plan_run(suite)
     if plan.run_id != manifest["run_id"]:
         raise ConfigError(
-            f"{folder} cannot be resumed: a defense's or attack's code, a data set or the suite changed since it began "
-            f"(run {manifest['run_id']} would now be {plan.run_id}). "
-            "Its finished cells can still be reported; start a new run"
+            f"{folder} cannot be resumed: the suite, a data set, or the code of a defense or attack changed since the "
+            f"run began (its id was {manifest['run_id']} and would now be {plan.run_id}). "
+            "Start a new run; a report can still be made of this run's finished cells"
         )
     with store.locked():
         store.write_claims(claims_of(plan))  # The claims follow from the manifest, so a damaged file can be replaced.
@@ -147,8 +147,8 @@ def _same_versions(folder: Path, then: dict[str, str]) -> None:
     ]
     if changed:
         raise ConfigError(
-            f"{folder} cannot be resumed: {'; '.join(changed)}. "
-            "Its finished cells can still be reported; start a new run"
+            f"{folder} cannot be resumed, because packages have changed: {'; '.join(changed)}. "
+            "Start a new run; a report can still be made of this run's finished cells"
         )
 
 
@@ -180,7 +180,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
 
 
 def close(begun: Launch) -> Outcome:
-    """Give the verdict on a run's recorded results and write it to the run's folder."""
+    """Compute the verdict on a run from its recorded results, and write it to the run's folder."""
     store = begun.store
     rows = store.rows()
     planned = {cell.cell_id for cell in begun.plan.cells}

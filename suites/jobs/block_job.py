@@ -10,7 +10,7 @@ from .cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRequest:
-    """A claim to audit on one seed, with all that an audit method needs to decide whether it applies.
+    """A claim to audit on one seed, with everything that an audit method needs to decide whether the method applies.
 
     Args:
         audit: the suite's audit table, with the defense's own federation and number of replicas.

@@ -52,8 +52,8 @@ class MutantAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionFindings:
-    """The audit results of one version of a mechanism: one verdict per seed, and ``decided``, the verdict of all seeds
-    together.
+    """The audit results of one version of a mechanism: ``each`` holds one verdict per seed, and ``decided`` the verdict
+    of all seeds together.
     """
 
     each: tuple[Finding, ...]
@@ -67,8 +67,8 @@ class VersionFindings:
 
 
 def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, alpha: float, limit: int) -> MutantAudit:
-    """Plan the audit of a mutant (a mechanism with a planted bug) from ``pilot`` runs with and without the canary,
-    which the audit does not reuse.
+    """Plan the audit of a mutant (a mechanism with a planted bug) from ``pilot`` simulated trials per arm (with and
+    without the canary); the audit does not reuse these trials.
 
     Of the mutant's scores it takes the one that needs the fewest trials.
     """
@@ -105,8 +105,8 @@ def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, al
 
 
 def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """Run the planned trials of the broken version; each seed gets a verdict at level ``alpha``, and all trials
-    together give the verdict.
+    """Run the planned trials of the broken version. Each seed gets a verdict at level ``alpha``, and all trials
+    together give the final verdict.
     """
     sides = [_sides(audit, audit.mutant.broken, audit.plan.trials, seed, f"mutant {name}") for seed in seeds]
     together = MembershipScores(
@@ -121,8 +121,8 @@ def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: 
 
 
 def audit_correct(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """Run equally many trials of the correct version, at the broken version's score threshold and at its own; ``alpha``
-    bounds the error rate over all seeds.
+    """Run the trials of the correct version, as many as for the broken one. They are tested at two score thresholds,
+    chosen for the broken and for the correct version; ``alpha`` bounds the error rate over all seeds.
     """
     # Never fewer than could refute: a correct version must be able to fail.
     trials = max(LEAST, audit.plan.trials)

@@ -31,8 +31,8 @@ MECHANISM, FEDERATION = "mechanism", "federation"
 
 
 def known_mutants() -> dict[str, str]:
-    """Return every mutant (planted bug) by name with its kind: a mechanism of its own, or a broken defense in a
-    federation.
+    """Return a dictionary from the name of every mutant (planted bug) to its kind: a mechanism of its own, or a broken
+    defense in a federation.
     """
     own = {
         entry.name: MECHANISM
@@ -48,8 +48,8 @@ def known_mutants() -> dict[str, str]:
 
 
 def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
-    """Return the mutants (planted bugs) with these names, or all without a name; raise ConfigError for an
-    unknown name.
+    """Return a dictionary from the names of the chosen mutants (planted bugs) to their kinds. If ``only`` is empty, all
+    are chosen; an unknown name raises ConfigError.
     """
     known = known_mutants()
     for name in only:
@@ -61,7 +61,7 @@ def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
 # Cached: planning and the run both need the mutant, and a federated one loads data.
 @lru_cache(maxsize=64)
 def build_mutant(name: str) -> Mutant:
-    """Build the mutant (a mechanism with a planted bug) of the given name.
+    """Return the mutant (a mechanism with a planted bug) of the given name, ready to be audited.
 
     Raises:
         ValueError: for a control that has no correct version to be compared with.

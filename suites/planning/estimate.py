@@ -38,7 +38,9 @@ class Times:
     runs: int
 
     def of(self, facts: dict[str, Any]) -> float | None:
-        """Return the expected time of a unit of work from earlier ones of the same kind; None if there were none."""
+        """Return the expected CPU seconds of a unit of work, from earlier units of the same kind; None if there were
+        none.
+        """
         return self.exact.get(_exact(facts), self.alike.get(_alike(facts)))
 
     def rest(self, suite: str) -> float | None:
@@ -58,7 +60,8 @@ class _Seen:
 
 
 def learnt(place: Path = RUNS) -> Times:
-    """Return the median times of all work in the run folders below ``place`` that finished on hardware like this.
+    """Return the median time of each kind of finished work in the run folders below ``place``; only runs on hardware
+    like this machine's count.
 
     Files that cannot be read are left out: a missing estimate must not stop a run.
     """

@@ -1,4 +1,4 @@
-"""Give each unit of work (cell) of a run an identity hash and the fields that its result rows share."""
+"""Give each unit of work (cell) of a run a hash that identifies it, and the fields that its result rows share."""
 
 from dataclasses import dataclass
 from typing import Any

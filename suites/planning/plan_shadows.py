@@ -12,7 +12,7 @@ from ..jobs.trial_job import ShadowJob, TrialJob
 
 
 def own_part(trial: TrialJob) -> TrialJob:
-    """Return the job with only those of its attacks that need no shadow federations."""
+    """Return the job without its attacks on shadow federations."""
     return replace(trial, attacks=tuple(item for item in trial.attacks if item.entry.shadows is None))
 
 
@@ -42,7 +42,8 @@ def shadow_jobs(trial: TrialJob, claims: Sequence[Claim]) -> list[ShadowJob]:
 def attacked_federation(
     stated: PlannedClaim, jobs: Sequence[ShadowJob], method: AttackMethod
 ) -> AttackedFederation | None:
-    """Return the shadow federation and the attacks on it that are evidence about a claim; None if there are none.
+    """Return the shadow federation whose attacks are evidence about a claim, together with these attacks; None if there
+    are none.
 
     The federation is that of the first seed that states the claim, so it is chosen before anything has run.
     """

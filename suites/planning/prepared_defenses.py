@@ -18,8 +18,8 @@ class PreparedDefenses:
     _prepared: dict[tuple[str, str, int], Prepared] = field(default_factory=dict)
 
     def on(self, federation: str) -> list[DefenseEntry]:
-        """Return the defenses that run on a federation: those that name it, or if there are none, those that name no
-        federation.
+        """Return the defenses that run on a federation: those whose settings name it; if there are none, those whose
+        settings name no federation.
 
         A federation that borrows its calibration shows the defenses of the federation that it borrows from.
         """
@@ -32,8 +32,8 @@ class PreparedDefenses:
         return self.suite.seeds[: entry.seeds]
 
     def of(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
-        """Return the defense calibrated for a federation's plan; raise ConfigError if the plan violates one of its
-        assumptions.
+        """Return the defense calibrated for a federation's plan; raise ConfigError if the plan violates one of the
+        defense's assumptions.
         """
         key = (entry.label, federation, seed)
         # Calibration may take seconds, and trials, claims and audits all need it.

@@ -26,7 +26,7 @@ class GaussianCurveFields(_Part):
 
 
 class ProfileCurveFields(_Part):
-    """The stored fields of a privacy profile: for each epsilon, one delta for adding and one for removing."""
+    """The stored fields of a privacy profile: for each epsilon, one delta for adding a unit and one for removing it."""
 
     family: Literal["profile"]
     epsilons: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]

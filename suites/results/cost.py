@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Cost:
-    """A counter of the CPU seconds used since its creation, or since this process had used ``since`` CPU seconds (0.0:
-    since it started).
+    """A counter of CPU seconds. It counts from its creation; with ``since``, it counts from the moment when this
+    process had used ``since`` CPU seconds (0.0: from the start of the process).
     """
 
     since: float = field(default_factory=time.process_time)

@@ -37,7 +37,9 @@ def cores() -> int:
 
 
 def threads() -> str:
-    """Return the number of threads per process that the environment sets, with advice if it is not one."""
+    """Return the number of threads per process that the environment variables set; if it is not 1, the text includes
+    advice.
+    """
     setting = os.environ.get("OMP_NUM_THREADS")
     if setting == "1":
         return "OMP_NUM_THREADS=1: one thread per process, as recommended"

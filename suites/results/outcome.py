@@ -146,13 +146,13 @@ def outcome_of(found: Sequence[Problem], fine: str) -> Outcome:
 
 
 def failing_codes(words: Iterable[str]) -> frozenset[int]:
-    """Return the exit codes for these verdict words; raise ConfigError for an unknown word."""
+    """Return the exit codes for these words (``fail``, ``incomplete``, ``inconclusive``); raise ConfigError for any
+    other.
+    """
     names = [word.strip().lower() for word in words]
     for name in names:
         if name not in _CODES:
-            raise ConfigError(
-                f"the option to fail on some verdicts names an unknown verdict {name!r}; known: {nearest(name, _CODES)}"
-            )
+            raise ConfigError(f"fail_on (--fail-on) names an unknown verdict {name!r}; known: {nearest(name, _CODES)}")
     return frozenset(_CODES[name] for name in names)
 
 

@@ -27,13 +27,13 @@ def _below(place: str) -> str:
     if "\0" in place or place.startswith("/") or ".." in parts:
         raise ValueError(f"the path must lie below the run's folder, got {place!r}")
     if len(place) > _LONGEST_NAME // 4 and any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        raise ValueError(f"the path must have file names of at most {_LONGEST_NAME} bytes each")
+        raise ValueError(f"the path must have file names of at most {_LONGEST_NAME} bytes each, got {place!r:.80}")
     return place
 
 
 def _plausible(value: float) -> float:
     if abs(value) >= _IMPOSSIBLE:
-        raise ValueError(f"the measured number must be of size below {_IMPOSSIBLE:g}, got {value:g}")
+        raise ValueError(f"the measured number must be between {-_IMPOSSIBLE:g} and {_IMPOSSIBLE:g}, got {value:g}")
     return value
 
 

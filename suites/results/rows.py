@@ -48,8 +48,8 @@ class Rows:
 
 
 def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows:
-    """Read every readable row of a results file, none if it is missing; of repeated measurements only the first row
-    counts.
+    """Read every readable row of a results file; a missing file has no rows. If a measurement is stored more than once,
+    only its first row counts.
     """
     reader = _Reader(upgrades)
     # Bytes, because str.splitlines would also break a line inside a reason, at U+2028.

@@ -1,4 +1,4 @@
-"""Select which scores of a membership attack count, and whether each candidate was a member."""
+"""Select which scores of a membership attack count, and determine whether each scored candidate was a member."""
 
 from dataclasses import dataclass, replace
 
@@ -11,8 +11,8 @@ from ...fl.probe import CandidateProbe
 
 @dataclass(frozen=True, kw_only=True)
 class CountedScores:
-    """A set of membership scores that count, whether each candidate was a member, and the candidate's index: three
-    arrays ``(m,)``.
+    """A set of membership scores as three arrays ``(m,)``: the scores, whether each scored candidate was a member, and
+    the candidate's index.
 
     Scores of the same candidate are dependent: they form one cluster.
     """
@@ -23,8 +23,7 @@ class CountedScores:
 
     @property
     def given_the_run(self) -> ScoresByRun:
-        """The membership scores as evidence about this run alone, where everything else that the attack received is
-        fixed.
+        """The membership scores grouped by candidate, for confidence intervals that hold for this run alone.
 
         Candidates are then independent, so that an interval over them holds for this run. The variation between runs
         is larger.
@@ -47,7 +46,8 @@ def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:
 
 
 def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedScores:
-    """Select the membership scores that count, and determine whether each candidate was a member.
+    """Return the scores that count, and whether each scored candidate was a member. If an attack scores every candidate
+    for every client, only the scores of a client's own samples (members) and of outsiders (non-members) count.
 
     An attack may return one score per candidate, ``(n,)``: then all count. Or it returns one score per client and
     candidate, ``(clients * n,)``, client by client: then those of the client's own samples (members) and of the

@@ -53,8 +53,8 @@ _LOWER = ("label_count_error", "label_total_variation")
 
 
 def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: int) -> FloatArray:
-    """Count the true labels behind each client update of ``round``; array ``(n, classes)`` in the order of the n
-    clients that took part.
+    """Count the true labels of the samples behind each client update of ``round``; array ``(n, classes)`` in the order
+    of the n clients that took part.
 
     A full lot is the same in each local step and counts once; any other lot counts anew in each step.
     """

@@ -1,4 +1,4 @@
-"""Compute how many labels behind each update an attack counted correctly, and how many chance would."""
+"""Compute how many labels behind each update an attack counted correctly, compared with a guess of equal counts."""
 
 from dataclasses import dataclass
 
@@ -53,13 +53,13 @@ class LabelScores:
 
     @property
     def chance_accuracy(self) -> float:
-        """The fraction of labels counted correctly (`multiset_accuracy`) by guessing equal counts for all classes."""
+        """The `multiset_accuracy` that a guess of equal counts for all classes reaches."""
         return float(np.average(self.chance, weights=self.sizes))
 
     @property
     def over_chance(self) -> Interval | None:
-        """The accuracy of label counts with its confidence interval, rescaled so that guessing equal counts for all
-        classes scores 0 and a perfect attack 1; a negative score is worse than that guess.
+        """The accuracy of label counts with its confidence interval, rescaled so that a guess of equal counts for all
+        classes scores 0 and a perfect attack 1. Worse guesses have negative scores.
 
         None where equal counts are the truth: then there is nothing to infer.
         """
@@ -99,8 +99,8 @@ def rate_interval(right: ArrayLike) -> Interval:
 
 
 def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
-    """Compare guessed label counts with the true ones, for each of n client updates: ``counts (n, classes)`` are
-    numbers >= 0, and ``truth (n, classes)`` whole numbers.
+    """Compare guessed label counts with the true ones for each of n client updates. Both are arrays ``(n, classes)`` of
+    numbers of samples per class; true counts are integers, and guessed counts may be fractions.
 
     Guessed counts may be fractions. A guess of more labels than there are is divided by the number of guesses, because
     otherwise guessing many of every class would be perfect. Raises ValueError for unequal shapes, negative numbers, or
@@ -110,7 +110,10 @@ def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
     if guessed.shape != true.shape:
         raise ValueError(f"counts and truth must have the same shape, got {guessed.shape} and {true.shape}")
     if not np.array_equal(true, np.rint(true)):
-        raise ValueError("truth must hold whole numbers of labels")
+        raise ValueError(
+            "truth must hold the number of samples of each class, so whole numbers, got "
+            f"{true[true != np.rint(true)][0]:g}"
+        )
     named, sizes = guessed.sum(1, keepdims=True), true.sum(1, keepdims=True)
     # The reference of an adversary without any information: every class equally often.
     equal = sizes / true.shape[1]
@@ -136,6 +139,6 @@ def _checked_counts(name: str, values: ArrayLike) -> FloatArray:
     empty = np.flatnonzero(array.sum(1) == 0)
     if len(empty):
         raise ValueError(
-            f"{name} must count at least one label for every client update, got none for update number {empty.tolist()}"
+            f"{name} must count at least one label for every client update, got none for updates {empty.tolist()}"
         )
     return array

@@ -29,8 +29,8 @@ def auc(scores: MembershipScores) -> float:
 
 
 def balanced_accuracy(scores: MembershipScores) -> float:
-    """Compute the mean of true-positive and true-negative rate when the candidates in the upper half of all scores are
-    guessed to be members.
+    """Compute the mean of true-positive and true-negative rate, where the candidates with the upper half of all scores
+    are guessed to be members.
 
     The threshold is the median, which needs no truth: one chosen by its success would overstate the attack. Ties with
     it count half.

@@ -92,9 +92,10 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
     named, counts = np.unique(uploads, return_counts=True)
     if named.tolist() != list(range(task.clients)) or tuple(counts.tolist()) != task.sizes:
         raise Undefined(
-            "this attack is scored on uploads with as many samples as it reconstructs: use full cohorts and full "
-            f'batches, and partition "one_sample" where it reconstructs one; got {len(named)} uploads of '
-            f"{task.clients} clients with {min(task.sizes)} to {max(task.sizes)} samples"
+            "scores need an update of every client, with as many images reconstructed from it as the client has "
+            'samples: use full cohorts and full batches, and partition "one_sample" for an attack that reconstructs '
+            f"one image; got updates of {len(named)} of {task.clients} clients with {min(task.sizes)} to "
+            f"{max(task.sizes)} samples"
         )
     images, truth, clients = [], [], []
     for client, part in enumerate(task.parts):

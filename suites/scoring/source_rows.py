@@ -12,8 +12,8 @@ from .membership_rows import LEVEL, setting_arrays
 
 
 def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
-    """Return each sample's score, array ``(n,)``: 1 if only the client that holds it has the top score, 1/k if it
-    shares the top score with others (k in all), else 0.
+    """Return each sample's score, array ``(n,)``: 1 if the attack scores the client that holds it above all others, 1/k
+    if that client shares the top score with k - 1 others, else 0.
 
     ``holder``: (n,), the client that holds each sample.
     """
@@ -23,8 +23,8 @@ def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Compute the 95 % score interval of a fraction of n samples (Wilson 1927); it is conservative if samples have
-    values in [0, 1].
+    """Compute the 95 % score interval of a fraction of n samples (Wilson 1927); it is conservative if some samples
+    count as fractions between 0 and 1.
     """
     z = float(norm.ppf(0.5 + LEVEL / 2))
     centre, half = share + z**2 / (2 * n), z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5

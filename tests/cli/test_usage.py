@@ -111,7 +111,7 @@ def test_a_run_of_other_code_is_not_resumed(say, finished, monkeypatch):
     result = say("resume", finished.folder)
     assert result.exit_code == 2
     assert (
-        "cannot be resumed: a defense's or attack's code, a data set or the suite changed since it began"
+        "cannot be resumed: the suite, a data set, or the code of a defense or attack changed since the run began"
         in result.stderr
     )
 

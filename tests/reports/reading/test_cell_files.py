@@ -149,9 +149,9 @@ def test_an_empty_place_of_a_table_is_no_number_and_no_damage(run_maker):
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"fpr_high": np.zeros(2)}, "fpr_high must be one number, got float64 of shape (2,)"),
-        ({"fnr_high": np.array("text")}, "fnr_high must be one number"),
-        ({"auc": np.array(np.nan)}, "auc must be one number"),
+        ({"fpr_high": np.zeros(2)}, "fpr_high must be one finite number, got float64 of shape (2,)"),
+        ({"fnr_high": np.array("text")}, "fnr_high must be one finite number"),
+        ({"auc": np.array(np.nan)}, "auc must be one finite number"),
         ({"member": np.array([1.0, np.nan])}, "member must be an array of scores without NaN"),
         ({"member": np.array(1.0)}, "member must be an array of scores without NaN"),
         ({"nonmember": np.array(["a"])}, "nonmember must be an array of scores without NaN"),

@@ -52,5 +52,5 @@ def test_a_table_without_rows_prints_nothing():
 
 
 def test_a_row_of_the_wrong_length_is_refused():
-    with pytest.raises(ValueError, match="must have 2 cells, got 1"):
+    with pytest.raises(ValueError, match="must have 2 entries, got 1"):
         Table(title="t", headers=("a", "b"), rows=(("x",),))

@@ -126,7 +126,7 @@ def test_a_view_is_part_of_a_cells_identity(resolved):
         (
             "count = 8",
             'observer = "aggregate"',
-            "given another observer's view; the observer of random_scores is final",
+            "only for an attack on client uploads; random_scores attacks what the observer final",
         ),
         ('observer = "shuffled"', 'observer = "final_model"', "observer"),
     ],

@@ -28,7 +28,7 @@ def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(sui
 
 @pytest.mark.parametrize("attack", ["loss", "idlg", "class_mean_image", "lira_online"])
 def test_an_attack_that_needs_a_label_an_image_is_refused_with_its_line(resolved, attack):
-    with pytest.raises(ConfigError, match=r"line 15: .* needs one label per image; federation main trains unet"):
+    with pytest.raises(ConfigError, match=r"line 15: .* needs one label per image, but model unet of federation main"):
         resolved(text=f"{NONE}\n[attacks.{attack}]\n", **SEGMENTATION)
 
 

@@ -160,7 +160,7 @@ class Nowhere(ShadowAttack):
 def test_shadows_of_an_attack_on_uploads_are_refused_with_their_line(assay, suite_file):
     path = suite_file("[attacks.lonely]", "[attacks.likelihood_ratio]\nshadows = 8\n\n[attacks.lonely]", **SUITE)
     with pytest.raises(
-        ConfigError, match=r"line \d+: shadows can be set only for a membership attack on the final model"
+        ConfigError, match=r"line \d+: the key shadows can be set only for a membership attack on the final model"
     ):
         assay(path)
 

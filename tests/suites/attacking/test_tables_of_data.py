@@ -61,10 +61,12 @@ def test_a_model_of_images_is_refused_before_anything_runs(tabular):
 @pytest.mark.parametrize("attack", ["inversion", "mean_image", "dlg", "imprint"])
 def test_an_attack_that_reconstructs_images_is_refused_with_its_line(tabular, attack):
     with pytest.raises(
-        ConfigError, match=r"suite\d+\.toml, line \d+: .*has 1x446: name federations of images"
+        ConfigError, match=r"suite\d+\.toml, line \d+: .*has 1x446: run the attack only on federations with such images"
     ) as refused:
         tabular("[attacks.loss]", f"[attacks.{attack}]\n\n[attacks.loss]")
-    assert f"{attack} reconstructs images of at least 3x3 pixels; location30, of federation main" in str(refused.value)
+    assert f"{attack} reconstructs images of at least 3x3 pixels, but data set location30 of federation main" in str(
+        refused.value
+    )
 
 
 def test_the_same_attack_is_welcome_on_images(resolved):

@@ -216,12 +216,12 @@ def test_they_are_audited(suite_of, assay, fields, verdict, code):
 
 
 BROKEN = {
-    "nan": ("log_density of the report law must return numbers below infinity", 12),
-    "shape": ("log_density of the report law must return one number per report", 12),
+    "nan": ("log_density of the defense's ReportLaw must return finite numbers or -infinity", 12),
+    "shape": ("log_density of the defense's ReportLaw must return one number per report", 12),
     "constant": ("the law scores every report alike", 11),
     "shared": ("parallel runs share their noise", 12),
-    "own_seed": ("draw their noise from the generator passed to the hook", 12),
-    "narrow": ("worst_pair of the report law must return two vectors of", 12),
+    "own_seed": ("draw the noise from the generator that is passed to the hook", 12),
+    "narrow": ("worst_pair of the defense's ReportLaw must return two vectors of", 12),
     "lies": ("law fits the reports", 10),
 }
 
@@ -246,7 +246,7 @@ def test_a_claim_of_a_client_that_there_is_not_is_refused_before_anything_runs(s
     from fedassay.suites.config.source import ConfigError
 
     value = f'"{client}"' if isinstance(client, str) else str(client).lower()
-    with pytest.raises(ConfigError, match="the claim's parameter client must be a whole number"):
+    with pytest.raises(ConfigError, match="the claim's parameter client must be a client number"):
         assay(suite_of(f"client = {value}"))
 
 

@@ -117,7 +117,7 @@ def test_the_bound_moves_with_what_was_answered():
 def test_a_protection_without_such_a_law_or_a_claim_of_another_unit_is_refused():
     plan = plan_of()
     prepared = LDPGaussian().prepare(plan)
-    with pytest.raises(ValueError, match=r"an audit of query answers needs a protection that publishes log_ratio"):
+    with pytest.raises(ValueError, match=r"an audit of query answers needs a protection with a method log_ratio"):
         published_query_trials(prepared.protection, plan, prepared.claims[0], world=0, trials=2, streams=Streams(0))
 
 

@@ -141,9 +141,9 @@ def test_a_suite_without_presets_states_so(suite_file):
     ("old", "new", "said"),
     [
         ('"ldp_gaussian"\nmetric', '"ldp_gausian"\nmetric', "no defense 'ldp_gausian'; known: ldp_gaussian"),
-        ('metric = "accuracy"', 'metric = "epsilon"', "the unit of its claim"),
+        ('metric = "accuracy"', 'metric = "epsilon"', "(the unit of a claim) must be set"),
         ('metric = "accuracy"', 'metric = "accuracyy"', "'accuracyy' is no utility metric (accuracy, "),
-        ('metric = "accuracy"', 'metric = "auc"', "name the attack that it belongs to"),
+        ('metric = "accuracy"', 'metric = "auc"', "set the key attack to the attack"),
         (
             'metric = "accuracy"',
             'attack = "loss"\nmetric = "accuracy"',

@@ -222,7 +222,7 @@ def test_ones_own_defense_that_changed_since_is_refused(assay, suite_file, own_d
     run = assay(suite_file(), defenses=[f"{module}:Mine"])
     own_defense("aggregate = 2 * aggregate", name=module)
     with pytest.raises(
-        ConfigError, match="cannot be resumed: a defense's or attack's code, a data set or the suite changed since"
+        ConfigError, match="cannot be resumed: the suite, a data set, or the code of a defense or attack changed since"
     ):
         fedassay.resume(run.folder)
 
@@ -239,14 +239,18 @@ def test_a_part_of_the_package_with_a_new_version_is_refused(finished, monkeypat
     from fedassay.attacks.membership.final_model.loss import LossThreshold
 
     monkeypatch.setattr(LossThreshold, "version", "2")
-    with pytest.raises(ConfigError, match="cannot be resumed: a defense's or attack's code"):
+    with pytest.raises(
+        ConfigError, match="cannot be resumed: the suite, a data set, or the code of a defense or attack"
+    ):
         fedassay.resume(finished.folder)
 
 
 def test_another_version_of_what_computes_is_refused_by_name(finished, monkeypatch):
     real = environment.versions()
     monkeypatch.setattr(run_module, "versions", lambda: real | {"torch": "9.9"})
-    with pytest.raises(ConfigError, match=rf"cannot be resumed: torch {real['torch']} then, 9\.9 now"):
+    with pytest.raises(
+        ConfigError, match=rf"cannot be resumed, because packages have changed: torch {real['torch']} then, 9\.9 now"
+    ):
         fedassay.resume(finished.folder)
 
 
@@ -258,9 +262,9 @@ def test_another_version_of_what_computes_is_refused_by_name(finished, monkeypat
         (lambda manifest: manifest["suite"].pop("federations"), "federations is missing"),
         (
             lambda manifest: manifest["suite"]["audit"].update(replicas=41),
-            "a defense's or attack's code, a data set or the suite",
+            "the suite, a data set, or the code of a defense or attack",
         ),
-        (lambda manifest: manifest.update(seed=1), "a defense's or attack's code, a data set or the suite changed"),
+        (lambda manifest: manifest.update(seed=1), "the suite, a data set, or the code of a defense or attack changed"),
         (lambda manifest: manifest["suite"]["defenses"].update(dp={"part": "gone"}), "unknown defense 'gone'"),
     ],
 )

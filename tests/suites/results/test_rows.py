@@ -120,7 +120,7 @@ def test_what_is_no_row_is_reported_and_the_rest_is_read(tmp_path, bad, cell_id,
         ({"artifact": "/etc/x.npz"}, BELOW_THE_RUN),
         ({"artifact": "a\0b.npz"}, BELOW_THE_RUN),
         ({"artifact": "é" * 200}, "artifact: .*file names of at most 255 bytes"),
-        ({"value": 1e308}, "value: .*the measured number must be of size below 1e"),
+        ({"value": 1e308}, "value: .*the measured number must be between -1e"),
     ],
 )
 def test_a_bad_field_is_reported_and_the_other_rows_are_read(tmp_path, changes, reason):

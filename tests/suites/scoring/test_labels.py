@@ -115,7 +115,7 @@ def test_with_the_right_totals_accuracy_and_total_variation_are_one_number(count
         (
             [[1, 0]],
             [[0, 0]],
-            r"truth must count at least one label for every client update, got none for update number \[0\]",
+            r"truth must count at least one label for every client update, got none for updates \[0\]",
         ),
         ([[1, 0]], [[0.5, 0]], "whole numbers"),
     ],
