@@ -32,7 +32,7 @@ _TABLED = 5
 
 
 def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw AUC after each round, one figure per federation on which an attack scored members round by round."""
+    """Draw AUC after each round, one figure per federation on which a membership attack stored scores by round."""
     found = {name: list(group) for name, group in groupby(leakages(folder), key=lambda one: one.federation)}
     return tuple(_figure(folder, name, group, many=len(found) > 1) for name, group in found.items())
 

@@ -20,8 +20,8 @@ CHANCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1,
 
 
 def legend_handles() -> list[Artist]:
-    """Return the legend entries of the panels that ``open_panel`` draws. Call it inside a `Sheet`, because entries take
-    its style.
+    """Return the legend entries of the panels that ``open_panel`` draws. Call it inside a `Sheet`, because the entries
+    take the sheet's style.
     """
     return [
         Line2D([], [], label="stated trade-off curve", **STATED),
@@ -31,8 +31,8 @@ def legend_handles() -> list[Artist]:
 
 
 def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr: float) -> None:
-    """Draw axes from the lowest rates up, the diagonal of chance, the region that ``claims`` together exclude
-    (hatched), and the claims' trade-off curves (dashed).
+    """Draw log-log axes that start at the lowest rates, the diagonal of chance, the region that ``claims`` together
+    exclude (hatched), and the claims' trade-off curves (dashed).
     """
     ax.set(xscale="log", yscale="log", xlim=(lowest_fpr, 1.0), ylim=(lowest_tpr, 1.15))
     for axis in (ax.xaxis, ax.yaxis):
@@ -54,7 +54,8 @@ def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr:
 def drawable(
     fpr: FloatArray, tpr: FloatArray, lowest_fpr: float, lowest_tpr: float, width: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ROC curve's points at rates of at least 1/n for n trials, thinned for a panel of ``width`` pixels.
+    """Return the ROC curve's points at rates of at least 1/n for n trials, without points that a panel of ``width``
+    pixels cannot show apart.
 
     Below that, a rate would extrapolate beyond the data.
     """

@@ -49,7 +49,7 @@ class _Spent:
 
     @property
     def norms(self) -> dict[str, FloatArray]:
-        """The clip norms of each client by client number; each is an array ``(m,)`` over m rounds."""
+        """A dictionary from each client's number to the client's clip norms, an array ``(m,)`` over m rounds."""
         return {name.removeprefix(_PREFIX): values for name, values in self.numbers.items() if name.startswith(_PREFIX)}
 
     @property

@@ -1,4 +1,4 @@
-"""Write a file completely or not at all, and never replace a run's data."""
+"""Write a file completely or not at all, and refuse output paths that would replace a run's data."""
 
 import os
 import tempfile

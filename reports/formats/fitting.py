@@ -23,8 +23,8 @@ value is the width below which no column is narrowed.
 
 @dataclass(frozen=True, kw_only=True)
 class TablePart:
-    """A piece of a table. ``widths`` holds, for each column whose entries are broken into lines, the letters per line,
-    and None for all other columns.
+    """A piece of a table. ``widths`` has one entry per column: the number of letters per line if the column's entries
+    are broken into lines, otherwise None.
     """
 
     table: Table

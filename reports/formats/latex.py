@@ -59,8 +59,8 @@ _BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
 
 
 def latex(folders: Sequence[RunFolder]) -> str:
-    """Return LaTeX with one float per table, or several if a table is wider or longer than a page; several runs share
-    their tables.
+    """Return LaTeX code with one floating environment per table, or several if a table is wider or longer than a page;
+    several runs share their tables.
 
     To be read with ``\\input`` by a document that loads booktabs and array.
     """

@@ -30,7 +30,7 @@ class BestAttack:
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
     """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary (realistic,
-    worst-case or active), in the order of ``found``.
+    worst-case or active), in the order of the given attacks ``found``.
     """
     places: dict[tuple[str, Question], list[Membership]] = {}
     for one in found:

@@ -167,7 +167,8 @@ class Baseline(_Table):
         content = _content(path)
         if content.get("schema") != SCHEMA:
             raise ConfigError(
-                f"{path}: the schema must be {SCHEMA!r}, which this version reads, got {content.get('schema')!r}"
+                f"{path}: the schema must be {SCHEMA!r}, which this version of fedassay reads, "
+                f"got {content.get('schema')!r}"
             )
         # Taken out first: the digest covers everything except itself, and the model allows no further field.
         digest = content.pop("sha256", None)
@@ -220,7 +221,7 @@ class Baseline(_Table):
         # A mistyped path must not overwrite other JSON data, or the baseline of another version.
         if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
             raise ConfigError(
-                f"{path} is not a baseline of this version: it has schema {found!r}, and is not overwritten"
+                f"{path} is not overwritten, because it has schema {found!r} and not {SCHEMA!r}: name another file"
             )
         # The digest does not cover itself, so it is added last.
         content = self._content() | {"sha256": self.digest}

@@ -58,7 +58,8 @@ class Series:
 
 
 def family(records: Iterable[Record]) -> dict[CellKey, Series]:
-    """Return the metrics of a run to be compared, in a fixed order: those of utility, and each attack's primary metric.
+    """Return the metrics by which a run is compared, in a fixed order: all utility metrics, and each attack's primary
+    metric.
 
     Left out are null attacks, which no change of a defense can affect and which would only use up a share of alpha;
     controls, whose leakage is intended and whose audits are judged as claims; and rows that were pooled over seeds,

@@ -21,8 +21,8 @@ def error_table(rows: Sequence[CalibrationRow]) -> Table:
 
 
 def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
-    """Return a table of how estimators handled degenerate inputs, with one row per kind of outcome: the estimators that
-    gave it, and the reason that the first one gave.
+    """Return a table with one row per degenerate input and kind of outcome, which names the estimators with that
+    outcome and gives the reason that the first of them stated.
     """
     groups: dict[tuple[str, str], list[CalibrationRow]] = {}
     for row in rows:

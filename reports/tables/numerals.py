@@ -77,7 +77,7 @@ def metric_place(key: str) -> tuple[int, str]:
 
 
 def lower_bound(epsilon: float | None) -> str:
-    """Format a lower bound on epsilon with two decimals, rounded down, so that it never exceeds what was shown."""
+    """Format a lower bound on epsilon with two decimals, rounded down, so that it never exceeds the measured bound."""
     if epsilon is None:
         return NOTHING
     # Rounded to nine more digits first, because floor(0.29 * 100) is 28 in binary floating point.

@@ -16,9 +16,7 @@ from ...fl.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class PooledTruth:
-    """A federation's data as if one client held all clients' samples, with the batches of samples that it
-    trained on.
-    """
+    """A federation's data as if one client held all clients' samples, with the batches of samples used in training."""
 
     task: Task
     lots: dict[int, LotRecorder]
@@ -39,7 +37,7 @@ def pooled_evidence(evidence: Reconstructions | LabelCounts) -> Reconstructions 
 
 
 def pooled_truth(task: Task, plan: Plan, lots: Mapping[int, LotRecorder]) -> PooledTruth:
-    """Merge the samples and training batches of all clients into those of one, in the order of the clients."""
+    """Merge all clients' samples and training batches into those of a single client, in the order of the clients."""
     rounds = [
         _pooled_masks([_counted(lots[client].lots[number], plan, part) for client, part in enumerate(task.parts)])
         for number in range(max((len(found.lots) for found in lots.values()), default=0))

@@ -38,7 +38,8 @@ long, because of page faults.
 
 @dataclass(frozen=True, kw_only=True)
 class Shadows:
-    """A set of trained shadow federations, together with what attacks on them may use.
+    """A set of trained shadow federations, together with the models, candidates and public data that attacks on them
+    may use.
 
     Args:
         models: (M, d), their final models.

@@ -123,8 +123,9 @@ def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
 
 @contextmanager
 def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
-    """Catch an error in the ``with`` block. For each unit of work, write a failed result row that states the reason;
-    also write a log file.
+    """Catch an error in the ``with`` block. For each of ``cells`` (units of work, such as one attack), store a result
+    row with the reason, marked as failed (or as skipped, if the error is ``Undefined``); for a failure also save a log
+    file.
 
     An unwritable run folder is no failure of a part: that error is passed on.
     """

@@ -1,4 +1,4 @@
-"""Compute likelihood ratios of the worst-case (DP) adversary, given all data except whether a candidate is a member."""
+"""Compute likelihood ratios of the worst-case (DP) adversary, who knows all but whether a candidate is a member."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Audit one claim: make its runs, bound epsilon from below, check the implementation and give the verdict."""
+"""Audit one claim: run its trials, bound epsilon from below, check the implementation and give the verdict."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +21,8 @@ from .known_methods import audit_methods, block_method
 
 
 def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Make the runs of one seed for the audit of a claim and write their result row; return a description of each
-    failure.
+    """Run one seed's share of the trials (with and without the canary) of a claim's audit, and write their result row;
+    return a description of each failure.
 
     Raises:
         UnwritableRunFolder: if the folder cannot be written.
@@ -39,8 +39,8 @@ def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str
 
 
 def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
-    """Give the verdict on one claim from its finished runs and write the result rows; return a description of each
-    failure.
+    """Give the verdict on one claim from the finished runs of its audit and write the result rows; return a description
+    of each failure.
     """
     clock = Clock()
     if audit.out_of_scope:

@@ -51,8 +51,8 @@ class AuditMethod(ABC):
 
     @abstractmethod
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        """Describe what the planned audit can show (number of runs, largest epsilon, power), as ``fedassay plan``
-        prints it.
+        """Describe what the planned audit can show (number of runs, largest epsilon that it can certify, power), as
+        ``fedassay plan`` prints it.
 
         The first line completes the line of the claim; further lines are indented below it.
 
@@ -69,7 +69,9 @@ class AuditMethod(ABC):
         """
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Return the results of the claim's implementation checks; empty for a method that makes no runs of its own."""
+        """Return the results of the claim's implementation checks; empty for a method that runs no federations of its
+        own.
+        """
         return ()
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
@@ -81,7 +83,8 @@ class AuditMethod(ABC):
 
 
 class BlockMethod(AuditMethod):
-    """An audit method that makes its own runs with and without a canary, and divides them among the seeds.
+    """An audit method that runs federations or trials of its own, with and without a canary, and divides these runs
+    among the seeds.
 
     Attributes:
         chosen_by_suite: whether the suite's audit table chooses it; else the law that the defense publishes does.
@@ -102,7 +105,7 @@ class BlockMethod(AuditMethod):
 
     @abstractmethod
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
-        """Make and store the runs of one seed; return the fields of their result row."""
+        """Run one seed's share of the audit's trials and store their scores; return the fields of their result row."""
 
     def out_of_scope(self, request: AuditRequest) -> str:
         """Return why this method cannot audit a claim for which ``covers`` is True; empty string if it can."""
@@ -129,8 +132,8 @@ class BlockMethod(AuditMethod):
         return 1
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Check the implementation by repeating the first seed's federation; subclasses add checks of their own
-        runs.
+        """Check the implementation by running the first seed's federation several times; subclasses add checks of the
+        audit's own runs.
         """
         # One thread gives the same bits whatever the number of processes.
         torch.set_num_threads(1)
@@ -141,7 +144,7 @@ class BlockMethod(AuditMethod):
 
 
 class AttackMethod(AuditMethod):
-    """An audit method that makes no runs of its own, but uses the results of the suite's attacks on shadow federations.
+    """An audit method that runs nothing itself, but uses the results of the suite's attacks on shadow federations.
 
     It audits every claim that it covers, also a claim that a ``BlockMethod`` audits: the two are separate tests.
     """

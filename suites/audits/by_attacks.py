@@ -64,9 +64,7 @@ class ByAttacks(AttackMethod):
         read = ((item.entry.label, scores_of(item, attacked, store)) for item in attacked.attacks)
         found = {label: scores for label, scores in read if scores is not None}
         if not found:
-            raise Undefined(
-                "none of the registered attacks on final models could be run, so there are no scores to audit"
-            )
+            raise Undefined("none of the audit's attacks on final models could be run, so there are no scores to audit")
         measured, label = measure_attacks(audit, found)
         return Reading(measurement=measured, scores=found[label])
 

@@ -19,12 +19,11 @@ def audit_methods() -> dict[str, AuditMethod]:
 
 
 def block_method(name: str) -> BlockMethod:
-    """Return the audit method of this file name; raise ValueError unless it makes runs of its own."""
+    """Return the audit method of this file name; raise ValueError unless it runs federations or trials of its own."""
     method = audit_methods().get(name)
     if not isinstance(method, BlockMethod):
         raise ValueError(
-            f"unknown audit method {name!r}, or one that makes no runs of its own; known methods: "
-            f"{', '.join(audit_methods())}"
+            f"the audit method must be one of {', '.join(audit_methods())} and run trials of its own, got {name!r}"
         )
     return method
 

@@ -49,9 +49,9 @@ class QueryLaw(Protocol):
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
         """Return the log-likelihood ratio, shape ``(R,)`` for R runs, of one step's ``direction (R, d)`` and ``answer
-        (R, k)``. It compares a client without data with a client that holds a single sample, drawn as training batches
-        are, whose gradient exceeds every clip norm along the last coordinate. If ``answer`` is None, only the direction
-        counts.
+        (R, k)``: that of a client with a single sample against a client without data. The sample is drawn as training
+        batches are, and its gradient exceeds every clip norm along the last coordinate. If ``answer`` is None, only the
+        direction counts.
         """
         ...
 

@@ -56,8 +56,8 @@ class ReplicaMethod(BlockMethod):
         return self.measure_by_split(audit, *pooled(audit, store))
 
     def measure_by_split(self, audit: PlannedAudit, member: Projections, nonmember: Projections) -> Reading:
-        """Bound epsilon from the scores, summed over rounds; one half of the trials chooses the threshold, the other
-        half tests it.
+        """Bound epsilon from the trials' scores, each summed over rounds; one half of the trials chooses the threshold,
+        the other half tests it.
 
         A threshold chosen on the trials that it is tested on would make the bound too large.
         """

@@ -31,8 +31,8 @@ def _base(kind: Kind) -> type[Any]:
 
 @dataclass(frozen=True)
 class Part:
-    """A defense or an attack with its configuration; ``path`` names its class, and ``version`` is different after a
-    change of its code.
+    """A defense or an attack with its configuration; ``path`` names its class, and ``version`` changes when its code
+    changes.
     """
 
     path: str

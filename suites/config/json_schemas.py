@@ -1,4 +1,4 @@
-"""Define JSON Schemas of a suite's keys for sampling, partition and algorithm, which take a word or a table."""
+"""Define JSON Schemas of the keys sampling, partition and algorithm of a suite; each takes a word or a table."""
 
 from collections.abc import Iterable
 from dataclasses import MISSING, fields

@@ -226,7 +226,7 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         if claim.rounds > plan.rounds:
             raise ConfigError(
                 f"defense {entry.label} states a claim over {claim.rounds} rounds, but federation {federation} is "
-                f"calibrated on a plan of {plan.rounds} rounds: the other rounds could not be audited"
+                f"calibrated on a plan of {plan.rounds} rounds: a claim must not cover more rounds than the plan"
             )
         if claim.curve_shortfall() > _CURVE_SLACK:
             raise ConfigError(

@@ -26,7 +26,7 @@ from .workers import finished_jobs
 
 
 class Progress(Protocol):
-    """An interface for displays of a run's progress; the run calls its methods."""
+    """An interface for displays of a run's progress; the run calls the display's methods."""
 
     def start(self, total: int, cached: int) -> None:
         """Start the display of a run with ``total`` units of work, of which ``cached`` were finished before."""
@@ -115,7 +115,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     manifest = store.manifest()
     if manifest.get("schema") != "manifest-1":
         raise ConfigError(
-            f"{folder / MANIFEST}: unknown schema {manifest.get('schema')!r}; this version reads manifest-1"
+            f"{folder / MANIFEST}: unknown schema {manifest.get('schema')!r}; this version of fedassay reads manifest-1"
         )
     kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
@@ -130,7 +130,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         raise ConfigError(
             f"{folder} cannot be resumed: the suite, a data set, or the code of a defense or attack changed since the "
             f"run began (its id was {manifest['run_id']} and would now be {plan.run_id}). "
-            "Start a new run; a report can still be made of this run's finished cells"
+            "Start a new run; a report can still be made of this run's finished measurements"
         )
     with store.locked():
         store.write_claims(claims_of(plan))  # The claims follow from the manifest, so a damaged file can be replaced.
@@ -148,7 +148,7 @@ def _same_versions(folder: Path, then: dict[str, str]) -> None:
     if changed:
         raise ConfigError(
             f"{folder} cannot be resumed, because packages have changed: {'; '.join(changed)}. "
-            "Start a new run; a report can still be made of this run's finished cells"
+            "Start a new run; a report can still be made of this run's finished measurements"
         )
 
 

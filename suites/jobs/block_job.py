@@ -1,4 +1,4 @@
-"""Define a job that makes one seed's runs with and without the canary for the audit of a claim."""
+"""Define a job that runs one seed's share of an audit's trials, with and without the canary."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class AuditRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockJob(AuditRequest):
-    """A job that makes one seed's runs with and without the canary for the audit of a claim.
+    """A job that runs one seed's share of the trials, with and without the canary, for the audit of a claim.
 
     Args:
         method: file name of the audit method that makes them.

@@ -28,7 +28,7 @@ class AttackedFederation:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedAudit:
-    """A plan to audit one claim, with the runs of all seeds.
+    """A plan to audit one claim: the audit method, its share of the error rate alpha, and the runs of all seeds.
 
     Args:
         method: file name of the audit method.

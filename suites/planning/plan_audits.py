@@ -31,8 +31,8 @@ class _Chosen:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPlanner:
-    """A planner of a suite's audits, both those that make their own runs and those that use attacks on shadow
-    federations.
+    """A planner of all audits of a suite. An audit either runs trials of its own with and without a canary, or uses the
+    results of the suite's membership attacks on shadow federations.
     """
 
     suite: ResolvedSuite

@@ -27,8 +27,8 @@ class CellMaker:
         measured_on: FederationSpec | None = None,
         **facts: Any,
     ) -> Cell:
-        """Make one cell (unit of work); its identity hashes the arguments and all settings of the suite that they refer
-        to.
+        """Make one cell (unit of work); its id is a hash of the arguments and of all settings of the suite that they
+        refer to.
 
         Args:
             configuration: all other data that determine its values.

@@ -1,4 +1,4 @@
-"""Plan the audits of each mutant's broken and correct version, under the claim that both state."""
+"""Plan audits of mutants (mechanisms with a planted bug) and their correct versions, under the claim both state."""
 
 import hashlib
 import inspect

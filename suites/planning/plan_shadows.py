@@ -42,8 +42,8 @@ def shadow_jobs(trial: TrialJob, claims: Sequence[Claim]) -> list[ShadowJob]:
 def attacked_federation(
     stated: PlannedClaim, jobs: Sequence[ShadowJob], method: AttackMethod
 ) -> AttackedFederation | None:
-    """Return the shadow federation whose attacks are evidence about a claim, together with these attacks; None if there
-    are none.
+    """Return the shadow federation on which attacks give evidence about a claim, together with these attacks; None if
+    there is none.
 
     The federation is that of the first seed that states the claim, so it is chosen before anything has run.
     """

@@ -37,8 +37,8 @@ def cores() -> int:
 
 
 def threads() -> str:
-    """Return the number of threads per process that the environment variables set; if it is not 1, the text includes
-    advice.
+    """Return a text that states the number of threads per process set by the environment variable ``OMP_NUM_THREADS``;
+    if it is not 1, the text advises to set it to 1.
     """
     setting = os.environ.get("OMP_NUM_THREADS")
     if setting == "1":

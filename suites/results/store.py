@@ -144,7 +144,7 @@ class Store:
         """
         for key, array in arrays.items():
             if np.asarray(array).dtype.hasobject:
-                raise ValueError(f"array {key!r} of {name} must hold plain numbers, got objects")
+                raise ValueError(f"array {key!r} of {name} must hold plain numbers, got Python objects")
         # Compressed in memory first, so that the file itself appears in one atomic rename.
         content = io.BytesIO()
         np.savez_compressed(content, **{key: np.asarray(array) for key, array in arrays.items()})  # type: ignore[arg-type]

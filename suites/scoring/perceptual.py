@@ -1,4 +1,4 @@
-"""LPIPS, a learned perceptual distance between images (Zhang et al. 2018), by the ``lpips`` package."""
+"""Compute LPIPS, a learned perceptual distance between images (Zhang et al. 2018), with the ``lpips`` package."""
 
 import warnings
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def _network(weights: Mapping[str, Tensor]) -> Any:
 def _for_alexnet(images: FloatArray) -> Tensor:
     """``(n, 1 or 3, h, w)`` in [0, 1] -> ``(n, 3, >= 64, >= 64)`` in [-1, 1]."""
     if images.shape[1] not in (1, 3):
-        raise ValueError(f"LPIPS needs grey or colour images, got {images.shape[1]} channels")
+        raise ValueError(f"LPIPS needs images with 1 or 3 channels, got {images.shape[1]}")
     scaled = torch.from_numpy(images).float().mul(2).sub(1).expand(-1, 3, -1, -1)
     if min(images.shape[2:]) >= _SIDE:
         return scaled

@@ -28,8 +28,8 @@ _EQUAL = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class OverTargets:
-    """A mean over all attacked shadow federations with its confidence interval; if there is none, both ends are None
-    and ``method`` states the reason.
+    """The mean of a metric over all attacked shadow federations, with its confidence interval; if there is no interval,
+    both ends are None and ``method`` states the reason.
 
     ``error`` is its standard error with ``freedom`` degrees of freedom, for intervals at other levels.
     """
@@ -43,8 +43,8 @@ class OverTargets:
 
 
 def groups(targets: int) -> list[list[int]]:
-    """Choose the groups of federations that the jackknife leaves out in turn: at most eight, and none for fewer than
-    ``LEAST_PAIRS`` pairs.
+    """Divide the shadow federations into at most eight groups, which the jackknife leaves out in turn; return no groups
+    if there are fewer than ``LEAST_PAIRS`` pairs of federations.
 
     The two federations of a pair have complementary members, so they stay in one group.
     """

@@ -172,7 +172,7 @@ def test_the_comparison_as_json_states_what_the_table_states(say, runs):
         ),
         (
             "gate {base} --baseline newer.json",
-            "the schema must be 'baseline-1', which this version reads, got 'baseline-2'",
+            "the schema must be 'baseline-1', which this version of fedassay reads, got 'baseline-2'",
         ),
         ("gate {base} --baseline edited.json", "edited.json was edited by hand"),
         ("gate {base} --junit {base}", "must be a separate file"),

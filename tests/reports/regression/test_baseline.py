@@ -42,8 +42,8 @@ def test_writing_twice_gives_the_same_bytes(baseline, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"schema": "baseline-1"', '"schema": "baseline-2"', "schema must be 'baseline-1', which this version reads"),
-        ('"schema": "baseline-1"', '"schema": "manifest-1"', "schema must be 'baseline-1', which this version reads"),
+        ('"schema": "baseline-1"', '"schema": "baseline-2"', "schema must be 'baseline-1', which this version"),
+        ('"schema": "baseline-1"', '"schema": "manifest-1"', "schema must be 'baseline-1', which this version"),
         ('"rounds": 20', '"rounds": 21', "was edited by hand"),
         ('"sha256": "', '"sha256": "0', "was edited by hand"),
         ('"metric": "auc"', '"metric": "auc", "more": 1', "more: Extra inputs are not permitted"),
@@ -91,7 +91,7 @@ def test_neither_a_folder_nor_a_newer_file_is_overwritten(baseline, tmp_path):
     assert not (tmp_path / "suite.toml.json").exists()
     newer = tmp_path / "n.json"
     newer.write_text('{"schema": "baseline-2"}')
-    with pytest.raises(ConfigError, match=r"is not a baseline of this version: it has schema 'baseline-2'"):
+    with pytest.raises(ConfigError, match=r"is not overwritten, because it has schema 'baseline-2'"):
         baseline.write(newer)
 
 

@@ -257,7 +257,7 @@ def test_another_version_of_what_computes_is_refused_by_name(finished, monkeypat
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda manifest: manifest.update(schema="manifest-0"), "unknown schema 'manifest-0'; this version reads"),
+        (lambda manifest: manifest.update(schema="manifest-0"), "unknown schema 'manifest-0'; this version"),
         (lambda manifest: manifest.pop("suite"), "lacks suite"),
         (lambda manifest: manifest["suite"].pop("federations"), "federations is missing"),
         (

