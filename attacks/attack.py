@@ -41,8 +41,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """The hypotheses that a candidate is present or absent, for each of m candidates; the adversary knows the rest of
-    the release.
+    """The two hypotheses, present and absent, about each of m candidates, for an adversary that knows the rest of the
+    release.
 
     Only the likelihood ratio of the release that was seen is given. An attack that could evaluate another release, or
     other gradients than the candidates', could compute the candidate's presence from the rest.
@@ -159,8 +159,8 @@ class Attack:
         return None
 
     def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
-        """Return the models that the server of an active attack sends to clients in place of the global models, both
-        ``(R, d)`` with one row per run.
+        """Return the models that the server of an active attack sends to clients in place of the global models; both
+        are arrays ``(R, d)`` with one row per run.
         """
         return models
 

@@ -95,8 +95,8 @@ def shift_and_centre(
     *,
     coordinates: slice | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return by how much the canary shifts a release computed at ``model (R, d)``, and the centre (noiseless value) of
-    the release without the canary.
+    """Return by how much the canary shifts a release computed at ``model``, an array ``(R, d)`` with one row per run,
+    and the centre (noiseless value) of the release without the canary.
 
     Both are ``(R, k)`` for a canary of data and ``(1, k)`` for a row. A canary of data contributes its gradient at that
     model; as a client, it contributes the update that it computes there with full lots and without noise.

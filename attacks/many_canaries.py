@@ -37,7 +37,9 @@ class CanarySetProjections(Attack):
         if not isinstance(canaries, CanarySet):
             raise ValueError("CanarySetProjections needs a set of canaries that was planted before training, got none")
         if len(view.final_model) != 1:
-            raise ValueError(f"a set of canaries is audited in one run, got {len(view.final_model)} replicas")
+            raise ValueError(
+                f"a set of canaries must be audited in a single run, got {len(view.final_model)} replicas (runs)"
+            )
         law = knowledge.law(view.observer, canaries.client if canaries.unit is Unit.SAMPLE else view.plan.clients)
         shift, centre = _shift_and_centre(canaries, law, view.plan)
         seen = _each_canary_report(view, canaries) or _one_release_for_all(view, canaries, knowledge.initial)

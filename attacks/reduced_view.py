@@ -20,8 +20,8 @@ from .attack import Knowledge, Undefined
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedView:
-    """An adversary's view and knowledge, converted to the form that attacks on uploads need; ``view.observer`` is still
-    the real observer.
+    """An adversary's view and knowledge, converted to the form that attacks on uploads need; ``view.observer`` still
+    names the original observer.
     """
 
     view: View

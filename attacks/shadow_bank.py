@@ -30,7 +30,7 @@ class ModelLogits:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
-    """The mean and squared deviations of each candidate's logits over some models.
+    """The mean, and the sum of squared deviations from it, of each candidate's logits under some shadow models.
 
     ``mean`` and ``squares`` (N,): mean and sum of squared deviations; ``count`` (N,): number of models.
     """
@@ -108,8 +108,8 @@ class ShadowBank:
             models % 2 == 0 and np.array_equal(self.included[0::2], np.logical_not(self.included[1::2]))
         ):
             raise ValueError(
-                "paired shadow models must come in twos, and each candidate must have trained exactly one of the two; "
-                "these do not"
+                f"paired shadow models must be even in number, and exactly one model of each pair must have trained on "
+                f"each candidate, got {models} models with another pairing"
             )
 
     @property
@@ -138,14 +138,14 @@ class ShadowBank:
         first, size = (target - target % 2, 2) if self.paired else (target, 1)
         if size == self.models:
             raise ValueError(
-                f"more than {size} shadow models are needed, because {size} are left out for the target, "
+                f"more than {size} shadow models are needed, because the attack leaves {size} of them out, "
                 f"got {self.models}"
             )
         return self.without(range(first, first + size))
 
     def without(self, left_out: Iterable[int]) -> "ShadowBank":
-        """Return the logits of all shadow models except the given ones; paired models must be left out both or not at
-        all.
+        """Return the logits of all shadow models except the given ones; of two paired models, leave out both or
+        neither.
         """
         left = np.delete(np.arange(self.models), list(left_out))
         return ShadowBank(
@@ -169,8 +169,8 @@ class ShadowBank:
                 )
 
     def moments(self, *, included: bool) -> Moments:
-        """Compute mean and squared deviations of the candidates' logits over the models that trained on them, or over
-        the others.
+        """Compute the mean and the sum of squared deviations of each candidate's logits, over the models that trained
+        on the candidate or over the others.
         """
         which = self.included if included else ~self.included
         count = which.sum(0)

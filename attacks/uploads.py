@@ -39,7 +39,10 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
     seen = _round(view, round)
     reports = _reports(seen)
     if view.coordinates is not None or seen.broadcast is None:
-        raise ValueError(f"view of round {round} must hold the model and every coordinate, got {view.coordinates}")
+        raise ValueError(
+            f"view of round {round} must hold the model and all coordinates of the uploads, "
+            "but lacks the model or some coordinates"
+        )
     check_unmasked(reports)
     # Reports may be integers, which have no gradient.
     values = reports.values[0].to(seen.broadcast.dtype)

@@ -1,4 +1,4 @@
-"""A claim is one privacy guarantee that a defense states, with everything needed to test and print it."""
+"""A claim is one privacy guarantee that a defense states, with the facts needed to test and to print the guarantee."""
 
 import hashlib
 import json

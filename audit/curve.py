@@ -98,7 +98,7 @@ Curve = GaussianCurve | ProfileCurve
 
 
 def curve_from_dict(fields: Mapping[str, Any]) -> Curve:
-    """Build a trade-off curve from the dictionary of its fields, as a stored claim holds it.
+    """Build a trade-off curve from the dictionary of its fields, as stored with a claim.
 
     The inverse of ``to_dict``. Raises ValueError for an unknown family.
     """

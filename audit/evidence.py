@@ -1,4 +1,4 @@
-"""What an attack returns as evidence (scores, guesses, images), with the setting in which it was collected."""
+"""Evidence is what an attack returns (scores, guesses, images), with the circumstances in which it was collected."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,8 @@ class Setting:
 
     @classmethod
     def claimed(cls, claim: Claim) -> "Setting":
-        """Return a setting of independent trials with the unit, adjacency, adversary and rounds of a claim.
+        """Return the setting of evidence from independent trials that has the unit, adjacency, adversary and rounds of
+        a claim.
 
         Assumes that the trials are independent and that their inputs are neighbours in the claim's adjacency.
         """
@@ -152,7 +153,10 @@ class MembershipScores:
                     )
         settings = {run.setting for run in (*member, *nonmember)}
         if len(settings) != 1:
-            raise ValueError(f"all runs must have one setting, got {len(settings)} different ones")
+            raise ValueError(
+                f"all runs must have one setting (unit, adjacency, observer, rounds), "
+                f"got {len(settings)} different ones"
+            )
         inside, outside = (np.concatenate([run.values for run in side]) for side in (member, nonmember))
         return cls(inside, outside, replace(settings.pop(), design=Design.INDEPENDENT))
 

@@ -1,4 +1,4 @@
-"""Decides the verdict on a claim from one measurement; no other module decides or downgrades verdicts."""
+"""Decides the verdict on a claim from one measurement; no other module decides or changes a verdict."""
 
 import math
 from collections.abc import Sequence
@@ -70,8 +70,8 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Weakness:
-    """The reasons why an audit that refuted nothing may have been too weak to find a violation; each is empty unless it
-    applies.
+    """The reasons why an audit that refuted nothing may have been too weak to find a violation; a reason that does not
+    apply is an empty string.
 
     Args:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.

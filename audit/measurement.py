@@ -1,4 +1,4 @@
-"""What an estimator derives from evidence: its numbers, with the assumptions and counts behind each of them."""
+"""The result of an estimator: a bound or estimate of epsilon, with the assumptions and counts behind it."""
 
 import math
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""Decides whether a claim covers evidence that was collected in a given setting, and states why not."""
+"""Decides whether a claim covers the unit, adversary and rounds of some evidence, and gives the reason if not."""
 
 from .claim import Claim
 from .evidence import Setting
@@ -23,8 +23,7 @@ def beyond_scope(claim: Claim, setting: Setting) -> str:
 
 
 def beyond_all(claim: Claim, setting: Setting) -> str:
-    """Return why the claim, such as one about a single layer, does not cover the whole release; empty string if it
-    does.
+    """Return why the claim does not cover the whole release (it may cover one layer only); empty string if it does.
 
     A claim of one layer, or of some users only, bounds no attack on the whole release.
     """

@@ -1,4 +1,4 @@
-"""Formats numbers and bounds for audits to print, and builds the error for an unknown name."""
+"""Formats numbers and bounds as printed in audit results, and builds the error for an unknown name."""
 
 import math
 from collections.abc import Callable, Iterable

@@ -19,7 +19,7 @@ class Canaries(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """What a canary is: SAMPLE (one of a client's samples), or CLIENT or REPORT (one additional client each)."""
+        """What a canary is: one of a client's samples (SAMPLE), or one additional client (CLIENT or REPORT)."""
         ...
 
     @property
@@ -38,8 +38,8 @@ class Canaries(Protocol):
         ...
 
     def rows(self, world: int) -> Tensor | None:
-        """Return the gradients or updates of the canaries that are present, shape ``(k, d)``; None for canaries that
-        are data.
+        """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``; None for canaries that
+        are images.
 
         They are gradients of sample canaries or updates of client canaries.
         """
@@ -83,8 +83,8 @@ class Canary:
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the neighbouring datasets differ, by the vector ``absent`` of runs without the canary: add/remove if it
-        is None, zero-out if it is zero, and replace-one otherwise.
+        """How the neighbouring datasets differ: add/remove if ``absent`` (the canary's vector in runs without it) is
+        None, zero-out if it is zero, and replace-one otherwise.
         """
         if self.absent is None:
             return Adjacency.ADD_REMOVE
@@ -209,8 +209,8 @@ class CanarySet:
 
     @property
     def shown(self) -> "CanarySet":
-        """Return the canary set as an attack receives it: without the coins that decided which canaries
-        are included.
+        """Return the canary set as an attack receives it: without the coin flips that decided which canaries are
+        included.
         """
         return replace(self, coins=torch.ones_like(self.coins))
 

@@ -47,7 +47,8 @@ def run_federation(
     resume_from: ResumeState | None = None,
     on_round_end: Callable[[ResumeState], None] | None = None,
 ) -> Tensor:
-    """Train a batch of replicas (independent runs) at once and return their published final models, shape ``(R, d)``.
+    """Train a batch of replicas (independent runs) at once and return their published final models, shape ``(R, d)``
+    with one row per replica.
 
     Replicas share data (restricted by ``batch.included``), partition and initial model. Each replica has its own
     cohorts, lots and noise.
@@ -160,7 +161,8 @@ def _samples(task: Task, batch: Batch, model: Tensor, client: int | None) -> Sam
     """Samples that a hook may use besides the lots: one set for all replicas, so no replica may leave samples out."""
     if client is not None and batch.included is not None:
         raise ValueError(
-            "a defense that uses all of a client's samples needs the same included samples in every replica"
+            "a defense that uses all of a client's samples needs the same included samples in every replica "
+            "(independent run)"
         )
     return task.samples(model, client)
 

@@ -29,7 +29,7 @@ class Layout:
                 f"layer names must be unique, one per shape, got {self.names} for {len(self.shapes)} shapes"
             )
         if not self.names or INERT in self.names:
-            raise ValueError(f"layer names must hold at least one layer and none called {INERT!r}, got {self.names}")
+            raise ValueError(f"names must list at least one layer, and none may be called {INERT!r}, got {self.names}")
         if self.inert < 0:
             raise ValueError(f"inert (number of unused weights) must be >= 0, got {self.inert}")
 
@@ -40,7 +40,7 @@ class Layout:
 
     @property
     def dim(self) -> int:
-        """The number of all coordinates: those of the model and the inert (unused) weights."""
+        """The number of all coordinates: the model's coordinates plus the inert (unused) weights."""
         return self.model_dim + self.inert
 
     @property

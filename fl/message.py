@@ -48,6 +48,8 @@ class Message:
             )
 
     def with_values(self, values: Tensor) -> "Message":
-        """Return a message with other vectors of the same clients; rows of absent clients stay zero."""
+        """Return a message from the same clients with ``values`` as their vectors; the rows of absent clients stay
+        zero.
+        """
         # Not a product with the mask: zero times infinity is not zero.
         return replace(self, values=values.masked_fill(~self.present.unsqueeze(-1), 0))

@@ -9,7 +9,7 @@ from .partitions.sampling import Sampling
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The facts about a federation that are public before training starts; defenses calibrate their noise on them.
+    """The facts about a federation that are public before training starts; defenses calibrate their noise to them.
 
     Args:
         sizes: samples of each client.
@@ -55,7 +55,7 @@ class Plan:
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """The rounds at which curves over the rounds (such as accuracy) have a point; see the function ``marks``."""
+        """The rounds after which metrics such as accuracy are recorded; see the function ``marks``."""
         return marks(self.rounds)
 
     def expected_lot(self, client: int) -> float:
@@ -84,7 +84,7 @@ class Plan:
 
 
 def marks(rounds: int) -> tuple[int, ...]:
-    """Return the numbers of the rounds at which a curve over the rounds (such as accuracy) has a point.
+    """Return the rounds after which metrics such as accuracy are recorded, for curves over the rounds.
 
     There are about twenty, including the last round.
     """

@@ -13,8 +13,8 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Samples that a membership attack scores; for each sample, the attack infers which of the named clients trained on
-    it.
+    """Samples that a membership attack scores; for each sample, the attack infers which of the audited clients trained
+    on it.
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).
@@ -71,11 +71,13 @@ class CandidateProbe:
                 f"got {sorted(unknown)}"
             )
         if (stands_for[self.member] != -1).any():
-            raise ValueError("stands_for must be -1 for members, because only non-members replace a sample")
+            raise ValueError(
+                "stands_for must be -1 for members, because it names the client to which a non-member is comparable"
+            )
 
     @property
     def member(self) -> np.ndarray:
-        """For each candidate, whether one of the clients that the attack considers trained on it; shape ``(n,)``."""
+        """One boolean per candidate, shape ``(n,)``: whether one of the audited clients trained on it."""
         return self.holder >= 0
 
 

@@ -69,8 +69,8 @@ class Protection:
         return state
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor | None:
-        """Return which clients stay in the cohort, as a mask with one entry per replica and client, or None if all
-        stay.
+        """Return which clients stay in the round's cohort, as a mask with one entry per replica (independent run) and
+        client; None if all stay.
 
         Privacy filters and drop-out use this hook.
         """
@@ -79,7 +79,8 @@ class Protection:
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        """Turn a client's per-sample gradients into the direction of one local step, shape ``(R, d)``.
+        """Turn a client's per-sample gradients into the direction of one local step, shape ``(R, d)`` with one row per
+        replica (independent run).
 
         ``gradients``: ``(R, n, d)`` of the sampled lot, of which those in ``present (R, n)`` count.
         """
@@ -109,7 +110,8 @@ class Protection:
         return reports
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """Turn what arrived at the server into the aggregate, shape ``(R, d)``.
+        """Turn what arrived at the server into the aggregate, shape ``(R, d)`` with one row per replica (independent
+        run).
 
         By default it is the mean weighted by the clients' sizes (FedAvg).
 
@@ -131,16 +133,18 @@ class Protection:
         return state
 
     def broadcast(self, model: Tensor, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """Turn the server's model into the model that clients receive; both have shape ``(R, d)``."""
+        """Turn the server's model into the model that clients receive; both have shape ``(R, d)``, one row per replica
+        (independent run).
+        """
         return model
 
     def close_round(self, aggregate: Tensor, context: Context, state: State) -> State:
-        """Return the defense's public state after a round; it may depend only on what was released."""
+        """Return the defense's public state after a round; the state may depend only on what was released."""
         return state
 
     def numbers(self, plan: Plan, state: State) -> Mapping[str, float]:
-        """Return named numbers from the defense's public state in the first replica, for a report to plot over the
-        rounds.
+        """Return named numbers of the defense's public state in the first replica (independent run), to be plotted over
+        the rounds.
 
         The names are the same in every round.
         """

@@ -105,7 +105,8 @@ class ViewRecorder:
 
 @dataclass(kw_only=True)
 class AccuracyRecorder:
-    """A recorder that keeps the utility of the first replica's server model over the rounds.
+    """A recorder that keeps the utility of the server's model over the rounds, for the first of several independent
+    runs.
 
     ``curve``: (rounds so far, value of ``metric``) pairs, one per ``every`` rounds. The metric is accuracy for a
     classifier and IoU for a segmentation model.
@@ -131,7 +132,7 @@ class AccuracyRecorder:
 
 @dataclass(kw_only=True)
 class NumbersRecorder:
-    """A recorder that keeps the numbers that a defense publishes about its state (``numbers``) over the rounds.
+    """A recorder that keeps, round by round, the numbers that a defense publishes about its state (hook ``numbers``).
 
     ``rows``: (rounds so far, numbers by name), one per ``every`` rounds from the first on: the numbers with which that
     round was run.
@@ -150,7 +151,7 @@ class NumbersRecorder:
 
 @dataclass(kw_only=True)
 class LotRecorder:
-    """A recorder that keeps which samples one client used in each round, for worst-case adversaries, which know them.
+    """A recorder that keeps which samples one client used in each round, because a worst-case adversary knows them.
 
     ``lots[round][step]`` is a mask ``(R, n)`` over the client's samples, false in replicas where it did not take part;
     the list is empty for rounds in which it took part in no replica.

@@ -67,7 +67,8 @@ class DrawAll:
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenModel:
-    """A federated algorithm whose server model never changes, so that two runs differ only by what an audit changed.
+    """A federated algorithm whose server model never changes, so that two runs differ only in what the audit changes on
+    purpose.
 
     An update is ``scale`` times the sum of the steps' directions.
 
@@ -146,8 +147,8 @@ class FrozenFederation:
 
 
 def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0) -> FrozenFederation:
-    """Build a federation like that of ``plan`` whose model never changes, with one additional weight that the loss
-    ignores.
+    """Build a federation like that of ``plan`` whose model never changes, with one additional weight on which the loss
+    does not depend.
 
     It is limited to ``rounds`` rounds.
 

@@ -113,7 +113,7 @@ class Task:
         return float(right.double().mean())
 
     def utility(self, model: Tensor) -> tuple[Utility, ...]:
-        """Return the utility metrics of ``model (d,)`` on the test images.
+        """Return the utility metrics (such as accuracy) of ``model (d,)`` on the test images.
 
         They are accuracy for a classifier, and IoU, precision, recall and F-score of pixels for a segmentation model.
         """

@@ -1,4 +1,4 @@
-"""Defines a view: what one observer saw of a run. An attack receives a view, never the run itself."""
+"""A view is what one observer saw of a run; an attack receives a view, never the run itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -20,7 +20,7 @@ from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class GradInversion(SearchAttack):
-    """An attack that reconstructs all images of an upload's batch at once from their mean gradient; their number is
+    """An attack that reconstructs all images of an upload's batch at once from their mean gradient; the batch size is
     public.
 
     Labels come from the last bias (see ``image_lots.lot_labels``) and are the same in all restarts. Each restart is
@@ -91,7 +91,7 @@ class GradInversion(SearchAttack):
 
 
 def unique_labels(labels: Tensor, classes: int) -> Tensor:
-    """Return a boolean per label of ``labels (n, k)``, true if the label occurs once in its batch."""
+    """Return a boolean per label of ``labels (n, k)``, true if the label occurs exactly once in its batch."""
     counts = one_hot(labels, classes).sum(1)
     return counts.gather(1, labels) == 1
 

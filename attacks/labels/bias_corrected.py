@@ -41,7 +41,7 @@ class BiasCorrected(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, which sum to each batch's public size.
+        """Return label counts ``(n, classes)``, one row per upload, whose sum is the public batch size.
 
         Raises:
             ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.

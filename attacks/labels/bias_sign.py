@@ -1,4 +1,4 @@
-"""Attack that infers a batch's classes from negative entries of the last bias's gradient (after Zhao et al. 2020)."""
+"""Attack that infers a batch's classes from negative bias gradients of the last layer (after Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class BiasSign(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, equal for all classes found.
+        """Return label counts ``(n, classes)``, one row per upload; all classes found in a row have equal counts.
 
         Raises ValueError like `read_label_lots`, or if the last layer has no bias.
         """

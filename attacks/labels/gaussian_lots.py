@@ -1,4 +1,4 @@
-"""Finds the likeliest label counts of a release: the sum of mean contributions of its labels, plus Gaussian noise.
+"""Finds the most likely label counts of a release, modelled as its labels' mean contributions plus Gaussian noise.
 
 It has two variances: the defense's published noise, and the scatter of samples about their class's mean, which public
 data shows.
@@ -106,7 +106,7 @@ class GaussianLots:
 
 
 def likeliest_counts(cost: Cost, start: IntArray) -> IntArray:
-    """Find label counts ``(classes,)`` that no exchange of one label for another makes more likely.
+    """Find label counts ``(classes,)`` whose likelihood cannot be raised by exchanging one label for another.
 
     Takes the best exchange each time, from ``start`` on.
     """

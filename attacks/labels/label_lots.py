@@ -126,7 +126,7 @@ def check_linear(attack: str, plan: Plan) -> None:
 
 
 def whole_counts(shares: ArrayLike, sizes: ArrayLike) -> IntArray:
-    """Round label shares to whole counts that sum to each batch's size, by the method of largest remainders.
+    """Round label shares to whole counts that sum to each batch's size, by the largest-remainder method.
 
     ``shares``: (n, classes), >= 0; ``sizes``: (n,).
 

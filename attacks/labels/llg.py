@@ -1,4 +1,4 @@
-"""Attack that infers label counts from row sums of the last weight's gradient alone (LLG, Wainakh et al. 2022)."""
+"""Attack that infers label counts from row sums of the last layer's weight gradient (LLG, Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -35,8 +35,8 @@ def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset:
 
 @dataclass(frozen=True, kw_only=True)
 class LLG(LabelAttack):
-    """An attack that infers the label counts of each upload of one round from g, the row sums of the last weight's
-    gradient.
+    """An attack that infers the label counts of each upload of one round from g, the row sums of the last layer's
+    weight gradient.
 
     The impact of one label is estimated from the upload itself: the sum of the negative g over the lot's size, times
     1 + 1/classes; the offsets are 0. Meant for barely trained models with features that are not negative. Any factor on
@@ -44,7 +44,7 @@ class LLG(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, whose rows sum to the batches' sizes.
+        """Return label counts ``(n, classes)``, one row per upload, whose sum is the batch size.
 
         Raises ValueError like `read_label_lots`.
         """

@@ -20,7 +20,8 @@ from .llg import picked_labels
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """A model's measured response: how the row sums of the last weight's gradient depend on the labels in a batch.
+    """A model's measured response: how the row sums of the last layer's weight gradient depend on the labels in a
+    batch.
 
     ``own``: impact of a lot with only one label, divided by its size; ``offset``: (classes,), the sum of a class in a
     lot of other labels.

@@ -1,4 +1,4 @@
-"""Derives the noise in each coordinate of an upload's gradient from the noise distribution that a defense publishes."""
+"""Computes the noise level in each coordinate of an upload's gradient from the defense's published distribution."""
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ _SHRUNK = 100
 
 
 def noise_units(law: Law | None, plan: Plan, rng: np.random.Generator) -> tuple[Tensor, float]:
-    """Return a unit by which to divide each coordinate of a gradient, and the noise's standard deviation in these
-    units.
+    """Return a divisor for each coordinate of a gradient, and the noise's standard deviation after this division.
 
     The units have shape ``(d,)``, or are one for all coordinates.
 

@@ -1,4 +1,4 @@
-"""Attack that infers a batch's classes from the lowest entries of the last weight's gradient (Yin et al. 2021)."""
+"""Attack that infers a batch's classes from minimal entries of the last layer's weight gradient (Yin et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from .label_lots import counts_of_round, read_label_lots
 
 @dataclass(frozen=True, kw_only=True)
 class RowMinimum(LabelAttack):
-    """An attack that infers, for each upload of one round, the classes with the lowest entry in the last weight's
+    """An attack that infers, for each upload of one round, the classes with the lowest entry in the last layer's weight
     gradient.
 
     The paper (GradInversion) takes as many classes as the lot has samples, assuming labels that do not repeat. Here

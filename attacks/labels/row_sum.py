@@ -1,4 +1,4 @@
-"""Attack that infers a batch's classes from negative row sums of the last weight's gradient (extended iDLG)."""
+"""Attack that infers a batch's classes from negative row sums of the last layer's weight gradient (extended iDLG)."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class RowSum(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Return label counts ``(n, classes)``, equal for all classes found.
+        """Return label counts ``(n, classes)``, one row per upload; all classes found in a row have equal counts.
 
         Raises ValueError like `read_label_lots`.
         """

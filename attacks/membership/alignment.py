@@ -19,7 +19,8 @@ CHUNK = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRows:
-    """The vectors that the observer receives in one round: one vector per client or report, or only their sum.
+    """The vectors that the observer receives in one round: one vector per client, one per anonymous report, or only the
+    sum of all.
 
     ``values (m, d)``: as sent; ``gradients (m, d)``: which the values stand for, at ``model (d,)``; ``senders``: each
     row's client, where the observer knows it.

@@ -1,4 +1,4 @@
-"""Compares with alpha how often each estimator wrongly refutes true claims about mechanisms of known privacy.
+"""Measures how often each estimator wrongly refutes true claims about known mechanisms; compares this with alpha.
 
 A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
 chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates

@@ -112,8 +112,8 @@ def evidence_of(
     if estimator.evidence not in makers:
         known = nearest(estimator.evidence.__name__, [kind.__name__ for kind in makers])
         raise TypeError(
-            f"estimator {estimator.name} takes {estimator.evidence.__name__}, which the calibration cannot draw; "
-            f"known types: {known}"
+            f"estimator {estimator.name} takes evidence of type {estimator.evidence.__name__}, which the "
+            f"calibration cannot simulate; known types: {known}"
         )
     return makers[estimator.evidence]()
 

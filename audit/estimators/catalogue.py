@@ -46,7 +46,8 @@ def estimators() -> dict[str, Estimator]:
 
 
 def describe(name: str, measure: Callable[..., Any], summary: str = "") -> Estimator | None:
-    """Describe an estimator, such as the evidence that it takes, by the signature of its function ``measure``.
+    """Build an estimator's catalogue entry (the evidence and arguments that it takes) from the signature of
+    ``measure``.
 
     Returns None where the function takes no evidence or returns no Measurement.
     """

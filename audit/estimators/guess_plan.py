@@ -27,8 +27,8 @@ _LEAST_DELTA = 1e-9
 def planned_guesses(
     canaries: int, *, epsilon: float, delta: float, alpha: float, gaussian: bool = False, noise: float = 0.5
 ) -> int:
-    """Return about how many canaries a one-run audit should guess (in or out of the run), to refute a false claim most
-    clearly.
+    """Return the approximate number of canaries on which a one-run audit should guess (in or out of the run), so that
+    it refutes a false claim most clearly.
 
     ``canaries`` >= 2; the claim is ``epsilon`` at ``delta``, judged at ``alpha``.
 

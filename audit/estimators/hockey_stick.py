@@ -122,7 +122,10 @@ def hockey_stick(
     part empty and for trials that are not independent.
     """
     if outputs.setting.design is not Design.INDEPENDENT:
-        raise ValueError(f"hockey_stick needs independent trials, got design {outputs.setting.design.value}")
+        raise ValueError(
+            "hockey_stick needs independent trials, got trials of dependence type (design) "
+            f"{outputs.setting.design.value}"
+        )
     rng = np.random.default_rng(seed)
     learnt_in, counted_in = _parts("member", outputs.member, fraction, rng)
     learnt_out, counted_out = _parts("nonmember", outputs.nonmember, fraction, rng)

@@ -97,8 +97,8 @@ def likelihood_ratio(
 
 
 def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | None:
-    """Return by how many standard errors the scores' effect size (mean shift over deviation) exceeds the claimed
-    ``mu``.
+    """Return by how many standard errors the scores' effect size (mean shift over standard deviation) exceeds the
+    claimed ``mu``.
 
     Large values contradict "at most mu-GDP".
 

@@ -35,7 +35,8 @@ def guess(
         )
     if min(highest, lowest) < 0 or highest + lowest > len(truth):
         raise ValueError(
-            "highest and lowest (numbers of canaries guessed as in and as out) must be >= 0 and sum to at most "
+            "highest and lowest (numbers of canaries guessed to be included and left out) must be >= 0 "
+            "and sum to at most "
             f"{len(truth)} canaries, got {highest} + {lowest}"
         )
     # A stable sort of shuffled scores breaks ties by ``rng`` alone, never by the position of a canary.
@@ -133,7 +134,8 @@ def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, 
     design = guesses.setting.design
     if design is not Design.ONE_RUN:
         raise ValueError(
-            f"{estimator} needs one run in which a fair coin decides on each canary, got design {design.value}"
+            f"{estimator} needs one run in which a fair coin decides whether each canary is included, "
+            f"got evidence of dependence type (design) {design.value}"
         )
 
 
@@ -185,7 +187,7 @@ def guesses_measured(
 
 
 def fewest_refuting(made: int, refutes: Callable[[int], bool]) -> int | None:
-    """Return how many of ``made`` guesses about canaries must at least be correct for an audit to refute the claim.
+    """Return the smallest number of correct guesses, among ``made`` guesses about canaries, that refutes the claim.
 
     None when not even ``made`` correct guesses refute.
     """

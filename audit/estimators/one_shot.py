@@ -30,12 +30,15 @@ def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness:
     """
     values, design = cosines.values, cosines.setting.design
     if design is not Design.ONE_RUN:
-        raise ValueError(f"one_shot needs one run with many canaries, got design {design.value}")
+        raise ValueError(
+            f"one_shot needs one run with many canaries, got evidence of dependence type (design) {design.value}"
+        )
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}")
     if dimension < 1 or len(values) < 2:
         raise ValueError(
-            f"one_shot needs a dimension >= 1 and at least two canaries, got dimension {dimension} and {len(values)}"
+            f"one_shot needs canaries of dimension >= 1, and at least two canaries, got dimension {dimension} "
+            f"and {len(values)}"
         )
     # Rounding may carry the cosine of two parallel vectors past 1.
     if np.abs(values).max() > 1 + 1e-9:

@@ -66,7 +66,10 @@ def pairwise_event(
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
     if counts.setting.design is not Design.INDEPENDENT:
-        raise ValueError(f"pairwise_event needs independent reports, got design {counts.setting.design.value}")
+        raise ValueError(
+            "pairwise_event needs independent reports, got reports of dependence type (design) "
+            f"{counts.setting.design.value}"
+        )
     missed = counts.n1 - counts.hits_in
     # The union bound over the two halves of alpha needs no independence between the inputs.
     fpr_high = float(upper_bound(counts.hits_out, counts.n0, alpha / 2))
@@ -107,7 +110,8 @@ def pairwise_event(
 def best_event(
     member: ArrayLike, nonmember: ArrayLike, *, trials: int | None = None, delta: float = 0.0, alpha: float = 0.05
 ) -> BoolArray:
-    """Return the set of a randomiser's outputs that proves the largest epsilon, as booleans with one entry per output.
+    """Return the set of a randomiser's outputs whose counts prove the largest epsilon: one boolean per output, true if
+    it is in the set.
 
     The output space is finite, with k outputs; the result has shape ``(k,)``.
 
@@ -119,7 +123,7 @@ def best_event(
     p, q = _distribution("member", member), _distribution("nonmember", nonmember)
     if p.shape != q.shape:
         raise ValueError(
-            "both distributions must give a probability to each of the same outputs, "
+            "member and nonmember must be distributions on the same outputs, with one probability per output, "
             f"got shapes {p.shape} and {q.shape}"
         )
     ratio = np.divide(p, q, out=np.where(p > 0, np.inf, 0.0), where=q > 0)

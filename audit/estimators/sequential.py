@@ -29,7 +29,7 @@ _LARGEST = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """The expected rates, with and without the canary, of the event that an audit counts if the mechanism is broken.
+    """The rates at which the counted event is expected to occur with and without the canary if the mechanism is broken.
 
     They set the first stakes only: wrong ones cost trials, never validity. ``tpr``, ``fpr`` in [0, 1], not both 0.
     """
@@ -132,7 +132,8 @@ def sequential(
     expected: Expected | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute an anytime-valid lower bound on epsilon at ``delta`` from all trials seen so far, in their order.
+    """Compute an anytime-valid lower bound on epsilon at ``delta`` from the trials run so far, in the order of running
+    them.
 
     It may be called again after every trial.
 

@@ -23,7 +23,9 @@ _MOST_FITTED = 100
 
 
 class Score(Protocol):
-    """The interface of a function that scores a mechanism's outputs; ``str(score)`` names it in an audit's report."""
+    """The interface of a function that scores a mechanism's outputs; ``str(score)`` is its name in the results of an
+    audit.
+    """
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         """Return one score per output: an array ``(n, ...)`` becomes ``(n,)``, higher means the second input."""
@@ -70,7 +72,7 @@ class Logistic:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A score that projects outputs on a ``direction``; it is optimal for noise that is equal in every direction."""
+    """A score that projects outputs on a ``direction``; it is optimal for isotropic Gaussian noise."""
 
     direction: FloatArray
     name: str
@@ -102,7 +104,9 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Event:
-    """The event that an output's score exceeds a threshold, which the audit counts as a guess of the second input."""
+    """The event that an output's score exceeds a threshold, in which case the audit guesses that the mechanism ran on
+    the second input.
+    """
 
     score: Score
     cut: Cut

@@ -1,4 +1,4 @@
-"""Audit of a single mechanism: any function of an input and a random generator, without federated training.
+"""Audits one mechanism, which may be any function of an input and a random generator; no federation is trained.
 
 An event is fixed on a pilot; then fresh trials of both inputs are streamed and only counted. The bound (Clopper and
 Pearson 1934, both directions) assumes nothing about the mechanism except that its trials are independent.
@@ -117,7 +117,7 @@ def _try(
     )
     if (out.shape, out.text) != (within.shape, within.text):
         kinds = [f"{'strings' if side.text else 'numbers'} of shape {side.shape}" for side in (out, within)]
-        raise ValueError(f"outputs on both inputs must have one type and shape, got {kinds[0]} and {kinds[1]}")
+        raise ValueError(f"outputs on both inputs must have the same type and shape, got {kinds[0]} and {kinds[1]}")
     size = max(1, int(np.prod(out.shape)))
     n = pilot or int(np.clip(min(plan.trials // _SHARE, _PILOT_VALUES // size), _PILOT_LEAST, _PILOT_MOST))
     nonmember, member = (_joined(list(side.draw(TrialPurpose.PILOT, n))) for side in (out, within))

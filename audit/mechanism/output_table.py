@@ -32,7 +32,7 @@ class FrequencyTable:
         return f"likelihood ratio of {len(self.keys)} outputs"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
-        """Return the log-likelihood ratio of each output, higher for the second input.
+        """Return the log-likelihood ratio of each output; a higher value means that the second input is more likely.
 
         An array ``(n, ...)`` of numbers or strings becomes ``(n,)``.
         """

@@ -150,7 +150,8 @@ class Stream:
 
 
 def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: int, batched: bool) -> Stream:
-    """Return a source of independent trials of the mechanism on input ``x``; a few runs first find the outputs' shape.
+    """Return a source of independent trials of the mechanism on input ``x``; a few runs of the mechanism first
+    determine the outputs' shape.
 
     Raises ValueError for outputs that cannot be audited, and for a batched mechanism whose trials are not
     independent: one noise for all rows of a call or most of one, or the same noise at every call.

@@ -41,8 +41,8 @@ class JointStatement:
     n1: int
 
     def exceeds(self, limit: Callable[[float], float]) -> bool:
-        """Return whether the lower bound on the attack's TPR exceeds the largest TPR that a claim allows at the bounded
-        FPR.
+        """Return whether the lower bound on the attack's TPR exceeds the largest TPR that a claim allows at the upper
+        bound on the FPR.
 
         ``limit`` is a non-decreasing function of the FPR.
         """
@@ -81,8 +81,8 @@ def counted_runs(sides: ScoresByRun) -> int:
 
 
 def lowest_rate(runs: int) -> float | None:
-    """Return the lowest reported FPR at which ``runs`` independent non-members suffice for bounds; None if they are too
-    few.
+    """Return the lowest of the FPRs to report at which ``runs`` independent non-members suffice for confidence bounds;
+    None if there is none.
 
     The reported rates are those of ``LADDER``.
     """

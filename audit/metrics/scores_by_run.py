@@ -69,8 +69,8 @@ class ScoresByRun:
 
     @property
     def given_the_runs(self) -> "ScoresByRun":
-        """Return the same scores, each treated as a separate run; an interval from them is conditional on the runs'
-        noise.
+        """Return the same scores, each treated as a separate run; a confidence interval from them holds only for the
+        noise that the runs drew.
 
         Results then hold for these runs and for no others.
         """

@@ -30,8 +30,8 @@ class CountingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A score threshold with the result expected there: the ``margin`` below the claimed curve, or the ``bound`` on
-    epsilon.
+    """A score threshold with the result expected at it: the ``margin`` by which error rates lie below the claimed
+    trade-off curve, or the ``bound`` on epsilon.
 
     ``margin`` is how far its error rates lie under the stated curve; ``bound`` is the lower bound on epsilon.
 
@@ -44,7 +44,9 @@ class Cut:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """The sort key of a score threshold: the more clearly it is expected to refute a claim, the higher the key."""
+        """The sort key of a score threshold: the more clearly the threshold is expected to refute a claim, the higher
+        the key.
+        """
         return self.margin, self.bound
 
 

@@ -1,4 +1,4 @@
-"""Threshold policies: rules for the score above which an attack guesses "member", and for counting its errors.
+"""Threshold policies are rules that choose the score above which an attack guesses "member", and count its errors.
 
 A score above the threshold is a guess of "member", a score equal to it is not. No policy chooses the best threshold
 on the trials that it counts: that errs in 9 to 44 % of runs at a nominal 5 %.

@@ -78,7 +78,8 @@ def gaussian_points(mu: float) -> OperatingPoints:
 
 
 def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0) -> OperatingPoints:
-    """Return the error rates, one pair per threshold, that simulated scores reach against a known bug.
+    """Return the error rates, one pair per threshold, that an attack reaches against a known bug, computed from
+    simulated scores.
 
     ``out``: (n0,) scores without the canary, ``within``: (n1,) with it.
 
@@ -149,10 +150,9 @@ def trials_needed(
 
 
 def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, power: float = 0.9) -> int | None:
-    """Return how many trials refute a claim of mu-GDP by the effect size (mean shift over deviation) of Gaussian
-    scores.
+    """Return the number of trials needed to refute a mu-GDP claim by a z-test on the effect size of Gaussian scores.
 
-    They are trials with the canary, and as many without, by normal approximation.
+    The number is that of the trials with the canary, and of those without it; it uses a normal approximation.
 
     The standard error of an effect mu is ``sqrt(2/n + mu^2/(4n))`` (Hedges 1981). None where the claim is
     true.

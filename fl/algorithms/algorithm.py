@@ -57,7 +57,7 @@ class Algorithm(Protocol):
         ...
 
     def update(self, model: Tensor, local: Tensor) -> Tensor:
-        """Return the update that the client sends, from the received model and the locally trained one."""
+        """Return the update that the client sends, computed from the received model and the locally trained model."""
         ...
 
     def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
@@ -85,8 +85,8 @@ class Algorithm(Protocol):
         ...
 
     def gradient(self, update: Tensor) -> Tensor:
-        """Return the mean gradient of the local steps behind a client's update; if the optimiser is not linear, only up
-        to scale.
+        """Return the mean gradient of the local steps behind a client's update; for a non-linear optimiser such as
+        Adam, its scale is unknown.
         """
         ...
 

@@ -38,7 +38,9 @@ class FedProx(LocalTraining):
         return local - self.learning_rate * (direction + self.pull(local - state["anchor"])), state
 
     def pull(self, moved: Tensor) -> Tensor:
-        """Return the gradient of the proximal term where the local model has moved by ``moved``, shape ``(R, d)``."""
+        """Return the gradient of the proximal term for local models that have moved by ``moved (R, d)`` from the
+        received ones, one row per replica (independent run).
+        """
         return self.mu * moved
 
 

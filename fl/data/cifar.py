@@ -1,4 +1,4 @@
-"""Reads CIFAR-10 (Krizhevsky 2009), all of it or a class-balanced part, from image files of many tiles each."""
+"""Reads CIFAR-10 (Krizhevsky 2009), or a class-balanced part, from image files that each contain many images."""
 
 import csv
 import gzip
@@ -49,7 +49,7 @@ def cifar10(folder: DataFolder) -> Dataset:
             ) from error
     for split in ("train", "test"):
         if not tiles[split]:
-            raise ValueError(f"{index} must list {split} tiles of an existing sheet, got none")
+            raise ValueError(f"{index} must list {split} images (tiles) of an existing image file, got none")
     return Dataset(
         name="cifar10",
         train_images=_images(tiles["train"]),

@@ -28,7 +28,7 @@ class Crop:
 
     @property
     def pixels(self) -> NDArray[np.uint8]:
-        """Return the crop's grey values, bytes of shape ``(HEIGHT, WIDTH)``."""
+        """Return the crop's grey values as an array of bytes, shape ``(HEIGHT, WIDTH)``."""
         return self.receipt.pixels[self.top : self.top + HEIGHT, self.left : self.left + WIDTH]
 
     @property

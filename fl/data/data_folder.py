@@ -27,7 +27,7 @@ class DataFolder:
         return cls(Path(name) if name else None)
 
     def check(self) -> None:
-        """Raise DatasetMissing if the named folder does not exist."""
+        """Raise DatasetMissing if FEDASSAY_DATA names a folder that does not exist."""
         # A mistyped folder must not silently fall back to the cache or a download.
         if self.root is not None and not self.root.is_dir():
             raise DatasetMissing(f"FEDASSAY_DATA must name a folder, got {self.root}")
@@ -51,7 +51,9 @@ class DataFolder:
         file, wanted = self.root / path, self._sums.get(path)
         # Checked at each load: a damaged file would change every result without an error.
         if wanted is not None and _sum(file) != wanted:
-            raise ValueError(f"{file} must have the SHA-256 sum {wanted}, which {_SUMS} lists; fetch it again")
+            raise ValueError(
+                f"{file} must have the SHA-256 sum {wanted}, which {_SUMS} lists, but has another: fetch it again"
+            )
         return file
 
     @cached_property

@@ -184,7 +184,10 @@ def _extract_or_download(name: str, source: Any, root: Path) -> None:
     expected = dict(source.resources)
     for archive in _found_gz(name):
         if not check_integrity(root / _FOLDERS[name] / "raw" / archive.name, expected[archive.name]):
-            raise ValueError(f"{archive} must have the MD5 sum {expected[archive.name]}; delete it or fetch it again")
+            raise ValueError(
+                f"{archive} must have the MD5 sum {expected[archive.name]}, but has another: "
+                "delete it or fetch it again"
+            )
     try:
         source(root, download=True)
     except (RuntimeError, OSError) as error:

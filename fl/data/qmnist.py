@@ -1,4 +1,4 @@
-"""Reads from QMNIST who wrote each MNIST digit, so that writers can serve as users (Yadav and Bottou 2019)."""
+"""Reads from QMNIST which person wrote each MNIST digit; writers serve as users (Yadav and Bottou 2019)."""
 
 import gzip
 import struct
@@ -32,7 +32,8 @@ def qmnist(mnist: Dataset, folder: DataFolder) -> Dataset:
     # Row by row, so that a file of another order cannot assign writers to the wrong images.
     if not torch.equal(digits, mnist.train_labels):
         raise ValueError(
-            f"{path} must name the digits of MNIST's {len(mnist.train_labels)} training images, row by row"
+            f"{path} must hold the labels of MNIST's {len(mnist.train_labels)} training images in the same order, "
+            f"but does not: fetch the file again"
         )
     return Dataset(
         name="qmnist",

@@ -1,4 +1,4 @@
-"""Reads the receipts of SROIE (ICDAR 2019): scans, text lines with boxes, and which lines are sensitive."""
+"""Reads the receipts of SROIE (ICDAR 2019): scans, text lines with bounding boxes, and the sensitive lines."""
 
 import gzip
 import json

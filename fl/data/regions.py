@@ -11,7 +11,7 @@ _INK = 0.1
 
 
 def stroke_box(images: Tensor) -> Tensor:
-    """Return a mask of the smallest box around each image's bright pixels (above .1).
+    """Return a mask of the smallest box around each image's pixels brighter than 0.1.
 
     ``images (n, c, h, w)`` give masks ``(n, h, w)``.
 

@@ -1,4 +1,4 @@
-"""Defines a law: the public probability distribution of a defense's release, which attacks use as a likelihood."""
+"""A law is the public probability distribution of a defense's release, which attacks use as a likelihood."""
 
 import math
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class ReportLaw(Law, Protocol):
         ...
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """Return the log density of each coordinate of a report; over the coordinates they sum to ``log_density``.
+        """Return the log density of each coordinate of a report; their sum over the coordinates is ``log_density``.
 
         The result has shape ``(..., d)``.
 
@@ -69,7 +69,7 @@ class ReportLaw(Law, Protocol):
         ...
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return the two client vectors whose reports are easiest to distinguish, among those that are known.
+        """Return two client vectors whose reports are as easy to distinguish as those of any pair known.
 
         They are ``(d,)`` vectors before clipping, without and with the canary.
         """
@@ -172,7 +172,8 @@ class GaussianLaw:
             raise ValueError(f"noise_std must be a number >= 0, got {self.noise_std}")
         if not 0 <= self.rate <= 1 or self.steps < 1:
             raise ValueError(
-                f"rate (of sampling) must be in [0, 1] and steps (of noise) >= 1, got {self.rate} and {self.steps}"
+                f"rate (of sampling) must be in [0, 1] and steps (noisy steps in one release) >= 1, "
+                f"got {self.rate} and {self.steps}"
             )
 
     def contribution(self, rows: Tensor) -> Tensor:

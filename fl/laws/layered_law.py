@@ -48,7 +48,7 @@ def spread_layers(values: Tensor, starts: tuple[int, ...], dim: int) -> Tensor:
 
 
 def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Tensor:
-    """Set the smallest entries of each layer, a share ``dropped`` of them, to zero.
+    """Set a share of each layer's entries (``dropped``) to zero: those of smallest absolute value.
 
     ``rows``: vectors ``(..., d)``.
     """

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def prune(rows: Tensor, share: float) -> Tensor:
-    """Set the entries of smallest absolute value in each vector, a share ``share`` of them, to zero.
+    """Set a share of each vector's entries (``share``, in [0, 1]) to zero: those of smallest absolute value.
 
     In ``rows (..., d)`` these are ``floor(share * d)`` entries; of ties the first become zero.
     """

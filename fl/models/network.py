@@ -70,7 +70,9 @@ class Network:
 
     @cached_property
     def mixes(self) -> bool:
-        """Whether batch norm mixes the samples of a batch, so that a sample has no gradient of its own."""
+        """Whether the model has batch norm, which mixes the samples of a batch, so that a sample has no gradient of its
+        own.
+        """
         return any(is_batch_norm(layer) for layer in self.module.modules())
 
     @cached_property
@@ -89,7 +91,9 @@ class Network:
 
     @property
     def mixture(self) -> str:
-        """The reason why the samples have no gradients of their own, for a network with batch norm."""
+        """The text for error messages that states why samples have no gradients of their own in a network with batch
+        norm.
+        """
         return (
             f"under model {self.model} batch norm mixes the samples of a batch, so no sample has a gradient of its own"
         )
@@ -163,7 +167,7 @@ class Network:
         return of_lots
 
     def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Return the gradient of every sample's loss in every replica, shape ``(R, n, d)``.
+        """Return the gradient of every sample's loss in every replica (independent run), shape ``(R, n, d)``.
 
         ``params (R, d)``, ``images (R, n, c, h, w)``, ``labels (R, n)``.
 
@@ -193,7 +197,7 @@ class Network:
     def gradient(
         self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None
     ) -> Tensor:
-        """Return the weighted sum of the samples' gradients in each replica, shape ``(R, d)``.
+        """Return the weighted sum of the samples' gradients in each replica (independent run), shape ``(R, d)``.
 
         ``weights``: ``(R, n)``; the other arguments are those of ``sample_gradients``.
 

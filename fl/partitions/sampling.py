@@ -1,4 +1,4 @@
-"""Rules that draw which clients take part in a round (cohort) and which samples enter a local step (lot)."""
+"""Rules that draw the clients that take part in a round (cohort) and the samples of a local step (lot)."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -16,7 +16,8 @@ class Sampling(Protocol):
     """The interface of a public rule that draws a random subset of clients or samples."""
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
-        """Draw a subset in each replica, as a mask ``(replicas, n)`` that is true where an item is drawn.
+        """Draw a subset of n items in each replica (independent run), as a mask ``(replicas, n)`` that is true for
+        drawn items.
 
         Every rule consumes the same uniform numbers.
         """
@@ -101,7 +102,8 @@ def sampling_from(spec: str | dict[str, Any]) -> Sampling:
 
 
 def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn a mask of drawn samples into padded arrays of indices, and return which entries are not padding.
+    """Turn a mask of drawn samples into padded arrays of indices, and a mask that is true for entries that are not
+    padding.
 
     A mask ``(replicas, n)`` gives indices ``(replicas, L)``, ascending.
 

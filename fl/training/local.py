@@ -98,8 +98,8 @@ class _Held:
     places: Tensor
 
     def lot(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the L chosen samples of a client in each of R replicas: images ``(R, L, c, h, w)`` and labels ``(R,
-        L)``.
+        """Return the L samples of a client that were drawn in each of R replicas (independent runs): images ``(R, L, c,
+        h, w)`` and labels ``(R, L)``.
 
         ``chosen``: indices ``(R, L)``.
         """
@@ -131,7 +131,9 @@ class LocalTrainer:
 
     @cached_property
     def planted_clients(self) -> tuple[int, ...]:
-        """The numbers of the clients that are canaries in this run; they follow the plan's own clients."""
+        """The numbers of the clients that are canaries in this run; their numbers follow those of the plan's own
+        clients.
+        """
         if self.canary is None or self.canary.unit is Unit.SAMPLE:
             return ()
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
@@ -168,8 +170,8 @@ class LocalTrainer:
         shared: LocalNumbers | None = None,
         kept: LocalNumbers | None = None,
     ) -> LocalResult:
-        """Run one client's local training from the server's ``model (R, d)``, and return what the client sends and
-        keeps.
+        """Run one client's local training from the server's ``model``, shape ``(R, d)`` with one row per replica
+        (independent run), and return what the client sends and keeps.
 
         A canary that is a row has its update already.
         """

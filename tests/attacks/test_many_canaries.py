@@ -81,7 +81,7 @@ def test_a_canary_that_did_not_come_is_unseen(seen):
 
 
 def test_a_canary_set_is_one_run_and_no_single_canary(seen, toy_task, toy_plan, knowledge_of):
-    with pytest.raises(ValueError, match="a set of canaries is audited in one run, got 2 replicas"):
+    with pytest.raises(ValueError, match="a set of canaries must be audited in a single run, got 2 replicas"):
         seen(*CASES["clients, sums"], replicas=2)
     task = toy_task()
     with pytest.raises(ValueError, match="needs a set of canaries"):

@@ -135,7 +135,7 @@ def test_a_probability_that_rounds_to_one_has_a_finite_logit(toy_task):
             r"included .*must have the shape \(12, 30\) of the logits, got \(2, 3\)",
         ),
         ({"included": np.zeros((MODELS, CANDIDATES))}, "must be of type bool, got float64"),
-        ({"included": np.zeros((MODELS, CANDIDATES), dtype=bool)}, "paired shadow models must come in twos"),
+        ({"included": np.zeros((MODELS, CANDIDATES), dtype=bool)}, "paired shadow models must be even in number"),
         ({"ids": np.zeros(CANDIDATES, dtype=np.int64)}, "ids .*must be 30 different numbers"),
     ],
 )
@@ -157,7 +157,7 @@ def test_targets_that_are_not_there_and_banks_that_nothing_is_left_of_are_refuse
     with pytest.raises(ValueError, match=r"target .*must be in 0\.\.11, got 12"):
         bank().references(12)
     with pytest.raises(
-        ValueError, match="more than 2 shadow models are needed, because 2 are left out for the target, got 2"
+        ValueError, match="more than 2 shadow models are needed, because the attack leaves 2 of them out, got 2"
     ):
         bank(models=2).references(0)
 

@@ -82,7 +82,7 @@ def test_a_vector_of_another_length_is_refused(shape):
         (("a", "a"), ((1,), (1,)), 0, "names must be unique"),
         (("a",), ((1,), (1,)), 0, "one per shape"),
         ((), (), 0, "at least one layer"),
-        (("inert",), ((1,),), 1, "none called 'inert'"),
+        (("inert",), ((1,),), 1, "none may be called 'inert'"),
         (("a",), ((1,),), -1, "must be >= 0, got -1"),
     ],
 )

@@ -69,8 +69,8 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
     bias = list(network.layout.unflatten(gradients).values())[-1]
     if bias.ndim != 2:
         raise ValueError(
-            "labels of a batch can be inferred only from the bias of the last layer, got a last layer of shape "
-            f"{tuple(bias.shape)}"
+            "the labels of a batch can be inferred only from the bias of the last layer, which this model lacks: "
+            f"its last parameter has shape {tuple(bias.shape[1:])}"
         )
     with torch.no_grad():
         mean = network.logits(model, public[:PUBLIC].to(model)).softmax(-1).mean(0)
@@ -128,7 +128,7 @@ def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequ
 
 
 def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> ImageLots:
-    """Draw a random public image for each entry of ``labels (n, k)``, with the same label if a public image has it.
+    """Draw a random public image for each entry of ``labels (n, k)``, with that label if any public image has it.
 
     ``public``: (m, c, h, w), the public images.
     """

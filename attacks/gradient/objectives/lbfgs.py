@@ -61,8 +61,8 @@ def minimise(
     learning_rate: float = 1.0,
     memory: int = MEMORY,
 ) -> Minimum:
-    """Minimise n independent problems at once, where ``values`` maps points ``(n, d)`` to ``(n,)``; a problem stops if
-    its value is no longer finite.
+    """Minimise n independent problems at once, where ``values`` maps points ``(n, d)`` to their objectives ``(n,)``;
+    the search for a problem ends when its objective is no longer finite.
     """
     known = _Memory(length=memory, scale=torch.ones_like(start[:, :1]))
     point, value, slope = start, *_slope(values, start)

@@ -48,7 +48,7 @@ class ImagePosterior:
 
     def values(self, lots: ImageLots) -> Tensor:
         """Compute the negative log posterior, in nats up to a constant, of r candidate batches for each of m uploads,
-        ``(m * r,)``.
+        as an array ``(m * r,)``.
 
         Candidates of one upload are adjacent; differentiable.
         """
@@ -75,8 +75,8 @@ class ImagePosterior:
         return density
 
     def resolution(self, lots: ImageLots, spread: float, rng: np.random.Generator) -> float:
-        """Estimate the smallest pixel difference that the uploads reveal; it exceeds the pixels' standard deviation
-        ``spread`` if they reveal none.
+        """Estimate the smallest pixel difference that the uploads reveal; the result exceeds the pixels' standard
+        deviation ``spread`` if the uploads reveal no difference.
 
         The uploads are less likely given ``lots``, which stand for any public lots, than these lots' own releases,
         which are drawn here by the law. For differences d between images this costs half of d' F d nats, with F the
@@ -144,7 +144,7 @@ def image_posteriors(
 
 
 def of_samples(law: Law) -> bool:
-    """Return whether a noise distribution describes sums of per-sample gradients, and not clients' whole reports.
+    """Return whether a noise distribution describes sums of per-sample gradients, as opposed to whole client updates.
 
     Such a sum enters an update with a minus sign.
     """

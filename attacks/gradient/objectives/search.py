@@ -89,7 +89,7 @@ def best_restarts(values: Values, candidates: Tensor, restarts: int) -> Tensor:
 
 def total_variation(images: Tensor) -> Tensor:
     """Compute the anisotropic total variation of images ``(n, ..., h, w)``, shape ``(n,)``: the mean absolute
-    difference down plus across (Geiping et al. 2020).
+    difference of vertical neighbours plus that of horizontal neighbours (Geiping et al. 2020).
     """
     down = (images[..., 1:, :] - images[..., :-1, :]).abs().flatten(1).mean(1)
     across = (images[..., 1:] - images[..., :-1]).abs().flatten(1).mean(1)

@@ -1,4 +1,4 @@
-"""Attack that infers membership from each round's likelihood with and without the candidate in the batch.
+"""Attack that infers membership from the likelihood of each round's uploads, with and without it in the batch.
 
 For one round with Poisson rate q and noise law p the ratio is ``ln(1 - q + q p(r | with) / p(r | without))``; it is
 summed over rounds. For a Gaussian around sums, with contribution c, it is

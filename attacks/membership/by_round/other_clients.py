@@ -1,4 +1,4 @@
-"""Compares the target client's statistic with that of clients who did not train on the candidate."""
+"""Compares the target client's statistic with the statistics of clients that did not train on the candidate."""
 
 import numpy as np
 from scipy.special import ndtr

@@ -18,8 +18,8 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RoundAttack(MembershipAttack, ABC):
-    """A base class of attacks that score candidates in each round, by uploads (with known or unknown senders) or by
-    their sum.
+    """A base class of attacks that score candidates in each round from the uploads (with known or unknown senders) or
+    from the sum of the uploads.
 
     All rounds are used: choosing the best round would need the truth.
     """
@@ -83,7 +83,7 @@ class RoundAttack(MembershipAttack, ABC):
         return np.asarray(table.max(0, keepdims=True), dtype=np.float64)
 
     def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        """Compute the final scores from sums over rounds ``(c, n)`` and each client's number of rounds ``(c,)``; by
-        default they are the sums.
+        """Compute the final scores of n candidates for c clients from the scores summed over rounds ``(c, n)`` and each
+        client's number of rounds ``(c,)``; by default return the sums.
         """
         return sums

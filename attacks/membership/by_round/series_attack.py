@@ -17,7 +17,8 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesAttack(MembershipAttack, ABC):
-    """A base class of attacks whose score is the mean of a statistic over all rounds' models except the initial one.
+    """A base class of attacks whose score is the mean of a statistic over the global models of all rounds, without the
+    initial model.
 
     All clients receive the same models, so there is one score per candidate, for any client in question.
     """

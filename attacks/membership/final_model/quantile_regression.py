@@ -52,8 +52,8 @@ def features_of(images: Tensor, labels: Tensor, classes: int) -> FloatArray:
 def conditional_deviations(
     features: FloatArray, logits: FloatArray, public: FloatArray, public_logits: FloatArray
 ) -> FloatArray:
-    """Compute by how many standard deviations each candidate's logit exceeds the one that a regression on public points
-    predicts from its features.
+    """Compute by how many standard deviations each candidate's logit exceeds the logit that a regression, fitted to
+    public points, predicts for it.
 
     ``logits``: (n,); ``features``: (n, k).
 

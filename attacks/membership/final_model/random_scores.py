@@ -14,7 +14,7 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomScores(MembershipAttack):
-    """A null attack that draws each candidate's score at random, the baseline of membership attacks."""
+    """A null attack that draws each candidate's score at random, as the baseline of membership attacks."""
 
     null: ClassVar[bool] = True
     observer: ClassVar[Observer] = FINAL_MODEL

@@ -41,8 +41,8 @@ class RMIA(ShadowAttack):
             )
         if not 0 <= self.a <= 1:
             raise ValueError(
-                "a (share of the distance to probability 1 that training on a point leaves) must be in [0, 1], "
-                f"got {self.a}"
+                "a (the share of 1 - p that is left after training on a point, where p is the probability of its "
+                f"label) must be in [0, 1], got {self.a}"
             )
 
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:

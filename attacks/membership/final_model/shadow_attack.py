@@ -18,7 +18,7 @@ from ..candidate_attack import MembershipAttack
 @dataclass(frozen=True, kw_only=True)
 class ShadowAttack(MembershipAttack, ABC):
     """A base class of attacks that score candidates by their logits under the target model and reference models,
-    without knowing which of them the target was trained on.
+    without knowing which candidates the target model was trained on.
     """
 
     observer: ClassVar[Observer] = FINAL_MODEL

@@ -22,7 +22,7 @@ from ..alignment import RoundRows, candidate_gradients, rounds_of
 @dataclass(frozen=True, kw_only=True)
 class OwnerAttack(Attack, ABC):
     """A base class of attacks that score owners of samples (clients or users), each owner by the same number of
-    samples. Half of the owners never took part, although they have samples like any other.
+    samples. Half of the owners never took part, although they hold samples as the others do.
 
     The score is the mean, over rounds, of the cosine between what was seen and the mean gradient of the owner's
     samples. Of several rows the highest cosine counts, because it is not known which client holds a user's samples.
@@ -52,8 +52,8 @@ class OwnerAttack(Attack, ABC):
     def scores(
         self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator
     ) -> dict[int, np.ndarray]:
-        """Return each owner's membership score for several numbers of observed rounds; higher means that the owner took
-        part.
+        """Return each owner's membership score after each of several numbers of observed rounds; a higher score means
+        that the owner took part.
 
         The scores ``(owners,)`` after the last round count.
         """

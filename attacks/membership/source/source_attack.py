@@ -16,8 +16,8 @@ from ...attack import Attack, Knowledge, clustered_setting
 
 @dataclass(frozen=True, kw_only=True)
 class SourceAttack(Attack, ABC):
-    """A base class of attacks that score every client as the possible owner of each sample, for ``count`` samples of
-    each client.
+    """A base class of attacks that score every client as the possible owner of each sample, for ``count`` samples drawn
+    from each client.
 
     Under label skew the label alone reveals much about the source: guessing the client with most samples of the label
     is right more often than 1 / clients, the chance with which scores are compared, without separating any two samples

@@ -202,7 +202,7 @@ def test_an_estimator_that_no_situation_fits_is_reported_and_not_skipped():
     ):
         list(calibrate(repeats=1, only=[describe("asks", asks)]))
     with pytest.raises(
-        TypeError, match="estimator takes takes Reconstructions, which the calibration cannot draw; known types: "
+        TypeError, match="estimator takes takes evidence of type Reconstructions, which the calibration cannot simulate"
     ):
         list(calibrate(repeats=1, only=[describe("takes", takes)]))
 

@@ -125,7 +125,9 @@ def test_outputs_that_cannot_be_learnt_from_are_refused(outputs_of):
         hockey_stick(outputs_of(some[:1], some), **LEVELS)
     with pytest.raises(ValueError, match=r"fraction .*must lie in \(0, 1\), got 1"):
         hockey_stick(outputs_of(some, some), **LEVELS, fraction=1.0)
-    with pytest.raises(ValueError, match="hockey_stick needs independent trials, got design one_run"):
+    with pytest.raises(
+        ValueError, match=r"hockey_stick .*independent trials, got trials of dependence type \(design\) one_run"
+    ):
         hockey_stick(outputs_of(some, some, design=Design.ONE_RUN), **LEVELS)
     with pytest.raises(ValueError, match="alpha must lie in"):
         hockey_stick(outputs_of(some, some), delta=1e-5, alpha=0.0)

@@ -85,7 +85,7 @@ def test_the_share_of_right_guesses_by_simulation():
 def test_delta_zero_and_other_designs_are_refused(guesses_of, setting_of):
     with pytest.raises(ValueError, match="delta must be > 0"):
         one_run_fdp(guesses_of(1, 2, 3), delta=0.0, alpha=0.05)
-    with pytest.raises(ValueError, match=r"one_run_fdp needs one run.*got design independent"):
+    with pytest.raises(ValueError, match=r"one_run_fdp needs one run.*independent"):
         one_run_fdp(Guesses(1, 2, 3, setting_of()), delta=1e-5, alpha=0.05)
     with pytest.raises(ValueError, match="alpha must lie in"):
         one_run_fdp(guesses_of(1, 2, 3), delta=1e-5, alpha=1.0)

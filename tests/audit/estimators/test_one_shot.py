@@ -70,11 +70,11 @@ def test_cosines_that_do_not_vary_or_nearly_so_give_no_number(cosines_of):
 @pytest.mark.parametrize(
     ("values", "change", "words"),
     [
-        ([0.1], {}, "one_shot needs a dimension >= 1 and at least two canaries, got dimension 10000 and 1"),
+        ([0.1], {}, "one_shot needs canaries of dimension >= 1, and at least two canaries, got dimension 10000 and 1"),
         (
             [0.1, 0.2],
             {"dimension": 0},
-            "one_shot needs a dimension >= 1 and at least two canaries, got dimension 0 and 2",
+            "one_shot needs canaries of dimension >= 1, and at least two canaries, got dimension 0 and 2",
         ),
         ([0.1, 1.2], {}, r"cosines must lie in \[-1, 1\], got 0\.1 to 1\.2"),
         ([0.1, 0.2], {"delta": 0.0}, r"delta must lie in \(0, 1\), got 0\.0"),
@@ -86,5 +86,7 @@ def test_what_cannot_be_estimated_is_refused(cosines_of, values, change, words):
 
 
 def test_other_designs_are_refused(cosines_of):
-    with pytest.raises(ValueError, match="one_shot needs one run with many canaries, got design independent"):
+    with pytest.raises(
+        ValueError, match=r"one_shot .*many canaries, got evidence of dependence type \(design\) independent"
+    ):
         one_shot(cosines_of([0.1, 0.2], Design.INDEPENDENT), dimension=D, delta=1e-5)

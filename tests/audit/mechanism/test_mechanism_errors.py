@@ -56,7 +56,7 @@ def test_arguments_out_of_range_are_refused(options, words):
         (lambda x, rng: [], "outputs must not be empty"),
         (
             lambda x, rng: [0.0] * (1 + int(x)),
-            r"one type and shape, got numbers of shape \(1,\) and numbers of shape \(2,\)",
+            r"the same type and shape, got numbers of shape \(1,\) and numbers of shape \(2,\)",
         ),
         (lambda x, rng: "a" if x else 1.0, r"got numbers of shape \(\) and strings of shape \(\)"),
         (lambda x, rng: [0.0] * rng.integers(1, 3), "outputs must have one shape, got several in the pilot"),

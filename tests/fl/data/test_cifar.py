@@ -72,7 +72,7 @@ def test_a_broken_row_is_named_with_its_line(put, row, says):
 
 
 def test_without_a_sheet_of_a_split_there_is_nothing_to_load(put):
-    with pytest.raises(ValueError, match=r"index.csv.gz must list test tiles of an existing sheet, got none"):
+    with pytest.raises(ValueError, match=r"index.csv.gz must list test images \(tiles\) of an existing image file"):
         cifar10(put(ROWS[:3]))
 
 

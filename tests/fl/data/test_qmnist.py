@@ -59,8 +59,8 @@ def test_each_image_of_mnist_gets_its_writer(tmp_path, mnist):
         (zipped(table()[:-4]), r"writer in column 2, got magic 0xc02, 3 x 8 and 92 bytes"),
         (zipped(table(columns=2)), r"got magic 0xc02, 3 x 2 and 24 bytes"),
         (zipped(b"\1" * 108), "got magic 0x1010101"),
-        (zipped(table([5, 0, 3])), "must name the digits of MNIST's 3 training images, row by row"),
-        (zipped(table([5, 0])), "must name the digits of MNIST's 3 training images"),
+        (zipped(table([5, 0, 3])), "must hold the labels of MNIST's 3 training images in the same order"),
+        (zipped(table([5, 0])), "must hold the labels of MNIST's 3 training images"),
     ],
 )
 def test_a_table_that_does_not_fit_is_named(tmp_path, mnist, content, says):

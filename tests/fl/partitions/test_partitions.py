@@ -184,8 +184,8 @@ def test_specifications_of_suite_files_give_the_partitions():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("dirichle", "kind must be dirichlet, .*got 'dirichle'"),
-        ({"kind": "shard", "per_client": 2}, "kind must be shards, .*got 'shard'"),
+        ("dirichle", "kind must be one of dirichlet, .*got 'dirichle'"),
+        ({"kind": "shard", "per_client": 2}, "kind must be one of shards, .*got 'shard'"),
         ({"kind": "dirichlet", "alfa": 0.5}, "dirichlet has no field 'alfa'; it has alpha"),
         ({"kind": "iid", "alpha": 0.5}, "iid has no field 'alpha'; it has none"),
         ("dirichlet", "dirichlet needs alpha"),
