@@ -180,7 +180,9 @@ def list_(
         bool, typer.Option("--errata", help="Print the errors found in the papers of the defenses.")
     ] = False,
 ) -> None:
-    """List the available defenses, attacks, estimators, mutants, suites, data sets or metrics."""
+    """List the available defenses, attacks, estimators, mutants (mechanisms with a planted bug), suites, data sets or
+    metrics.
+    """
     with reported_errors():
         from .list_command import errata_of, listing
 

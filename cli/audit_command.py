@@ -97,7 +97,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
 
 
 def finding_lines(target: str, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
-    """Return the lines that the command prints: claim, evidence and verdict, as text or as one JSON object."""
+    """Return the lines that ``fedassay audit`` prints: claim, evidence and verdict, as text or as one JSON object."""
     if as_json:
         claim = None if finding.claim is None else finding.claim.to_dict()
         report = {"target": target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}

@@ -1,4 +1,4 @@
-"""Print errors that a user can correct as one paragraph, and choose the exit code."""
+"""Print, as one paragraph, an error that the user can correct, and choose the exit code."""
 
 import shlex
 from collections.abc import Iterator

@@ -197,7 +197,7 @@ class _Folders:
             self.place.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise ConfigError(
-                f"{self.place} cannot be created as the folder for runs: a file of that name exists on its path"
+                f"{self.place} cannot be created as the folder for runs: a part of its path is a file, not a folder"
             ) from None
         folder, again = self.place / name, 1
         while not _made(folder):  # An earlier or a concurrent pytest with the same DIR has taken the name.
@@ -275,7 +275,7 @@ def fedassay_gate(request: pytest.FixtureRequest, tmp_path: Path) -> GateFixture
 
 @pytest.fixture
 def fedassay_audit(request: pytest.FixtureRequest) -> AuditFixture:
-    """Audit a mechanism and fail unless its claim is NOT REFUTED: ``fedassay_audit(noisy, claim, inputs=(0, 1))``."""
+    """Audit a mechanism; fail unless its claim is NOT REFUTED: ``fedassay_audit(mechanism, claim, inputs=(0, 1))``."""
     _defaults(request)
     return AuditFixture(note_verdict=_noter(request))
 

@@ -52,7 +52,9 @@ class Defense:
         raise TypeError(f"{type(self).__name__} must define the method prepare(plan)")
 
     def fields(self) -> dict[str, object]:
-        """Return the configuration by field name; it identifies the defense in the result rows of runs."""
+        """Return the configuration as a dictionary from field names to values; it identifies the defense in the result
+        rows of runs.
+        """
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 

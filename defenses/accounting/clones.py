@@ -32,8 +32,8 @@ class ClonePair:
         return self.epsilon0
 
     def delta(self, epsilon: float) -> float:
-        """Compute delta at ``epsilon`` >= 0 (the hockey-stick divergence of the two distributions), exact to double
-        precision.
+        """Compute delta at ``epsilon`` >= 0: the hockey-stick divergence between the pair's two distributions, exact to
+        double precision.
         """
         truth, lie, ratio = float(expit(self.epsilon0)), float(expit(-self.epsilon0)), math.exp(epsilon)
         gain, cost = truth - ratio * lie, ratio * truth - lie
@@ -55,8 +55,8 @@ class ClonePair:
 
 
 def shuffled(*, clients: int, epsilon0: float) -> ClonePair:
-    """Return the worst-case pair of distributions, under two values of one client, of ``clients`` >= 1 shuffled reports
-    by any ``epsilon0``-LDP randomiser.
+    """Return the worst-case pair of distributions of ``clients`` >= 1 shuffled reports, one distribution for each of
+    two values of one client; the pair is valid for any ``epsilon0``-LDP randomiser.
 
     Every other client's report is a clone with probability e^-eps0 (Feldman, McMillan, Talwar 2021, Section 3, with its
     pair evaluated exactly). The unit is one client, under replace-one; the adversary is the analyser behind the

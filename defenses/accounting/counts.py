@@ -1,4 +1,4 @@
-"""Compute exact distributions of the number of successes in random trials, and epsilon and delta of releasing it."""
+"""Compute exact distributions of the number of successes in random trials, and its privacy if it is released."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -96,8 +96,8 @@ class CountPair:
         return float(np.abs(np.log(self.p[both] / self.q[both])).max())
 
     def delta(self, epsilon: float) -> float:
-        """Compute delta at ``epsilon`` >= 0: the hockey-stick divergence of the two distributions, in the larger
-        direction.
+        """Compute delta at ``epsilon`` >= 0: the larger of the two hockey-stick divergences, of ``p`` from ``q`` and of
+        ``q`` from ``p``.
         """
         ratio = math.exp(epsilon)
         ahead, behind = np.maximum(self.p - ratio * self.q, 0).sum(), np.maximum(self.q - ratio * self.p, 0).sum()

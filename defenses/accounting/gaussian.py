@@ -63,7 +63,7 @@ class SampledGaussian:
 
     def curve(self, reach: float) -> ProfileCurve:
         """Return delta as a function of epsilon (the privacy profile, equal for adding and removing) on a grid of
-        epsilons from 0 to three times ``reach``; the grid contains ``reach`` itself.
+        epsilons from 0 to three times the epsilon ``reach``, which is itself a grid point.
 
         The accountant returns the larger delta of the two directions: sound for both, and exact for the larger one.
         """
@@ -112,8 +112,8 @@ def _check_tails(delta: float) -> None:
     # At delta 1e-16 three unsampled steps at epsilon 4 would get 2436 norms of noise, where 3.515 are enough.
     if delta < _LEAST_DELTA:
         raise ValueError(
-            f"delta must be >= {_LEAST_DELTA:g}: composition by privacy-loss distributions cuts tails of about that "
-            f"weight, got {delta}"
+            f"delta must be >= {_LEAST_DELTA:g}: composition by privacy-loss distributions drops tails of about "
+            f"that probability, got {delta}"
         )
 
 
@@ -135,8 +135,8 @@ def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
 
 
 def check_least_noise(noise: float, *, epsilon: float) -> None:
-    """Raise ValueError if ``epsilon`` is so large that ``noise``, which it requires, is below 0.3 times the
-    sensitivity; a privacy claim with so little noise means nothing.
+    """Raise ValueError if ``noise``, the noise that ``epsilon`` requires, is below 0.3 times the sensitivity; a privacy
+    claim with so little noise means nothing.
     """
     if noise < LEAST_NOISE:
         raise ValueError(

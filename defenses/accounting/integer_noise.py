@@ -78,8 +78,8 @@ def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, di
 
 
 def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: int, dimension: int) -> float:
-    """Compute the epsilon at ``delta`` of centred binomial noise with standard deviation ``sigma`` over all rounds, by
-    Renyi divergences; return infinity if there are too few coin tosses for the bound.
+    """Compute by Renyi divergences the epsilon at ``delta`` of all rounds together, each with centred binomial noise of
+    standard deviation ``sigma``; return infinity if there are too few coin tosses for the bound.
     """
     law = {"l2": norm, "l1": _length(norm, dimension), "largest": norm}
     # Rounds up within float error: the square of a stored root may lie just below the whole number of coins.

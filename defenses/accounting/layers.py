@@ -90,8 +90,8 @@ def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
 
 
 def joint_noise(*multipliers: float) -> float:
-    """Return the noise ``(sum z^-2)^(-1/2)`` of one Gaussian query that is as private as several queries on the same
-    batch, with one noise z each; all noises are standard deviations divided by the sensitivity.
+    """Return the noise multiplier ``(sum z^-2)^(-1/2)`` of one Gaussian query that is as private as several queries on
+    the same batch with the noise multipliers z (standard deviation / sensitivity).
 
     Poisson sampling therefore amplifies them together (Andrew et al. 2021, Theorem 1): two at sigma are one at sigma /
     sqrt 2.

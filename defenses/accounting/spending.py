@@ -16,8 +16,8 @@ Spending = Callable[[int], float]
 
 
 def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spending]:
-    """Map the claim's id to a function: for a number of rounds, it returns the epsilon that Poisson-sampled Gaussian
-    steps have spent by then, by privacy-loss distributions; every round has equally many steps.
+    """Return a dictionary from the claim's id to a function. It takes a number of rounds and computes, by privacy-loss
+    distributions, the epsilon of all Poisson-sampled Gaussian steps in them; every round has equally many steps.
     """
     # Rounds must be alike for the first ones to be a prefix of the mechanism.
     each, rest = divmod(mechanism.steps, claim.rounds)
@@ -35,8 +35,8 @@ def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spen
 
 
 def gaussian_spending(claim: Claim) -> dict[str, Spending]:
-    """Map the claim's id to a function: for a number of rounds, it returns the epsilon that one Gaussian release per
-    round has spent by then; mu grows with the root of the number of rounds (Dong et al. 2022, Corollary 3.3).
+    """Return a dictionary from the claim's id to a function. It takes a number of rounds and computes the epsilon of
+    one Gaussian release per round; mu grows with the root of the number of rounds (Dong et al. 2022, Corollary 3.3).
 
     Raises:
         ValueError: for a claim that states no Gaussian curve.
@@ -51,9 +51,9 @@ def gaussian_spending(claim: Claim) -> dict[str, Spending]:
 
 
 def pure_spending(claim: Claim, *, each: float, releases: int) -> dict[str, Spending]:
-    """Map the claim's id to a function: for a number of rounds, it returns the epsilon spent by then. Every round has
-    ``releases`` releases of epsilon ``each``; their epsilons are summed at delta 0, and otherwise composed exactly (see
-    ``pure``).
+    """Return a dictionary from the claim's id to a function that computes the epsilon of a number of rounds. Every
+    round has ``releases`` releases of epsilon ``each``; their epsilons are summed at delta 0, and otherwise composed
+    exactly (see ``pure``).
     """
     return {
         claim.claim_id: lambda rounds: composed_epsilon(each, releases=releases * rounds, delta=claim.delta),

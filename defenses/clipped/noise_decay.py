@@ -26,7 +26,7 @@ from .filter_cost import FilterCost
 @dataclass(frozen=True, kw_only=True)
 class NoiseSplit:
     """A rule that divides the accounted noise between two queries on one batch, the sum of gradients and the sum of
-    their norms; it also sets the offset of the norms and the smallest clip norm.
+    their norms; it also sets the constant that is subtracted from every norm, and the smallest clip norm.
 
     Args:
         direction: noise on the sum of gradients, in clip norms, at a charged noise of 1.
@@ -101,8 +101,8 @@ class NoiseDecayProtection(Protection):
     def log_ratio(
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
-        """Return the log-likelihood ratio, shape ``(R,)`` for R runs, of what one DP-SGD step releases: the gradient
-        and, if given, the noisy norm.
+        """Return the log-likelihood ratio with / without the canary, shape ``(R,)`` for R runs, of what one DP-SGD step
+        releases: the gradient and, if given, the noisy norm.
 
         It compares a client that holds one sample far beyond the bound along the last coordinate with a client that
         holds no sample, and is exact given the public state: two Gaussian observations of whether that sample was
@@ -120,7 +120,7 @@ class NoiseDecayProtection(Protection):
         return torch.logaddexp(torch.tensor(1 - self.rate).log(), math.log(self.rate) + drawn)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Charge every client that took part with the privacy cost of its round."""
+        """Add the privacy cost of this round to what each client that took part has spent."""
         spent, cost = dict(state["spent"]), self._cost(context, state)
         for row, client in enumerate(received.senders or ()):
             spent[client] = self._of(spent, client) + received.present[:, row] * cost
@@ -204,8 +204,8 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         return {**charged, "clip_norm": bounds}
 
     def paid_epsilon(self, plan: Plan) -> float:
-        """Compute the true epsilon of both queries (gradients and norms) over all rounds of the paper's own version; it
-        holds for any way in which the noise shrinks.
+        """Compute, for the version that the paper publishes, the true epsilon of both queries (gradients and norms)
+        over all rounds; it holds for any way in which the noise shrinks.
 
         As published a norm is counted from 0, and the filter omits the cost of that query. The first decrease needs
         four losses, so it comes with the fourth round at the earliest. Noise that stays constant needs no filter.

@@ -58,8 +58,8 @@ def mechanism_claim(
     dp_model: str = "central",
     sampling: str = "none assumed",
 ) -> Claim:
-    """Return a privacy claim about a mechanism; the mechanism's name (``mechanism``) and ``source`` describe it
-    completely.
+    """Return a privacy claim about a mechanism that has no public parameters besides its name (``mechanism``) and
+    ``source``.
     """
     return Claim(
         epsilon=epsilon,

@@ -1,4 +1,4 @@
-"""Average client models by layer, less sensitive ones with more weight (PDA-PAM: Xiao et al. 2025, eq. 10, 11).
+"""Average client models layer by layer; less sensitive layers get more weight (PDA-PAM: Xiao et al. 2025, eq. 10, 11).
 
 Errata: equation 11 divides each report by its weight alpha-hat and by K, so that the weights 1 / (K alpha-hat) sum to K
 or more, and without bound where scores are uneven. Right: the inverses normalised to sum to 1. As alpha-hat is a
@@ -71,7 +71,7 @@ def client_weights(scores: Tensor, present: Tensor) -> Tensor:
 
 def published_weights(scores: Tensor, present: Tensor) -> Tensor:
     """Compute the weights 1 / (K alpha-hat) by which client models are averaged, as printed in equations 10 and 11 of
-    the FedRE paper.
+    the FedRE paper; K clients take part, and alpha-hat is the softmax of their sensitivity scores.
     """
     alpha, count = _softmax(scores, present), present.sum(1).view(-1, 1, 1)
     return (1 / (count * alpha)).masked_fill(~present.unsqueeze(-1), 0)

@@ -12,8 +12,8 @@ from .uniform_layers import even_layers
 
 @dataclass(frozen=True, kw_only=True)
 class BlurLus(Defense):
-    """A defense that gives local DP for a client's reports over all rounds; clipping removes less, because updates are
-    bounded and sparse.
+    """A defense that gives local DP for a client's reports over all rounds; clipping removes less of an update, because
+    updates are bounded and sparse.
 
     Bounded local update regularisation is the algorithm ``bounded_update`` (its ``radius`` is the clip norm of the
     whole update). Local update sparsification zeroes the smallest numbers of each layer. Each layer is then clipped and

@@ -1,4 +1,4 @@
-"""Each layer gets its own clip norm and noise at an equal budget (local DP; a baseline of FedRE, Xiao et al. 2025)."""
+"""Each layer has its own clip norm and an equal share of the budget (local DP; a FedRE baseline, Xiao et al. 2025)."""
 
 from dataclasses import dataclass
 

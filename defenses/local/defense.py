@@ -47,8 +47,8 @@ class LocalDefense(Defense, ABC):
         check_bound("radius", self.radius)
 
     def claim(self, plan: Plan, parameters: Mapping[str, Value]) -> Claim:
-        """Return the local DP claim over all rounds of the plan; its public parameters are the radius to which
-        coordinates are clipped, and ``parameters``.
+        """Return the local DP claim over all rounds of the plan; the claim states as public parameters the radius to
+        which coordinates are clipped and the entries of ``parameters``.
         """
         return Claim(
             epsilon=self.epsilon,
@@ -94,8 +94,8 @@ class NumberDefense(LocalDefense, ABC):
         return Prepared(protection=protection, claims=(claim,), spending=self.spending(plan, claim))
 
     def spending(self, plan: Plan, claim: Claim) -> dict[str, Spending]:
-        """Map the claim's id to a function that returns, for a number of rounds, the epsilon spent by then; the mapping
-        is empty for a paper's own claim, which may not compose over rounds.
+        """Return a dictionary from the claim's id to a function that computes the epsilon of a number of rounds; the
+        dictionary is empty for a paper's own claim, which may not compose over rounds.
         """
         # A published budget may not be composed over rounds at all.
         if variant_of(self) == AS_PUBLISHED:

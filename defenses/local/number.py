@@ -1,4 +1,4 @@
-"""Randomise a clipped number; the client sends the result, and the server averages it as an estimate of the number."""
+"""Randomise a clipped number so that the report that a client sends is itself the server's estimate of the number."""
 
 import math
 from dataclasses import dataclass

@@ -69,7 +69,8 @@ class SampledLaw:
         if self.coordinates < release.shape[-1]:
             raise ValueError(
                 f"the coordinates of a report are not independent: only {self.coordinates} of {release.shape[-1]} "
-                "are sent, so a single one has no density"
+                "are sent, so the log density of a report is not a sum over coordinates; call log_density for the "
+                "whole report"
             )
         reports, rows, sent = _aligned(release, contribution)
         places = np.broadcast_to(np.arange(sent.shape[-1]), sent.shape)

@@ -36,7 +36,9 @@ def check_listable(count: int) -> None:
 
 
 def finite(reports: ArrayLike) -> WeightedReports:
-    """Return every possible report once, array of shape ``(m, ...)``, with weight 1."""
+    """Return a list of all possible ``reports``, given as an array with one report per row; each gets the weight 1, so
+    that the weighted sum of a function over the list is its sum over all reports.
+    """
     rows = np.asarray(reports)
     return WeightedReports(rows, np.ones(len(rows)))
 

@@ -172,7 +172,7 @@ class Randomiser:
 
     def event_masses(self, *, trials: int = EVENT_TRIALS) -> Masses:
         """Return the exact probabilities, under the two values that reports distinguish best, of the event that the
-        method ``event`` tests for each report; no two other values give them a larger log-ratio.
+        method ``event`` tests for each report; no two other values give the event a larger log-ratio of probabilities.
         """
         return _event(self, trials)[1]
 

@@ -25,7 +25,7 @@ _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other cl
 @dataclass(frozen=True, kw_only=True)
 class NbAFLProtection(Protection):
     """A protection in which a client sends its clipped update + N(0, up_std^2 I), and the server broadcasts (sum of
-    these + N(0, down_std^2 I)) / expected cohort.
+    these + N(0, down_std^2 I)) / expected cohort size.
 
     The server's noise enters its model and not only the broadcast, as in the paper, where clients train on the noised
     model and the next average contains it. If the model had no noise and each broadcast had fresh noise, every later
@@ -67,7 +67,7 @@ class NbAFLProtection(Protection):
 @dataclass(frozen=True, kw_only=True)
 class NbAFL(ClippedDefense):
     """A defense that states two claims over all rounds, one about client reports (uplink) and one about broadcast
-    models (downlink); both protect a client's whole report and so any sample in it.
+    models (downlink); both protect a client's whole report and so each sample that it was computed from.
 
     The uplink claim is against the server, which observes individual updates; the downlink claim is against other
     clients, who see every round's model. Any two reports are up to twice the clip norm apart.

@@ -73,7 +73,8 @@ class OneBitLaw:
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         raise ValueError(
-            "the coordinates of a report are not independent: only one of them is sent, so a single one has no density"
+            "the coordinates of a report are not independent: only one of them is sent, so the log density of a report "
+            "is not a sum over coordinates; call log_density for the whole report"
         )
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
@@ -197,8 +198,8 @@ def _check_one_record(plan: Plan) -> None:
     single = isinstance(plan.lot, FixedSize) and plan.lot.size == 1
     if not single and not (isinstance(plan.lot, Full) and max(plan.sizes) == 1):
         raise ValueError(
-            f"lot, a client's batch, must be one record, FixedSize(1), because a report describes one record, "
-            f"got {plan.lot}"
+            "lot, a client's batch, must be one record, as FixedSize(1) draws it, because a report describes one "
+            f"record, got {plan.lot}"
         )
     if not isinstance(plan.algorithm, FedSGD | FedAvg) or plan.algorithm.local_steps != 1:
         raise ValueError(f"algorithm must be FedSGD or FedAvg with one local step per round, got {plan.algorithm}")

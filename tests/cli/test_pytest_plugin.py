@@ -106,7 +106,7 @@ def test_a_file_in_the_way_of_the_reports_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "kept").write_text("mine")
     for place in (tmp_path / "kept", tmp_path / "kept" / "deeper"):
         with pytest.raises(
-            ConfigError, match=f"{place} cannot be created as the folder for runs: a file of that name exists"
+            ConfigError, match=f"{place} cannot be created as the folder for runs: a part of its path is a file"
         ):
             pytest_plugin._Folders(place, "test_a.py::test")()
 

@@ -13,7 +13,7 @@ EPSILON, DELTA = 2.0, 1e-5
 
 def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
     """Return the claim that one noised secure sum satisfies epsilon 2, and the noise standard deviation (divided by the
-    clip norm) that this needs.
+    clip norm) that this epsilon requires.
     """
     sigma = gaussian_noise(epsilon=EPSILON, delta=DELTA, releases=1)
     claim = mechanism_claim(

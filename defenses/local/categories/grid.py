@@ -98,7 +98,8 @@ class Gridded:
         weights = np.linalg.lstsq(means, self.grid, rcond=None)[0]
         if not np.allclose(means @ weights, self.grid, atol=1e-8):
             raise ValueError(
-                f"the randomiser's reports must distinguish all levels, got {self.levels} levels, some of them alike"
+                f"the randomiser's reports must distinguish all levels, got {self.levels} levels that no linear "
+                "decoder of the reports estimates without bias"
             )
         return np.asarray(weights)
 
@@ -118,7 +119,7 @@ class Gridded:
 
 
 def check_levels(levels: int, *, least: int = 2) -> None:
-    """Raise ValueError unless the number of grid levels is between ``least`` and 12; with more levels, bit reports
-    would be too many to enumerate.
+    """Raise ValueError unless the number of grid levels is between ``least`` and 12; with more levels, a report of bits
+    would have too many possible values to enumerate.
     """
     check_given_count("levels", levels, least=least, most=MOST_LEVELS)

@@ -1,4 +1,4 @@
-"""Each client sends a few coordinates on a grid by generalised randomised response (local DP; Kairouz et al. 2016)."""
+"""Each client sends a few coordinates, rounded to a grid, by generalised randomised response (Kairouz et al. 2016)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Each client sends a few sampled coordinates on a grid by subset selection (local DP; Ye and Barg 2018)."""
+"""Each client sends a few sampled coordinates, rounded to a grid, by subset selection (local DP; Ye and Barg 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Each client sends a few coordinates on a grid by optimised unary encoding (local DP; Wang et al. 2017)."""
+"""Each client sends a few coordinates, rounded to a grid, by optimised unary encoding (local DP; Wang et al. 2017)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

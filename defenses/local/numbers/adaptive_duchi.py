@@ -42,7 +42,7 @@ class LayeredLaw(SampledLaw):
         whole = sum(self.sizes)
         if dim > whole:
             raise ValueError(
-                f"a client's vector must have at most {whole} coordinates, the size of all layers, got {dim}"
+                f"a client's vector must have at most {whole} coordinates, the total size of all layers, got {dim}"
             )
         each = [self.radius * math.sqrt(whole / (len(self.sizes) * size)) for size in self.sizes]
         return np.repeat(each, self.sizes)[:dim]
@@ -66,8 +66,8 @@ class AdaptiveDuchiProtection(Protection):
         return shuffled_apart(reports, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> SampledLaw | None:
-        """Return the distribution of one client's report. Behind the shuffler it is known only if all coordinates are
-        sent, because only then are coordinates independent.
+        """Return the distribution of one client's report; for an observer behind the shuffler, return None unless all
+        coordinates are sent, because only then are the coordinates of a report independent.
         """
         law = self._layered(plan.layout)
         if observer.rank >= UPLOADS.rank:
@@ -84,8 +84,8 @@ class AdaptiveDuchiProtection(Protection):
 
 
 def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
-    """Shuffle every coordinate separately among the reports of clients that take part; these reports come first in the
-    arrays.
+    """Shuffle every coordinate separately among the reports of clients that take part; in the result these reports come
+    first, before empty rows.
     """
     # Sorting random keys permutes every column independently; absent rows get the largest keys.
     keys = torch.from_numpy(rng.random(tuple(reports.values.shape)))

@@ -16,7 +16,7 @@ from ..number import Numeric
 @dataclass(frozen=True, kw_only=True)
 class LDPFed(SampledDefense):
     """A local DP defense that rounds each sent coordinate to the nearest of 2 * ``steps`` + 1 grid points and reports a
-    random grid point, with a probability that falls exponentially with distance.
+    random grid point, with a probability that falls exponentially with its distance from the rounded coordinate.
 
     A report's mean is pulled towards zero and is not corrected.
 

@@ -59,8 +59,8 @@ class EMMDSLaw(VectorLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPEMMDS(LocalDefense):
-    """A local DP defense whose report names ``chosen`` coordinates and one random sign. A set is more likely if it
-    contains many of the largest coordinates in the direction of the sign.
+    """A local DP defense whose report names ``chosen`` coordinates and one random sign. A set of coordinates is more
+    likely if it contains many of the largest coordinates in the direction of the sign.
 
     No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
 

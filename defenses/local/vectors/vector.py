@@ -83,8 +83,8 @@ class VectorLaw:
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         raise ValueError(
-            "the coordinates of a report are not independent: all of them decide which ones are sent, so a single one "
-            "has no density"
+            "the coordinates of a report are not independent: all entries of the input vector decide which are sent, "
+            "so the log density of a report is not a sum over coordinates; call log_density for the whole report"
         )
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:

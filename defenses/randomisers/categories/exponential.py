@@ -45,7 +45,7 @@ class Exponential(Randomiser):
     def _exponents(self, values: ArrayLike) -> FloatArray:
         utilities = vectors(values, self.candidates, self.sensitivity)
         if np.any(utilities < 0):
-            raise ValueError(f"each utility must lie in [0, {self.sensitivity}], got one of {utilities.min()}")
+            raise ValueError(f"each utility must lie in [0, {self.sensitivity}], got {utilities.min()}")
         # As an exponent >= 0, the form in which rejection draws without computing an exponential.
         return np.asarray(self.epsilon / 2 * (1 - utilities / self.sensitivity))
 

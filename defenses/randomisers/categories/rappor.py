@@ -79,8 +79,8 @@ class Rappor(FiniteDomain):
         return np.array(int(nonmember)), np.array(int(member))
 
     def pair_law(self) -> PairLaw:
-        """Return the distribution of the number of bits that are reported as in the member's Bloom filter, counted
-        among the bits in which it differs from the nonmember's filter.
+        """Return the distribution of a count of reported bits that equal those of the member's Bloom filter; it counts
+        only bits in which the member's and the nonmember's filters differ.
         """
         nonmember, member = (self.bloom(value) for value in self.worst_pair())
         apart = int((nonmember != member).sum())

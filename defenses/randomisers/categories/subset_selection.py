@@ -19,8 +19,8 @@ from .finite_domain import FiniteDomain
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetSelection(FiniteDomain):
-    """A randomiser of values 0..domain-1 whose report is a set of ``size`` values, as (domain,) bits. A set with the
-    true value is e^epsilon times as likely as one without it.
+    """A randomiser of values 0..domain-1 whose report is a set of ``size`` values, given as bits of shape (domain,). A
+    set with the true value is e^epsilon times as likely as one without it.
 
     The target is the one-hot encoding. Drawn in integers. ``size`` is domain / (1 + e^epsilon), rounded, at least 1,
     which is nearly the best for the mean squared error.

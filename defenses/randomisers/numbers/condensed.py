@@ -1,4 +1,4 @@
-"""Report a grid point with a probability that falls exponentially with distance (condensed LDP: Truex et al. 2020)."""
+"""Report a grid point; its probability falls exponentially with distance to the value (Truex et al. 2020)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Replace a number by one of two (Duchi's mechanism: Duchi, Jordan, Wainwright 2018; Fu et al. 2024, equation 13)."""
+"""Replace a number by +bound or -bound (Duchi's mechanism: Duchi, Jordan, Wainwright 2018; Fu et al. 2024, eq. 13)."""
 
 import math
 from collections.abc import Sequence

@@ -64,8 +64,8 @@ class EMMDS(Randomiser):
     @cached_property
     def least(self) -> int:
         """Return the paper's threshold: the mechanism prefers sets with at least this many of the largest coordinates.
-        It is the threshold under which a report contains the most of these on average, among thresholds that some but
-        not all sets reach.
+        Of all thresholds that some but not all sets reach, it gives the reports that contain the most of the
+        largest coordinates on average.
         """
         # Thresholds that no set reaches, or every set, would leave the choice uniform.
         reached = [held for held, count in enumerate(self._counts) if count]

@@ -59,8 +59,8 @@ class FedSel(Randomiser):
         check_given_count("top", self.top, least=1, most=self.dimension - 1)
         if not 0 < self.share < 1:
             raise ValueError(
-                f"share must lie in (0, 1), got {self.share}: the choice and the number must both get a part of "
-                "the budget"
+                f"share must lie in (0, 1), got {self.share}: it is the fraction of epsilon spent on selecting the "
+                "coordinate, and the rest is spent on its value"
             )
         if self.rule not in RULES:
             raise ValueError(f"rule, which selects a coordinate, must be one of {', '.join(RULES)}, got {self.rule!r}")

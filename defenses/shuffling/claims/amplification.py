@@ -30,8 +30,8 @@ _LEAST_LOCAL = 1e-6
 
 @dataclass(frozen=True)
 class LocalPair:
-    """The privacy of one clip-Laplace coordinate at budget ``epsilon`` for an observer that knows its sender: delta at
-    s is (1 - e^((s - eps)/2))^2 / (1 - e^-eps).
+    """The privacy profile of one clip-Laplace coordinate at budget eps (``epsilon``) for an observer that knows its
+    sender: delta(s) = (1 - e^((s - eps)/2))^2 / (1 - e^-eps) at every epsilon s <= eps.
 
     The pair is the two ends of the range. The larger the value, the likelier is every upper set of reports, and those
     sets are the best tests of any two values (the likelihood ratio is monotone).
@@ -142,8 +142,8 @@ def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: in
 
 
 def tighter(one: Profile, other: Profile) -> Profile:
-    """Return the smaller of two valid privacy profiles, compared at epsilon 0: of the shuffled report, and of a report
-    with a known sender, which is exact if no other client hides the report.
+    """Return the one of two valid privacy profiles that has the smaller delta at epsilon 0. One profile is for the
+    shuffled report; the other assumes that the sender is known, and is exact if no other client hides the report.
     """
     return one if one.delta(0.0) <= other.delta(0.0) else other
 
@@ -151,8 +151,8 @@ def tighter(one: Profile, other: Profile) -> Profile:
 def largest_scale(
     cost: Callable[[float], float], epsilon: float, *, largest: float = 1.0, else_too_large: str = ""
 ) -> float:
-    """Find the largest factor for all local budgets at which ``cost`` is at most ``epsilon``; the result is too small
-    by a relative error of at most 1e-4.
+    """Find the largest factor by which all local budgets can be multiplied so that ``cost``, the total epsilon as a
+    function of the factor, is at most ``epsilon``; the result is too small by a relative error of at most 1e-4.
 
     Args:
         largest: local budget at factor 1.
@@ -192,4 +192,6 @@ def largest_scale(
 def check_clients(clients: int) -> None:
     """Raise ValueError for fewer than two clients, because a shuffler cannot hide the report of a single client."""
     if clients < 2:
-        raise ValueError(f"clients must be >= 2, because a shuffler does not hide a single client, got {clients}")
+        raise ValueError(
+            f"clients must be >= 2, because a shuffler cannot hide the sender of a single report, got {clients}"
+        )

@@ -35,8 +35,8 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
 
 
 def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
-    """Yield a few vectors of ``values (..., d)`` at a time, together with memory for their reports and noise scales, so
-    that little memory is in use at once.
+    """Yield a few vectors of ``values (..., d)`` at a time, with their noise scales and the rows of ``reports`` into
+    which the caller writes their reports, so that little memory is in use at once.
 
     Small blocks stay in the cache.
     """

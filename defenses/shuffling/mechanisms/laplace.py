@@ -41,8 +41,8 @@ def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator)
 
 @dataclass(frozen=True)
 class LaplacePair:
-    """The privacy of one coordinate with Laplace noise at budget ``epsilon`` for an observer that knows its sender:
-    delta at s is 1 - e^((s - eps) / 2).
+    """The privacy profile of one coordinate with Laplace noise at budget eps (``epsilon``) for an observer that knows
+    its sender: delta(s) = 1 - e^((s - eps) / 2) at every epsilon s <= eps.
 
     The pair is the two ends of the range, because the likelihood ratio of two values is monotone in the report.
     """

@@ -102,8 +102,8 @@ class TopReportsLaw:
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         raise ValueError(
-            "the coordinates of a report are not independent: all of them decide which ones are sent, so a single one "
-            "has no density"
+            "the coordinates of a report are not independent: all noisy numbers of the report decide which are sent, "
+            "so the log density of a report is not a sum over coordinates; call log_density for the whole report"
         )
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class TopReportsLaw:
         return chance.clamp(1e-300, 1.0).log()
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two vectors, one with all entries at the end of the range and one with zeros.
+        """Return two vectors, one with all entries at the upper end of the range and one with zeros.
 
         Where all sent numbers are small, every coordinate is evidence for 0, although only ``kept`` of them were sent.
         """

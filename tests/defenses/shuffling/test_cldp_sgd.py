@@ -132,7 +132,7 @@ def test_a_federation_trains_on_the_mean_of_one_number_a_client(toy_task, toy_pl
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lot": Poisson(0.125)}, r"lot, a client's batch, must be one record, FixedSize\(1\)"),
+        ({"lot": Poisson(0.125)}, r"lot, a client's batch, must be one record, as FixedSize\(1\)"),
         ({"lot": Full()}, "lot, a client's batch, must be one record"),
         ({"lot": FixedSize(2)}, "lot, a client's batch, must be one record"),
         (

@@ -162,7 +162,7 @@ def test_where_cohorts_are_sampled_only_those_count_who_are_almost_surely_there(
     with pytest.raises(ValueError, match="cohort must be Poisson or full sampling"):
         AssuredCohort.of(toy_plan(task, cohort=FixedSize(5)), 1e-5, rounds=3)
     with pytest.raises(
-        ValueError, match="clients must be >= 2, because a shuffler does not hide a single client, got 1"
+        ValueError, match="clients must be >= 2, because a shuffler cannot hide the sender of a single report, got 1"
     ):
         AssuredCohort.of(toy_plan(toy_task((4,))), 1e-5, rounds=3)
 
