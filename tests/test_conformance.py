@@ -103,7 +103,7 @@ def unrefused(part):
                 part(**{name: bad})
             except Exception as error:
                 refusal = f"{type(error).__name__}: {error}"
-            if not re.search(rf"^ValueError: .*{name} must .*{re.escape(repr(bad))}", refusal, re.DOTALL):
+            if not re.search(rf"^ValueError: .*\b{name}\b.* must .*{re.escape(repr(bad))}", refusal, re.DOTALL):
                 found.append(f"{name}={bad!r}: {refusal}")
     return found
 

@@ -1,6 +1,4 @@
-"""UniS as published shuffles each coordinate with Laplace noise at the client's own budget (Liu et al. 2023,
-Baselines).
-"""
+"""UniS as published shuffles each coordinate with Laplace noise at the client's own budget (Liu et al. 2023)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -126,7 +126,7 @@ def test_two_runs_say_the_same(assay, suite_file, timeless):
         (
             ("poisson = 0.5", "fixed_size = 5"),
             "loss",
-            "ValueError: included (which samples take part) needs full or Poisson sampling of lots",
+            "ValueError: included (which samples take part) needs full or Poisson sampling of batches",
         ),
         (("learning_rate = 1.0", "learning_rate = 1e38"), "loss", "FloatingPointError: training diverged"),
     ],

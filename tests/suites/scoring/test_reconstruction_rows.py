@@ -171,7 +171,7 @@ def test_the_images_of_a_lot_are_matched_to_its_samples(tmp_path, cell):
     assert [row.value for row in rows if row.metric == "mse"] == [0.0] * 5
     assert [row.client for row in rows if row.metric == "mse"] == uploads.tolist()
     swapped = Reconstructions(images, None, SETTING, np.repeat([0, 1], task.sizes[::-1]))
-    with pytest.raises(ValueError, match="as many samples as it reconstructs"):
+    with pytest.raises(ValueError, match="as many images reconstructed from it as the client has samples"):
         score_reconstructions(cell, swapped, task, Store(tmp_path))
 
 
@@ -179,7 +179,7 @@ def test_the_images_of_a_lot_are_matched_to_its_samples(tmp_path, cell):
     ("changes", "says"),
     [
         ({"partition": "iid"}, "clients with 4 to 4 samples"),
-        ({"clients": 4}, "got 5 uploads of 4 clients"),
+        ({"clients": 4}, "got updates of 5 of 4 clients"),
     ],
 )
 def test_uploads_of_more_than_one_sample_are_not_scored(tmp_path, cell, task, changes, says):
