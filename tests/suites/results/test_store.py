@@ -168,7 +168,9 @@ def test_a_cell_whose_arrays_are_damaged_is_run_again_on_request(store):
     store.finish("a", rows("a", 1))
     assert store.forget_failed() == 0
     (store.folder / path).write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"cells/a/projections\.npz cannot be read .*; resume the run with --retry-failed"):
+    with pytest.raises(
+        ValueError, match=r"cells/a/projections\.npz cannot be read .*; resume the run with --retry-failed"
+    ):
         store.load_arrays(path)
     assert store.forget_failed() == 1
     assert store.finished() == set()
