@@ -1,9 +1,10 @@
 """Compute the joint privacy of Gaussian releases in which each layer of a model has its own clip norm and noise.
 
-What FedRE (Xiao et al. 2025) gets wrong. Its equation 9, sigma = sqrt(2 T ln(1/delta)) / eps, is no (eps, delta)
-calibration: for eps 10 it gives 10.5, and as two clipped updates are up to 2C apart, 25.8. Its corollary 1 adds the
-layers' epsilons; Gaussians compose by the root of the sum of squares: ten layers at eps 1 and delta 1e-6 each are
-jointly 5.43 at delta 1e-5 by equation 9 (2C apart), 3.14 where each is calibrated.
+FedRE (Xiao et al. 2025) sets its noise by equation 9, sigma = sqrt(2 T ln(1/delta)) / eps, which does not keep (eps,
+delta) at every eps: at eps 10 it gives 10.5 where two inputs are C apart, and 25.8 where they are 2C apart. Its
+corollary 1 adds the layers' epsilons, which is valid and loose; Gaussians compose by the root of the sum of squares:
+ten layers at eps 1 and delta 1e-6 each are jointly 5.43 at delta 1e-5 by equation 9 (2C apart; 2.45 at C), 3.14 where
+each is calibrated.
 """
 
 import math
@@ -82,7 +83,7 @@ class LayeredGaussian:
 
 def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
     """Compute the noise standard deviation, divided by the clip norm, by equation 9 of the FedRE paper as printed; the
-    docstring of this module explains the equation's error.
+    docstring of this module states what it is worth.
     """
     check_budget(epsilon, delta)
     check_whole("rounds", rounds)

@@ -60,9 +60,10 @@ class RegularisedSparsified(ClippedDefense):
             clients), which is what the accountant assumes.
 
     Errata:
-        - Paper: each of K sampled clients adds its share N(0, sigma^2 C^2 / K). Right: the sum has the accounted noise
-          only where K clients come each time; a Poisson cohort, which the accountant assumes, may be smaller. The
-          server, trusted in either form, adds it once.
+        - Not stated: how many clients share the noise, if each of K sampled clients adds N(0, sigma^2 C^2 / K). Where
+          exactly K come each time, the sum has the accounted noise. Of a Poisson cohort, which the accountant here
+          assumes, k < K clients may come and bring k / K of the variance. Read from this project's first notes; the
+          paper was not at hand. Here: the trusted server adds the noise once.
     """
 
     dropped: float = 0.5

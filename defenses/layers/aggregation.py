@@ -1,8 +1,8 @@
 """Average client models layer by layer; less sensitive layers get more weight (PDA-PAM: Xiao et al. 2025, eq. 10, 11).
 
-Errata: equation 11 divides each report by its weight alpha-hat and by K, so that the weights 1 / (K alpha-hat) sum to K
-or more, and without bound where scores are uneven. Right: the inverses normalised to sum to 1. As alpha-hat is a
-softmax of the scores, these are the softmax of minus the scores.
+Not stated in the paper: what the weights of reports sum to. Equation 11 divides each report by its alpha-hat and by K,
+so that the weights 1 / (K alpha-hat) sum to K for equal scores, and to more, without bound, for uneven ones. Here the
+inverses are normalised to sum to 1. As alpha-hat is a softmax of the scores, these are the softmax of minus the scores.
 """
 
 from collections.abc import Sequence

@@ -192,27 +192,35 @@ class FedRE(Defense):
         region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image. A list
             of several: clients' own preferences, which are public, dealt in turn.
         aggregation: "pda_pam", or "mean": by the clients' sizes, the baseline of PDA-PAM.
-        variant: "corrected", or "as_published": the paper's noise, weights and claims. As published, training may
-            diverge, above all with private scores, because the printed weights have no bound. A cell whose model
-            contains NaN FAILS; that is no verdict on the claim.
+        variant: "corrected", or "as_published": the paper's noise, weights and claims, about any two reports (reading 1
+            of the errata). As published, training may diverge, above all with private scores, because the printed
+            weights have no bound. A cell whose model contains NaN FAILS; that is no verdict on the claim.
 
     Raises (in prepare):
         ValueError: if the number of clip norms or scores is not the number of layers.
 
     Errata:
-        - Paper, eq. 9: sigma = sqrt(2 T ln(1/delta)) / epsilon keeps (epsilon, delta). Right: it is no calibration, an
-          epsilon of 10 is worth 10.5, and as two clipped updates are up to 2C apart, 25.8 (delta 1e-5). Corrected: the
-          analytic Gaussian over all rounds at 2C.
-        - Paper, corollary 1: layers' epsilons add up. Right: Gaussians compose by the root of the sum of squares: ten
-          equal layers of joint epsilon 10 at delta_l 1e-6 are together 5.43 at delta 1e-5 by eq. 9's noise, though each
-          alone is worth more than its epsilon. Corrected: the joint budget is what is calibrated.
-        - Paper, eq. 6: budgets from the score of private data. Right: the noise then depends on the data, and no
-          composition theorem applies. Corrected: scores of public data. As published no layer's epsilon is known before
-          training, so that the joint claim alone is stated; with fixed scores each layer's too.
-        - Paper, section 3.2.2: a single sample cannot be told. Right: eq. 7 clips a client's whole gradient, so the
-          unit is the client's report; both forms state it.
-        - Paper, eq. 10 and 11: weights 1 / (K alpha-hat). Right: they sum to K or more and explode where scores are
-          uneven. Corrected: 1 / alpha-hat normalised to sum 1.
+        - Not stated: section 3.2.2 and eq. 7, whose gradient is clipped and which datasets are neighbours. Reading 1: a
+          client's whole gradient ("the gradient of the network", corollary 1), and any two of them, as local DP has
+          it: two clipped layers are up to 2C apart. Reading 2: one sample's gradient ("the maximum contribution of a
+          training sample"), which "is included" or not: the sum moves by up to C. Here: reading 1.
+        - False: eq. 9, sigma = sqrt(2 T ln(1/delta)) / epsilon keeps (epsilon, delta), without a limit. In reading 2 it
+          holds up to epsilon 7.96 at delta 1e-5, and at 10 the noise is worth 10.5. In reading 1 an epsilon of 10 is
+          worth 25.8, and an epsilon of 1 is worth 1.63. Here: the analytic Gaussian over all rounds at 2C.
+        - Loose but valid: corollary 1, layers' epsilons add up. It is basic composition, and true of layers that keep
+          their own epsilon. Gaussians compose by the root of the sum of squares: ten layers of epsilon 1 and delta 1e-6
+          by eq. 9 are together 5.43 at delta 1e-5 in reading 1, and 2.45 in reading 2, not 10. (Each alone is worth
+          1.67 and .79: that is eq. 9.) Here: the joint budget is what is calibrated.
+        - False: eq. 6 with scores of the client's own data, as section 3.2.1 has it. The noise then depends on the
+          data, but corollary 1 takes the layers' budgets as given. Two layers of a thousand numbers, ten rounds at
+          epsilon 10 and delta 1e-5, all gradients zero: equal scores and scores of 1 to 1.1 differ in noise alone,
+          and the true delta is at least .95. If the "10 data in the same format" that are scored are public, eq. 6 is
+          right. Here: scores of public data. As published no layer's epsilon is known before training, so that the
+          joint claim alone is stated; with fixed scores each layer's too.
+        - Not stated: eq. 10 and 11, what the weights of reports sum to. The alpha-hat sum to 1, as stated. The weights
+          1 / (K alpha-hat) sum to K for equal scores and to more, without bound, for uneven ones; a learning rate may
+          make up for K but not for the rest. Here: as_published has them as printed, the corrected form normalises
+          1 / alpha-hat to sum 1.
     """
 
     epsilon: float = 4.0

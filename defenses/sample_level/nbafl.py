@@ -70,7 +70,8 @@ class NbAFL(ClippedDefense):
     models (downlink); both protect a client's whole report and so each sample that it was computed from.
 
     The uplink claim is against the server, which observes individual updates; the downlink claim is against other
-    clients, who see every round's model. Any two reports are up to twice the clip norm apart.
+    clients, who see every round's model. Any two reports are up to twice the clip norm apart. The paper clips weights;
+    here updates are clipped, which are what the server adds: the sensitivity is the same.
 
     Args:
         epsilon, delta: the budget of the uplink, by the analytic Gaussian.
@@ -80,14 +81,18 @@ class NbAFL(ClippedDefense):
         variant: "corrected", or "as_published": the paper's noise and its claims about one sample.
 
     Errata:
-        - Paper, section III: one of m samples moves a clipped local model by at most 2C/m, as if training averaged
-          models of single samples. Right: the clip bounds the whole report, so one sample moves it by up to 2C.
-        - Paper, section III: noise c L sensitivity / epsilon with c = sqrt(2 ln(1.25/delta)) for L exposures at epsilon
-          50 to 100. Right: that formula is proved for epsilon <= 1, and L releases spend L delta; the analytic Gaussian
-          over all releases needs less where it is valid.
-        - Paper, Theorem 1: all N clients' noise counts on the way down. Right: a client knows its own; only the noise
-          of the client in question and the server's count here.
-        - The paper clips weights; here updates are clipped, what the server adds: the sensitivity is the same.
+        - False: section III, one of m samples moves a clipped local model by at most 2C/m. It holds where training
+          averages m clipped models of single samples, as the paper writes it. Where all samples are trained together it
+          does not: of four samples one whose gradient outweighs the others turns the clipped update round, by 2C and
+          not by C/2. Read from a summary that copies the equations (forestneo.top, April 2023), not from the paper.
+          Here: the clip bounds the whole report, so one sample moves it by up to 2C.
+        - Not stated: section III, for which epsilon noise c L sensitivity / epsilon, c = sqrt(2 ln(1.25/delta)), keeps
+          (epsilon, delta) over L exposures. The formula is proved for one release and epsilon below 1 (Dwork and Roth
+          2014, Theorem A.1). At epsilon 60 and delta .01, as in the experiments, L releases are worth 230 for L = 1,
+          56.5 for L = 5 and 15.7 for L = 25. Read from the same summary. Here: the analytic Gaussian over all releases.
+        - Not stated: Theorem 1, who reads the broadcast. It counts the noise of all N clients. That is right before an
+          outsider (the abstract's "external adversaries"). A client knows its own noise, and clients who collude know
+          theirs. Read from the same summary. Here: only the noise of the client in question and the server's count.
     """
 
     down_epsilon: float = 1.0

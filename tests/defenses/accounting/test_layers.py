@@ -24,14 +24,25 @@ def test_fedres_equation_nine_at_epsilon_ten_is_worth_what_the_reference_states(
     assert release.epsilon(DELTA) == pytest.approx(worth, abs=0.05)
 
 
-@pytest.mark.parametrize(("layer_delta", "joint"), [(1e-6, 5.43), (1e-5, 6.05)])
+@pytest.mark.parametrize(("epsilon", "holds"), [(1.0, True), (7.96, True), (7.98, False), (10.0, False)])
+def test_equation_nine_holds_up_to_an_epsilon_of_7_96_where_inputs_are_one_clip_norm_apart(epsilon, holds):
+    noise = published_noise(epsilon=epsilon, delta=DELTA, rounds=3)
+    release = LayeredGaussian(layers=(Layer(clip_norm=1.0, noise_std=noise),), adjacency=ADD, releases=3)
+    assert (release.epsilon(DELTA) <= epsilon) is holds
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "layer_delta", "joint", "alone"),
+    [(REPLACE, 1e-6, 5.43, 1.67), (REPLACE, 1e-5, 6.05, 1.63), (ADD, 1e-6, 2.45, 0.79), (ADD, 1e-5, 2.72, 0.76)],
+)
 @pytest.mark.parametrize("rounds", [1, 7])
-def test_ten_layers_by_equation_nine_are_jointly_what_the_reference_states(layer_delta, joint, rounds):
-    """Epsilon 1 each, noise as FedRE prints it over C, two updates 2C apart: its corollary 1 states 10."""
+def test_ten_layers_by_equation_nine_are_jointly_below_their_sum(adjacency, layer_delta, joint, alone, rounds):
+    """Epsilon 1 each, noise as FedRE prints it over C: its corollary 1 states 10, whether inputs are C or 2C apart."""
     noise = 0.7 * published_noise(epsilon=1.0, delta=layer_delta, rounds=rounds)
     layers = (Layer(clip_norm=0.7, noise_std=noise),) * 10
-    release = LayeredGaussian(layers=layers, adjacency=REPLACE, releases=rounds)
+    release = LayeredGaussian(layers=layers, adjacency=adjacency, releases=rounds)
     assert release.epsilon(DELTA) == pytest.approx(joint, abs=0.005)
+    assert release.layer_epsilon(0, layer_delta) == pytest.approx(alone, abs=0.005)
 
 
 @pytest.mark.parametrize(("layer_delta", "joint"), [(1e-6, 3.140), (1e-5, 3.619)])

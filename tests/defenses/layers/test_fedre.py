@@ -26,6 +26,7 @@ from fedassay.fl.task import Samples
 from fedassay.fl.training.local import Batch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chi2
 
 DELTA = 1e-5
 TEN = Layout(names=tuple(f"layer{number}" for number in range(10)), shapes=((2,),) * 10)
@@ -201,6 +202,20 @@ def test_private_samples_move_the_noise_as_published_only(variant, task, plan):
         sent.append(protection.report(message(rows), context, state, np.random.default_rng(0)).values)
     same = [torch.equal(sent[0][:, row], sent[1][:, row]) for row in range(3)]
     assert same == [variant == "corrected", True, True]
+
+
+def test_budgets_by_private_scores_break_epsilon_ten_by_the_noise_alone(plan):
+    """Two layers of a thousand numbers, ten rounds, all gradients zero; scores equal, or one of them a tenth larger.
+
+    The event is that the first layer's ten reports are together short; its probability is chi-square.
+    """
+    wide = replace(plan, layout=Layout(names=("first", "second"), shapes=((1000,),) * 2), rounds=10)
+    protection = FedRE(variant="as_published", epsilon=10.0, scores=(1.0, 1.0)).prepare(wide).protection
+    equal, larger = protection.noise(torch.tensor([[1.0, 1.0], [1.1, 1.0]]))[:, 0].tolist()
+    assert larger / equal == pytest.approx(1.05)
+    degrees, bound = 10_000, 10_250
+    short, other = chi2.cdf(bound, degrees), chi2.cdf(bound * (equal / larger) ** 2, degrees)
+    assert short - math.exp(10) * other > 0.95
 
 
 def test_a_canary_client_is_noised_as_published_too(task, plan):

@@ -135,6 +135,15 @@ def test_as_published_one_of_four_samples_moves_a_report_by_all_that_the_clip_al
     assert float((first - second).norm()) > 1.99
 
 
+@pytest.mark.parametrize(("exposures", "worth"), [(1, 230.4), (5, 56.5), (25, 15.7)])
+def test_noise_of_the_papers_formula_at_epsilon_60_is_too_small_for_few_exposures_and_too_large_for_many(
+    exposures, worth
+):
+    """sigma = c L sensitivity / epsilon at delta .01: L releases of that noise, exactly."""
+    noise = math.sqrt(2 * math.log(1.25 / 0.01)) * exposures / 60
+    assert dp_accounting.get_epsilon_gaussian(noise / math.sqrt(exposures), 0.01) == pytest.approx(worth, abs=0.05)
+
+
 def test_as_published_the_sensitivity_probe_breaks_both_claims(toy_task, toy_plan):
     task = toy_task((4, 6, 5), side=6)
     plan = toy_plan(task)
