@@ -176,9 +176,7 @@ def audit(
 def list_(
     kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, mutants, suites, datasets or metrics.")],
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    errata: Annotated[
-        bool, typer.Option("--errata", help="Print the errors found in the papers of the defenses.")
-    ] = False,
+    errata: Annotated[bool, typer.Option("--errata", help="Print notes on the papers of the defenses.")] = False,
 ) -> None:
     """List the available defenses, attacks, estimators, mutants (mechanisms with a planted bug), suites, data sets or
     metrics.

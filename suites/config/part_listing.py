@@ -35,8 +35,8 @@ def mutant_summaries() -> dict[str, str]:
 
 
 def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:
-    """Return a dictionary from the name of each defense or attack to the known mistakes (errata) in its paper, in
-    alphabetical order; those without errata are left out.
+    """Return a dictionary from the name of each defense or attack to its errata (notes on its paper), in alphabetical
+    order; those without errata are left out.
 
     Raises:
         ConfigError: an installed entry point that does not load.
@@ -53,8 +53,10 @@ def summary(part: type[Any]) -> str:
 
 
 def errata_in(doc: str) -> tuple[str, ...]:
-    """Return the items of a docstring's ``Errata:`` section, which lists mistakes of the paper; empty if there is
-    none.
+    """Return the items of a docstring's ``Errata:`` section; empty if there is none.
+
+    Each item starts with its class, ``False:``, ``Loose but valid:``, ``Slip:`` or ``Not stated:``, and ends with what
+    the code does, ``Here: ...``.
     """
     _, _, section = doc.partition("\nErrata:\n")
     lines = itertools.takewhile(lambda line: line.startswith(" "), section.splitlines())

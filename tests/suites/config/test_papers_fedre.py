@@ -1,6 +1,10 @@
 """The suite of FedRE: what it says the paper prints, what its presets need, and that its defenses fit its models."""
 
 import pytest
+import torch
+from fedassay.audit.claim import Adjacency
+from fedassay.defenses.accounting.layers import Layer, LayeredGaussian, published_noise
+from fedassay.defenses.layers.fedre import published_split
 from fedassay.fl.data.datasets import available
 from fedassay.fl.models.network import Network
 from fedassay.suites.config.suite_file import load_suite
@@ -49,3 +53,28 @@ def test_fixed_scores_are_one_for_each_layer_of_the_model_that_they_were_measure
             assert all(weight > bias for weight, bias in zip(scores[::2], scores[1::2], strict=True))
             counted += 1
     assert counted == 6
+
+
+@pytest.mark.parametrize(
+    ("label", "any_two_reports", "one_sample"),
+    [
+        ("fedre_50_published", 85.1, 30.9),
+        ("fedre_10_published", 9.41, 4.13),
+        ("uploads_fedre_50_published", 148, 50.9),
+        ("uploads_fedre_10_published", 14.6, 6.23),
+    ],
+)
+def test_the_published_noise_is_worth_what_the_page_states_in_both_readings(label, any_two_reports, one_sample):
+    """Ten rounds, all layers: reports up to 2C apart, or one sample's clipped gradient, of norm C, present or absent."""
+    spec, _ = load_suite("papers/fedre")
+    fields = spec.defenses[label].model_extra
+    split = published_split(torch.tensor(fields["scores"])).tolist()
+    whole = 0.2 * published_noise(epsilon=fields["epsilon"], delta=1e-5 / len(split), rounds=10)
+    layers = tuple(Layer(clip_norm=0.2, noise_std=whole / share) for share in split)
+    for adjacency, worth in ((Adjacency.REPLACE_ONE, any_two_reports), (Adjacency.ADD_REMOVE, one_sample)):
+        release = LayeredGaussian(layers=layers, adjacency=adjacency, releases=10)
+        assert release.epsilon(1e-5) == pytest.approx(worth, rel=2e-3)
+    if label == "fedre_50_published":
+        bias, delta = split.index(max(split)), 1e-5 / len(split)
+        assert 50 * split[bias] == pytest.approx(16.9, abs=0.05)
+        assert release.layer_epsilon(bias, delta) == pytest.approx(19.7, abs=0.05)
