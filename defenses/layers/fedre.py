@@ -213,9 +213,9 @@ class FedRE(Defense):
           1.67 and .79: that is eq. 9.) Here: the joint budget is what is calibrated.
         - False: eq. 6 with scores of the client's own data, as section 3.2.1 has it. The noise then depends on the
           data, but corollary 1 takes the layers' budgets as given. Two layers of a thousand numbers, ten rounds at
-          epsilon 10 and delta 1e-5, all gradients zero: equal scores and scores of 1 to 1.1 differ in noise alone,
-          and the true delta is at least .95. If the "10 data in the same format" that are scored are public, eq. 6 is
-          right. Here: scores of public data. As published no layer's epsilon is known before training, so that the
+          epsilon 10 and delta 1e-5, all gradients zero: equal scores and scores of 1 to 1.1 differ in noise alone, and
+          the true delta is at least .95. If the "10 data in the same format" that are scored are public, none of this
+          applies. Here: scores of public data. As published no layer's epsilon is known before training, so that the
           joint claim alone is stated; with fixed scores each layer's too.
         - Not stated: eq. 10 and 11, what the weights of reports sum to. The alpha-hat sum to 1, as stated. The weights
           1 / (K alpha-hat) sum to K for equal scores and to more, without bound, for uneven ones; a learning rate may

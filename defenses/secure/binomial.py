@@ -42,8 +42,8 @@ class Binomial(SecureSumDefense):
         - False: Theorem 1 (formula 7), the epsilon of a release, without a limit. On a fine grid it is the classic
           Gaussian formula, which holds up to epsilon 8.4 at delta 1e-5. Calibrated to 10 at ten thousand grid steps to
           the norm, one coordinate of 95,092,644 coins really has 10.3. Read from the Internet-Draft
-          draft-case-ppm-binomial-dp, which restates the theorem and names no limit, not from the paper, whose
-          experiments have epsilons of 2 to 4. Here: Renyi divergences.
+          draft-case-ppm-binomial-dp, which restates the theorem and names no limit, not from the paper; it holds at
+          the epsilons of the paper's experiments, 2 to 4 (the survey's Table 3). Here: Renyi divergences.
         - Loose but valid: the theorem is about one release, and rounds are left to composition theorems. Noise that
           stays in a window is sub-Gaussian and composes as a Gaussian's: 20 rounds of 650 coordinates, 800 grid steps
           to the norm, at epsilon 4 and delta 1e-5 take 5.18 norms, where equal parts of the theorem's take 27.2
