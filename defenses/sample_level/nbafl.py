@@ -81,16 +81,16 @@ class NbAFL(ClippedDefense):
         variant: "corrected", or "as_published": the paper's noise and its claims about one sample.
 
     Errata:
-        - False: section III, one of m samples moves a clipped local model by at most 2C/m. It holds where training
-          averages m clipped models of single samples, as the paper writes it. Where all samples are trained together it
-          does not: of four samples one whose gradient outweighs the others turns the clipped update round, by 2C and
-          not by C/2. Read from a summary that copies the equations (forestneo.top, April 2023), not from the paper.
-          Here: the clip bounds the whole report, so one sample moves it by up to 2C.
+        - False: section III, one of m samples moves a clipped local model by at most 2C/m. It would hold if training
+          averaged m clipped models of single samples, to which the paper equates it. Where all samples are trained
+          together it does not: of four samples one whose gradient outweighs the others turns the clipped update round,
+          by 2C and not by C/2. Read from a summary that copies the equations (forestneo.top, April 2023), not from the
+          paper. Here: the clip bounds the whole report, so one sample moves it by up to 2C.
         - Not stated: section III, for which epsilon noise c L sensitivity / epsilon, c = sqrt(2 ln(1.25/delta)), keeps
           (epsilon, delta) over L exposures. The formula is proved for one release and epsilon below 1 (Dwork and Roth
           2014, Theorem A.1). At epsilon 60 and delta .01, as in the experiments, L releases are worth 230 for L = 1,
-          56.5 for L = 5 and 15.7 for L = 25. Read from the same summary, c from FedML's NbAFL program. Here: the analytic
-          Gaussian over all releases.
+          56.5 for L = 5 and 15.7 for L = 25. Read from the same summary, c from FedML's NbAFL program. Here: the
+          analytic Gaussian over all releases.
         - Not stated: Theorem 1, who reads the broadcast. It counts the noise of all N clients. That is right before an
           outsider (the abstract's "external adversaries"). A client knows its own noise, and clients who collude know
           theirs. Read from the same summary. Here: only the noise of the client in question and the server's count.
