@@ -65,7 +65,7 @@ def test_fixed_scores_are_one_for_each_layer_of_the_model_that_they_were_measure
     ],
 )
 def test_the_published_noise_is_worth_what_the_page_states_in_both_readings(label, any_two_reports, one_sample):
-    """Ten rounds, all layers: reports up to 2C apart, or one sample's clipped gradient, of norm C, present or absent."""
+    """Ten rounds, all layers: reports up to 2C apart, or one sample's clipped gradient, of norm C, in or out."""
     spec, _ = load_suite("papers/fedre")
     fields = spec.defenses[label].model_extra
     split = published_split(torch.tensor(fields["scores"])).tolist()
