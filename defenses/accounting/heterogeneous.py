@@ -1,9 +1,10 @@
 """Bound each client's privacy when clip-Laplace reports with unequal budgets are shuffled (Liu et al. 2023, APES).
 
-What the paper gets wrong. Its Lemma 5 and Theorem 4 count as clones of client 1 the reports that resemble **any**
-client's mechanism, averaged over all; only clones of client 1's own mechanism hide client 1, so that the average
-understates what clients with large budgets lose. Its Lemma 4 has e^max of both budgets where the exact exponent is the
-neighbour's own budget: valid, but loose. Its Lemma 6 lacks an ``8 /`` that Theorem 4 has.
+Where this differs from the paper. Its Lemma 5 and Theorem 4 count as clones of client 1 the reports that resemble
+**any** client's mechanism, averaged over all. The proof does not show this, because the distribution rho in it depends
+on the client; here only clones of client 1's own mechanism are counted, which gives a larger bound for clients with
+large budgets. (The printed epsilons hold all the same, by a finer argument than either.) Its Lemma 4 has e^max of both
+budgets where the exact exponent is the neighbour's own budget: valid, but loose.
 """
 
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ def published_bound(budgets: Sequence[float] | FloatArray, exponent: Exponent = 
     """Return the bound of the APES paper, evaluated exactly. The paper assumes the largest budget for all clients, and
     averages over **all** clients the probability that one client's report hides another client's (Lemma 5).
 
-    This bound is not valid for a client's own loss (see the module); ``client_bound`` is.
+    The paper's argument does not prove this bound for a client's own loss (see the module); ``client_bound`` is proved.
     """
     ordered = np.sort(_budgets("budgets", budgets))
     return ClonePair(epsilon0=float(ordered[-1]), clones=poisson_binomial(_averaged(ordered, exponent)[:-1]))

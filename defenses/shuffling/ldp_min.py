@@ -31,8 +31,9 @@ class LDPMin(UnshuffledBudgets):
         variant: "corrected", or "as_published": the paper's composition, which is valid and loose.
 
     Errata:
-        - Paper, Table 3: eps_uc 40.1 at budget .05 and 7850 coordinates, by advanced composition (Lemma 2). Right:
-          valid, but at delta 3.6e-5 clip-Laplace itself composes to 12.8, classic Laplace to 26.4.
+        - Loose but valid: eps_uc 40.1 of Table 3, at budget .05 and 7850 coordinates, by advanced composition (Lemma
+          2). At delta 3.6e-5 clip-Laplace composes to 12.8, classic Laplace to 26.4. Here: composition by privacy-loss
+          distributions.
     """
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -31,8 +31,9 @@ class PLDP(UnshuffledBudgets):
         variant: "corrected", or "as_published": one claim for all, the largest budget summed over all coordinates.
 
     Errata:
-        - Paper, Table 3: eps_uc 7850 at budget 1 and 7850 coordinates, the sum. Right: valid, but at delta 3.6e-5 one
-          round of clip-Laplace composes to 1484.5, of classic Laplace to 3173.
+        - Loose but valid: eps_uc 7850 of Table 3, the sum of 7850 coordinates at budget 1. The sum is exact at delta 0;
+          at the table's delta 3.6e-5 one round of clip-Laplace composes to 1484.5, of classic Laplace to 3173. Here:
+          composition by privacy-loss distributions.
     """
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -32,12 +32,14 @@ class UniS(Defense):
         variant: "corrected", or "as_published": the clones of one coordinate and advanced composition.
 
     Errata:
-        - Paper, Table 3: eps_c .069 at 10,000 clients, budget 1, delta 1e-8, by equation 2. Right: .0689, the clones
-          evaluated numerically; equation 2, a closed form, gives .241 where its regime admits it at all.
-        - Paper, Table 3: eps_uc 76.9 by advanced composition over 7850 coordinates. Right: 5.81 at delta 3.6e-5, by
-          privacy-loss distributions.
-        - Paper, Baselines: UniS runs the classic Laplace mechanism at unequal budgets, whose clones it cannot count
-          (footnote 1). Right: one budget for all, clip-Laplace; ``unis_unequal`` runs what the paper runs.
+        - Slip: "the privacy bound refers to Eq. (2)" (Baselines), which gives .241 where Table 3 has eps_c .069, at
+          10,000 clients, budget 1, delta 1e-8. The same paragraph lists the numerical result of Feldman et al. 2022,
+          which gives .0689. Here: the clones evaluated numerically.
+        - Loose but valid: eps_uc 76.9 of Table 3, by advanced composition over 7850 coordinates. With one budget of 1
+          for all clients it is 5.81 at delta 3.6e-5. Here: composition by privacy-loss distributions.
+        - Not stated: a bound for classic Laplace noise at unequal budgets, which UniS runs (Baselines); footnote 1
+          calls the printed eps_c "an approximation". Here: one budget for all, clip-Laplace; ``unis_unequal`` runs what
+          the paper runs.
     """
 
     epsilon: float = 4.0

@@ -109,15 +109,18 @@ class LDPAdaptiveDuchi(NumberDefense):
             inverse root of the size.
         variant: "corrected": as many coordinates as Wang et al. (2019) sample, which share the budget. "as_published":
             all coordinates, the whole budget for each one in each round, claimed for the whole report behind the
-            shuffler.
+            shuffler, without the condition that layers are independent.
 
     Errata:
-        - Paper: parts of a report are shuffled apart from each other, so that the budget need not be split over the
-          coordinates, nor over the rounds. Right: all parts of a client's report move together when its data do, and
-          the analyser may add up what all columns say: without splitting, d coordinates over T rounds keep d T epsilon
-          against an adversary that sees the uploads, and behind the shuffler what d T shuffled releases keep.
-        - Paper: a layer's centre and range are those of the clients' own weights. Right: what is broadcast must not be
-          computed from private data without paying; here a public rule of the layer's size.
+        - Not stated: why a client's layers may be taken as independent. The paper itself was not at hand. The survey of
+          Fu et al. 2024, section 3.2, gives the condition: "If regarding the information in different layers as
+          independent in some scenarios", the budget need not be split. Under it that is parallel composition, and
+          right. Without it, all parts of a report move together when a client's data do, and the analyser may add up
+          what all columns show: three shuffled columns with one other client have a loss of 3 epsilon exactly. Here:
+          the budget is split over the sent coordinates and the rounds, and the claim trusts no shuffler.
+        - Not stated: how a layer's range is chosen without a privacy cost; the survey has "an adaptive perturbation
+          range for each layer". A range computed from private data must be paid for. Here: a public rule of the layer's
+          size.
     """
 
     variant: str = "corrected"

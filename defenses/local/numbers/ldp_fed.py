@@ -23,14 +23,16 @@ class LDPFed(SampledDefense):
     Args:
         epsilon, delta: of the claim, over all rounds; split over the numbers that are sent.
         steps: grid points on each side of zero (the paper's clip bound times ten to its precision).
-        variant: "corrected", or "as_published": the condensed alpha of all numbers together, claimed as if it were the
-            epsilon of local DP. Coordinates are sampled in both; the paper sends all and splits over all.
+        variant: "corrected", or "as_published": the condensed alpha of all numbers together, compared with other
+            defenses as if it were the epsilon of local DP; the paper claims condensed local DP only. Coordinates are
+            sampled in both; the paper sends all and splits over all.
 
     Errata:
-        - Paper: the budget alpha of condensed local DP stands where other systems state epsilon, and the survey's Table
-          lists it as epsilon. Right: it bounds the ratio by e^alpha for two values **one grid step** apart. For any two
-          values, as local DP asks, this mechanism's exact epsilon is alpha times ``steps``, so that a claim of epsilon
-          leaves alpha = epsilon / steps.
+        - Not stated: the epsilon of local DP that the budget of condensed local DP amounts to. The survey of Fu et al.
+          2024 labels its row "Condensed LDP", so the 1 in its column of epsilons is no mistake: it bounds the ratio by
+          e^alpha for two values **one grid step** apart. For any two values, as local DP asks, this mechanism's exact
+          epsilon is alpha times ``steps``. Here: a claim of local DP with epsilon, which leaves alpha = epsilon /
+          steps.
     """
 
     steps: int = 10

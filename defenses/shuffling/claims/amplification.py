@@ -50,6 +50,36 @@ class LocalPair:
         return short**2 / -math.expm1(-self.epsilon)
 
 
+@dataclass(frozen=True)
+class LargestPair(LocalPair):
+    """The privacy profile of one of ``among`` numbers under clip-Laplace of which only the ``kept`` largest are sent,
+    with dummies in the place of the others; the sender is known.
+
+    Above delta 0 it is that of a number that is sent, because what is sent is post-processing of all noisy numbers. At
+    delta 0 all of them together spend less, ``kept`` epsilon + (``among`` - ``kept``) ln((e^(epsilon/2) + 1)/2):
+
+    Given which numbers were kept, the density of a report is a product. A kept number contributes its own density, at
+    most a ratio of e^epsilon. Any other number contributes the dummy's density, which does not depend on the value, and
+    the probability that a noisy number was at most t, the smallest size that was kept. That probability falls with the
+    distance of the value from 0 (the size has a monotone likelihood ratio in it), so its ratio is largest between 0 and
+    an end of the range, where it is (e^(epsilon/2) + 1) / (e^(epsilon t / (2 radius)) + 1), and thus at t = 0. The
+    density of a report is the sum of these products over all choices, and a ratio of sums is at most the largest ratio.
+
+    The bound is less than one epsilon above the truth: where the kept numbers are at the end of the range except for
+    one, and that one is small and all dummies are smaller still, the loss comes as near as desired to (``kept`` - 1)
+    epsilon + (``among`` - ``kept`` + 1) ln((e^(epsilon/2) + 1)/2).
+    """
+
+    kept: int
+    among: int
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Return the epsilon at delta 0 of a whole report, divided by the numbers that it was chosen from."""
+        unsent = math.log1p(math.expm1(self.epsilon / 2) / 2)
+        return (self.kept * self.epsilon + (self.among - self.kept) * unsent) / self.among
+
+
 def local_pair(noise: str, epsilon: float) -> Profile:
     """Return delta as a function of epsilon (the privacy profile) of one coordinate with budget ``epsilon``, for an
     observer that knows its sender.

@@ -1,8 +1,8 @@
 """Send only the largest noisy numbers of a report, and replace the others by zeros with noise (S-APES: Liu et al.
 2023).
 
-The largest are sent, so the numbers of one report are not independent (Liu et al. 2023, Algorithm 2; the noise is
-around the value, where the paper's line 1 prints 0); or random ones, the other curve of Figure 3(b), whose choice
+The largest are sent, so the numbers of one report are not independent (Liu et al. 2023, Algorithm 2, with the noise
+around the value: its first line is not legible in the copy read); or random ones, the other curve of Figure 3(b), whose choice
 reveals nothing.
 """
 

@@ -12,7 +12,7 @@ from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import SHUFFLED, UPLOADS
 from fedassay.defenses.accounting.pld_convolution import many_epsilon
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
-from fedassay.defenses.shuffling.claims.amplification import LocalPair
+from fedassay.defenses.shuffling.claims.amplification import LargestPair, LocalPair
 from fedassay.defenses.shuffling.mechanisms.random_reports import RandomReportsLaw
 from fedassay.defenses.shuffling.mechanisms.top_reports import TopReportsLaw
 from fedassay.defenses.shuffling.s_apes import SAPES
@@ -121,10 +121,56 @@ def test_the_density_is_that_of_what_the_hook_sends(centre, selection):
     assert protection.law(SHUFFLED, plan(), 2) is None
 
 
-def test_small_outputs_show_more_than_the_published_local_budget_and_no_more_than_d_of_them():
+def largest_loss(law, release, dim):
+    """The largest log-ratio of one report's densities over all pairs of vectors with entries -1, -1/2, 0, 1/2 and 1."""
+    one = torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0]).double()
+    vectors = torch.cartesian_prod(*[one] * dim).reshape(-1, dim)
+    found = law.log_density(torch.tensor(release).double().expand(len(vectors), dim), vectors)
+    return float(found.max() - found.min())
+
+
+@pytest.mark.parametrize(("dim", "kept"), [(2, 1), (3, 1), (3, 2), (4, 2)])
+@pytest.mark.parametrize("budget", [0.3, 3.0])
+def test_no_report_shows_more_than_the_budgets_sent_and_the_small_numbers_that_were_not(dim, kept, budget):
+    """Every report of a grid that is dense near 0, against every pair of vectors of a grid: b budgets and d - b times
+    ln((e^(eps/2) + 1) / 2) are never exceeded, and one report comes within one budget of them, so that no claim below
+    its loss is true.
+    """
+    law = TopReportsLaw(radius=RADIUS, budget=budget, kept=kept)
+    small = math.log((math.exp(budget / 2) + 1) / 2)
+    bound = dim * LargestPair(budget, kept=kept, among=dim).pure_epsilon
+    assert bound == pytest.approx(kept * budget + (dim - kept) * small)
+    sizes = (1e-8, 1e-4, 0.3, -0.8, 1.0)
+    losses = [largest_loss(law, report, dim) for report in itertools.product(sizes, repeat=dim)]
+    assert max(losses) <= bound + 1e-9
+    worst = [1.0] * (kept - 1) + [1e-4] + [1e-8] * (dim - kept)
+    true = (kept - 1) * budget + (dim - kept + 1) * small
+    assert largest_loss(law, worst, dim) == pytest.approx(true, abs=2e-3)
+    assert bound - budget < true < bound
+
+
+def test_the_losses_of_table_three_exceed_its_local_budgets_and_stay_below_d_of_them():
+    """b = 1570 of d = 7850: where all numbers are small 2,205 of 1,570, and 98.7 of 78.5; at most 3,334 and 157."""
+    for budget, small, bound in ((1.0, 2205.3, 3334.2), (0.05, 98.74, 157.49)):
+        assert 7850 * math.log((math.exp(budget / 2) + 1) / 2) == pytest.approx(small, abs=0.05)
+        assert 7850 * LargestPair(budget, kept=1570, among=7850).pure_epsilon == pytest.approx(bound, abs=0.05)
+        assert 1570 * budget < small < bound < 7850 * budget
+
+
+@pytest.mark.parametrize(("budget", "loss"), [(1.0, 2205.3), (0.05, 98.74)])
+def test_where_all_numbers_are_small_the_exact_loss_refutes_the_local_budgets_of_table_three(budget, loss):
+    """The exact density of a report at the paper's own size, b = 1570 of d = 7850, where all numbers are near 0."""
+    law = TopReportsLaw(radius=RADIUS, budget=budget, kept=1570)
+    report = torch.full((7850,), 1e-7).double()
+    zeros, ends = torch.zeros(7850).double(), torch.ones(7850).double()
+    found = float(law.log_density(report, zeros) - law.log_density(report, ends))
+    assert found == pytest.approx(loss, abs=0.05)
+    assert found > 1.2 * 1570 * budget
+
+
+def test_small_outputs_show_more_than_the_published_local_budget_and_no_more_than_is_provable():
     """b = 1 of d = 20 at budget 3.5, which is what is claimed. Where all numbers are near 0, each coordinate is
-    evidence with ln((1 + e^1.75) / 2); the event {log-ratio >= 6} refutes the claim at alpha .01, and never shows d
-    budgets.
+    evidence with ln((1 + e^1.75) / 2); the event {log-ratio >= 6} refutes the claim at alpha .01.
     """
     dim = 20
     fields = {"budget_scale": 4.0, "share": 0.05, "radius": RADIUS}
@@ -142,7 +188,9 @@ def test_small_outputs_show_more_than_the_published_local_budget_and_no_more_tha
 
     near = float(ratio(torch.full((dim,), 1e-5)))
     assert near == pytest.approx(20 * math.log((1 + math.exp(law.budget / 2)) / 2), abs=1e-2)
-    assert local.epsilon < near < dim * law.budget
+    provable = local.parameters["provable_epsilon"]
+    assert provable == pytest.approx(law.budget + 19 * math.log((1 + math.exp(law.budget / 2)) / 2))
+    assert local.epsilon < near < provable < dim * law.budget
     rng, trials = np.random.default_rng(0), 40_000
     hits = [int((ratio(law.sample(row.expand(trials, -1), rng)) >= 6).sum()) for row in (present, absent)]
     setting = Setting(
@@ -150,6 +198,17 @@ def test_small_outputs_show_more_than_the_published_local_budget_and_no_more_tha
     )
     counts = EventCounts(hits_in=hits[0], n1=trials, hits_out=hits[1], n0=trials, setting=setting)
     assert pairwise_event(counts, delta=0.0, alpha=0.01).epsilon_low > local.epsilon + 1
+
+
+def test_at_large_budgets_the_claim_is_what_is_spent_without_any_delta():
+    """Two rounds of b = 1 of d = 20 at budget 8: 2 (8 + 19 ln((e^4 + 1) / 2)), below the composition of 40 numbers."""
+    (*_, claim) = SAPES(budget_scale=8.0, share=0.05, radius=RADIUS).prepare(plan(4, 20, rounds=2)).claims
+    own = float(claim.parameters["local_epsilon"])
+    spent = 2 * (own + 19 * math.log((math.exp(own / 2) + 1) / 2))
+    assert claim.epsilon == pytest.approx(spent, rel=1e-9)
+    assert claim.epsilon < many_epsilon(LocalPair(own), releases=40, delta=1e-5)
+    assert claim.curve is not None
+    assert claim.curve.delta_add[-1] == 0.0
 
 
 def test_corrected_it_claims_all_d_coordinates_of_the_reports_themselves():
@@ -189,8 +248,9 @@ def test_as_published_it_claims_table_threes_figures():
     assert joint.epsilon == pytest.approx(25.6, rel=0.01)
     assert round(coordinate.epsilon, 3) == 0.057
     assert [claim.parameters["provable_epsilon"] for claim in (joint, local[-1])] == pytest.approx(
-        [1485, 7850], rel=1e-3
+        [1485, 3334], rel=1e-3
     )
+    assert local[0].parameters["provable_epsilon"] == pytest.approx(157.6, abs=0.1)
     assert [claim.epsilon for claim in (local[0], local[-1])] == pytest.approx([78.5, 1570], rel=2e-3)
 
 
