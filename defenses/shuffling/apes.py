@@ -35,8 +35,8 @@ class APES(PersonalBudgets):
     Errata:
         - Not stated: why clones may be averaged over the mechanisms of all clients (Lemma 5, Theorem 4). The proof
           treats rho as free of j, but the rho of Lemma 3 depends on the budget of j, so that the paper does not prove
-          its .057 for a budget of 1 at Uniform2, 10,000 clients, delta 1e-8. The number itself holds: at most .0354 and
-          at least .0213 is true. Here: clones of the client's own mechanism only, which give .0596.
+          its .057 for a budget of 1 at Uniform2, 10,000 clients, delta 1e-8. The number itself holds: the truth lies
+          between .0213 and .0354. Here: clones of the client's own mechanism only, which give .0596.
         - Loose but valid: the exponent max(eps_i, eps_j) of Lemma 4. With it the clones of a client's own mechanism
           give .0766 and not .0596. Here: the exact exponent, the neighbour's own budget.
         - Slip: Lemma 6 ends in the sum of p_ij / n, where Theorem 4 and the end of the lemma's proof have 8 over it; in

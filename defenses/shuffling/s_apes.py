@@ -90,12 +90,12 @@ class SAPES(Defense):
         variant: "corrected", or "as_published": b budgets locally, 2b compositions behind the shuffler.
 
     Errata:
-        - False: eps_ul of Table 3, 78.5 to 1570, b = 1570 budgets of d = 7850. Which b numbers are kept depends on all
-          d noisy ones; where all are near 0 the loss is d ln((e^(eps/2) + 1)/2), 98.7 and 2205. This reads the noise of
-          a number as 2C/eps, as Theorem 3 and "the same eps_c as APES" do. At the scale d 2C/eps of Algorithm 2 all d
-          numbers spend one budget together, and the figure is loose but valid. Here: at most b eps + (d - b)
-          ln((e^(eps/2) + 1)/2) at delta 0, 157 and 3334, and at a larger delta the composition of d numbers if it is
-          less.
+        - False: eps_ul of Table 3, 78.5 to 1570, b = 1570 budgets of d = 7850, as local DP at delta 0. Which b numbers
+          are kept depends on all d noisy ones; where all are near 0 the loss is d ln((e^(eps/2) + 1)/2), 98.7 and 2205.
+          In two other readings the figures are loose but valid: at the table's delta 3.6e-5 for eps_uc, where 12.8 and
+          1485 suffice; and at the noise scale d 2C/eps of Algorithm 2, where all d numbers spend one budget together,
+          but then eps_c would not be "the same" as that of APES. Here: scale 2C/eps, and at most b eps + (d - b)
+          ln((e^(eps/2) + 1)/2) at delta 0, 157 and 3334, or the composition of d numbers at delta if it is less.
         - Not stated: a proof that a report costs 2b compositions behind the shuffler (Proposition 1), nor that it costs
           d. Clones hide one coordinate if swapping the numbers of two clients changes nothing else; here it changes
           what each of them keeps of its other coordinates. Whether the bound holds is open. Here: the claim of the

@@ -31,9 +31,9 @@ class UniSUnequal(PersonalBudgets):
     Errata:
         - Not stated: a proof of eps_c .069 of Table 3, with all clients taken to be at the largest budget; footnote 1
           calls it "an approximation", because noise wider than one's own makes a clone less often. At Uniform2, 10,000
-          clients, delta 1e-8, the number holds: at most .0590 and at least .0359 is true for a budget of 1. At Gauss2
-          it is open: at most .0712. Here: clones of the client's own mechanism, .0799 for a budget of 1, and .05, the
-          local budget itself, for the smallest.
+          clients, delta 1e-8, the number holds: for a budget of 1 the truth lies between .0359 and .0590. At Gauss2 it
+          is open: the truth is at most .0712. Here: clones of the client's own mechanism, .0799 for a budget of 1, and
+          .05, the local budget itself, for the smallest.
         - Slip: the true central epsilon "is unbounded" (footnote 1). True of the divergence between two clients' noise,
           of which "Baseline Results" writes; that of the shuffled reports is at most the local epsilon, as the section
           "Shuffle-based Privacy" has it. Here: no claim about one coordinate exceeds the local budget.

@@ -1,4 +1,4 @@
-"""The epsilons of one coordinate that APES's Table 3 prints: valid numbers, although the paper's argument is not a proof.
+"""The epsilons of one coordinate in APES's Table 3: valid numbers, although the paper's argument is not a proof.
 
 The clone argument of Feldman et al. with the mechanism's own pair in the place of randomised response. The two ends of
 the range are the best-distinguished pair (P, Q); every other pair of values is a post-processing of it. Each other
@@ -10,6 +10,7 @@ clones the client's own draw gives, with t = (P - Q)/(P + Q) and T the sum of t 
 t is moved to a grid without a change of its mean. That can only increase the expectation, which is convex in t.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -104,7 +105,7 @@ def unis_delta(budgets, own, epsilon):
     budget, edges = budgets[own], (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
     others = laplace_clones(np.delete(budgets, own), budget)
     found = []
-    for near, far in zip(edges[:-1], edges[1:], strict=True):
+    for near, far in itertools.pairwise(edges):
         clones = poisson_binomial(np.minimum(1.0, others * 2 / (1 + math.exp(-budget * near))))
         found.append(shuffled_delta(*laplace_tilts(budget, far), clones, epsilon))
     return max(found)
