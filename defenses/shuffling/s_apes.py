@@ -144,13 +144,11 @@ class SAPES(Defense):
         return "random ones" if self.selection == Selection.RANDOM else "the largest"
 
     def _spending(self, plan: Plan) -> int:
-        """Numbers of a report that spend a budget each: with the largest kept, all numbers that they were chosen
-        from.
-        """
+        """Numbers of a report that are composed: with the largest kept, all numbers that they were chosen from."""
         return self._kept(plan) if self.selection == Selection.RANDOM else plan.layout.dim
 
     def _pair(self, plan: Plan, budget: float) -> LocalPair:
-        """The privacy profile of one spending number of a report whose sender is known."""
+        """The privacy profile of one of these numbers if the sender is known."""
         if self.selection == Selection.RANDOM:
             return LocalPair(budget)
         return LargestPair(budget, kept=self._kept(plan), among=plan.layout.dim)
