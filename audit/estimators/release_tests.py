@@ -209,7 +209,7 @@ def audit_release_tests(
     """
     if member.setting != nonmember.setting or member.values.shape[1] != release.rounds:
         raise ValueError(
-            f"member and nonmember must have one setting and the release's {release.rounds} rounds, "
+            f"member and nonmember must have the same setting and the release's {release.rounds} rounds, "
             f"got {member.setting} and {nonmember.setting}, with {member.values.shape[1]} rounds"
         )
     measured = [
