@@ -91,6 +91,24 @@ def test_listing_the_suites_or_a_wrong_kind_does_not_wait_for_torch():
     assert python(told) == ["False"]
 
 
+def test_audit_imports_only_numpy_scipy_and_the_standard_library():
+    allowed = {"numpy", "scipy", *sys.stdlib_module_names}
+    for path, tree in modules().items():
+        if path.is_relative_to(ROOT / "audit"):
+            for node in ast.walk(tree):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+                assert {name.partition(".")[0] for name in names} <= allowed, path
+
+
+def test_no_module_of_reports_loads_torch():
+    folder = ROOT / "reports"
+    names = [".".join(["fedassay", *path.relative_to(ROOT).with_suffix("").parts]) for path in folder.rglob("*.py")]
+    assert len(names) > LEAST
+    code = f"import importlib, sys\nfor name in {names}:\n    importlib.import_module(name)\n"
+    assert python(code + "print('torch' in sys.modules)") == ["False"]
+
+
 def test_reports_read_a_run_without_torch(finished):
     page = str(finished.folder.parent / "page.md")
     told = "import sys\nfrom pathlib import Path\nfrom fedassay.reports.formats.write import write_report\n"

@@ -87,21 +87,24 @@ class BlockMethod(AuditMethod):
     among the seeds.
 
     Attributes:
+        design: the value of ``audit.design`` that chooses the method. A value that no other method has becomes known by
+            being assigned here.
         chosen_by_suite: whether the suite's audit table chooses it; else the law that the defense publishes does.
         own_federation: whether it runs the small federation of the audit table; else the claim's own plan.
     """
 
+    design: ClassVar[str] = "independent"
     chosen_by_suite: ClassVar[bool] = True
     own_federation: ClassVar[bool] = True
 
-    @abstractmethod
     def covers(self, request: AuditRequest) -> bool:
         """Return whether this method can audit the claim; if several methods can, the one with the lowest
-        ``precedence`` is used.
+        ``precedence`` is used. By default it covers every claim of a suite with its ``design``.
 
         Raises:
             ValueError: for a published law that cannot be evaluated.
         """
+        return request.audit.design == self.design
 
     @abstractmethod
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.evidence import Projections
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
+from ...fl.canary import Canary, DataCanary
 from ...fl.laws.law import GaussianLaw
 from ...fl.plan import Plan
 from ...fl.streams import Streams
@@ -17,7 +18,7 @@ from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..checks.check import CheckResult
 from ..checks.replica_checks import expected_repeats
-from ..config.canaries import CANARY_PHRASES, DESIGNS, CanaryInputs, PlantedCanary, check_covered
+from ..config.canaries import CANARIES, CanaryInputs, check_covered
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
@@ -30,15 +31,15 @@ class CanaryMethod(ReplicaMethod):
     observer receives onto the canary.
 
     Attributes:
-        designs: canary designs of the suite's audit table that it audits with.
+        canaries: the values of ``audit.canary`` that it audits with.
     """
 
     attack = "projection"
     powered = False
-    designs: ClassVar[tuple[str, ...]]
+    canaries: ClassVar[tuple[str, ...]]
 
     def covers(self, request: AuditRequest) -> bool:
-        return request.audit.canary in self.designs
+        return super().covers(request) and request.audit.canary in self.canaries
 
     def inert(self, audit: AuditSpec) -> int:
         # These canaries go through the model's own weights; only a planted one needs a weight of its own.
@@ -57,14 +58,14 @@ class CanaryMethod(ReplicaMethod):
 
     def witness(self, audit: PlannedAudit) -> str:
         spec = audit.blocks[0].audit
-        return CANARY_PHRASES[spec.canary].format(length=spec.canary_norm)
+        return CANARIES[spec.canary].phrase.format(length=spec.canary_norm)
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         reason = "the canary did not show at all: how much noise must be missing before it does is not known"
         return Weakness(unknown_power=reason)
 
 
-def canary_for(job: BlockJob, task: Task, plan: Plan) -> PlantedCanary:
+def canary_for(job: BlockJob, task: Task, plan: Plan) -> Canary | DataCanary:
     """Build the suite's canary for the claim's unit and adjacency; a canary update has norm ``canary_norm`` times the
     clip norm.
 
@@ -80,7 +81,7 @@ def canary_for(job: BlockJob, task: Task, plan: Plan) -> PlantedCanary:
         plan=plan,
         streams=Streams(job.seed),
     )
-    return DESIGNS[job.audit.canary](ground)
+    return CANARIES[job.audit.canary].build(ground)
 
 
 def check_independent(batches: list[Projections], *, noisy: bool, spacing: float = 0.0) -> None:
@@ -109,7 +110,7 @@ def _batches(job: BlockJob) -> list[int]:
 
 
 def _evidence(
-    job: BlockJob, task: Task, plan: Plan, canary: PlantedCanary, arm: int, replicas: int, number: int
+    job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary, arm: int, replicas: int, number: int
 ) -> Projections:
     """One batch of replicas: ``arm`` 1 with the canary, 0 without."""
     # Block 0 is the trial's: no replica shares a cohort, a lot or a noise draw with it, another batch or the other arm.

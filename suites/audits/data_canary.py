@@ -9,7 +9,7 @@ class DataCanary(CanaryMethod):
     """
 
     precedence = 50
-    designs = ("mislabelled", "crafted")
+    canaries = ("mislabelled", "crafted")
 
 
 METHOD = DataCanary()

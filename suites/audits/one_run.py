@@ -29,7 +29,7 @@ from ...fl.training.local import Batch
 from ..checks.check import CheckResult
 from ..config.canaries import check_covered
 from ..config.suite import AuditSpec
-from ..jobs.block_job import AuditRequest, BlockJob
+from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
 from .audit_method import BlockMethod, Reading
@@ -46,9 +46,7 @@ class OneRun(BlockMethod):
     attack = "one_run"
     # First: a suite with a single run makes no trials of reports or lots.
     precedence = 0
-
-    def covers(self, request: AuditRequest) -> bool:
-        return request.audit.design == "one_run"
+    design = "one_run"
 
     def shares(self, replicas: int, seeds: int) -> list[int]:
         # Coins of several federations are not the independent coins of one run that the theorem counts.

@@ -15,7 +15,7 @@ from ...audit.measurement import Measurement
 from ...fl.laws.law import GaussianLaw
 from ..checks.check import CheckResult
 from ..checks.replica_checks import ARRIVES, check_centred, replica_checks
-from ..config.canaries import CANARY_PHRASES
+from ..config.canaries import CANARIES
 from ..config.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
@@ -37,7 +37,7 @@ class PlantedCanary(CanaryMethod):
     attack = "likelihood_ratio"
     precedence = 30
     powered = True
-    designs = ("dirac",)
+    canaries = ("dirac",)
 
     def inert(self, audit: AuditSpec) -> int:
         return 1
@@ -113,7 +113,7 @@ class PlantedCanary(CanaryMethod):
 
 def canary_words(length: float) -> str:
     """Return a description of the canary; ``length`` is its norm in multiples of the clip norm."""
-    return CANARY_PHRASES["dirac"].format(length=length)
+    return CANARIES["dirac"].phrase.format(length=length)
 
 
 def _cost_of_half(audit: PlannedAudit, release: GaussianRelease) -> str:

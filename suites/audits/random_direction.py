@@ -9,7 +9,7 @@ class RandomDirection(CanaryMethod):
     """
 
     precedence = 40
-    designs = ("random",)
+    canaries = ("random",)
 
 
 METHOD = RandomDirection()

@@ -32,9 +32,6 @@ class CanaryInputs:
     streams: Streams
 
 
-PlantedCanary = Canary | DataCanary
-
-
 def dirac(inputs: CanaryInputs) -> Canary:
     """Build a canary update along the last weight that no training data changes (Nasr et al. 2023, section 4)."""
     direction = torch.zeros(inputs.plan.layout.dim)
@@ -78,13 +75,31 @@ def crafted(inputs: CanaryInputs) -> DataCanary:
     return _data(inputs, image, present=int(logits.argmin()), absent=int(logits.argmax()))
 
 
-DESIGNS: dict[str, Callable[[CanaryInputs], PlantedCanary]] = {
-    "dirac": dirac,
-    "random": random_direction,
-    "mislabelled": mislabelled,
-    "crafted": crafted,
+@dataclass(frozen=True, kw_only=True)
+class CanaryKind:
+    """A value of ``audit.canary``.
+
+    Args:
+        build: makes the canary.
+        phrase: describes it in a verdict's reason, with ``{length}``, its norm in clip norms.
+        image: whether it is a training image with one label, and not an update.
+    """
+
+    build: Callable[[CanaryInputs], Canary | DataCanary]
+    phrase: str
+    image: bool = False
+
+
+CANARIES = {
+    "dirac": CanaryKind(build=dirac, phrase="a canary of {length:g} clip norms along a weight that no data moves"),
+    "random": CanaryKind(
+        build=random_direction, phrase="a canary of {length:g} clip norms along a random direction of all weights"
+    ),
+    "mislabelled": CanaryKind(build=mislabelled, phrase="a real image with a wrong label", image=True),
+    "crafted": CanaryKind(
+        build=crafted, phrase="a saturated image with the label that the initial model finds least likely", image=True
+    ),
 }
-KNOWN_CANARIES = tuple(DESIGNS)
 JOINT = "joint"
 """The ``part`` of a claim about the whole release."""
 COVERED = {
@@ -93,12 +108,6 @@ COVERED = {
     (Unit.CLIENT, Adjacency.ADD_REMOVE),
     (Unit.CLIENT, Adjacency.ZERO_OUT),
     (Unit.REPORT, Adjacency.REPLACE_ONE),
-}
-CANARY_PHRASES = {
-    "dirac": "a canary of {length:g} clip norms along a weight that no data moves",
-    "random": "a canary of {length:g} clip norms along a random direction of all weights",
-    "mislabelled": "a real image with a wrong label",
-    "crafted": "a saturated image with the label that the initial model finds least likely",
 }
 
 
@@ -135,9 +144,10 @@ def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
 
 def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> DataCanary:
     if inputs.adjacency is Adjacency.ZERO_OUT:
+        updates = [name for name, kind in CANARIES.items() if not kind.image]
         raise ValueError(
-            "audit.canary must be dirac or random for a claim under zero-out adjacency, because no training data give "
-            "an update of zeros; got a canary made of data"
+            f"audit.canary must be {' or '.join(updates)} for a claim under zero-out adjacency, because no training "
+            "data give an update of zeros; got a canary made of data"
         )
     # As many copies as the mean client has samples: with a single one, most Poisson lots would be empty.
     copies = 1 if inputs.unit is Unit.SAMPLE else max(1, round(inputs.plan.weight(inputs.plan.clients)))

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from ...attacks.attack import Attack
 from ...fl.data.datasets import load_dataset
 from ...fl.models.small_models import SEGMENTERS
+from .canaries import CANARIES
 from .source import ConfigError
 from .suite import SuiteSpec
 
@@ -42,8 +43,8 @@ def check_audit(spec: SuiteSpec, where: str) -> None:
     one label per pixel.
     """
     audit = spec.audit
-    # The row canaries (dirac, random) have no label, so they fit every model.
-    if audit is not None and audit.model in SEGMENTERS and audit.canary in ("mislabelled", "crafted"):
+    # A canary that is an update has no label, so it fits every model.
+    if audit is not None and audit.model in SEGMENTERS and CANARIES[audit.canary].image:
         raise ConfigError(
             f"{where}: canary {audit.canary!r} is an image with one label, but the model "
             f"{audit.model} predicts one label per pixel"

@@ -98,6 +98,16 @@ def files_with(function: str, folder: str) -> Iterator[tuple[str, str]]:
             yield module.rpartition(".")[2], (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
+def texts_of(attribute: str, folder: str) -> Iterator[str]:
+    """Yield the text that each class of a folder's files assigns to the class attribute of the given name."""
+    for _, text in _sources(resources.files(PACKAGE).joinpath(*folder.split(".")), f"{PACKAGE}.{folder}"):
+        for node in [line for found in _classes(ast.parse(text)) for line in found.body]:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if attribute in map(ast.unparse, targets):
+                    yield str(node.value.value)
+
+
 def _sources(folder: Traversable, package: str) -> Iterator[tuple[str, str]]:
     """Module and text of every file below a folder."""
     for entry in sorted(folder.iterdir(), key=lambda one: one.name):

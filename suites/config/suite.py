@@ -13,8 +13,9 @@ from ...fl.models.small_models import KNOWN_MODELS
 from ...fl.partitions.partitions import partition_from
 from ...fl.partitions.sampling import sampling_from
 from . import json_schemas as shapes
-from .canaries import KNOWN_CANARIES
+from .canaries import CANARIES
 from .margins import GateSpec
+from .part_files import texts_of
 from .presets import DROP, KEEP
 from .published import Published
 
@@ -43,14 +44,15 @@ def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
-DESIGNS = ("independent", "one_run")
+# Read from the text of the audit methods, which are above this folder: a new method brings the design that chooses it.
+DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
 Whole = Annotated[int, Field(strict=True)]
 Sampling = Annotated[Any, _parsed_by(sampling_from), WithJsonSchema(shapes.SAMPLING)]
 Partition = Annotated[Any, _parsed_by(partition_from), WithJsonSchema(shapes.PARTITION)]
 Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from), WithJsonSchema(shapes.ALGORITHM)]
 DatasetName = Annotated[str, _one_of("data set", KNOWN_DATASETS), WithJsonSchema(shapes.one_of(KNOWN_DATASETS))]
 ModelName = Annotated[str, _one_of("model", KNOWN_MODELS), WithJsonSchema(shapes.one_of(KNOWN_MODELS))]
-CanaryName = Annotated[str, _one_of("canary", KNOWN_CANARIES), WithJsonSchema(shapes.one_of(KNOWN_CANARIES))]
+CanaryName = Annotated[str, _one_of("canary", tuple(CANARIES)), WithJsonSchema(shapes.one_of(tuple(CANARIES)))]
 KNOWN_DEVICES = ("cpu", "cuda")
 DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
 DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]

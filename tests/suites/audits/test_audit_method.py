@@ -1,12 +1,15 @@
 """An audit method is one file: planner, run, measurement, verdict and plan text use it without any other change."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from fedassay.suites import audits
 from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audit_method import BlockMethod
 from fedassay.suites.audits.known_methods import audit_methods, chosen_method
+from fedassay.suites.config import part_files
+from fedassay.suites.config.suite import DESIGNS
 from fedassay.suites.planning.plan_text import plan_lines
 from fedassay.suites.results.store import Store
 
@@ -112,16 +115,19 @@ def test_without_the_file_the_planted_canary_audits_the_claim(planned):
 
 def test_every_method_has_a_file_and_a_precedence_of_its_own():
     methods = audit_methods()
-    assert list(methods) == [
-        "one_run",
-        "crafted_reports",
-        "queried_lots",
-        "planted_canary",
-        "random_direction",
-        "data_canary",
-        "by_attacks",
-    ]
+    files = Path(audits.__file__).parent.glob("*.py")
+    assert {file.stem for file in files if "\nMETHOD = " in file.read_text(encoding="utf-8")} == set(methods)
     assert len({method.precedence for method in methods.values()}) == len(methods)
+
+
+def test_a_method_brings_the_design_that_chooses_it(tmp_path, monkeypatch):
+    package = tmp_path / "audits"
+    package.mkdir()
+    toy = TOY.replace("precedence = -1\n", 'precedence = -1\n    design = "tosses"\n')
+    (package / "toy.py").write_text(toy, encoding="utf-8")
+    monkeypatch.setattr(part_files.resources, "files", lambda package: tmp_path)
+    assert list(part_files.texts_of("design", "audits")) == ["tosses"]
+    assert {method.design for method in audit_methods().values() if isinstance(method, BlockMethod)} == set(DESIGNS)
 
 
 def test_every_canary_of_a_suite_is_covered_by_exactly_one_method_that_the_suite_chooses(planned):
