@@ -28,7 +28,6 @@ class Verdict(StrEnum):
     UNDERPOWERED = "UNDERPOWERED"
     OUT_OF_SCOPE = "OUT_OF_SCOPE"
     NO_CLAIM = "NO_CLAIM"
-    FAILED = "FAILED"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ class Finding:
         """Return one line to print: the claim, what was measured, and the verdict."""
         measurement = self.measurement
         shown = [] if measurement is None else [_bound(measurement), *_curve(self, measurement)]
-        if self.verdict in (Verdict.OUT_OF_SCOPE, Verdict.FAILED):
+        if self.verdict is Verdict.OUT_OF_SCOPE:
             shown.append(self.reason)
         if self.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED) and measurement is not None:
             found = "none" if measurement.detectable is None else plain(round(measurement.detectable, 2))
@@ -101,11 +100,6 @@ def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness |
     Raises ValueError when the measurement was tested against a curve that this claim does not state.
     """
     return _downgraded(_judged(claim, measurement), weakness or Weakness())
-
-
-def failed(claim: Claim | None, reason: str) -> Finding:
-    """Return the finding FAILED for an audit without a measurement; an audit that measured epsilon 0 did not fail."""
-    return _found(Verdict.FAILED, reason, claim, None)
 
 
 def not_audited(claim: Claim, reason: str) -> Finding:

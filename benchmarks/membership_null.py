@@ -178,7 +178,7 @@ def _outcome(evidence: object, probe: CandidateProbe | OwnerProbe, coin: np.rand
     # Scores that are all equal have no interval; their AUC is 1/2.
     tied = area.value == 0.5 and (area.low is None or area.high is None)
     holds = tied or (area.low is not None and area.high is not None and area.low <= 0.5 <= area.high)
-    return Outcome(holds=holds, fires=joint_statement(sides, rate).beats_chance)
+    return Outcome(holds=holds, fires=joint_statement(sides, rate).exceeds(lambda fpr: fpr))
 
 
 def main() -> None:

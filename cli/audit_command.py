@@ -22,7 +22,7 @@ from ..audit.claim import Claim
 from ..audit.estimators.given_scores import audit_scores
 from ..audit.evidence import Design
 from ..audit.finding import Finding
-from ..audit.mechanism.mechanism import TRIALS, audit_mechanism
+from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
 from ..audit.nearest import nearest
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
@@ -91,7 +91,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
             seed=options.seed,
             alpha=options.alpha,
             batched=options.batched,
-            trials=TRIALS if options.trials is None else options.trials,
+            trials=DEFAULT_TRIALS if options.trials is None else options.trials,
         )
     )
 

@@ -12,9 +12,9 @@ from types import ModuleType
 import pytest
 from fedassay.attacks.attack import Attack
 from fedassay.defenses.defense import Defense
-from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.part_files import own_parts
 from fedassay.suites.config.part_listing import summary
+from known_parts import parts_by_name
 
 DEFENSES, ATTACKS = parts_by_name("defense"), parts_by_name("attack")
 PARTS = [pytest.param(part, id=name) for found in (DEFENSES, ATTACKS) for name, part in found.items()]

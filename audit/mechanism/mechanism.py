@@ -23,7 +23,7 @@ from ..wording import shortened
 from .event import Event, learn_event
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 
-TRIALS = 100_000
+DEFAULT_TRIALS = 100_000
 """Trials counted per arm by default."""
 # The pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
 _SHARE, _PILOT_LEAST, _PILOT_MOST, _PILOT_VALUES = 2, 40, 50_000, 2**22
@@ -43,7 +43,7 @@ def audit_mechanism(
     *,
     inputs: tuple[Any, Any] | None = None,
     pairs: Sequence[tuple[Any, Any]] | None = None,
-    trials: int = TRIALS,
+    trials: int = DEFAULT_TRIALS,
     pilot: int | None = None,
     seed: int = 0,
     alpha: float = 0.05,

@@ -48,13 +48,6 @@ class JointStatement:
         """
         return self.tpr_low > limit(self.fpr_high)
 
-    @property
-    def beats_chance(self) -> bool:
-        """Return whether the confidence bounds show that members exceed the threshold more often than
-        non-members do.
-        """
-        return self.exceeds(lambda fpr: fpr)
-
 
 def tpr_at(member: FloatArray, nonmember: FloatArray, rate: float) -> float:
     """Return the attack's estimated true-positive rate at a false-positive rate of at most ``rate``.

@@ -62,8 +62,15 @@ class Flips:
         return np.asarray((np.asarray(reports) - self.zero) / (self.one - self.zero))
 
     def variance(self, bits: ArrayLike) -> FloatArray:
-        chance = np.where(np.asarray(bits) == 1, self.one, self.zero)
-        return np.asarray(chance * (1 - chance) / (self.one - self.zero) ** 2)
+        return bit_variance(bits, self.one, self.zero)
+
+
+def bit_variance(bits: ArrayLike, one: float, zero: float) -> FloatArray:
+    """Return the variance of each bit's unbiased estimate ``(report - zero) / (one - zero)``, where ``one`` and
+    ``zero`` are the probabilities that a bit 1 and a bit 0 are reported as 1.
+    """
+    chance = np.where(np.asarray(bits) == 1, one, zero)
+    return np.asarray(chance * (1 - chance) / (one - zero) ** 2)
 
 
 def all_bits(length: int) -> WeightedReports:

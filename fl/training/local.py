@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Unit
+from ..algorithms.local_training import Numbers
 from ..canary import Canaries
 from ..partitions.sampling import FixedSize, lot_indices
 from ..plan import Plan
@@ -16,8 +17,6 @@ from ..protection import Context, Protection, State, check_replica_rows
 from ..streams import Streams
 from ..task import Task
 from .client_blocks import block_gradients, uses_blocks
-
-LocalNumbers = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -139,7 +138,7 @@ class LocalTrainer:
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
 
     def train_all(
-        self, model: Tensor, context: Context, state: State, shared: LocalNumbers, kept: Mapping[int, LocalNumbers]
+        self, model: Tensor, context: Context, state: State, shared: Numbers, kept: Mapping[int, Numbers]
     ) -> Iterator[LocalResult]:
         """Train each client of ``context.senders`` in turn, and yield the clients' results in that order.
 
@@ -167,8 +166,8 @@ class LocalTrainer:
         context: Context,
         state: State,
         *,
-        shared: LocalNumbers | None = None,
-        kept: LocalNumbers | None = None,
+        shared: Numbers | None = None,
+        kept: Numbers | None = None,
     ) -> LocalResult:
         """Run one client's local training from the server's ``model``, shape ``(R, d)`` with one row per replica
         (independent run), and return what the client sends and keeps.

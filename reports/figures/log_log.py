@@ -16,7 +16,7 @@ from ...audit.wording import plain
 from .sheet import FAINT, INK, MUTED
 
 STATED: dict[str, Any] = {"color": INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
-CHANCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
+CHANCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
 
 
 def legend_handles() -> list[Artist]:
@@ -26,7 +26,7 @@ def legend_handles() -> list[Artist]:
     return [
         Line2D([], [], label="stated trade-off curve", **STATED),
         Patch(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0.8, label="excluded by (ε, δ)"),
-        Line2D([], [], label="chance", **CHANCE),
+        Line2D([], [], label="chance", **CHANCE_LINE),
     ]
 
 
@@ -48,7 +48,7 @@ def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr:
     for claim in claims:
         if claim.curve is not None:
             ax.plot(grid, 1 - claim.curve.fnr(grid), **STATED)
-    ax.plot(grid, grid, **CHANCE)
+    ax.plot(grid, grid, **CHANCE_LINE)
 
 
 def drawable(

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from ...audit.claim import Unit
 from ...audit.observer import Observer
 from .membership import Membership
+from .pooling import LEVEL
 
 ADVERSARIES = ("realistic", "worst_case", "active")
-LEVEL = 0.95
-"""Joint confidence level of the intervals of all attacks that share observer and unit."""
 Question = tuple[Observer, Unit]
 """What an attack tries to infer: the observer that it has, and the unit whose membership it guesses."""
 

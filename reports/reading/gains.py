@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 from ...suites.results.record import Record
 from .order import Order
-from .pooling import grouped
+from .pooling import LEVEL, grouped
 from .run_folder import RunFolder
 
-LEVEL = 0.95
-"""Joint confidence level of the intervals of all attacks on one defense and federation."""
 Image = tuple[int | None, int | None]
 """Seed and record number, which identify an image whatever attack and observer it was reconstructed by."""
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ...suites.results.record import Record
 
 LEVEL = 0.95
+"""Confidence level of every interval of a report; joint for the attacks that are compared with each other."""
 # Enough for the 2.5 % quantiles, each of which then rests on fifty draws.
 BOOTSTRAP_DRAWS = 2000
 BOOTSTRAP_SEED = 0

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,9 +17,6 @@ from ...suites.results.rows import SkippedRow, first_mistake, read_rows
 from .cell_files import CellFiles
 from .json_file import read_json
 from .printable import printable_content, printable_record
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 T = TypeVar("T")
 MANIFEST_SCHEMA = "manifest-1"
@@ -109,13 +106,6 @@ class RunFolder:
         """The data files that the run stored."""
         return CellFiles(path=self.path)
 
-    @cached_property
-    def frame(self) -> "pd.DataFrame":
-        """Return the result rows as a pandas table, one column per field; pandas is imported on first use."""
-        import pandas as pd
-
-        return pd.DataFrame([record.model_dump(by_alias=True) for record in self.records], columns=_record_columns())
-
     def claim_of(self, record: Record) -> StatedClaim | None:
         """Return the claim that this result row is about; None if there is none."""
         return self._claims_by_key.get((record.federation, record.defense, record.claim_id))
@@ -199,10 +189,6 @@ def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
     """A table of the resolved suite; empty if there is no table of that name."""
     found = suite.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _record_columns() -> list[str]:
-    return [field.alias or name for name, field in Record.model_fields.items()]
 
 
 def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .numerals import PRIMARY
+from .numerals import ATTACK_HEADLINES
 from .pooled_rows import WHOLE_CELL, AttackRow
 
 
@@ -49,7 +49,7 @@ class AttackGrid:
     @property
     def primary(self) -> tuple[GridLine, ...]:
         """The lines with the primary metric of each attack, one per attack."""
-        return tuple(line for line in self.lines if line.metric in PRIMARY)
+        return tuple(line for line in self.lines if line.metric in ATTACK_HEADLINES)
 
 
 def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:

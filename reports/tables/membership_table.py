@@ -11,6 +11,7 @@ from ...audit.wording import at_most, plain
 from ..reading.best_attack import Question, in_order
 from ..reading.membership import Membership, memberships
 from ..reading.order import Order
+from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import WHOLE_CELL, WORST_FIRST
@@ -18,9 +19,8 @@ from .printed import VERDICTS, defense_words
 from .source_inference import SourceInference, source_inferences
 from .table import Table
 
-LEVEL = 0.95
 _ALONE, _SHADOWED = "†", "‡"
-ADVERSARIES = {"realistic": "", "worst_case": "WORST-CASE ADVERSARY: ", "active": "ACTIVE SERVER: "}
+ADVERSARY_PREFIXES = {"realistic": "", "worst_case": "WORST-CASE ADVERSARY: ", "active": "ACTIVE SERVER: "}
 NOTE = (
     "Each cell shows the attack with the largest AUC, without null attacks, on the scores of all seeds. The best "
     "attack of a worst-case adversary, who knows everything except whether the unit took part, as differential "
@@ -140,7 +140,7 @@ def _cell(
         return words if covered or row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
     shown = [
         f"{words}{_best_words([one for one in attacks if one.adversary == kind], len(attacks))}"
-        for kind, words in ADVERSARIES.items()
+        for kind, words in ADVERSARY_PREFIXES.items()
         if any(one.adversary == kind for one in attacks)
     ]
     if row.unit is not None and not any(not beyond_all(claim, one.setting) for claim in row.claims for one in attacks):

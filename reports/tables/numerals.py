@@ -60,7 +60,7 @@ METRICS = {
 }
 HEADLINES = ("accuracy", "iou")
 """The utility metric that is shown where there is room for one: of a classifier, and of a segmentation."""
-PRIMARY = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
+ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
 """The metric that represents an attack where there is room for one."""
 
 

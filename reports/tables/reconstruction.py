@@ -8,8 +8,9 @@ from ...audit.binomial import upper_bound
 from ...audit.claim import Claim
 from ...audit.metrics.reconstruction import beyond_reconstruction, success_bound
 from ...audit.observer import Observer
-from ..reading.gains import LEVEL, Gain, Image, by_image, gains, psnr_records
+from ..reading.gains import Gain, Image, by_image, gains, psnr_records
 from ..reading.membership import NOTHING_STATED
+from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .printed import defense_words

@@ -40,20 +40,6 @@ class Part:
     version: str
 
 
-def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
-    """Return a dictionary from names to classes of all defenses or attacks: those of the package and of other packages'
-    entry points (``fedassay.defenses``, ``fedassay.attacks``).
-
-    Imports all of them, which takes seconds; ``part_listing.summaries`` does not.
-
-    Raises:
-        ConfigError: an entry point that does not load.
-    """
-    own = {name: part.load() for name, part in own_parts(kind).items()}
-    # The package's own parts win: an entry point must not replace a defense under its name.
-    return from_entry_points(kind) | own
-
-
 def from_entry_points(kind: Kind) -> dict[str, type[Any]]:
     """Return a dictionary from names to classes of the defenses or attacks that other installed packages offer; raise
     ConfigError for one that does not load.

@@ -11,7 +11,7 @@ PRESETS = "presets"
 KEEP = "keep"
 DROP = "drop"
 AUDIT = "audit"
-KINDS = ("federations", "defenses", "attacks")
+TABLES = ("federations", "defenses", "attacks")
 
 
 def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
@@ -33,7 +33,7 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
     gone = _leave_out(tree, changes, place)
     # After the removal: setting a key of a removed table would silently create the table again.
     for key in (key for key in changes if key not in (KEEP, DROP)):
-        if key in (*KINDS, PRESETS):
+        if key in (*TABLES, PRESETS):
             raise ConfigError(f'{place}: write the whole key in quotes, such as "{key}.NAME.FIELD", got {key!r}')
         for table in gone:
             # With the dot, so that `attacks.loss` does not match a key of `attacks.loss_threshold`.
@@ -44,7 +44,7 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
 
 def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> list[str]:
     """Remove the tables that ``changes`` excludes; returns their names."""
-    there = [f"{kind}.{name}" for kind in KINDS for name in tree.get(kind, {})]
+    there = [f"{kind}.{name}" for kind in TABLES for name in tree.get(kind, {})]
     there += [AUDIT] if AUDIT in tree else []
     kept, dropped = (_matching(changes.get(word, []), there, f"{place}: {word}") for word in (KEEP, DROP))
     chosen = {_kind(key) for key in kept}

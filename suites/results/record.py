@@ -135,7 +135,3 @@ class Record(BaseModel):
     def to_line(self) -> str:
         """Return this row as one line of JSON, newline included."""
         return self.model_dump_json(by_alias=True) + "\n"
-
-
-TIME_FIELDS = ("wall_s", "cpu_s", "peak_mem_mb")
-"""Fields that may differ between two runs of the same suite and seed."""

@@ -47,13 +47,8 @@ class LabelScores:
     sizes: FloatArray
 
     @property
-    def multiset_accuracy(self) -> float:
-        """The fraction of labels that were counted correctly, over all samples of all client updates."""
-        return float(np.average(self.accuracy, weights=self.sizes))
-
-    @property
     def chance_accuracy(self) -> float:
-        """The `multiset_accuracy` that a guess of equal counts for all classes reaches."""
+        """The fraction of labels that a guess of equal counts for all classes counts correctly."""
         return float(np.average(self.chance, weights=self.sizes))
 
     @property

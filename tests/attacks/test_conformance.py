@@ -18,7 +18,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
-from fedassay.suites.config.catalogue import parts_by_name
+from known_parts import parts_by_name
 
 PROTECTED = {"map_inversion": LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)}
 """Attacks that can do nothing without a law; the others look at an undefended federation."""

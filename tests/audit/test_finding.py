@@ -6,7 +6,7 @@ from fedassay.audit.binomial import largest_certifiable_epsilon
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
-from fedassay.audit.finding import Finding, Verdict, Weakness, failed, judge, not_audited, with_failed_checks
+from fedassay.audit.finding import Verdict, Weakness, judge, not_audited, with_failed_checks
 from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
@@ -144,12 +144,11 @@ def test_an_estimate_and_a_credible_interval_never_refute(claim_of, measurement_
             assert shown in finding.line()
 
 
-def test_no_claim_and_a_failure_are_findings(claim_of, measurement_of):
+def test_no_claim_and_no_audit_are_findings(claim_of, measurement_of):
     assert judge(None, measurement_of()).verdict is Verdict.NO_CLAIM
-    finding = failed(claim_of(), "the run diverged in round 3")
-    assert (finding.verdict, finding.measurement) == (Verdict.FAILED, None)
-    assert finding.line().endswith("the run diverged in round 3: FAILED")
-    assert failed(None, "no data").line() == "no claim: no data: FAILED"
+    finding = not_audited(claim_of(), "no canary covers it")
+    assert (finding.verdict, finding.measurement) == (Verdict.OUT_OF_SCOPE, None)
+    assert finding.line().endswith("no canary covers it: OUT OF SCOPE")
 
 
 def test_a_curve_that_the_claim_does_not_sign_is_refused(claim_of, measurement_of):
@@ -190,7 +189,7 @@ def test_no_line_states_more_than_its_theorem(claim_of, measurement_of):
         judge(claim_of(), measurement_of()),
         judge(claim_of(epsilon=1.0), measurement_of()),
         judge(None, measurement_of()),
-        failed(claim_of(), "no trials"),
+        not_audited(claim_of(), "no trials"),
     ):
         words = (finding.line() + finding.reason).lower()
         assert not any(word in words for word in ("private", "safe", "passed", "secure"))
@@ -202,8 +201,7 @@ def test_a_finding_is_written_as_json(claim_of, measurement_of):
     assert written["verdict"] == "NOT_REFUTED"
     assert written["claim_id"] == claim.claim_id
     assert written["measurement"]["setting"]["observer"] == "global_models"
-    assert failed(None, "x").to_dict()["measurement"] is None
-    assert isinstance(failed(None, "x"), Finding)
+    assert not_audited(claim, "x").to_dict()["measurement"] is None
 
 
 def test_a_measurement_states_what_kind_it_is(measurement_of):

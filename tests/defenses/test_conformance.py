@@ -23,7 +23,7 @@ from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
-from fedassay.suites.config.catalogue import parts_by_name
+from known_parts import parts_by_name
 
 DEFENSES = parts_by_name("defense")
 EACH = [pytest.param(part, id=name) for name, part in DEFENSES.items()]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import FloatArray, IntArray
+from ..bits import bit_variance
 from ..coins import rejection
 from ..outputs import WeightedReports, finite
 from ..randomiser import categories
@@ -59,5 +60,4 @@ class GRR(FiniteDomain):
         return np.asarray((self.target(reports) - self.lie) / (self.truth - self.lie))
 
     def variance(self, value: ArrayLike) -> FloatArray:
-        chance = np.where(self.target(value) == 1, self.truth, self.lie)
-        return np.asarray(chance * (1 - chance) / (self.truth - self.lie) ** 2)
+        return bit_variance(self.target(value), self.truth, self.lie)

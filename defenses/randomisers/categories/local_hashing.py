@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray, IntArray
+from ..bits import bit_variance
 from ..outputs import WeightedReports, check_listable, finite
 from ..randomiser import PairLaw, categories
 from .finite_domain import FiniteDomain
@@ -111,5 +112,4 @@ class LocalHashing(FiniteDomain):
         return np.asarray((supported - self.support) / (self.response.truth - self.support))
 
     def variance(self, value: ArrayLike) -> FloatArray:
-        chance = np.where(self.target(value) == 1, self.response.truth, self.support)
-        return np.asarray(chance * (1 - chance) / (self.response.truth - self.support) ** 2)
+        return bit_variance(self.target(value), self.response.truth, self.support)

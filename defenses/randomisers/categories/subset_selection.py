@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import FloatArray
-from ..bits import Bits
+from ..bits import Bits, bit_variance
 from ..coins import rejection
 from ..outputs import WeightedReports, check_listable, finite
 from ..randomiser import PairLaw, categories
@@ -83,5 +83,4 @@ class SubsetSelection(FiniteDomain):
         return np.asarray((np.asarray(reports) - self.lie) / (self.truth - self.lie))
 
     def variance(self, value: ArrayLike) -> FloatArray:
-        chance = np.where(self.target(value) == 1, self.truth, self.lie)
-        return np.asarray(chance * (1 - chance) / (self.truth - self.lie) ** 2)
+        return bit_variance(self.target(value), self.truth, self.lie)

@@ -42,6 +42,6 @@ def test_an_attack_that_gets_the_truth_is_not_at_chance(benchmark):
         sides = all_scores(scores, member).given_the_run
         found = area_interval(sides)
         held += found.low <= 0.5 <= found.high
-        fired += joint_statement(sides, lowest_rate(counted_runs(sides))).beats_chance
+        fired += joint_statement(sides, lowest_rate(counted_runs(sides))).exceeds(lambda fpr: fpr)
     assert held < 10
     assert fired > 10

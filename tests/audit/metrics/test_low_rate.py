@@ -35,7 +35,7 @@ def test_constant_scores_find_no_member():
     assert tpr_at(np.ones(50), np.ones(2000), 0.01) == 0.0
     said = joint_statement(ScoresByRun.of(np.ones(50), np.ones(2000)), 0.01)
     assert said.tpr_low == 0.0
-    assert not said.beats_chance
+    assert not said.exceeds(lambda fpr: fpr)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_statements_about_nothing_fire_where_naive_bounds_do_often():
     fired = naive = 0
     for _ in range(200):
         member, nonmember = rng.normal(size=(2, 1000))
-        fired += joint_statement(ScoresByRun.of(member, nonmember), 0.01).beats_chance
+        fired += joint_statement(ScoresByRun.of(member, nonmember), 0.01).exceeds(lambda fpr: fpr)
         missed = round(1000 * (1 - tpr_at(member, nonmember, 0.01)))
         naive += 1 - float(upper_bound(missed, 1000, 0.05)) > 0.01
     assert fired <= 19
@@ -133,8 +133,8 @@ def test_scores_of_one_noise_draw_counted_as_trials_fire_without_a_leak():
     for _ in range(100):
         shared = 2 * rng.normal(size=(200, 1))
         sides = clustered(*(shared + rng.normal(size=(2, 200, 50))))
-        fired += joint_statement(sides, 0.1).beats_chance
-        as_trials += joint_statement(sides.one_side_per_run.given_the_runs, 0.01).beats_chance
+        fired += joint_statement(sides, 0.1).exceeds(lambda fpr: fpr)
+        as_trials += joint_statement(sides.one_side_per_run.given_the_runs, 0.01).exceeds(lambda fpr: fpr)
     assert fired <= 5
     assert as_trials >= 15
 
@@ -142,7 +142,7 @@ def test_scores_of_one_noise_draw_counted_as_trials_fire_without_a_leak():
 def test_a_leak_is_stated():
     rng = np.random.default_rng(7)
     said = joint_statement(ScoresByRun.of(rng.normal(2, 1, 1000), rng.normal(0, 1, 1000)), 0.01)
-    assert said.beats_chance
+    assert said.exceeds(lambda fpr: fpr)
     # It reaches .4 at .01: no claim of epsilon 1 allows that.
     assert said.exceeds(lambda fpr: math.e * fpr + 1e-5)
     assert not said.exceeds(lambda fpr: math.exp(6) * fpr)

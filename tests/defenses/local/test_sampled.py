@@ -18,7 +18,7 @@ from fedassay.defenses.local.sampled import SampledLaw, drawn_places
 from fedassay.defenses.randomisers.numbers.laplace import Laplace
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
-from fedassay.suites.config.catalogue import parts_by_name
+from known_parts import parts_by_name
 from scipy import stats
 
 LOCAL = {name: part for name, part in parts_by_name("defense").items() if issubclass(part, LocalDefense)}

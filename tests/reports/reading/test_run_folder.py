@@ -13,20 +13,6 @@ def test_records_come_in_the_order_of_the_file(run_maker):
     assert folder.skipped == ()
 
 
-def test_the_frame_has_a_row_a_record_and_the_names_of_the_file(run_maker):
-    run_maker.row(value=0.5, seed=0)
-    run_maker.row(value=0.7, seed=1)
-    frame = run_maker.write().frame
-    assert frame["value"].tolist() == [0.5, 0.7]
-    assert frame["schema"].tolist() == ["result-1", "result-1"]
-
-
-def test_the_frame_of_a_run_without_rows_still_has_its_columns(run_maker):
-    frame = run_maker.write().frame
-    assert len(frame) == 0
-    assert {"schema", "defense", "value"} <= set(frame.columns)
-
-
 @pytest.mark.parametrize("name", ["manifest.json", "claims.json"])
 def test_an_unknown_schema_names_what_was_expected_and_found(run_maker, name):
     run_maker.write()

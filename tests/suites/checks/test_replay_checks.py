@@ -19,9 +19,9 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
 from fedassay.suites.checks.check import CheckResult, failed_words
 from fedassay.suites.checks.replay_checks import check_claim
-from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.suite import FederationSpec
+from known_parts import parts_by_name
 
 DEFENSES = parts_by_name("defense")
 CONTROLS = {name: part for name, part in DEFENSES.items() if part.control}

@@ -2,10 +2,10 @@
 
 import pytest
 from fedassay.fl.data.dataset import DatasetMissing
-from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.run_plan import plan_run
+from known_parts import parts_by_name
 
 SUITES = {
     "gradient": ["gradients"],

@@ -12,9 +12,10 @@ from fedassay.defenses.defense import Defense
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended
 from fedassay.suites.config import catalogue
-from fedassay.suites.config.catalogue import build, find, part_from_instance, parts_by_name, version_of
+from fedassay.suites.config.catalogue import build, find, from_entry_points, part_from_instance, version_of
 from fedassay.suites.config.part_listing import summary
 from fedassay.suites.config.source import ConfigError
+from known_parts import parts_by_name
 
 MINE = """\
 from dataclasses import dataclass
@@ -189,14 +190,13 @@ def test_an_entry_point_is_found_by_its_name_and_listed(own_module, entry_point)
     module = own_module(MINE)
     entry_point("from_elsewhere", f"{module}:Mine")
     assert find("defense", "from_elsewhere").__module__ == module
-    assert parts_by_name("defense")["from_elsewhere"].__name__ == "Mine"
-    assert "from_elsewhere" not in parts_by_name("attack")
+    assert from_entry_points("defense")["from_elsewhere"].__name__ == "Mine"
+    assert "from_elsewhere" not in from_entry_points("attack")
 
 
 def test_no_entry_point_takes_the_name_of_a_part_of_the_package(own_module, entry_point):
     entry_point("none", f"{own_module(MINE)}:Mine")
     assert find("defense", "none") is Undefended
-    assert parts_by_name("defense")["none"] is Undefended
 
 
 def test_one_broken_entry_point_does_not_stop_the_others(own_module, entry_point):

@@ -4,8 +4,9 @@ from dataclasses import fields
 
 import pytest
 from fedassay.audit.claim import AS_PUBLISHED
-from fedassay.suites.config.catalogue import build, parts_by_name
+from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.suite_file import load_suite
+from known_parts import parts_by_name
 
 DEFENSES = parts_by_name("defense")
 HONEST = {name for name, part in DEFENSES.items() if not part.control}

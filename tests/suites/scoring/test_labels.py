@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.suites.scoring.labels import mean_interval, rate_interval, score_labels
+from fedassay.suites.scoring.labels import LabelScores, mean_interval, rate_interval, score_labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -12,10 +12,15 @@ def one_hot(labels: list[int], classes: int = 10) -> np.ndarray:
     return np.eye(classes)[labels]
 
 
+def pooled(scores: LabelScores) -> float:
+    """The fraction of labels that were counted correctly, over all samples of all client updates."""
+    return float(np.average(scores.accuracy, weights=scores.sizes))
+
+
 def test_one_sample_uploads_are_scored_by_the_share_of_right_labels() -> None:
     scores = score_labels(one_hot([3, 1, 4, 1]), one_hot([3, 1, 4, 5]))
     assert scores.exact.tolist() == [True, True, True, False]
-    assert scores.exact.mean() == scores.multiset_accuracy == 0.75
+    assert scores.exact.mean() == pooled(scores) == 0.75
     assert scores.chance_accuracy == pytest.approx(0.1)
     assert scores.over_chance.value == pytest.approx((0.75 - 0.1) / 0.9)
     assert scores.total_variation.mean() == 0.25
@@ -24,7 +29,7 @@ def test_one_sample_uploads_are_scored_by_the_share_of_right_labels() -> None:
 def test_a_batch_counts_each_label_as_often_as_it_is_there() -> None:
     """Guess 2, 1, 1, 0 of truth 3, 0, 1, 0: min is 2 + 0 + 1; equal counts (1 each) would have had 1 + 0 + 1 + 0."""
     scores = score_labels([[2, 1, 1, 0]], [[3, 0, 1, 0]])
-    assert scores.multiset_accuracy == 0.75
+    assert pooled(scores) == 0.75
     assert scores.chance_accuracy == 0.5
     assert scores.over_chance.value == pytest.approx(0.5)
     assert scores.total_variation.mean() == 0.25
@@ -59,7 +64,7 @@ def test_one_value_or_equal_ones_give_no_interval() -> None:
 def test_the_score_over_chance_has_the_interval_of_its_ratio() -> None:
     scores = score_labels([[1, 0], [0, 3], [2, 2]], [[0, 1], [0, 3], [3, 1]])
     assert scores.over_chance is not None
-    gain = scores.multiset_accuracy - scores.chance_accuracy
+    gain = pooled(scores) - scores.chance_accuracy
     assert scores.over_chance.value == pytest.approx(gain / (1 - scores.chance_accuracy))
     assert scores.over_chance.low is not None
 
@@ -72,7 +77,7 @@ def test_a_rate_has_the_exact_binomial_interval() -> None:
 
 def test_uploads_weigh_by_their_samples() -> None:
     scores = score_labels([[1, 0], [0, 3]], [[0, 1], [0, 3]])
-    assert scores.multiset_accuracy == 0.75
+    assert pooled(scores) == 0.75
     assert scores.exact.mean() == 0.5
 
 
@@ -81,15 +86,15 @@ def test_equal_counts_and_random_draws_already_score_high_on_a_batch_of_32() -> 
     rng = np.random.default_rng(0)
     truth = rng.multinomial(32, np.full(10, 0.1), size=10_000)
     equal = score_labels(np.full((10_000, 10), 3.2), truth)
-    assert equal.multiset_accuracy == pytest.approx(0.788, abs=0.002)
+    assert pooled(equal) == pytest.approx(0.788, abs=0.002)
     assert equal.over_chance.value == pytest.approx(0, abs=1e-12)
     drawn = score_labels(rng.multinomial(32, np.full(10, 0.1), size=10_000), truth)
-    assert drawn.multiset_accuracy == pytest.approx(0.706, abs=0.002)
+    assert pooled(drawn) == pytest.approx(0.706, abs=0.002)
     assert drawn.over_chance.value < 0
 
 
 def test_naming_every_class_often_does_not_pay() -> None:
-    assert score_labels([[100, 100]], [[1, 3]]).multiset_accuracy == pytest.approx(4 / 200)
+    assert pooled(score_labels([[100, 100]], [[1, 3]])) == pytest.approx(4 / 200)
 
 
 def test_where_equal_counts_are_the_truth_there_is_nothing_to_correct() -> None:

@@ -13,7 +13,6 @@ from fedassay.audit.evidence import Design, Reconstructions, Setting
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.probe import OwnerProbe
 from fedassay.suites.attacking import trial as trial_module
-from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.suite import FederationSpec
 from fedassay.suites.jobs.cell import Cell
@@ -22,6 +21,7 @@ from fedassay.suites.scoring import reconstruction_rows
 from fedassay.suites.scoring.images import PSNR_CAP
 from fedassay.suites.scoring.lpips_weights import Unavailable
 from fedassay.suites.scoring.reconstruction_rows import score_reconstructions
+from known_parts import parts_by_name
 from row_facts import FACTS
 from suite_text import ONE_UPLOAD, tables
 
