@@ -11,7 +11,9 @@ def main() -> None:
         os.environ.setdefault(variable, "1")
     try:
         from .cli.app import app
+        from .cli.console import keep_running_without_reader
 
+        keep_running_without_reader()
         sys.exit(app())
     except KeyboardInterrupt:  # Interrupted while modules load; commands handle it themselves once they run.
         print("interrupted", file=sys.stderr)

@@ -122,7 +122,9 @@ def run(
     from .suites.execution.run import carry_out, launch
 
     # The command line checks these itself; a caller in Python gets the same errors here.
-    check_arguments(suite, seed=seed, seeds=seeds, jobs=jobs, device=device)
+    check_arguments(
+        suite, defenses=defenses, seed=seed, seeds=seeds, jobs=jobs, device=device, preset=preset, folder=folder
+    )
     stated = string_list("overrides", overrides, such_as="audit.replicas=500")
     changes = (*stated, *named_changes(seeds=seeds, device=device))
     added = tuple(defenses)
@@ -154,8 +156,10 @@ def resume(
     Raises:
         ConfigError: the folder holds no run, or code, data or suite changed since it began.
     """
+    from .suites.config.arguments import check_folder
     from .suites.execution.run import carry_out, relaunch
 
+    check_folder(folder)
     begun = relaunch(Path(folder), retry_failed=retry_failed)
     gate = carry_out(begun, progress or Silent(), jobs=jobs)
     return _reported(begun, gate, report)

@@ -1,5 +1,6 @@
 """Bounds on error rates from error counts (Clopper and Pearson 1934), and the lower bounds on epsilon that follow."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,7 +105,16 @@ class ErrorCounts:
         return float(upper_bound(self.false_negatives, self.n1, self.alpha / 2))
 
 
+def check_number(name: str, value: object) -> None:
+    """Raise ValueError unless ``value`` is a number."""
+    try:
+        math.isfinite(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+
+
 def check_level(name: str, level: float) -> None:
     """Raise ValueError unless the probability ``level``, such as alpha or the power, lies strictly between 0 and 1."""
+    check_number(name, level)
     if not 0 < level < 1:
         raise ValueError(f"{name} must lie in (0, 1), got {level}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .binomial import check_number
 from .curve import Curve, GaussianCurve, curve_from_dict
 from .gaussian import epsilon_from_mu
 from .observer import UPLOADS, Observer
@@ -128,6 +129,8 @@ class Claim:
     curve: Curve | None = None
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "delta", "rounds"):
+            check_number(name, getattr(self, name))
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise ValueError(f"epsilon must be > 0 and finite, got {self.epsilon}")
         if not 0 <= self.delta < 1:
@@ -169,7 +172,8 @@ class Claim:
         ``mu`` does not imply the given epsilon.
         """
         curve = None if mu is None else GaussianCurve(mu)
-        adversary = Observer.parse(observer) if isinstance(observer, str) else observer
+        check_number("delta", delta)
+        adversary = observer if isinstance(observer, Observer) else Observer.parse(observer)
         claim = cls(
             epsilon=_implied(curve, delta) if epsilon is None else epsilon,
             delta=delta,
@@ -251,6 +255,12 @@ class Claim:
             "curve": None if curve is None else curve_from_dict(curve),
         }
         return cls(**{**values, **read})
+
+
+def check_claim(claim: object) -> None:
+    """Raise TypeError unless ``claim`` is a Claim."""
+    if not isinstance(claim, Claim):
+        raise TypeError(f"claim must be a Claim, such as Claim.stated(epsilon=1.0), got {claim!r}")
 
 
 def _implied(curve: GaussianCurve | None, delta: float) -> float:

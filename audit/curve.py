@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from .arrays import FloatArray
+from .binomial import check_number
 from .wording import unknown
 
 
@@ -24,6 +25,7 @@ class GaussianCurve:
     mu: float
 
     def __post_init__(self) -> None:
+        check_number("mu", self.mu)
         if not (math.isfinite(self.mu) and self.mu >= 0):
             raise ValueError(f"mu must be >= 0 and finite, got {self.mu}")
         object.__setattr__(self, "mu", float(self.mu))

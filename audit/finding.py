@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from .binomial import upper_bound
-from .claim import Claim
+from .claim import Claim, check_claim
 from .curve import GaussianCurve
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .power.trials_needed import fewest_trials
@@ -97,8 +97,13 @@ def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness |
     credible interval never refutes: UNDERPOWERED. Else NOT_REFUTED, unless ``weakness`` names a reason why this audit
     would have refuted nothing: then UNDERPOWERED.
 
-    Raises ValueError when the measurement was tested against a curve that this claim does not state.
+    Raises ValueError when the measurement was tested against a curve that this claim does not state, and TypeError for
+    an argument of another type.
     """
+    if claim is not None:
+        check_claim(claim)
+    if not isinstance(measurement, Measurement):
+        raise TypeError(f"measurement must be a Measurement, as every estimator returns, got {measurement!r}")
     return _downgraded(_judged(claim, measurement), weakness or Weakness())
 
 

@@ -43,6 +43,8 @@ class Observer:
 
         The inverse of ``str``. Raises ValueError for an unknown part.
         """
+        if not isinstance(text, str):
+            raise ValueError(f"observer must be an Observer or a text such as 'uploads', got {text!r}")
         name, *flags = (part.strip() for part in text.split("+"))
         for flag in flags:
             if flag not in _FLAGS:

@@ -6,27 +6,30 @@ import importlib.util
 import json
 import math
 import sys
+import traceback
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
 from ..audit.claim import Claim
 from ..audit.estimators.given_scores import audit_scores
-from ..audit.evidence import Design
+from ..audit.evidence import Design, checked_scores
 from ..audit.finding import Finding
+from ..audit.mechanism import trial_stream
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
 from ..audit.nearest import nearest
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome
+from .errors import fail
 
 _SIDES = ("member", "nonmember")
 _KINDS = (
@@ -61,12 +64,14 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
 
     Raises:
         ConfigError: an unknown kind of target, options that do not belong to it, or scores that cannot be judged.
+        typer.Exit: the function raised an exception, which is printed.
     """
     suffix = Path(target).suffix.lower()
     if suffix in (".npz", ".csv"):
         _refuse(target, {"--inputs": options.inputs, "--trials": options.trials, "--batched": options.batched or None})
-        scores = _read_npz(Path(target)) if suffix == ".npz" else _read_csv(Path(target))
+        scores = _read_scores(Path(target))
         return _with_config_errors(
+            target,
             lambda: audit_scores(
                 scores["member"],
                 scores["nonmember"],
@@ -74,7 +79,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
                 alpha=options.alpha,
                 threshold=options.threshold,
                 seed=options.seed,
-            )
+            ),
         )
     if ":" not in target:
         raise ConfigError(f"cannot audit {target!r}: {_KINDS}")
@@ -84,6 +89,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
     x0, x1 = (_input(text) for text in options.inputs)
     mechanism = find_function(target)
     return _with_config_errors(
+        target,
         lambda: audit_mechanism(
             mechanism,
             claim,
@@ -92,7 +98,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
             alpha=options.alpha,
             batched=options.batched,
             trials=DEFAULT_TRIALS if options.trials is None else options.trials,
-        )
+        ),
     )
 
 
@@ -146,17 +152,27 @@ def _module_of(path: Path) -> ModuleType:
     return module
 
 
-def _with_config_errors(audit: Callable[[], Finding]) -> Finding:
+def _with_config_errors(target: str, audit: Callable[[], Finding]) -> Finding:
     try:
         return audit()
     except Exception as error:
-        notes = getattr(error, "__notes__", [])
         # A note marks an error inside the user's mechanism: report it as a crash of that code, not as one of ours.
-        if notes and isinstance(error, (OSError, ConfigError, typer.Exit, typer.Abort)):
-            raise RuntimeError(notes[0]) from error
-        if notes or not isinstance(error, ValueError):
+        if getattr(error, "__notes__", []):
+            _fail_in_mechanism(target, error)
+        if not isinstance(error, ValueError):
             raise
         raise ConfigError(str(error)) from None
+
+
+def _fail_in_mechanism(target: str, error: Exception) -> NoReturn:
+    """Print the error as Python does, with the frames below the call of the mechanism only, and exit with code 1."""
+    shown = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = shown
+    while link is not None:
+        ours = [n for n, frame in enumerate(link.stack, start=1) if frame.filename == trial_stream.__file__]
+        del link.stack[: max(ours, default=0)]
+        link = link.__cause__ or link.__context__
+    fail(f"cannot audit {target}, because it raised an exception:", *"".join(shown.format()).splitlines(), code=1)
 
 
 def _refuse(target: str, options: dict[str, object]) -> None:
@@ -186,19 +202,32 @@ def _no_number(word: str) -> None:
     raise ValueError(f"{word} is not a JSON number")
 
 
+def _read_scores(path: Path) -> _Scores:
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder, not a file of scores")
+    if not path.exists():
+        raise ConfigError(f"no such file: {path}")
+    found = _read_npz(path) if path.suffix.lower() == ".npz" else _read_csv(path)
+    try:
+        return {side: checked_scores(f"{path}: {side}", scores) for side, scores in found.items()}
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
 def _read_npz(path: Path) -> _Scores:
     try:
         with zipfile.ZipFile(path) as members:
             names = [name.removesuffix(".npy") for name in members.namelist()]
-        if not set(_SIDES) <= set(names):
-            raise ConfigError(f"{path} must hold two arrays, member and nonmember, but it holds: {_listed(names)}")
+        _check_names(names, f"{path} must hold two arrays, member and nonmember, one of each, but it holds")
         with np.load(path, allow_pickle=False) as arrays:
             found = {side: arrays[side] for side in _SIDES}
             # Score files written by a run record the design: scores of one run are dependent.
             design = str(arrays["design"]) if "design" in names else Design.INDEPENDENT.value
     except ConfigError:
         raise
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ConfigError(f"{path} is damaged, or is not an .npz file: {error}") from None
+    except ValueError as error:  # Arrays of Python objects, among others: reading them could execute code.
         raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
     if design != Design.INDEPENDENT.value:
         raise ConfigError(
@@ -219,8 +248,7 @@ def _read_csv(path: Path) -> _Scores:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, skipinitialspace=True)
             names = [name.strip() for name in rows.fieldnames or []]
-            if not set(_SIDES) <= set(names):
-                raise ConfigError(f"{path} must have the columns member and nonmember, but it has: {_listed(names)}")
+            _check_names(names, f"{path} must have the columns member and nonmember, one of each, but it has")
             rows.fieldnames = names
             for row in rows:
                 for side in _SIDES:
@@ -250,5 +278,7 @@ def _number(text: str, where: str) -> float:
     return number
 
 
-def _listed(names: Any) -> str:
-    return ", ".join(names) or "nothing"
+def _check_names(names: Sequence[str], requirement: str) -> None:
+    # Of two columns with one name, the reader would silently keep the last.
+    if any(names.count(side) != 1 for side in _SIDES):
+        raise ConfigError(f"{requirement}: {', '.join(names) or 'nothing'}")

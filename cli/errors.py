@@ -1,5 +1,6 @@
 """Print, as one paragraph, an error that the user can correct, and choose the exit code."""
 
+import errno
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,13 @@ from .console import print_lines
 
 _USAGE, _INCOMPLETE, _INTERRUPTED = 2, 12, 130
 _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+_PHRASES = {
+    errno.ENOENT: "it does not exist and cannot be created",
+    errno.EISDIR: "it is a folder, not a file",
+    errno.EEXIST: "one part of this path is a file, not a folder",
+    errno.ENOTDIR: "one part of this path is a file, not a folder",
+}
+"""The errors of the operating system for which its own words would mislead."""
 
 
 @contextmanager
@@ -22,13 +30,13 @@ def reported_errors() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        _fail(*map(str, error.args), code=_USAGE)
+        fail(*map(str, error.args), code=_USAGE)
     except _MISTAKES as error:
-        _fail(str(error), code=_USAGE)
+        fail(_described(error), code=_USAGE)
     except OSError as error:
-        _fail(f"INCOMPLETE: {error}", code=_INCOMPLETE)
+        fail(f"INCOMPLETE: {_described(error)}", code=_INCOMPLETE)
     except KeyboardInterrupt:
-        _fail("interrupted", code=_INTERRUPTED)
+        fail("interrupted", code=_INTERRUPTED)
 
 
 @contextmanager
@@ -38,18 +46,27 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _fail(f"interrupted. {go_on}", code=_INTERRUPTED)
+        fail(f"interrupted. {go_on}", code=_INTERRUPTED)
     except _MISTAKES:
         raise
     except OSError as error:
-        _fail(f"INCOMPLETE: the run stopped, {folder} cannot be written: {error}. {go_on}", code=_INCOMPLETE)
+        fail(f"INCOMPLETE: the run stopped, because {_described(error)}. {go_on}", code=_INCOMPLETE)
     except Exception as error:
         # By name: importing joblib here would slow down every command.
         if type(error).__name__ != "TerminatedWorkerError":
             raise
-        _fail(f"INCOMPLETE: a worker process died, perhaps for lack of memory. {go_on}", code=_INCOMPLETE)
+        fail(f"INCOMPLETE: a worker process died, perhaps for lack of memory. {go_on}", code=_INCOMPLETE)
 
 
-def _fail(*lines: str, code: int) -> NoReturn:
+def fail(*lines: str, code: int) -> NoReturn:
+    """Print the lines to the standard error stream and exit with ``code``."""
     print_lines(*lines, err=True)
     raise typer.Exit(code)
+
+
+def _described(error: OSError) -> str:
+    """The error as a sentence that names the file; its own message where it names none."""
+    if not error.filename or not error.strerror:
+        return str(error)
+    phrase = _PHRASES.get(error.errno or 0, error.strerror[:1].lower() + error.strerror[1:])
+    return f"{error.filename} cannot be read or written: {phrase}"

@@ -108,24 +108,15 @@ def _remove(files: Iterable[Path], folders: Iterable[Path]) -> None:
 
 def write(folder: Path) -> None:
     """Write the files of the new project and create its folders."""
+    from ..reports.formats.atomic_write import naming
+
     starter = resources.files("fedassay.suites") / "starter"
     for name, source in _FILES.items():
         place = folder / name
         text = (starter / source).read_text(encoding="utf-8")
-        place.parent.mkdir(parents=True, exist_ok=True)
         with naming(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text.replace("{version}", __version__), encoding="utf-8")
-
-
-@contextmanager
-def naming(place: Path) -> Iterator[None]:
-    """Add the file's name to an OSError, because Python gives the name only if opening the file fails, not if writing
-    fails.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, error.filename or str(place)) from error
 
 
 def measure(folder: Path) -> str:
@@ -135,6 +126,5 @@ def measure(folder: Path) -> str:
     from ..reports.regression.gated_run import accept
 
     finished = run(str(folder / "suite.toml"), folder=folder / RUN, command="fedassay run suite.toml")
-    with naming(folder / BASELINE):
-        accept(RunFolder.read(finished.folder), folder / BASELINE)
+    accept(RunFolder.read(finished.folder), folder / BASELINE)
     return finished.verdict.verdict_line

@@ -53,6 +53,26 @@ def test_the_manifest_holds_the_call_that_repeats_the_run(assay, suite_file):
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"defenses": "dp_sgd"}, r"defenses must be a list of names .* such as \['dp_sgd'\], got 'dp_sgd'"),
+        ({"defenses": 5}, "defenses must be a list of names .*, got 5"),
+        ({"defenses": LDPGaussian(epsilon=1.0)}, "defenses must be a list of names .*, got LDPGaussian"),
+        ({"folder": 3}, "folder must be the path of a run's folder, got 3"),
+        ({"preset": 3}, "preset must be a name such as 'smoke', got 3"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(options, says):
+    with pytest.raises(ConfigError, match=says):
+        fedassay.run("quick", **options)
+
+
+def test_a_folder_to_resume_must_be_a_path():
+    with pytest.raises(ConfigError, match="folder must be the path of a run's folder, got None"):
+        fedassay.resume(None)
+
+
 def test_a_call_with_defaults_is_recorded_without_arguments(finished, suite_file, assay):
     path = suite_file()
     manifest = json.loads((assay(path).folder / "manifest.json").read_text())
@@ -115,7 +135,7 @@ class Careless(LDPGaussian):
 
 
 def test_the_root_lists_its_names_and_refuses_others():
-    assert set(fedassay.__all__) <= set(dir(fedassay))
+    assert set(dir(fedassay)) == {*fedassay.__all__, "__version__"}
     with pytest.raises(AttributeError, match="module 'fedassay' has no attribute 'rum'"):
         fedassay.rum  # noqa: B018
 

@@ -2,7 +2,7 @@
 
 from numpy.typing import ArrayLike
 
-from ..claim import Claim
+from ..claim import Claim, check_claim
 from ..evidence import MembershipScores, Setting
 from ..finding import Finding, judge
 from ..power.threshold import FixedThreshold, SplitThreshold
@@ -28,8 +28,9 @@ def audit_scores(
     claim is tested where there is one. The finding holds with probability 1 - ``alpha``.
 
     Raises ValueError for scores that are empty or not finite, for a side with a single score and no threshold, and for
-    alpha outside (0, 1).
+    alpha outside (0, 1); TypeError for a claim that is not a Claim.
     """
+    check_claim(claim)
     # Split by default: a threshold chosen on the counted scores themselves would invalidate the bound.
     policy = SplitThreshold(0.5, seed, curve=claim.curve) if threshold is None else FixedThreshold(threshold)
     measured = clopper_pearson(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..binomial import ErrorCounts, check_level
-from ..claim import Claim
+from ..claim import Claim, check_claim
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
 from ..evidence import Setting
 from ..exact import refuse_lost
@@ -71,9 +71,13 @@ def audit_mechanism(
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
     that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.
 
-    Raises ValueError for arguments out of range and for outputs that cannot be audited. Exceptions of the mechanism
-    pass through, with a note that names the input and the trial.
+    Raises ValueError for arguments out of range and for outputs that cannot be audited, TypeError for a mechanism that
+    cannot be called and for a claim that is not a Claim. Exceptions of the mechanism pass through, with a note that
+    names the input and the trial.
     """
+    if not callable(mechanism):
+        raise TypeError(f"mechanism must be a function mechanism(x, rng), got {mechanism!r}")
+    check_claim(claim)
     check_level("alpha", alpha)
     counted = _whole("trials", trials, least=2)
     seed = _whole("seed", seed, least=0)

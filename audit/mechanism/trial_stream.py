@@ -26,8 +26,8 @@ _VALUES, _FEWEST, _MOST = 2**20, 64, 2**15
 _GUARD = 256
 _UNLIKE = 20
 _ONE_TRIAL = (
-    "the mechanism was called with one plain input per trial; one that takes an array with one row per trial needs "
-    "batched=True (on the command line --batched)"
+    "the mechanism was called as mechanism(x, rng), with one plain input x per trial; one that takes an array with one "
+    "row per trial needs batched=True (on the command line --batched)"
 )
 _CALLS, _ROWS, _LEVEL = 16, 16, 1e-9
 """Number of small calls, trials in each, and the p-value below which two such series must both fall."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from ..arrays import FloatArray
-from ..binomial import ErrorCounts, privacy_loss, upper_bound
+from ..binomial import ErrorCounts, check_number, privacy_loss, upper_bound
 from ..curve import Curve
 from ..wording import plain
 from .cut import CountingPlan, best_cut
@@ -143,5 +143,6 @@ def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float
 
 
 def _check_threshold(threshold: float) -> None:
+    check_number("threshold", threshold)
     if not math.isfinite(threshold):
         raise ValueError(f"a threshold must be finite, got {threshold}")

@@ -2,8 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
@@ -15,12 +15,27 @@ def write_whole(path: Path, text: str) -> Path:
     A pipe or a device is written directly; a reader that closes the pipe early is not an error. Raises OSError, which
     names ``path``.
     """
-    # Before resolving, because /dev/stdout may resolve to a name that does not exist.
-    if path.exists() and not path.is_file():
-        with suppress(BrokenPipeError):
-            path.write_text(text, encoding="utf-8")
-        return path
-    place = path.resolve()  # Replacing a link itself would leave the file that it points to unchanged.
+    with naming(path):
+        # Before resolving, because /dev/stdout may resolve to a name that does not exist.
+        if path.exists() and not path.is_file():
+            with suppress(BrokenPipeError):
+                path.write_text(text, encoding="utf-8")
+        else:
+            # Replacing a link itself would leave the file that it points to unchanged.
+            _replace(path.resolve(), text)
+    return path
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an OSError name ``path``: that of a full disk names no file, and others name a folder or a temporary file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def _replace(place: Path, text: str) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     # In the target folder, because a rename across file systems is not atomic.
     handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:100]}.")
@@ -31,11 +46,8 @@ def write_whole(path: Path, text: str) -> Path:
         # mkstemp makes files that only their owner can read.
         temporary.chmod(0o644)
         temporary.replace(place)
-    except OSError as error:  # The error of a full disk would not name the file.
-        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
-    return path
 
 
 def check_targets(targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = ()) -> None:

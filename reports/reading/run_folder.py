@@ -14,6 +14,7 @@ from ...suites.results.claims_file import StatedClaim, stated_claims
 from ...suites.results.outcome import Outcome, judge_run
 from ...suites.results.record import Record
 from ...suites.results.rows import SkippedRow, first_mistake, read_rows
+from ...suites.results.store import no_run
 from .cell_files import CellFiles
 from .json_file import read_json
 from .printable import printable_content, printable_record
@@ -81,7 +82,7 @@ class RunFolder:
         """
         folder = Path(path)
         if not (folder / "manifest.json").is_file():
-            raise FileNotFoundError(f"{folder} is not a run's folder: it has no manifest.json")
+            raise FileNotFoundError(no_run(folder))
         rows = read_rows(folder / "results.jsonl")
         # At the entrance, so that no output format has to clean names and reasons again.
         records = tuple(printable_record(record) for record in rows.records)

@@ -1,6 +1,7 @@
 """Check the arguments that Python code passes to ``fedassay.run``; the command line checks its own options."""
 
 from collections.abc import Iterable
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,25 @@ from ...fl.fields import check_count
 from .source import ConfigError
 
 
-def check_arguments(suite: Any, *, seed: Any = 0, seeds: Any = None, jobs: Any = None, device: Any = None) -> None:
+def check_arguments(
+    suite: Any,
+    *,
+    defenses: Any = (),
+    seed: Any = 0,
+    seeds: Any = None,
+    jobs: Any = None,
+    device: Any = None,
+    preset: Any = None,
+    folder: Any = None,
+) -> None:
     """Raise ConfigError for the first argument of ``fedassay.run`` that has the wrong type or is out of range."""
     if not isinstance(suite, str | Path):
         raise ConfigError(f"suite must be the name of a bundled suite or the path of a suite file, got {suite!r}")
+    # A string is iterable too: without this test it would become a list of its letters.
+    if not isinstance(defenses, Iterable) or isinstance(defenses, str):
+        raise ConfigError(
+            f"defenses must be a list of names or of defense objects such as ['dp_sgd'], got {defenses!r}"
+        )
     try:
         check_count("seed", seed, least=0)
         for name, value in (("seeds", seeds), ("jobs", jobs)):
@@ -19,8 +35,17 @@ def check_arguments(suite: Any, *, seed: Any = 0, seeds: Any = None, jobs: Any =
                 check_count(name, value)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if device is not None and not isinstance(device, str):
-        raise ConfigError(f"device must be a name such as 'cpu', got {device!r}")
+    for name, value, such_as in (("device", device, "cpu"), ("preset", preset, "smoke")):
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{name} must be a name such as {such_as!r}, got {value!r}")
+    if folder is not None:
+        check_folder(folder)
+
+
+def check_folder(folder: Any) -> None:
+    """Raise ConfigError unless ``folder`` can be the path of a run's folder."""
+    if not isinstance(folder, str | PathLike):
+        raise ConfigError(f"folder must be the path of a run's folder, got {folder!r}")
 
 
 def string_list(name: str, value: Any, such_as: str) -> tuple[str, ...]:

@@ -31,6 +31,11 @@ class UnwritableRunFolder(OSError):
     """
 
 
+def no_run(folder: Path) -> str:
+    """Return the message for a folder without a run."""
+    return f"{folder} holds no run: the file {MANIFEST} is missing"
+
+
 class Store:
     """A run's folder. Worker processes write their own results into it; a single process writes all other files."""
 
@@ -89,7 +94,7 @@ class Store:
             ConfigError: if the folder holds none.
         """
         if not (folder / MANIFEST).is_file():
-            raise ConfigError(f"{folder} holds no run: the file {MANIFEST} is missing")
+            raise ConfigError(no_run(folder))
         return cls(folder)
 
     @contextmanager

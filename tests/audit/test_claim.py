@@ -152,6 +152,12 @@ def test_a_stated_mu_states_its_curve_and_gives_its_epsilon():
         ({"epsilon": 1.0, "delta": -0.1}, r"delta must lie in \[0, 1\), got -0.1"),
         ({"epsilon": float("nan")}, "epsilon must be > 0 and finite, got nan"),
         ({"epsilon": 1.0, "observer": "upload"}, "observer must be uploads"),
+        ({"epsilon": 1.0, "observer": 3}, "observer must be an Observer or a text such as 'uploads', got 3"),
+        ({"epsilon": "a"}, "epsilon must be a number, got 'a'"),
+        ({"epsilon": 1.0, "delta": "a"}, "delta must be a number, got 'a'"),
+        ({"mu": 1.0, "delta": None}, "delta must be a number, got None"),
+        ({"mu": "a"}, "mu must be a number, got 'a'"),
+        ({"epsilon": 1.0, "rounds": "a"}, "rounds must be a number, got 'a'"),
     ],
 )
 def test_a_stated_claim_that_contradicts_itself_is_refused(fields, says):

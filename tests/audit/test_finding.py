@@ -21,6 +21,13 @@ def test_a_bound_above_the_claim_refutes_it(claim_of, measurement_of):
     assert "eps >= 3.1 > 3, assuming independent trials" in finding.reason
 
 
+def test_arguments_of_another_type_are_named(claim_of, measurement_of):
+    with pytest.raises(TypeError, match=r"measurement must be a Measurement, .*, got None"):
+        judge(claim_of(), None)
+    with pytest.raises(TypeError, match=r"claim must be a Claim, .*, got 'eps 1'"):
+        judge("eps 1", measurement_of())
+
+
 def test_a_bound_at_the_claim_does_not_refute_it(claim_of, measurement_of):
     finding = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.0))
     assert (finding.verdict, finding.route) == (Verdict.NOT_REFUTED, "")

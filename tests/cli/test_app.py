@@ -118,7 +118,8 @@ def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, mo
         patched.setattr(store_module, "_write_atomically", full)
         stopped = say("run", suite_file(), "-j", 1, "-o", "out")
     assert stopped.exit_code == 12
-    assert stopped.stderr.startswith("INCOMPLETE: the run stopped, out cannot be written: [Errno 28] No space left")
+    assert stopped.stderr.startswith("INCOMPLETE: the run stopped, because out/")
+    assert "cannot be read or written: no space left on device. " in stopped.stderr
     assert stopped.stderr.endswith("Finished cells are kept; go on with: fedassay resume out\n")
     assert not lines(stopped, "gate")
     assert say("resume", "out", "-j", 1).exit_code == 0
@@ -130,7 +131,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, sui
 
     monkeypatch.setattr(store_module, "_write_atomically", full)
     result = say("run", suite_file(), "-j", 1, "-o", "deep/out")
-    told = "INCOMPLETE: [Errno 28] No space left on device: 'deep/out/claims.json'\n"
+    told = "INCOMPLETE: deep/out/claims.json cannot be read or written: no space left on device\n"
     assert (result.exit_code, result.stderr) == (12, told)
     assert not (tmp_path / "deep").exists()
 
@@ -144,7 +145,7 @@ def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_reported(suite_fi
         [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 12, done.stderr
-    told = "INCOMPLETE: the run stopped, out cannot be written: [Errno 27] File too large: 'out/results.jsonl'."
+    told = "INCOMPLETE: the run stopped, because out/results.jsonl cannot be read or written: file too large."
     assert done.stderr == f"{told} Finished cells are kept; go on with: fedassay resume out\n"
 
 
@@ -191,7 +192,7 @@ def test_a_report_is_written_again_from_the_records_alone(say, finished, tmp_pat
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda folder: (folder / "manifest.json").unlink(), "has no manifest.json"),
+        (lambda folder: (folder / "manifest.json").unlink(), "holds no run: the file manifest.json is missing"),
         (lambda folder: (folder / "claims.json").write_text("[]"), "claims.json must hold a JSON object, got list"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "is not JSON"),
     ],

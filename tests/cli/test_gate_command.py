@@ -152,7 +152,7 @@ def test_the_comparison_as_json_states_what_the_table_states(say, runs):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("gate nowhere", "nowhere is not a run's folder: it has no manifest.json"),
+        ("gate nowhere", "nowhere holds no run: the file manifest.json is missing"),
         ("compare nowhere {base}", "no baseline nowhere: it is neither a baseline file nor a run's folder"),
         ("compare {base} nowhere", "no baseline nowhere: it is neither a baseline file nor a run's folder"),
         ("compare {base} {base} --margin auc", "--margin must have the form metric=value, got 'auc'"),

@@ -159,7 +159,7 @@ def test_where_nothing_could_be_written_nothing_is_said_to_be_taken_back(say, tm
     monkeypatch.setattr(Path, "mkdir", refused)
     told = say("init", "proc/x")
     assert told.exit_code == 2
-    assert "No such file or directory: 'proc/x'" in told.output
+    assert told.output.startswith("proc/x/my_defense.py cannot be read or written: it does not exist")
     assert "stopped:" not in told.output
 
 
@@ -195,7 +195,9 @@ def test_a_disk_that_fills_is_reported_with_the_file_that_it_did_not_take(tmp_pa
             timeout=300,
         )
         assert done.returncode == 12, done.stderr
-        assert f"File too large: '{file}" in done.stderr
+        assert re.search(
+            rf"^INCOMPLETE: {file}\S* cannot be read or written: file too large$", done.stderr, re.MULTILINE
+        )
         assert "stopped: what was written in demo was removed" in done.stderr
         assert list(tmp_path.iterdir()) == []
 

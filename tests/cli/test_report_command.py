@@ -96,10 +96,36 @@ def test_a_full_disk_leaves_the_old_page_and_no_scraps(say, again, monkeypatch):
     result = say("report", again)
     assert (result.exit_code, result.stderr) == (
         12,
-        f"INCOMPLETE: [Errno 28] No space left on device: '{again / 'report.html'}'\n",
+        f"INCOMPLETE: {again / 'report.html'} cannot be read or written: no space left on device\n",
     )
     assert (again / "report.html").read_text() == "old"
     assert sorted(path.name for path in again.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("report {run} --md afile/x.md", 2, "afile/x.md cannot be read or written: one part of this path is a file"),
+        ("report {run} --html /proc/x.html", 2, "/proc/x.html cannot be read or written: it does not exist"),
+        ("report {run} --html /dev/full", 12, "/dev/full cannot be read or written: no space left on device"),
+        ("gate {run} --junit /proc/x.xml", 2, "/proc/x.xml cannot be read or written: it does not exist"),
+        ("init /proc/x", 2, "/proc/x/my_defense.py cannot be read or written: it does not exist"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(say, finished, tmp_path, words, code, says):
+    (tmp_path / "afile").touch()
+    result = say(*words.format(run=finished.folder).split())
+    assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
+    assert result.stderr.removeprefix("INCOMPLETE: ").startswith(says)
+
+
+@pytest.mark.parametrize("command", ["report", "gate", "resume"])
+def test_a_folder_in_the_place_of_the_records_is_named(say, again, command):
+    (again / "results.jsonl").unlink()
+    (again / "results.jsonl").mkdir()
+    result = say(command, again)
+    says = f"{again / 'results.jsonl'} cannot be read or written: it is a folder, not a file\n"
+    assert (result.exit_code, result.stderr) == (2, says)
 
 
 def test_an_interrupt_leaves_the_old_page_and_no_scraps(say, again, monkeypatch):

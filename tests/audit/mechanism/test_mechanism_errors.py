@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
+from fedassay.audit.estimators.given_scores import audit_scores
 from fedassay.audit.finding import Verdict
 from fedassay.audit.mechanism.mechanism import audit_mechanism
 
@@ -18,6 +19,15 @@ def audit(mechanism, **options):
 
 def correct(x, rng):
     return x + rng.laplace(size=np.shape(x))
+
+
+def test_a_mechanism_and_a_claim_of_another_type_are_named():
+    with pytest.raises(TypeError, match=r"mechanism must be a function mechanism\(x, rng\), got 3"):
+        audit(3)
+    with pytest.raises(TypeError, match=r"claim must be a Claim, .*, got None"):
+        audit_mechanism(correct, None, inputs=(0.0, 1.0))
+    with pytest.raises(TypeError, match=r"claim must be a Claim, .*, got None"):
+        audit_scores([1.0, 2.0], [0.0, 1.0], None)
 
 
 @pytest.mark.parametrize(

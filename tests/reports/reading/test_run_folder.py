@@ -83,7 +83,7 @@ def test_rounds_that_a_hand_has_spoilt_are_not_reported(run_maker, rounds):
 
 
 def test_a_folder_that_is_no_run_states_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"not a run's folder: it has no manifest\.json"):
+    with pytest.raises(FileNotFoundError, match=r"holds no run: the file manifest\.json is missing"):
         RunFolder.read(tmp_path)
 
 
