@@ -62,6 +62,7 @@ def test_a_model_of_zero_loss_on_members_gives_them_all_away(toy_task, attacked)
     assert auc(scores) == 1.0
 
 
+@pytest.mark.simulations
 def test_members_of_an_overfitted_federation_are_found(toy_task, toy_plan, attacked):
     """Labels are coin flips, so only memory can be right: 60 rounds of 20 local steps. Observed AUC .99."""
     task = toy_task((COUNT, COUNT), model="mlp", side=6, outsiders=20)

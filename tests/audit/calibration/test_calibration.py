@@ -67,6 +67,7 @@ def test_nothing_fails(table):
     assert [row for row in table if row.fails] == []
 
 
+@pytest.mark.simulations
 def test_every_bound_is_held_to_the_limit_on_null_and_boundary_and_no_other_number_is(table):
     limit = int(binom.ppf(0.999, REPEATS, ALPHA))
     for row in table:
