@@ -168,7 +168,7 @@ def test_a_hook_with_a_slip_of_the_pen_is_reported_before_anything_runs(say, sui
     assert "Traceback" not in result.stderr
 
 
-def test_an_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_file):
+def test_a_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_file):
     changes = ["--set", "audit.replicas=600", "--set", "audit.batch=600", "--set", "defenses.ldp_gaussian.epsilon=1"]
     control = ("[defenses.none]", "[defenses.control_noise_halved]\nepsilon = 4.0\n\n[defenses.none]")
     result = say("run", suite_file(*control), "-j", 1, "-o", "out", *changes)

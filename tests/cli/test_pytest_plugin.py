@@ -111,7 +111,7 @@ def test_a_file_in_the_way_of_the_reports_is_reported_in_one_sentence(tmp_path):
             pytest_plugin._Folders(place, "test_a.py::test")()
 
 
-def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_reported_to_let_them_be(own_pytest):
+def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_asked_to_let_them_be(own_pytest):
     weak = GATED.replace("jobs=1", 'jobs=1, overrides=["audit.replicas=4"]')
     code, said = own_pytest(weak)
     assert code == 1

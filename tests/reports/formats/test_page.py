@@ -109,7 +109,7 @@ def test_a_control_is_marked_and_its_refutation_is_as_it_must_be(quick_page):
     assert quick_page.count('<span class="chip REFUTED control">REFUTED</span><small>as intended</small>') == 2
 
 
-def test_an_correct_claim_that_is_refuted_stands_out(run_maker, make_claim):
+def test_a_correct_claim_that_is_refuted_stands_out(run_maker, make_claim):
     signed = run_maker.sign("dp_fedavg", make_claim())
     row = {"role": "audit", "metric": "epsilon_low", "claim_id": signed.claim_id, "defense": "dp_fedavg", "seed": None}
     run_maker.row(**row, value=5.0, verdict="REFUTED", route="eps_low")

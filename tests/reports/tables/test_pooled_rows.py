@@ -57,7 +57,7 @@ def test_an_audit_without_a_claim_prints_no_epsilon(run_maker):
         (True, "UNDERPOWERED", True),
     ],
 )
-def test_an_correct_claim_refuted_alarms_and_so_does_a_control_that_is_not(
+def test_a_correct_claim_refuted_alarms_and_so_does_a_control_that_is_not(
     run_maker, make_claim, control, verdict, alarming
 ):
     signed = run_maker.sign("dp_fedavg", make_claim(), control=control)

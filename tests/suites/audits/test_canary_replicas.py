@@ -60,7 +60,7 @@ def has_std(values, std):
 
 
 @pytest.mark.parametrize("defense", ["dp_sgd", "dp_fedavg", "ldp_gaussian"])
-def test_an_correct_defenses_replicas_follow_its_claimed_law(block_of, shown, defense):
+def test_a_correct_defenses_replicas_follow_its_claimed_law(block_of, shown, defense):
     block = block_of(defense)
     release, arrays = claimed_release(block), shown(block)
     out, within = arrays["nonmember"], arrays["member"]

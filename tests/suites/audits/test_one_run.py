@@ -60,7 +60,7 @@ def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_stated(sui
 
 
 @pytest.mark.simulations
-def test_an_correct_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planned, judged):
+def test_a_correct_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planned, judged):
     # alpha .05: of 25 runs more than 6 would be refuted once in 6,000 batches.
     refuted = 0
     (audit,) = planned("canaries = 300", "canaries = 100").audits

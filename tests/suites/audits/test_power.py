@@ -100,7 +100,7 @@ def test_a_missing_clip_is_seen(power_of, designed, row):
     assert power_of(designed, row=row) > 0.99
 
 
-def test_an_correct_mechanism_is_refuted_no_oftener_than_alpha(power_of, designed):
+def test_a_correct_mechanism_is_refuted_no_oftener_than_alpha(power_of, designed):
     assert power_of(designed, noise=1.0) <= ALPHA
 
 

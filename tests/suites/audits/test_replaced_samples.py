@@ -60,7 +60,7 @@ def audits(suite_file, assay):
 
 
 @pytest.mark.parametrize("canary", ["dirac", "crafted"])
-def test_an_correct_claim_of_a_replaced_sample_stands_and_a_broken_one_falls(canary, audits, own_module):
+def test_a_correct_claim_of_a_replaced_sample_stands_and_a_broken_one_falls(canary, audits, own_module):
     module = own_module(OWN)
     tables = "".join(f'[defenses.{name.lower()}]\npart = "{module}:{name}"\n' for name in ("Honest", "Broken"))
     rows = audits(tables, canary=canary, replicas=500)

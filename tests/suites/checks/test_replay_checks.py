@@ -98,7 +98,7 @@ def broken(exposures):
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("name", HONEST)
-def test_an_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
+def test_a_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
     laid_out = plan_of(**PLANS[plan])
     found = probed(HONEST[name]().prepare(laid_out), laid_out)
     assert all(exposure.passed for exposure in found.values()), failed_words(tuple(found.values()))
@@ -130,7 +130,7 @@ def test_correct_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
 @pytest.mark.parametrize(
     ("part", "allowed"), [(DPSGD, 1 / 32), (DPFedAvg, 1 / 2), (LDPGaussian, 2.0)], ids=lambda value: str(value)
 )
-def test_the_sensitivity_of_an_correct_defense_is_reached_exactly(part, allowed, plan_of, probed):
+def test_the_sensitivity_of_a_correct_defense_is_reached_exactly(part, allowed, plan_of, probed):
     """One of 32 samples, one of two clients, two reports at opposite ends; clip norm 1."""
     found = probed(part().prepare(plan_of()), plan_of())["sensitivity"]
     assert found.allowed == pytest.approx(allowed)

@@ -45,7 +45,7 @@ def broken(member, nonmember):
     return {found.name for found in replica_checks(member, nonmember, RELEASE) if not found.passed}
 
 
-def test_an_correct_mechanism_keeps_all_over_many_seeds():
+def test_a_correct_mechanism_keeps_all_over_many_seeds():
     """100 seeds of 20 rounds at seven standard errors: a false alarm has a chance of about 1e-8."""
     for seed in range(100):
         assert broken(runs(1, seed=seed), runs(0, seed=seed)) == set()

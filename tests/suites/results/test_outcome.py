@@ -99,7 +99,7 @@ def test_attacks_that_refute_nothing_change_no_verdict(verdict, audits):
     assert gate == Outcome(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claims{could}", exit_code=OK)
 
 
-def test_attacks_that_refute_an_correct_claim_fail_the_run():
+def test_attacks_that_refute_a_correct_claim_fail_the_run():
     gate = judge_run([audit("NOT_REFUTED"), by_attacks("REFUTED", defense="mine")])
     assert (gate.exit_code, gate.verdict_line) == (FAIL, "FAIL: claims REFUTED by attacks: mine")
 
@@ -134,7 +134,7 @@ def test_raise_for_status_raises_unless_all_is_fine():
         judge_run([audit("REFUTED")]).raise_for_status()
 
 
-def test_a_broken_probe_of_an_correct_claim_is_inconclusive_and_of_a_control_is_not():
+def test_a_broken_probe_of_a_correct_claim_is_inconclusive_and_of_a_control_is_not():
     probe = {"role": "probe", "metric": "probe_noise_scale", "verdict": "BROKEN"}
     kept = audit("NOT_REFUTED", defense="d")
     lawless = kept.model_copy(update=probe)
