@@ -110,7 +110,7 @@ def report_law(request: AuditRequest) -> ReportLaw | None:
         raise
     except Exception as error:  # A user's own part may raise anything; the run must end with a message that names it.
         raise ValueError(
-            f"the distribution that the defense publishes for one report cannot be computed: "
+            "the defense's method law(), which returns the distribution of one report, failed: "
             f"{type(error).__name__}: {error}"
         ) from error
     if of_reports is not None:

@@ -20,12 +20,12 @@ def audit_methods() -> dict[str, AuditMethod]:
 
 def block_method(name: str) -> BlockMethod:
     """Return the audit method of this file name; raise ValueError unless it runs federations or trials of its own."""
-    method = audit_methods().get(name)
-    if not isinstance(method, BlockMethod):
+    running = {label: method for label, method in audit_methods().items() if isinstance(method, BlockMethod)}
+    if name not in running:
         raise ValueError(
-            f"the audit method must be one of {', '.join(audit_methods())} and run trials of its own, got {name!r}"
+            f"the audit method must be one that runs federations itself: {', '.join(running)}; got {name!r}"
         )
-    return method
+    return running[name]
 
 
 def attack_methods() -> list[AttackMethod]:

@@ -54,8 +54,8 @@ def draw_clip_laplace(centres: FloatArray, scales: FloatArray, radius: float, rn
 
 
 def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
-    """Return the quantiles of clip-Laplace reports at the probabilities ``levels`` in [0, 1); there may be one centre
-    per vector.
+    """Return the quantiles of clip-Laplace noise around the true values ``centres``, at the probabilities ``levels`` in
+    [0, 1); ``centres`` is one number for all vectors or one per vector.
     """
     lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
     below, above = edge / lean, edge * lean
