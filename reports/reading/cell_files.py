@@ -2,32 +2,26 @@
 
 import csv
 import math
-import struct
-import zlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import BadZipFile
 
+from ...suites.results.arrays import read_arrays
 from ...suites.results.record import NUMBERS, ROUNDS, Record
+from ...suites.results.store import RECOMPUTE
 from .cell_arrays import check_arrays
 
 if TYPE_CHECKING:
     import numpy as np
 
 MOST_ROUNDS = 2**31
-_DAMAGE = (
-    *(BadZipFile, EOFError, MemoryError, OSError, struct.error, zlib.error),
-    *(KeyError, NotImplementedError, TypeError, ValueError),
-)
-"""What numpy and its zip reader raise for a damaged file, or for one in another format."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedFile:
-    """A data file that could not be read; ``place`` is its path relative to the run's folder."""
+    """A data file that is missing or cannot be read; ``place`` is its path relative to the run's folder."""
 
     place: str
     cell_id: str
@@ -36,8 +30,8 @@ class SkippedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CellFiles:
-    """A reader of the arrays and tables stored below the run's folder ``path``. A missing file is not an error, because
-    a copy of a run may leave out its large files.
+    """A reader of the arrays and tables stored below the run's folder ``path``. A missing file is not an error, and is
+    listed. A copy of a run without the folder ``cells`` has none of these files, so that none of them is listed.
     """
 
     path: Path
@@ -48,22 +42,33 @@ class CellFiles:
     def _root(self) -> Path:
         return self.path.resolve()
 
+    @cached_property
+    def has_cells(self) -> bool:
+        """Whether the run's folder has its folder ``cells``, which a copy of the records alone lacks."""
+        return (self.path / "cells").is_dir()
+
     def unread(self, records: Iterable[Record]) -> tuple[SkippedFile, ...]:
-        """Return the files belonging to these result rows that cannot be read, in the order of the rows; each file is
-        opened once.
+        """Return the files belonging to these result rows that are missing or cannot be read, in the order of the rows;
+        each file is opened once.
 
         Damage inside an array only shows when the array is read. So the list is complete after the rest of the report
         has been made.
         """
-        places = {place: record.cell_id for record in records for place in _places(record)}
+        rows = list(records)
+        places = {place: record.cell_id for record in rows for place in _places(record)}
         for place, cell_id in places.items():
             if place in self._checked:
                 continue
             self._checked.add(place)
             if place.endswith(".npz"):
                 self._arrays(place, cell_id, names=())
-            else:
+            elif place.endswith(".csv"):
                 self._table(place, cell_id)
+        # Only files that a row names: the other tables exist for some cells only.
+        for record in rows if self.has_cells else ():
+            place = record.artifact
+            if place and place not in self._left_out and not (self._root / place).is_file():
+                self._leave_out(place, record.cell_id, f"missing; {RECOMPUTE}")
         return tuple(self._left_out[place] for place in places if place in self._left_out)
 
     def arrays(self, record: Record, without: Collection[str] = ()) -> "dict[str, np.ndarray] | None":
@@ -87,19 +92,18 @@ class CellFiles:
     def _arrays(
         self, place: str, cell_id: str, without: Collection[str] = (), names: Collection[str] | None = None
     ) -> "dict[str, np.ndarray] | None":
-        import numpy as np
-
         path = self._find(place, cell_id)
         if path is None:
             return None
         try:
-            # Never pickle: a run may come from an untrusted source, and unpickling executes code.
-            with np.load(path, allow_pickle=False) as stored:
-                wanted = stored.files if names is None else names
-                found = {name: stored[name] for name in wanted if name not in without}
+            found = read_arrays(path, only=names, without=without)
+        except ValueError as error:
+            self._leave_out(place, cell_id, f"cannot be read as arrays: {error}; {RECOMPUTE}")
+            return None
+        try:
             # Checked here, at the only place where arrays enter a report.
             check_arrays(found)
-        except _DAMAGE as error:
+        except ValueError as error:
             self._leave_out(place, cell_id, f"cannot be read as arrays: {error}")
             return None
         self._checked.add(place)
@@ -138,8 +142,8 @@ class CellFiles:
 
 def _places(record: Record) -> list[str]:
     """Paths below the run's folder at which the record's cell may have stored a file."""
-    arrays = [record.artifact] if record.artifact.endswith(".npz") else []
-    return [*arrays, _table_path(record, ROUNDS), _table_path(record, NUMBERS)]
+    named = [record.artifact] if record.artifact else []
+    return [*named, _table_path(record, ROUNDS), _table_path(record, NUMBERS)]
 
 
 def _table_path(record: Record, name: str) -> str:

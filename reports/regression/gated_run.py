@@ -24,6 +24,7 @@ from ...suites.results.outcome import (
 )
 from ...suites.results.outcome import problems as problems_of
 from ..reading.run_folder import RunFolder
+from ..tables.unread import unread_lines
 from .baseline import Baseline, baseline_file
 from .cells import family
 from .comparison import Comparison, compare_runs
@@ -120,6 +121,8 @@ def _details(folder: RunFolder, found: Comparison | None, accepting: str) -> lis
     others = [row_line(folder, row) for row in rows if row_exit_code(row) != FAIL]
     again = [f"again  {folder.manifest.command}"] if worse or refuted else []
     lines = [*_first(worse), *_first(refuted), *again, *_first(others)]
+    # The verdict rests on the result rows alone, so that lost data files are listed and do not change it.
+    lines += _first([f"unread {line}" for line in unread_lines(folder)])
     if found is None:
         return lines
     gaps = gap_lines(found)

@@ -74,6 +74,7 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
         ("seeds", ", ".join(str(seed) for seed in manifest.seeds)),
         ("alpha", _alpha(folder)),
         ("cells", cells(folder)),
+        ("data files", _left_behind(folder)),
         ("started, finished", f"{manifest.started or numerals.NOTHING}, {manifest.finished or 'not finished'}"),
         ("git", _git(folder)),
         ("machine", ", ".join(_hardware_words(name, value) for name, value in hardware.items())),
@@ -96,6 +97,13 @@ def cells(folder: RunFolder) -> str:
     # Counted in cells: one cell writes several rows.
     done = len({record.cell_id for record in folder.records})
     return f"{numerals.count(done)} of {numerals.count(folder.manifest.planned_cells)} planned cells on record"
+
+
+def _left_behind(folder: RunFolder) -> str:
+    """A note where the folder ``cells`` was not copied together with the result rows that name files in it."""
+    if folder.files.has_cells or not any(record.artifact for record in folder.records):
+        return ""
+    return "none: the folder cells was not copied, so this report lacks the figures and error rates made from its arrays"
 
 
 def _alpha(folder: RunFolder) -> str:

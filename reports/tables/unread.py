@@ -1,6 +1,7 @@
-"""List lines of results.jsonl and data files that could not be read, with the reasons."""
+"""List lines of results.jsonl and data files that are missing or could not be read, with the reasons."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 
 from ...suites.results.rows import SkippedRow
 from ..reading.cell_files import SkippedFile
@@ -9,6 +10,12 @@ from . import numerals
 from .table import Table
 
 MOST_REASONS, MOST_NAMED = 20, 6
+_SHOWN = {
+    "scores.npz": "ROC curves and error rates",
+    "images.npz": "pictures of reconstructions",
+    "rounds.csv": "curves by round",
+}
+"""Name of a data file -> what the report shows from it."""
 
 
 def unread_table(folder: RunFolder) -> Table:
@@ -62,7 +69,9 @@ def _rows(skipped: Sequence[SkippedRow]) -> list[tuple[str, str, str, str]]:
 def _files(skipped: Sequence[SkippedFile]) -> list[tuple[str, str, str, str]]:
     groups: dict[str, list[SkippedFile]] = {}
     for one in skipped:
-        groups.setdefault(one.reason, []).append(one)
+        shown = _SHOWN.get(PurePosixPath(one.place).name, "")
+        reason = f"{one.reason}; reports lack the {shown} of these cells" if shown else one.reason
+        groups.setdefault(reason, []).append(one)
     return [
         (_counted(group, "file"), _few([one.place for one in group]), _cells(group), reason)
         for reason, group in groups.items()

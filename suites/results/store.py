@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
 from ..config.source import ConfigError
+from .arrays import read_arrays
 from .record import Record
 from .rows import Rows, read_rows
 
 RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json", "gate.json"
+RECOMPUTE = "resume the run with --retry-failed to compute the data again"
 _RECORDS = "records.jsonl"
 
 
@@ -173,15 +174,11 @@ class Store:
             place.unlink(missing_ok=True)
 
     def load_arrays(self, path: str) -> dict[str, np.ndarray]:
-        """Load arrays that ``save_arrays`` saved; raise ValueError if the file has been damaged since."""
+        """Load arrays that ``save_arrays`` saved; raise ValueError if the file is missing or damaged."""
         try:
-            # Without pickle: loading a run's folder from elsewhere must not execute code.
-            with np.load(self.folder / path, allow_pickle=False) as stored:
-                return dict(stored)
-        except (BadZipFile, EOFError, ValueError) as error:
-            raise ValueError(
-                f"{path} cannot be read ({error}); resume the run with --retry-failed to compute it again"
-            ) from error
+            return read_arrays(self.folder / path)
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be read ({error}); {RECOMPUTE}") from error
 
     def finish(self, cell_id: str, records: Iterable[Record]) -> None:
         """Mark a cell (unit of work) as finished by writing all its rows at once; it is never computed again."""
@@ -196,19 +193,30 @@ class Store:
         return {path.parent.name for path in files if _is_complete(path.parent.name, path.read_bytes())}
 
     def forget_failed(self) -> int:
-        """Reopen every cell (unit of work) that failed or has unreadable rows or arrays, so that it is run again.
+        """Reopen every cell (unit of work) that failed, or whose rows or data file are missing or unreadable, so that
+        it is run again.
 
         Returns their number. The old rows stay in the cell's folder, in a file of their own.
         """
-        failed = [cell for cell in self.finished() if _failed(self._cell_rows(cell)) or self._damaged(cell)]
+        finished = {cell: self._cell_rows(cell) for cell in self.finished()}
+        failed = [cell for cell, rows in finished.items() if _failed(rows) or not self._has_files(rows)]
         with _naming(self.folder / "cells"):
             for cell_id in failed:
                 place = self.cell_folder(cell_id)
                 (place / _RECORDS).replace(place / f"failed-{_RECORDS}")
         return len(failed)
 
-    def _damaged(self, cell_id: str) -> bool:
-        return not all(is_zipfile(path) for path in self.cell_folder(cell_id).glob("*.npz"))
+    def _has_files(self, rows: Rows) -> bool:
+        """Whether every data file that these rows name exists and, if it holds arrays, can be read."""
+        for path in {row.artifact for row in rows.records} - {""}:
+            try:
+                if path.endswith(".npz"):
+                    self.load_arrays(path)
+                elif not (self.folder / path).is_file():
+                    return False
+            except ValueError:
+                return False
+        return True
 
     def cell_records(self, cell_id: str) -> list[Record]:
         """Return the result rows of one finished cell (unit of work); raise ValueError if one of them cannot be

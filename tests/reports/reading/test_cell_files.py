@@ -8,6 +8,7 @@ from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import tables
 from fedassay.reports.reading.run_folder import RunFolder
+from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.reports.tables.unread import unread_lines
 
 ROUNDS = "cells/c1/rounds.csv"
@@ -41,9 +42,13 @@ def test_arrays_of_an_artifact_are_read_back(run_maker):
     assert folder.files.unread(folder.records) == ()
 
 
-def test_what_was_not_copied_along_is_missed_by_no_client(run_maker):
+def test_the_records_alone_are_read_without_complaint_and_the_page_names_what_it_lacks(run_maker):
     run_maker.row(value=0.5, artifact="cells/gone/scores.npz")
     folder = run_maker.write()
+    for page in (html(folder), markdown(folder)):
+        assert "the folder cells was not copied" in page
+        assert "What cannot be read" not in page
+    assert "unread" not in "".join([*tables(folder), *judge_folder(folder).outcome.details])
     assert folder.files.arrays(folder.records[0]) is None
     assert folder.files.rounds(folder.records[0]) == []
     assert folder.files.unread(folder.records) == ()
@@ -64,7 +69,36 @@ def test_an_array_that_needs_pickle_is_left_out(run_maker):
     run_maker.row(value=0.5, artifact=artifact)
     folder = run_maker.write()
     assert folder.files.arrays(folder.records[0]) is None
-    assert "allow_pickle=False" in only(folder).reason
+    assert "it is not an archive of numeric arrays (.npz)" in only(folder).reason
+
+
+@pytest.mark.parametrize("lost", [lambda path: path.unlink(), lambda path: path.write_text("hi\n")])
+def test_lost_scores_are_reported_with_what_the_report_lacks_and_how_to_compute_them_again(scored, lost):
+    lost(scored)
+    folder = RunFolder.read(scored.parents[2])
+    page, judged = html(folder), judge_folder(folder)
+    for shown in (page, markdown(folder), "".join(tables(folder)), "".join(judged.outcome.details)):
+        for words in ("scores.npz", "lack the ROC curves", "--retry-failed"):
+            assert words in shown
+        assert "allow_pickle" not in shown
+    assert 'id="unread"' in page
+
+
+def test_a_missing_curve_by_round_is_reported(run_maker):
+    run_maker.accuracy_row(cell_id="c1", value=0.5, artifact=run_maker.rounds("c1", [0.4, 0.5]))
+    folder = run_maker.write()
+    assert folder.files.unread(folder.records) == ()
+    (folder.path / ROUNDS).unlink()
+    (line,) = unread_lines(RunFolder.read(folder.path))
+    assert line.startswith(f"1 file ({ROUNDS}, of cell c1): missing; ")
+
+
+def test_an_archive_of_texts_is_not_read_as_arrays(scored):
+    with zipfile.ZipFile(scored, "w") as archive:
+        archive.writestr("member", "text")
+    folder = RunFolder.read(scored.parents[2])
+    assert folder.files.arrays(folder.records[0]) is None
+    assert "it is not an archive of numeric arrays (.npz)" in only(folder).reason
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"text", b"\x93NUMPY\x01", b"\x80\x04K\x01."])

@@ -165,13 +165,20 @@ def test_rows_of_another_cell_finish_none(store):
 
 def test_a_cell_whose_arrays_are_damaged_is_run_again_on_request(store):
     path = store.save_arrays("a", "projections", {"x": np.zeros(3)})
-    store.finish("a", rows("a", 1))
+    store.finish("a", [row("a", artifact=path)])
     assert store.forget_failed() == 0
     (store.folder / path).write_bytes(b"PK")
     with pytest.raises(
         ValueError, match=r"cells/a/projections\.npz cannot be read .*; resume the run with --retry-failed"
     ):
         store.load_arrays(path)
+    assert store.forget_failed() == 1
+    assert store.finished() == set()
+
+
+@pytest.mark.parametrize("name", ["projections.npz", "rounds.csv"])
+def test_a_cell_whose_data_file_is_missing_is_run_again_on_request(store, name):
+    store.finish("a", [row("a", artifact=f"cells/a/{name}")])
     assert store.forget_failed() == 1
     assert store.finished() == set()
 
@@ -227,7 +234,7 @@ def test_objects_are_not_saved_for_only_pickle_could_hold_them(store, array):
 def test_a_pickled_array_that_somebody_put_there_is_not_loaded(store, tmp_path):
     store.cell_folder("a").mkdir(parents=True)
     np.savez(store.cell_folder("a") / "scores.npz", x=np.array([{}], dtype=object))
-    with pytest.raises(ValueError, match="pickle"):
+    with pytest.raises(ValueError, match=r"not an archive of numeric arrays \(\.npz\)"):
         store.load_arrays("cells/a/scores.npz")
 
 
