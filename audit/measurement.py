@@ -11,8 +11,8 @@ from .evidence import Setting
 INDEPENDENT_TRIALS = "independent trials, threshold fixed before they were counted"
 # For a mechanism of another shape, even a correct one, a bound under one of these assumptions is wrong.
 GAUSSIAN_MECHANISM = "trade-off curve of a mu-GDP mechanism"
-GAUSSIAN_SCORES = "Gaussian scores of one unknown variance in both worlds"
-KNOWN_GAUSSIAN = "Gaussian scores of one known variance in both worlds"
+GAUSSIAN_SCORES = "Gaussian scores of one unknown variance with and without the canary"
+KNOWN_GAUSSIAN = "Gaussian scores of one known variance with and without the canary"
 FAIR_COINS = "canaries in or out by independent fair coins, number of guesses fixed before they were scored"
 GAUSSIAN_ONE_RUN = f"{GAUSSIAN_MECHANISM}; {FAIR_COINS}"
 NEEDS_GAUSSIAN_CURVE = frozenset({GAUSSIAN_MECHANISM, GAUSSIAN_SCORES, KNOWN_GAUSSIAN, GAUSSIAN_ONE_RUN})

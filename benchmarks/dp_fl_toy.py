@@ -57,7 +57,7 @@ ATTACKS: dict[str, tuple[Attack, Observer, float | None]] = {
     "likelihood ratio, all but one bit known": (LikelihoodRatio(client="all", rest="known"), UPLOADS, 0.889),
     "the same of the sum": (LikelihoodRatio(client="all", rest="known"), AGGREGATE, None),
 }
-"""Each with who looks and the reference's AUC (6 seeds), where it has one."""
+"""Name -> attack, observer (what the adversary receives) and the reference's AUC over 6 seeds, None if it has none."""
 
 
 def areas(seed: int, *, outsiders: int = 300, named: tuple[str, ...] = tuple(ATTACKS)) -> dict[str, float]:
@@ -136,7 +136,7 @@ def main() -> None:
     torch.set_num_threads(1)
     begun = time.process_time()
     runs = [areas(seed, outsiders=arguments.outsiders) for seed in range(arguments.seeds)]
-    print(f"{'attack':42} {'who looks':14} {'AUC':5} {'95 % of the mean':16} reference")
+    print(f"{'attack':42} {'observer':14} {'AUC':5} {'95 % of the mean':16} reference")
     for name, (_, observer, known) in ATTACKS.items():
         each = [run[name] for run in runs]
         half = stats.t.ppf(0.975, len(each) - 1) * stats.sem(each) if len(each) > 1 else math.nan

@@ -71,6 +71,14 @@ class BrokenRelease:
                 f"got {self.noise} and {self.row}"
             )
 
+    @property
+    def score_words(self) -> str:
+        """The score that is most powerful against this broken version, in words."""
+        return (
+            f"likelihood ratio of a mechanism with {self.noise:g} times the claimed noise, for a canary of "
+            f"{self.row:g} times the sensitivity"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseTest:
@@ -111,7 +119,7 @@ def draw_projections(
     ``world`` is 1 with the canary and 0 without.
     """
     if world not in (0, 1):
-        raise ValueError(f"world must be 0 (without the canary) or 1 (with it), got {world}")
+        raise ValueError(f"world must be 0 (a run without the canary) or 1 (a run with the canary), got {world}")
     # The sum of the noise of all steps of a round, as the observer receives only the sum.
     noise = rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * broken.noise)
     if world:
@@ -224,7 +232,7 @@ def audit_release_tests(
             threshold=FixedThreshold(test.threshold),
             curve=curve,
             epsilon=epsilon,
-            witness=f"{witness}; score designed for {test.broken.noise:g} of the noise, row {test.broken.row:g}",
+            witness=f"{witness}; score: {test.broken.score_words}",
         )
         for test in tests
     ]

@@ -22,10 +22,10 @@ class NoiseOneLayerProtection(DPFedAvgProtection):
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         layout = context.plan.layout
-        bare = layout.slices[layout.names[-1]]
+        last = layout.slices[layout.names[-1]]
         released = super().aggregate(received, context, state, rng)
         # The parent draws noise for all layers, so the other layers get the same draws as in the correct version.
-        released[..., bare] = received.values[..., bare].sum(1) / context.plan.expected_cohort
+        released[..., last] = received.values[..., last].sum(1) / context.plan.expected_cohort
         return released
 
 

@@ -10,6 +10,8 @@ from . import numerals
 from .printed import VERDICTS
 from .table import Table
 
+_EVIDENCE = re.compile("; (?:witness|evidence): (.*?)(?:; (?:probe|implementation check): |$)")
+
 
 def paper_table(rows: Sequence[ClaimRow]) -> Table:
     """Return a table of claims as papers publish them; for a refuted claim, the table shows the distinguishing event
@@ -18,7 +20,7 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
     published = [row for row in rows if row.published]
     return Table(
         title="Claims as published",
-        headers=("defense", "claim", "published ε", "provable ε", "measured ε ≥", "verdict", "witness"),
+        headers=("defense", "claim", "published ε", "provable ε", "measured ε ≥", "verdict", "evidence"),
         rows=tuple(
             (
                 row.defense,
@@ -27,7 +29,7 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
                 _provable(row),
                 numerals.NOTHING if row.epsilon_low is None else at_least(row.epsilon_low),
                 VERDICTS.get(row.verdict, row.verdict),
-                _witness(row),
+                _evidence(row),
             )
             for row in published
         ),
@@ -44,12 +46,13 @@ def _provable(row: ClaimRow) -> str:
     return words.partition(":")[0] or numerals.significant(float(value) if isinstance(value, int | float) else None)
 
 
-def _witness(row: ClaimRow) -> str:
-    """The witness of a refutation, taken from the recorded reason, and the joint bounds on the error rates."""
+def _evidence(row: ClaimRow) -> str:
+    """The runs or the event that refuted the claim, taken from the recorded reason, and the joint bounds on the error rates."""
     if row.verdict != "REFUTED" or row.record is None:
         return ""
-    # The reason goes on with the implementation checks, whose name differs between versions of fedassay.
-    words = re.split("; (?:probe|implementation check): ", row.record.reason.partition("witness: ")[2])[0]
+    # The reason goes on with the implementation checks. The names of both parts differ between versions of fedassay.
+    found = _EVIDENCE.search(row.record.reason)
+    words = found[1] if found else ""
     if row.fpr_high is None or row.fnr_high is None:
         return words
     # Both rates are upper confidence bounds, so they are rounded up.

@@ -77,7 +77,7 @@ def _verdict_row(cell: Cell, finding: Finding, reading: Reading, checks: Sequenc
         detectable=measured.detectable,
         verdict=finding.verdict.value,
         route=finding.route or ("curve" if tested_curve else "eps_low"),
-        reason=f"{finding.reason}; witness: {measured.witness}{failed_words(checks)}",
+        reason=f"{finding.reason}; evidence: {measured.witness}{failed_words(checks)}",
         n=measured.canaries or min(measured.n0, measured.n1),
         unit="epsilon",
         direction="higher_leaks",

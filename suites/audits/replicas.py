@@ -50,7 +50,7 @@ class ReplicaMethod(BlockMethod):
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
         arms, more = self.trials(job)
         artifact, count = save_projections(job, arms, store, more), job.replicas
-        return {"metric": "replicas", "value": count, "n": count, "unit": "replicas a world", "artifact": artifact}
+        return {"metric": "replicas", "value": count, "n": count, "unit": "replicas per arm", "artifact": artifact}
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
         return self.measure_by_split(audit, *pooled(audit, store))

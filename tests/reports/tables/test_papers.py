@@ -42,6 +42,16 @@ def test_each_paper_has_a_row_and_the_corrected_form_has_none(tried):
     assert rows["apes_as_published"] == ("10.0", "–", "1", "NOT REFUTED", "")
 
 
+@pytest.mark.parametrize("name", ["witness", "evidence"])
+@pytest.mark.parametrize("end", ["", "; probe: broken", "; implementation check: broken"])
+def test_reasons_of_every_version_give_the_evidence_of_a_refutation(run_maker, make_claim, name, end):
+    claim = make_claim(epsilon=10.0)
+    run_maker.sign("fedre", claim, variant="as_published")
+    reason = f"eps >= 12 > 10; {name}: two rows; one event{end}"
+    run_maker.verdict_row(claim, defense="fedre", value=12.0, verdict="REFUTED", variant="as_published", reason=reason)
+    assert paper_table(claim_rows(run_maker.write())).rows[0][-1] == "two rows; one event"
+
+
 def test_where_nothing_is_provable_the_table_gives_none(run_maker, make_claim):
     claim = make_claim(parameters={"provable": "none: the noise depends on the data"})
     run_maker.sign("fedre", claim, variant="as_published")

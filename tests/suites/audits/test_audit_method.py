@@ -84,7 +84,7 @@ def planned(planned):
 
 @pytest.mark.parametrize(
     ("member", "verdict", "reason"),
-    [("1.0", "REFUTED", "eps >= "), ("0.0", "UNDERPOWERED", "toys show nothing; witness: a toy")],
+    [("1.0", "REFUTED", "eps >= "), ("0.0", "UNDERPOWERED", "toys show nothing; evidence: a toy")],
 )
 def test_a_file_adds_a_method_to_plan_run_verdict_and_plan_text(add_toy, planned, tmp_path, member, verdict, reason):
     add_toy(member)

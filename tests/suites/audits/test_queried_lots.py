@@ -142,7 +142,7 @@ def test_a_suites_audit_reads_the_query(audited):
     assert {name: row.verdict for name, row in rows.items()} == {"corrected": "NOT_REFUTED", "published": "REFUTED"}
     for row in rows.values():
         assert row.attack == "queried_lots"
-        assert "witness: a client's steps and answers" in row.reason
+        assert "evidence: a client's steps and answers" in row.reason
 
 
 def test_clients_that_stop_early_do_not_stop_the_audit(audited):

@@ -63,7 +63,7 @@ def test_each_design_refutes_what_it_has_power_for_and_no_correct_claim(canary, 
     for row in rows.values():
         assert (row.attack, row.detectable) == ("projection", None)
         assert "split(fraction=0.5, seed=0)" in row.ci_method
-        assert f"witness: {CANARIES[canary].phrase.format(length=10)}" in row.reason
+        assert f"evidence: {CANARIES[canary].phrase.format(length=10)}" in row.reason
 
 
 def test_a_canary_without_length_refutes_no_claim_and_states_that_it_did_not_show(suite_file, assay):
