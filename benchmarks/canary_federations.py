@@ -64,7 +64,7 @@ def scored(case: str, batch: Batch) -> None:
 
 
 def seconds_per_thousand(case: str, *, federations: int, batch: int) -> float:
-    """CPU seconds per thousand federations, half with and half without the canary, in batches of at most ``batch`` replicas."""
+    """CPU seconds per thousand federations, half with and half without the canary, ``batch`` replicas at a time."""
     begun, world = time.process_time(), federations // 2
     for start in range(0, world, batch):
         for side in (0, 1):

@@ -88,7 +88,12 @@ def run(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run's folder.")],
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also run the cells that failed, and those whose data files are missing or damaged.")] = False,
+    retry_failed: Annotated[
+        bool,
+        typer.Option(
+            "--retry-failed", help="Also run the cells that failed, and those whose data files are missing or damaged."
+        ),
+    ] = False,
     jobs: Jobs = None,
 ) -> None:
     """Resume an interrupted run; finished work is not repeated."""

@@ -47,7 +47,7 @@ def _provable(row: ClaimRow) -> str:
 
 
 def _evidence(row: ClaimRow) -> str:
-    """The runs or the event that refuted the claim, taken from the recorded reason, and the joint bounds on the error rates."""
+    """The runs or event that refuted the claim, taken from the recorded reason, and the bounds on the error rates."""
     if row.verdict != "REFUTED" or row.record is None:
         return ""
     # The reason goes on with the implementation checks. The names of both parts differ between versions of fedassay.

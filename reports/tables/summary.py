@@ -103,7 +103,9 @@ def _left_behind(folder: RunFolder) -> str:
     """A note where the folder ``cells`` was not copied together with the result rows that name files in it."""
     if folder.files.has_cells or not any(record.artifact for record in folder.records):
         return ""
-    return "none: the folder cells was not copied, so this report lacks the figures and error rates made from its arrays"
+    return (
+        "none: the folder cells was not copied, so this report lacks the figures and error rates made from its arrays"
+    )
 
 
 def _alpha(folder: RunFolder) -> str:

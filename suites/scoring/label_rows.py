@@ -83,4 +83,8 @@ def _rows_of_lots(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
         "label_class_existence": (mean_interval(scores.existence), "share of classes"),
         "label_count_accuracy": (mean_interval(scores.counted), "share of classes"),
     }
-    return rows if corrected is None else {"label_over_chance": (corrected, "share of the largest possible gain over chance"), **rows}
+    return (
+        rows
+        if corrected is None
+        else {"label_over_chance": (corrected, "share of the largest possible gain over chance"), **rows}
+    )
