@@ -12,9 +12,16 @@ _BITS, _LARGEST = 53, 1023
 
 
 def as_floats(name: str, values: ArrayLike) -> FloatArray:
-    """Return a copy of ``values`` as float64. Raises ValueError for whole numbers that float64 cannot hold exactly."""
+    """Return a copy of ``values`` as float64.
+
+    Raises ValueError for values that are not an array of numbers, and for whole numbers that float64 cannot hold
+    exactly.
+    """
     refuse_lost(name, values)
-    return np.array(values, dtype=np.float64)
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array of numbers, got {shortened(values)}") from None
 
 
 def refuse_lost(name: str, values: Any) -> None:
@@ -48,7 +55,8 @@ def _first_lost(values: Any) -> int | None:
         return None if abs(values) < 2**_LARGEST and int(float(values)) == values else values
     array = np.asarray(values)
     if array.dtype.kind == "O":
-        return _first_lost(array.ravel().tolist())
+        # Any other object, such as None, would become an array of itself again and again.
+        return _first_lost(array.ravel().tolist()) if array.ndim or isinstance(values, np.ndarray) else None
     if array.dtype.kind not in "iu" or (exact := held(array)).all():
         return None
     return int(array[~exact].flat[0])

@@ -27,6 +27,8 @@ class _Output(io.FileIO):
             return super().write(data)
         except BrokenPipeError:
             return memoryview(data).nbytes
+        except OSError as error:  # That of a full disk would name no file.
+            raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 def keep_running_without_reader() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..arrays import BoolArray, FloatArray
-from ..binomial import upper_bound
+from ..binomial import check_level, upper_bound
 from ..curve import Curve
 from ..evidence import Design, Setting, whole
 from ..measurement import Measurement
@@ -61,8 +61,7 @@ def pairwise_event(
     ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``; ``witness``: the inputs and the event in words.
     Raises ValueError for levels out of range and for reports that are not independent.
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    check_level("alpha", alpha)
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
     if counts.setting.design is not Design.INDEPENDENT:

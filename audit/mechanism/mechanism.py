@@ -71,12 +71,14 @@ def audit_mechanism(
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
     that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.
 
-    Raises ValueError for arguments out of range and for outputs that cannot be audited, TypeError for a mechanism that
-    cannot be called and for a claim that is not a Claim. Exceptions of the mechanism pass through, with a note that
-    names the input and the trial.
+    Raises ValueError for arguments out of range and for outputs that cannot be audited, TypeError for a mechanism
+    or score that cannot be called and for a claim that is not a Claim. Exceptions of the mechanism pass through, with a
+    note that names the input and the trial.
     """
     if not callable(mechanism):
         raise TypeError(f"mechanism must be a function mechanism(x, rng), got {mechanism!r}")
+    if score is not None and not callable(score):
+        raise TypeError(f"score must be a function score(outputs), got {score!r}")
     check_claim(claim)
     check_level("alpha", alpha)
     counted = _whole("trials", trials, least=2)

@@ -6,6 +6,7 @@ from itertools import chain
 import numpy as np
 
 from ..arrays import FloatArray
+from ..binomial import check_number
 from ..claim import Adjacency
 
 Pair = tuple[FloatArray, FloatArray]
@@ -31,6 +32,8 @@ def ball_neighbours(
 
     Raises ValueError unless dimension >= 1, radius > 0 and finite, norm is 1 or 2, directions >= 0.
     """
+    for name, value in (("dimension", dimension), ("radius", radius), ("directions", directions)):
+        check_number(name, value)
     if dimension < 1 or directions < 0:
         raise ValueError(f"dimension must be >= 1 and directions >= 0, got {dimension} and {directions}")
     if not (math.isfinite(radius) and radius > 0):

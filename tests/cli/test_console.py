@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,14 @@ def test_a_run_goes_on_when_its_reader_has_gone(suite_file, tmp_path):
     assert without_reader(tmp_path, "run", suite_file(), "-o", "out", "-j", 1) == (0, "")
     assert (tmp_path / "out" / "report.html").is_file()
     assert without_reader(tmp_path, "gate", "out") == (0, "")
+
+
+def test_an_output_that_cannot_be_written_is_named(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", CODE, "list", "suites"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    told = "INCOMPLETE: standard output cannot be read or written: no space left on device\n"
+    assert done.stderr.startswith(told)
 
 
 def test_an_error_that_has_no_reader_keeps_its_exit_code(tmp_path):

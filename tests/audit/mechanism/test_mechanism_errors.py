@@ -24,6 +24,8 @@ def correct(x, rng):
 def test_a_mechanism_and_a_claim_of_another_type_are_named():
     with pytest.raises(TypeError, match=r"mechanism must be a function mechanism\(x, rng\), got 3"):
         audit(3)
+    with pytest.raises(TypeError, match=r"score must be a function score\(outputs\), got 3"):
+        audit(correct, score=3)
     with pytest.raises(TypeError, match=r"claim must be a Claim, .*, got None"):
         audit_mechanism(correct, None, inputs=(0.0, 1.0))
     with pytest.raises(TypeError, match=r"claim must be a Claim, .*, got None"):

@@ -34,6 +34,8 @@ def test_random_directions_come_from_the_seed():
         ({"dimension": 0}, "dimension must be >= 1"),
         ({"radius": 0.0}, "radius must be > 0 and finite, got 0.0"),
         ({"radius": float("nan")}, "radius must be > 0 and finite, got nan"),
+        ({"dimension": "a"}, "dimension must be a number, got 'a'"),
+        ({"radius": "a"}, "radius must be a number, got 'a'"),
         ({"norm": 3}, "norm must be 1 or 2, got 3"),
         ({"directions": -1}, "directions >= 0, got 3 and -1"),
         ({"adjacency": "replace"}, "adjacency must be replace_one"),
