@@ -1,4 +1,4 @@
-"""Base class of attacks, which derive evidence from an adversary's view and knowledge, never from the true answers."""
+"""Base class of attacks, which use only an adversary's view and knowledge, never the true members, images or labels."""
 
 import dataclasses
 from collections.abc import Callable
@@ -41,8 +41,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """The two hypotheses, present and absent, about each of m candidates, for an adversary that knows the rest of the
-    release.
+    """Two hypotheses about each of m candidates, that the release includes it or does not, for an adversary that knows
+    the rest of the release.
 
     Only the likelihood ratio of the release that was seen is given. An attack that could evaluate another release, or
     other gradients than the candidates', could compute the candidate's presence from the rest.
@@ -107,7 +107,8 @@ class Knowledge:
 
 
 def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: int | None = None) -> Setting:
-    """Return the setting of evidence whose scores all come from one training run and therefore share its noise.
+    """Return the setting (unit, adjacency, observer, rounds) of attack scores that all come from one training run and
+    therefore share its noise.
 
     It covers all rounds of the plan unless ``rounds`` is given.
 
@@ -165,8 +166,10 @@ class Attack:
         return models
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Evidence:
-        """Carry out the attack and return its evidence; all its randomness comes from ``rng``."""
-        raise TypeError(f"{type(self).__name__} does not define run(view, knowledge, rng), as every attack must")
+        """Carry out the attack and return its evidence (scores, images or label counts); all its randomness comes from
+        ``rng``.
+        """
+        raise TypeError(f"every attack must define run(view, knowledge, rng), but {type(self).__name__} does not")
 
     @property
     def reconstructs(self) -> bool:
@@ -179,5 +182,7 @@ class Attack:
         return type(self).run.__annotations__.get("return") in (Reconstructions, Reconstructions.__name__)
 
     def fields(self) -> dict[str, object]:
-        """Return the attack's configuration by field name; it identifies the attack in records of runs."""
+        """Return the attack's configuration, a dictionary from field names to values; it identifies the attack in
+        result rows.
+        """
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -113,7 +113,7 @@ def shift_and_centre(
 
     present, absent = contribution(1), contribution(0)
     if present is None:
-        raise ValueError("the canary must have a vector or samples in runs with it (world 1), but it has none")
+        raise ValueError("in runs with the canary (world 1), the canary must have a vector or samples, got neither")
     return (present, torch.zeros_like(present)) if absent is None else (present - absent, absent)
 
 

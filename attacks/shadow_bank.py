@@ -144,8 +144,8 @@ class ShadowBank:
         return self.without(range(first, first + size))
 
     def without(self, left_out: Iterable[int]) -> "ShadowBank":
-        """Return the logits of all shadow models except the given ones; of two paired models, leave out both or
-        neither.
+        """Return the logits of all shadow models except those numbered ``left_out``; of two paired models, ``left_out``
+        must contain both or neither.
         """
         left = np.delete(np.arange(self.models), list(left_out))
         return ShadowBank(
@@ -157,8 +157,8 @@ class ShadowBank:
         )
 
     def check(self, *, outs: int, ins: int = 0) -> None:
-        """Raise ValueError unless each candidate was left out of at least ``outs`` shadow models and used in at least
-        ``ins``.
+        """Raise ValueError unless at least ``outs`` shadow models were trained without each candidate and at least
+        ``ins`` with it.
         """
         for word, needed, each in (("out of", outs, (~self.included).sum(0)), ("in", ins, self.included.sum(0))):
             if each.min() < needed:

@@ -72,7 +72,9 @@ def upload_senders(view: View, round: int) -> tuple[int, ...]:
 
 
 def upload_setting(view: View) -> Setting:
-    """Return the setting of evidence about the samples behind each upload; the uploads of one run share their model."""
+    """Return the setting (unit, adjacency, observer, rounds) of attack results about the samples behind each upload;
+    all uploads of one run depend on the same model.
+    """
     return clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE, rounds=1)
 
 
@@ -83,7 +85,7 @@ def check_unmasked(reports: Message) -> None:
     if reports.masked:
         raise Undefined(
             "uploads are masked words of a secure sum (secure aggregation), each of which reveals nothing: "
-            "use the aggregate"
+            "attack the aggregate instead"
         )
 
 

@@ -93,7 +93,7 @@ def _first_layer(gradients: Tensor, layout: Layout, shape: tuple[int, int, int])
     (name, weights), (_, biases) = layers[0], layers[min(1, len(layers) - 1)]
     if weights.ndim != 3 or weights.shape[2] != pixels or biases.ndim != 2:
         raise Undefined(
-            f"the first layer must be fully connected with a bias, got {name} of {tuple(weights.shape[1:])}"
+            f"the first layer must be fully connected with a bias, got {name} of shape {tuple(weights.shape[1:])}"
         )
     return weights, biases
 

@@ -42,7 +42,7 @@ class GradientInversion(SearchAttack):
         super().__post_init__()
         check_weight("total_variation", self.total_variation)
         if self.labels != "idlg":
-            raise ValueError(f"labels must be 'idlg', got {self.labels!r}")
+            raise ValueError(f"labels (the method that infers the label) must be 'idlg', got {self.labels!r}")
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Return one image and label per upload, shapes ``(n, c, h, w)`` and ``(n,)``. Raises ValueError for a zero or

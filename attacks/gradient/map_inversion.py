@@ -25,8 +25,8 @@ from .objectives.search_attack import SearchAttack, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class MapInversion(SearchAttack):
-    """An attack that finds the most probable images, given how the defense clips reports and adds noise (to each layer
-    separately, for defenses that do so).
+    """An attack that finds the most probable images, given how the defense clips client updates and adds noise (in each
+    layer separately, if the defense does so).
 
     Where noise hides the upload, the mode of the prior remains: the mean public image, or that of the label where the
     upload still reveals it.

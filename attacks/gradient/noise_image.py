@@ -1,4 +1,4 @@
-"""Null attack that returns uniform noise for every sample (the starting point of a search)."""
+"""Null attack that returns uniform noise for every sample (the starting point of a search for images)."""
 
 from dataclasses import dataclass
 

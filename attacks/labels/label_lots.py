@@ -144,7 +144,9 @@ def whole_counts(shares: ArrayLike, sizes: ArrayLike) -> IntArray:
 
 
 def counts_of_round(counts: ArrayLike, view: View, round: int) -> LabelCounts:
-    """Build the evidence from the inferred label counts, an array ``(n, classes)`` for the uploads of one ``round``."""
+    """Return the inferred label counts, an array ``(n, classes)`` for the n uploads of one ``round``, as the attack's
+    result.
+    """
     return LabelCounts(np.asarray(counts, dtype=np.float64), upload_setting(view), round=round)
 
 

@@ -16,7 +16,7 @@ _SHRUNK = 100
 
 
 def noise_units(law: Law | None, plan: Plan, rng: np.random.Generator) -> tuple[Tensor, float]:
-    """Return a divisor for each coordinate of a gradient, and the noise's standard deviation after this division.
+    """Return a unit of noise for each coordinate of a gradient, and the noise's standard deviation in these units.
 
     The units have shape ``(d,)``, or are one for all coordinates.
 

@@ -1,4 +1,4 @@
-"""Attack that infers a batch's classes from minimal entries of the last layer's weight gradient (Yin et al. 2021)."""
+"""Attack that infers a batch's classes from row minima of the last layer's weight gradient (Yin et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ from .label_lots import counts_of_round, read_label_lots
 
 @dataclass(frozen=True, kw_only=True)
 class RowMinimum(LabelAttack):
-    """An attack that infers, for each upload of one round, the classes with the lowest entry in the last layer's weight
-    gradient.
+    """An attack that infers which classes are behind each upload of one round: those whose row of the last layer's
+    weight gradient has a negative minimum.
 
     The paper (GradInversion) takes as many classes as the lot has samples, assuming labels that do not repeat. Here
     only classes with a negative lowest entry are taken. Where features are not negative, this is correct for every

@@ -39,7 +39,7 @@ class MembershipAttack(Attack, ABC):
         if task.exchangeable == "none":
             raise Undefined(
                 "under the partition by_owner no sample outside of training is comparable to a client's samples; "
-                "use writer_membership"
+                "use the attack writer_membership"
             )
         clients = range(task.clients) if self.client == "all" else (self.client,)
         return plant_candidates(task, count=self.count, clients=clients, rng=rng)
@@ -53,7 +53,8 @@ class MembershipAttack(Attack, ABC):
     def evidence(
         self, scores: np.ndarray, view: View, history: Sequence[tuple[int, np.ndarray]] = ()
     ) -> CandidateScores:
-        """Return the scores that an attack computed from one run as evidence.
+        """Return the attack's result: the membership ``scores`` from one run, with the unit, adjacency, observer and
+        rounds to which they apply.
 
         Its candidates share every noise draw and are members by a fixed split, not by one coin each: the evidence is
         clustered and judges no claim.

@@ -46,8 +46,8 @@ class _Line:
 
 
 def accuracy_spent(folder: RunFolder) -> Figure | None:
-    """Draw accuracy against epsilon spent; return None if no claim of a trained federation states the epsilon spent
-    after part of its rounds.
+    """Draw accuracy against epsilon spent; return None if no claim of a trained federation states the epsilon spent up
+    to intermediate rounds.
     """
     order = Order.of(folder)
     panels: dict[tuple[str, str, str], list[_Line]] = {}

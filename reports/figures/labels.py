@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Move labels, given by their ``heights``, as little as possible (least squares) until they are ``gap`` apart; keep
-    their order.
+    """Move labels, given by their vertical positions ``heights``, as little as possible (least squares) until they are
+    ``gap`` apart; keep their order.
 
     This is isotonic regression of height minus rank times gap, by pooling adjacent violators. Labels with enough space
     do not move.

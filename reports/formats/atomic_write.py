@@ -28,7 +28,9 @@ def write_whole(path: Path, text: str) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an OSError name ``path``: that of a full disk names no file, and others name a folder or a temporary file."""
+    """Raise an OSError of the ``with`` block again with the file name ``path``, because the original error may name no
+    file, a folder or a temporary file.
+    """
     try:
         yield
     except OSError as error:

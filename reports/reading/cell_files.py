@@ -30,8 +30,8 @@ class SkippedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CellFiles:
-    """A reader of the arrays and tables stored below the run's folder ``path``. A missing file is not an error, and is
-    listed. A copy of a run without the folder ``cells`` has none of these files, so that none of them is listed.
+    """A reader of the arrays and tables stored below the run's folder ``path``. A missing file is no error, but is
+    listed. If a copy of a run lacks the whole folder ``cells``, no file is listed as missing.
     """
 
     path: Path

@@ -79,7 +79,7 @@ def _trainings(folder: RunFolder) -> Callable[[str, str, str], Curve]:
 
 
 def spent(folder: RunFolder, federation: str, defense: str) -> list[StatedClaim]:
-    """Return the defense's claims that state the epsilon spent after part of their rounds."""
+    """Return the defense's claims that also state the epsilon spent up to intermediate rounds."""
     return [one for one in folder.claims if (one.federation, one.defense) == (federation, defense) and one.spent]
 
 

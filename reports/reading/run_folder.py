@@ -160,8 +160,8 @@ class RunFolder:
 
 
 def once_per_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
-    """Decorate a function of a run so that it is computed once per folder. It returns the same object again, which
-    callers must not change.
+    """Decorate a function of a run so that its result is computed once per folder. Every call returns the same object,
+    which callers must not change.
 
     Several tables and figures of one page need the same pooled values, whose files are slow to read.
     """

@@ -53,7 +53,9 @@ class AttackGrid:
 
 
 def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
-    """Return one table of attacks by defenses per federation, in the order of the rows."""
+    """Return one table of attacks and defenses per federation, in the order in which ``rows`` first name the
+    federations.
+    """
     federations = dict.fromkeys(row.federation for row in rows)
     return tuple(_grid(name, [row for row in rows if row.federation == name]) for name in federations)
 

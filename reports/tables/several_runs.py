@@ -57,8 +57,8 @@ Column = tuple[str, int]
 
 
 def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
-    """Merge tables of several runs, given as (run, table) pairs with the same title; rows about the same thing follow
-    each other, one per run.
+    """Merge tables of several runs, given as (run, table) pairs with the same title; rows that agree in the identifying
+    columns follow each other, one per run.
 
     A column that a run's table lacks is empty in the rows of that run.
     """

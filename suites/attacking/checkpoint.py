@@ -28,8 +28,8 @@ _NAME, _HEADER = "checkpoint", "header"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedCheckpoint:
-    """A checkpoint read from its file: the federation's state, the recorded data, and the seconds of training
-    so far.
+    """A checkpoint read from its file: the federation's state, the data recorded during training, and the seconds of
+    training so far.
     """
 
     resume_state: ResumeState

@@ -64,8 +64,8 @@ class Shadows:
         )
 
     def knowledge(self, target: int) -> Knowledge:
-        """Return what an attack on shadow federation number ``target`` may use: the final models and members of all
-        other federations, except the one trained on the complementary half.
+        """Return what an attack on shadow federation number ``target`` may use: the logits and the training samples of
+        all other federations' final models, except the one trained on the complementary half.
         """
         # The complementary federation of the same pair would reveal the target's members exactly.
         known = Knowledge.of(

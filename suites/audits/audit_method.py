@@ -33,8 +33,8 @@ class Reading:
 
 
 class AuditMethod(ABC):
-    """A way to audit a privacy claim. To add one, put a file into this folder that defines ``METHOD``, an instance of
-    this class.
+    """A way to audit a privacy claim. To add one, define ``METHOD``, an instance of this class, in a new file of this
+    folder.
 
     Attributes:
         attack: the ``attack`` field of its rows; it is part of their cells' identity.
@@ -99,7 +99,8 @@ class BlockMethod(AuditMethod):
 
     def covers(self, request: AuditRequest) -> bool:
         """Return whether this method can audit the claim; if several methods can, the one with the lowest
-        ``precedence`` is used. By default it covers every claim of a suite with its ``design``.
+        ``precedence`` is used. By default a method covers every claim of a suite whose key ``audit.design`` equals the
+        method's ``design``.
 
         Raises:
             ValueError: for a published law that cannot be evaluated.
@@ -158,7 +159,7 @@ class AttackMethod(AuditMethod):
 
     @abstractmethod
     def covers(self, claim: Claim, job: ShadowJob) -> bool:
-        """Return whether attack scores of these shadow federations are evidence about the claim."""
+        """Return whether scores of attacks on the job's shadow federations are evidence about the claim."""
 
     @abstractmethod
     def registered(self, jobs: Sequence[ShadowJob]) -> tuple[AttackCell, ...]:

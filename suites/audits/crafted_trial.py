@@ -73,8 +73,8 @@ class CraftedTrial:
         return Message(values=values, present=there, senders=self.senders)
 
     def read(self, seen: Message, world: int) -> "RoundScores":
-        """Return the scores of the reports ``seen`` in one round; these are exact likelihood ratios if all clients use
-        the same mechanism.
+        """Return the scores of the client reports ``seen`` in one round; the scores are exact likelihood ratios if all
+        clients use the same mechanism.
         """
         if not self.shuffled:
             report, there = seen.values[:, self.row], seen.present[:, self.row]
@@ -116,7 +116,7 @@ class CraftedTrial:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundScores:
-    """The scores of one round's reports: arrays of shape ``(replicas,)`` with one entry per trial.
+    """The scores of the client reports of one round: arrays of shape ``(replicas,)`` with one entry per trial.
 
     Args:
         ratio: log-likelihood ratio of what the observer saw.
@@ -189,7 +189,7 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
         name = claim.part.removeprefix(LAYER)
         if name not in layers:
             raise ValueError(
-                f"the claim's part, which is what it protects, must be {JOINT}, {COORDINATE}, or {LAYER} and the name "
+                f"part (what the claim protects) must be {JOINT}, {COORDINATE}, or {LAYER} and the name "
                 f"of a layer, got {claim.part!r}"
             )
         place = layers[name]
@@ -234,8 +234,8 @@ def seen_in_rounds(
 
 
 def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> None:
-    """Check by a few calls that reports change with the random generator, and that parallel trials have independent
-    noise.
+    """Check, by a few calls of the defense, that its reports depend on the random generator that it receives, and that
+    parallel trials have independent noise.
 
     Reports that are all equal have no noise at all: the audit itself refutes these.
 

@@ -41,8 +41,8 @@ _BATCH = 20_000
 
 @runtime_checkable
 class QueryLaw(Protocol):
-    """A protection that publishes how the presence of one sample changes the distribution of everything that its client
-    releases about a sampled batch.
+    """A protection (a defense prepared for one plan) that publishes how the presence of one sample changes the
+    distribution of everything that a client releases about a sampled batch.
     """
 
     def log_ratio(
@@ -57,7 +57,7 @@ class QueryLaw(Protocol):
 
 
 class QueriedLots(ReplicaMethod):
-    """An audit method for sample-level claims of a protection that publishes the log-likelihood ratios of a client's
+    """An audit method for sample-level claims of a defense that publishes the log-likelihood ratios of a client's
     gradient steps and query answers.
     """
 
@@ -81,9 +81,9 @@ class QueriedLots(ReplicaMethod):
 
 
 def query_law(protection: Protection, claim: Claim) -> QueryLaw | None:
-    """Return the protection if this audit applies to it, otherwise None. It applies if the protection publishes
-    log-likelihood ratios of query answers, and the claim is about adding or removing one sample for an observer of
-    client updates.
+    """Return the protection (prepared defense) if this audit applies to it, otherwise None. The audit applies if the
+    protection publishes log-likelihood ratios of query answers, and the claim is about adding or removing one sample
+    for an observer of client updates.
     """
     covered = (claim.unit, claim.adjacency, claim.observer.rank) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, UPLOADS.rank)
     return protection if covered and isinstance(protection, QueryLaw) else None

@@ -1,4 +1,4 @@
-"""Check that reports follow their published distribution, and that a shuffler hides which client sent which report.
+"""Check that client reports follow their published distribution, and that a shuffler hides who sent which report.
 
 Every log-likelihood ratio s satisfies E1[g(s)] = E0[e^s g(s)] for any bounded g. Reports that the law describes wrongly
 violate the identity; scores by that law may then show little of a mechanism that leaks much.
@@ -22,8 +22,8 @@ _FEWEST = 30
 
 
 def report_checks(arrays: Sequence[Mapping[str, Any]], *, exact: bool, clients: int | None) -> tuple[CheckResult, ...]:
-    """Run both checks, of the reports' distribution and of the shuffler, on the audit's reports of all seeds; return
-    their results.
+    """Run both checks, of the client reports' distribution and of the shuffler, on the client reports of all seeds of
+    the audit; return their results.
 
     Args:
         arrays: what each block kept.

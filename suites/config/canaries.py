@@ -77,7 +77,7 @@ def crafted(inputs: CanaryInputs) -> DataCanary:
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryKind:
-    """A value of ``audit.canary``.
+    """A kind of canary, which a suite chooses by the key ``audit.canary``.
 
     Args:
         build: makes the canary.

@@ -12,8 +12,8 @@ IDENTITY = "identity-4"
 
 
 def identity(**facts: Any) -> str:
-    """Return 16 hexadecimal digits of a SHA-256 hash of named facts; the order of the facts and the process do not
-    change it.
+    """Return 16 hexadecimal digits of a SHA-256 hash of named facts; the hash depends neither on the order of the facts
+    nor on the process.
 
     Raises:
         TypeError: for a fact that is not plain data.

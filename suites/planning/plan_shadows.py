@@ -1,4 +1,4 @@
-"""Group attacks that need equally many shadow federations, and find the claims that these can audit."""
+"""Group attacks that need equally many shadow federations, and find the claims that these attacks can audit."""
 
 from collections.abc import Sequence
 from dataclasses import replace

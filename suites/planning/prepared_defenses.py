@@ -42,7 +42,7 @@ class PreparedDefenses:
         return self._prepared[key]
 
     def claims(self, entry: DefenseEntry, federation: str, seed: int) -> tuple[Claim, ...]:
-        """Return a defense's claims about this federation's own plan; empty if it uses another federation's
+        """Return a defense's claims about this federation's own plan; empty if the defense uses another federation's
         calibration.
         """
         # A borrowed calibration is for another plan, and nothing is claimed about this one.
@@ -72,7 +72,7 @@ class PreparedDefenses:
 
 
 def change_of(entry: DefenseEntry, spec: FederationSpec) -> PlanChange:
-    """Return how the defense changes the federation's plan; it changes nothing if it uses another federation's
-    calibration.
+    """Return how the defense changes the federation's plan; a defense that uses another federation's calibration
+    changes nothing.
     """
     return entry.change if spec.calibrated_on is None else PlanChange()

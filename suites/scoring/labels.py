@@ -106,7 +106,7 @@ def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
         raise ValueError(f"counts and truth must have the same shape, got {guessed.shape} and {true.shape}")
     if not np.array_equal(true, np.rint(true)):
         raise ValueError(
-            "truth must hold the number of samples of each class, so whole numbers, got "
+            "truth must hold whole numbers, the number of samples of each class, got "
             f"{true[true != np.rint(true)][0]:g}"
         )
     named, sizes = guessed.sum(1, keepdims=True), true.sum(1, keepdims=True)

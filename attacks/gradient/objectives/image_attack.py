@@ -41,4 +41,6 @@ class NullImageAttack(ImageAttack, ABC):
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:
         """Return guessed images ``(count, c, h, w)`` and their labels ``(count,)``, or None in place of labels."""
-        raise TypeError(f"{type(self).__name__} does not define guesses(knowledge, count, rng), as every subclass must")
+        raise TypeError(
+            f"every null image attack must define guesses(knowledge, count, rng), but {type(self).__name__} does not"
+        )

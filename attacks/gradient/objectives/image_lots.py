@@ -41,7 +41,7 @@ def samples_behind(plan: Plan, client: int) -> int:
 
 
 def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """Return, for each image that an attack guesses, the number of the upload behind it; the numbers ascend.
+    """Return the index of the upload behind each image that an attack guesses, in ascending order.
 
     A null attack reads nothing else of a view.
     """
@@ -50,8 +50,8 @@ def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArr
 
 
 def of_equal_lots(plan: Plan, uploads: Uploads) -> list[Tensor]:
-    """Group uploads by batch size and number of samples behind them; return each group's upload numbers in ascending
-    order.
+    """Group uploads by batch size and by the number of samples behind them; return the indices of each group's uploads
+    in ascending order.
     """
     kinds = [(samples_behind(plan, client), _lot(plan, client)) for client in uploads.senders]
     return [torch.tensor([row for row, kind in enumerate(kinds) if kind == one]) for one in sorted(set(kinds))]

@@ -116,8 +116,8 @@ class ImagePosterior:
 def image_posteriors(
     rounds: list[Uploads], knowledge: Knowledge, observer: Observer, prior: Prior
 ) -> list[tuple[Tensor, ImagePosterior]]:
-    """Group uploads by noise distribution and batch size; return each group's upload numbers ``(m,)`` and its
-    objective, the posterior of images.
+    """Group uploads by noise distribution and batch size; return for each group the indices of its uploads ``(m,)`` and
+    its objective, the negative log posterior of images.
 
     Raises:
         Undefined: if an upload has no law that gives images a likelihood.

@@ -47,8 +47,8 @@ class GaussianPrior:
         )
 
     def given(self, labels: Tensor) -> "GaussianPrior":
-        """Return the prior whose mean is the mean public image that label probabilities ``labels (n, k, classes)``
-        imply for each image.
+        """Return the prior whose mean for each image averages the class means of public images with the image's label
+        probabilities ``labels (n, k, classes)`` as weights.
         """
         return replace(self, mean=labels.to(self.class_means) @ self.class_means)
 
@@ -95,8 +95,8 @@ class FlatPrior:
         return cls(gaussian=gaussian, share=share, flat=_GREY, wide=wide)
 
     def seen_at(self, resolution: float) -> "FlatPrior":
-        """Return the prior for uploads that reveal pixels only at a limited ``resolution``: flat areas are blurred, or
-        left out if the resolution is too coarse.
+        """Return the prior for uploads that reveal pixel differences only down to ``resolution``: differences within
+        flat areas get at least this scale; if ``resolution`` is too coarse, these areas are not modelled apart.
 
         A sharp peak attracts the mode but not the mean: a peak wider than the uploads can show would also attract
         images that are flat nowhere.
@@ -104,8 +104,8 @@ class FlatPrior:
         return replace(self, flat=min(max(self.flat, resolution), self.wide))
 
     def given(self, labels: Tensor) -> "FlatPrior":
-        """Return the prior whose mean is the mean public image that label probabilities ``labels (n, k, classes)``
-        imply.
+        """Return the prior whose mean for each image averages the class means of public images with the image's label
+        probabilities ``labels (n, k, classes)`` as weights.
         """
         return replace(self, gaussian=self.gaussian.given(labels))
 

@@ -69,11 +69,11 @@ class RoundAttack(MembershipAttack, ABC):
         return self.of_multiset(table) if view.observer.rank == SHUFFLED.rank else table
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """Compute the statistic of m uploads and n candidates, shape ``(m, n)``; a higher value means that the
-        candidate took part.
+        """Compute the statistic of m uploads and n candidates, shape ``(m, n)``; a higher value means that the upload's
+        training data more likely contain the candidate.
         """
         raise TypeError(
-            f"{type(self).__name__} does not define table(rows, view, knowledge, shown), as every subclass must"
+            f"every RoundAttack must define table(rows, view, knowledge, shown), but {type(self).__name__} does not"
         )
 
     def of_multiset(self, table: np.ndarray) -> np.ndarray:

@@ -40,5 +40,5 @@ class SeriesAttack(MembershipAttack, ABC):
         a member.
         """
         raise TypeError(
-            f"{type(self).__name__} does not define statistic(model, knowledge, shown), as every subclass must"
+            f"every SeriesAttack must define statistic(model, knowledge, shown), but {type(self).__name__} does not"
         )

@@ -31,7 +31,7 @@ class LiRAOnline(ShadowAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.variance not in ("example", "pooled"):
-            raise ValueError(f'variance must be "example" or "pooled", got {self.variance!r}')
+            raise ValueError(f'variance must be "example" (one per candidate) or "pooled", got {self.variance!r}')
 
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=2, ins=2)

@@ -37,7 +37,7 @@ class RMIA(ShadowAttack):
         super().__post_init__()
         if not isinstance(self.online, bool):
             raise ValueError(
-                f"online (use of references with the candidate) must be true or false, got {self.online!r}"
+                f"online (use of references trained with the candidate) must be true or false, got {self.online!r}"
             )
         if not 0 <= self.a <= 1:
             raise ValueError(

@@ -29,7 +29,9 @@ class ShadowAttack(MembershipAttack, ABC):
         Raises:
             ValueError: if there are too few references.
         """
-        raise TypeError(f"{type(self).__name__} does not define scores(references, target), as every subclass must")
+        raise TypeError(
+            f"every ShadowAttack must define scores(references, target), but {type(self).__name__} does not"
+        )
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         if knowledge.shadows is None:

@@ -1,4 +1,4 @@
-"""Attack that infers whether a client ever took part in training, which client-level claims protect."""
+"""Attack that infers whether a client ever took part in training, the secret that client-level claims protect."""
 
 from dataclasses import dataclass
 

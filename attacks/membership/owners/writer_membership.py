@@ -1,4 +1,4 @@
-"""Attack that infers whether training used any image of a writer, which user-level claims protect."""
+"""Attack that infers whether training used any image of a writer, the secret that user-level claims protect."""
 
 from dataclasses import dataclass
 

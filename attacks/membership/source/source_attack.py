@@ -43,5 +43,5 @@ class SourceAttack(Attack, ABC):
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
         """Compute scores ``(n, clients)``; a higher score means that the sample more likely belongs to the client."""
         raise TypeError(
-            f"{type(self).__name__} does not define scores(view, knowledge, shown, rng), as every subclass must"
+            f"every SourceAttack must define scores(view, knowledge, shown, rng), but {type(self).__name__} does not"
         )

@@ -82,7 +82,7 @@ def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_me
     skipped = {row.attack: row.reason for row in rows if row.status == "skipped"}
     reason = (
         "under the partition by_owner no sample outside of training is comparable to a client's samples; "
-        "use writer_membership"
+        "use the attack writer_membership"
     )
     assert skipped == dict.fromkeys(["gradient_dot", "random_scores"], reason)
     assert {row.attack for row in rows if row.metric in ("auc", "source_accuracy")} == set(asked) - set(skipped)
