@@ -116,7 +116,8 @@ def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
 
 
 def _words(sheet: Sheet, top: float, row: ClaimRow) -> None:
-    sheet.text(0, top + 10, row.defense, size=12)
+    # The longer label of a mutant's correct version fits in smaller letters.
+    sheet.text(0, top + 10, row.label, size=12 if row.label == row.defense else 9.5)
     sheet.text(0, top + 28, f"adversary: {_observer(row)}", size=9.5, color=MUTED)
     left = _LEFT + _PLOT + 26
     words = VERDICTS.get(row.verdict, row.verdict)

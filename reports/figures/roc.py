@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from ...audit.arrays import FloatArray
 from ...audit.metrics.roc import roc_vertices
 from ...audit.wording import at_most, plain
+from ...suites.results.record import CORRECT
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -93,13 +94,15 @@ def _corner(ax: Axes, row: ClaimRow) -> None:
 
 def _heading(sheet: Sheet, left: float, top: float, row: ClaimRow) -> None:
     words = VERDICTS.get(row.verdict, row.verdict)
-    sheet.text(left, top + 8, row.defense, size=12, weight="bold")
+    # The label of a mutant's correct version would run into the verdict, so its version is printed below its name.
+    sheet.text(left, top + 8, row.defense.removesuffix(CORRECT), size=12, weight="bold")
     judged = f"{words} (control)" if row.control else words
     style = {"size": 9.5, "ha": "right", "weight": "bold", "color": RED if row.verdict == "REFUTED" else INK}
     sheet.text(left + _PANEL, top + 10, judged, **style)
+    version = "correct version, " if row.label != row.defense else ""
     epsilon = f"ε {plain(row.stated.claim.epsilon)}, " if row.stated else ""
     terms, _, observer = terms_words(row).partition(", adversary: ")
-    sheet.text(left, top + 27, f"{epsilon}{terms}", size=9.5, color=MUTED)
+    sheet.text(left, top + 27, f"{version}{epsilon}{terms}", size=9.5, color=MUTED)
     sheet.text(left, top + 41, f"adversary: {observer}", size=9.5, color=MUTED)
 
 

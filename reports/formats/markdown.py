@@ -58,7 +58,7 @@ def _problems(folder: RunFolder) -> list[str]:
 
 def _claim_problems(rows: Sequence[ClaimRow]) -> list[str]:
     return [
-        f"**{VERDICTS.get(row.verdict, row.verdict)}** {cell(row.defense)}"
+        f"**{VERDICTS.get(row.verdict, row.verdict)}** {cell(row.label)}"
         f"{' (control: should be REFUTED)' if row.should_be_refuted else ''}: {cell(row.claim_text)}{_reason(row)}"
         for row in rows
         if row.needs_attention

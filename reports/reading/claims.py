@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...audit.claim import AS_PUBLISHED, Claim
 from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ...suites.results.claims_file import StatedClaim
-from ...suites.results.record import Record
+from ...suites.results.record import Record, printed_label
 from .order import Order
 from .run_folder import RunFolder, once_per_run
 
@@ -33,6 +33,11 @@ class ClaimRow:
     """Rounds of the federation, where the suite states them."""
     checks: tuple[Record, ...] = ()
     single_run: bool = False
+
+    @property
+    def label(self) -> str:
+        """The defense's label as it is printed."""
+        return printed_label(self.defense)
 
     @property
     def control(self) -> bool:

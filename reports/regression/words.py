@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...suites.results.outcome import OK, PRECEDENCE, row_exit_code
-from ...suites.results.record import Record
+from ...suites.results.record import Record, printed_label
 from ..reading.run_folder import RunFolder
 from ..tables.numerals import NOTHING, lower_bound, metric, metric_value
 from ..tables.printed import metric_words
@@ -91,7 +91,7 @@ def row_line(folder: RunFolder, row: Record) -> str:
     what = claim_of_row(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
     # The first word lets a CI log be searched for one kind of problem.
     kind = "failed" if row.status == "failed" else "claim"
-    return f"{kind:<6} {row.federation}/{row.defense}: {what}: {row_words(row)}"
+    return f"{kind:<6} {row.federation}/{printed_label(row.defense)}: {what}: {row_words(row)}"
 
 
 def row_words(row: Record) -> str:

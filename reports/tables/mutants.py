@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...suites.results.record import Record
+from ...suites.results.record import CORRECT, Record
 from ..reading.run_folder import RunFolder
 from . import numerals
 from .table import Table
-
-CORRECT = " (twin)"
-"""Suffix of the label under which records hold the correct version of a mutant."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ...audit.claim import Claim
 from ...audit.observer import Observer
 from ...audit.wording import plain
+from ...suites.results.record import printed_label
 from ..reading.claims import ClaimRow
 from ..reading.pooling import Pooled
 from . import numerals
@@ -33,7 +34,7 @@ def defense_words(defense: str, control: bool, federation: str = "") -> str:
     """Format a defense as ``FEDERATION/LABEL``, or as its label alone if ``federation`` is empty; ``(control)`` is
     appended to a deliberately broken defense.
     """
-    name = f"{federation}/{defense}" if federation else defense
+    name = f"{federation}/{printed_label(defense)}" if federation else printed_label(defense)
     return f"{name} (control)" if control else name
 
 
@@ -80,7 +81,7 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
         ),
         rows=tuple(
             (
-                f"{row.federation}/{row.defense}" if many else row.defense,
+                f"{row.federation}/{row.label}" if many else row.label,
                 row.claim_text,
                 numerals.lower_bound(row.epsilon_low),
                 numerals.epsilon(row.ceiling),

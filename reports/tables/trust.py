@@ -1,6 +1,7 @@
 """Tabulate what each claim protects, against which adversary, and which parties it trusts."""
 
 from ...audit.claim import Claim
+from ...suites.results.record import printed_label
 from ..reading.claims import left_unprotected
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
@@ -31,7 +32,7 @@ def trust_table(folder: RunFolder) -> Table:
             size = NOTHING if clients is None else str(clients)
             # Everything except epsilon belongs to the key, so that noise levels of one mechanism share a row.
             kind = (*_kind(one.claim), size, _unprotected(one.claim, folder.rounds_of(one.federation)))
-            groups.setdefault(kind, []).append(one.defense)
+            groups.setdefault(kind, []).append(printed_label(one.defense))
     return Table(
         title="Protection and trust",
         headers=("DP model", "neighbours", "adversary", "trusted", "clients", "not protected against", "defenses"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..results.record import Record
+from ..results.record import Record, printed_label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,5 +28,5 @@ class Cell:
     @property
     def title(self) -> str:
         """A title of this unit of work for progress lines and failures: federation, defense, attack and seed."""
-        words = (self.facts["federation"], self.facts["defense"], self.facts["attack"])
+        words = (self.facts["federation"], printed_label(self.facts["defense"]), self.facts["attack"])
         return " ".join([*words, f"seed {self.facts['seed']}" if self.facts["seed"] is not None else "pooled"])

@@ -13,6 +13,7 @@ from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_claim import PlannedClaim
 from ..mutation.mutants import FEDERATION, build_mutant, chosen_mutants, module_of
+from ..results.record import CORRECT
 
 ESTIMATOR = "planned_event"
 Planned = tuple[MutantJob, tuple[PlannedClaim, PlannedClaim]]
@@ -52,7 +53,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
     stated = [
         PlannedClaim(defense=label, federation=f"{kind}s", control=control, claim=claim)
         # Stored labels: rows of earlier runs are compared by them.
-        for label, control in ((name, True), (f"{name} (twin)", False))
+        for label, control in ((name, True), (f"{name}{CORRECT}", False))
     ]
     configuration = [spec.model_dump(mode="json"), share, list(suite.seeds)]
     broken, correct = (

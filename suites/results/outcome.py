@@ -7,7 +7,7 @@ from ...audit.claim import AS_PUBLISHED
 from ...audit.finding import Finding, Verdict
 from ...audit.nearest import nearest
 from ..config.source import ConfigError
-from .record import Record
+from .record import Record, printed_label
 
 OK, CRASH, USAGE, FAIL, INCONCLUSIVE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 10, 11, 12, 130
 PRECEDENCE = (INCOMPLETE, FAIL, INCONCLUSIVE)
@@ -82,10 +82,12 @@ def problems(
     """
     # The order of this list is the order in the verdict line.
     troubled = [(row, code) for row in records if (code := row_exit_code(row)) != OK]
-    failed = [row.defense for row, _ in troubled if row.status == "failed"]
+    failed = [printed_label(row.defense) for row, _ in troubled if row.status == "failed"]
 
     def names(role: str, code: int) -> list[str]:
-        return [row.defense for row, own in troubled if (row.role, own, row.status) == (role, code, "ok")]
+        return [
+            printed_label(row.defense) for row, own in troubled if (row.role, own, row.status) == (role, code, "ok")
+        ]
 
     found = [
         (INCOMPLETE, missing, f"{missing} cells missing"),

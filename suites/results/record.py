@@ -135,3 +135,12 @@ class Record(BaseModel):
     def to_line(self) -> str:
         """Return this row as one line of JSON, newline included."""
         return self.model_dump_json(by_alias=True) + "\n"
+
+
+CORRECT = " (twin)"
+"""Suffix of the label under which records hold the correct version of a mutant; ``printed_label`` prints it."""
+
+
+def printed_label(defense: str) -> str:
+    """Return a defense's label as it is printed: the correct version of a mutant is named as such."""
+    return f"{defense.removesuffix(CORRECT)} (correct version)" if defense.endswith(CORRECT) else defense

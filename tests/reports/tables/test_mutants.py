@@ -1,7 +1,10 @@
 """Kills and false alarms side by side."""
 
 import pytest
-from fedassay.reports.formats.terminal import tables
+from fedassay.reports.formats.markdown import markdown
+from fedassay.reports.formats.page import html
+from fedassay.reports.formats.terminal import claim_lines, tables
+from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.reports.tables.mutants import mutant_rows, mutant_table
 
 
@@ -43,6 +46,14 @@ def test_the_terminal_prints_it_and_a_run_without_mutants_does_not(hunted, quick
     assert "Mutants" in tables(hunted)
     assert "Mutants" not in tables(quick_folder)
     assert mutant_rows(quick_folder) == []
+
+
+def test_the_correct_version_is_printed_as_such(hunted):
+    judged = judge_folder(hunted).outcome
+    lines = "\n".join([*claim_lines(hunted), judged.verdict_line, *judged.details])
+    for printed in (html(hunted), markdown(hunted), lines):
+        assert "missed (correct version)" in printed
+        assert "missed (twin)" not in printed
 
 
 def test_a_mutant_that_failed_has_no_verdict_and_is_not_counted_as_refuted(run_maker):
