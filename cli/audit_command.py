@@ -32,10 +32,6 @@ from ..suites.results.outcome import Outcome
 from .errors import fail
 
 _SIDES = ("member", "nonmember")
-_KINDS = (
-    "a target is a .npz or .csv file of member and nonmember scores, "
-    "package.module:function or path/to/file.py:function"
-)
 _Scores = dict[str, NDArray[Any]]
 
 
@@ -82,7 +78,10 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
             ),
         )
     if ":" not in target:
-        raise ConfigError(f"cannot audit {target!r}: {_KINDS}")
+        raise ConfigError(
+            f"cannot audit {target!r}: the target must be a .npz or .csv file of member and nonmember scores, "
+            "package.module:function or path/to/file.py:function"
+        )
     _refuse(target, {"--threshold": options.threshold})
     if options.inputs is None:
         raise ConfigError(f"{target} needs --inputs X0 X1: two neighbouring inputs as JSON, such as --inputs 0 1")
@@ -218,7 +217,7 @@ def _read_npz(path: Path) -> _Scores:
     try:
         with zipfile.ZipFile(path) as members:
             names = [name.removesuffix(".npy") for name in members.namelist()]
-        _check_names(names, f"{path} must hold two arrays, member and nonmember, one of each, but it holds")
+        _check_names(names, path, "array")
         with np.load(path, allow_pickle=False) as arrays:
             found = {side: arrays[side] for side in _SIDES}
             # Score files written by a run record the design: scores of one run are dependent.
@@ -231,8 +230,8 @@ def _read_npz(path: Path) -> _Scores:
         raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
     if design != Design.INDEPENDENT.value:
         raise ConfigError(
-            f"{path} holds {design} scores, but an audit needs one score from each of many independent runs, "
-            "with and without the audited sample or client"
+            f"the scores in {path} are dependent ({design}), but an audit needs one score from each of many "
+            "independent runs, with and without the audited sample or client"
         )
     for side, array in found.items():
         if array.dtype.kind not in "biuf":
@@ -248,7 +247,7 @@ def _read_csv(path: Path) -> _Scores:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, skipinitialspace=True)
             names = [name.strip() for name in rows.fieldnames or []]
-            _check_names(names, f"{path} must have the columns member and nonmember, one of each, but it has")
+            _check_names(names, path, "column")
             rows.fieldnames = names
             for row in rows:
                 for side in _SIDES:
@@ -278,7 +277,9 @@ def _number(text: str, where: str) -> float:
     return number
 
 
-def _check_names(names: Sequence[str], requirement: str) -> None:
+def _check_names(names: Sequence[str], path: Path, kind: str) -> None:
     # Of two columns with one name, the reader would silently keep the last.
     if any(names.count(side) != 1 for side in _SIDES):
-        raise ConfigError(f"{requirement}: {', '.join(names) or 'nothing'}")
+        raise ConfigError(
+            f"{path} must have one {kind} member and one {kind} nonmember, but it has: {', '.join(names) or 'none'}"
+        )

@@ -41,7 +41,7 @@ def reported_errors() -> Iterator[None]:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Print how to resume the run if it is interrupted; finished work is kept."""
+    """If the run is interrupted, print how to resume it; finished work is kept."""
     go_on = f"Finished cells are kept; go on with: fedassay resume {shlex.quote(str(folder))}"
     try:
         yield

@@ -24,7 +24,7 @@ class Canaries(Protocol):
 
     @property
     def client(self) -> int:
-        """The number of the client that holds the canaries, where canaries are samples."""
+        """The index of the client that holds the canaries, if the canaries are samples."""
         ...
 
     def check(self, plan: Plan) -> None:
@@ -133,7 +133,8 @@ class DataCanary:
         _check_unit(self.unit)
         if self.images.ndim != 4 or not len(self.images) or (self.unit is Unit.SAMPLE and len(self.images) != 1):
             raise ValueError(
-                f"a canary's images must have shape (n, c, h, w), n = 1 for a sample, got {self.images.shape}"
+                "a canary's images must have shape (n, c, h, w), with n = 1 for a sample canary, "
+                f"got {tuple(self.images.shape)}"
             )
         for name, labels in (("present", self.present), ("absent", self.absent)):
             if labels is not None and (labels.shape != self.images.shape[:1] or labels.dtype != torch.int64):
@@ -195,15 +196,15 @@ class CanarySet:
             )
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless every canary has an inert (unused) weight and sample canaries have a client holding
-        them.
+        """Raise ValueError unless the plan has one inert (unused) weight per canary and, for sample canaries, the
+        client that holds them.
         """
         layout = plan.layout
         # One inert weight per canary, so that canaries do not overlap.
         if (layout.dim, layout.inert) != (self.dim, len(self.coins)):
-            wanted = f"{self.dim} coordinates, {len(self.coins)} of them inert"
             raise ValueError(
-                f"a canary set needs {wanted}; the plan has {layout.dim} weights, {layout.inert} of them inert"
+                f"a canary set needs {self.dim} weights, {len(self.coins)} of them inert (unused), "
+                f"but the plan has {layout.dim} weights, {layout.inert} of them inert"
             )
         _check_holder(self, plan)
 

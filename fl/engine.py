@@ -175,7 +175,7 @@ def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws)
     if thinned is not None:
         if thinned.shape != present.shape or thinned.dtype is not torch.bool:
             raise ValueError(
-                f"hook participates must return booleans of shape (replicas, rows) = {tuple(present.shape)}, "
+                f"hook participates must return booleans of shape (replicas, clients) = {tuple(present.shape)}, "
                 f"got {tuple(thinned.shape)} of {thinned.dtype}"
             )
         present = present & thinned

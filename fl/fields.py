@@ -1,4 +1,4 @@
-"""Checks of configured numbers, shared by algorithms, models, attacks and defenses."""
+"""Checks the numbers with which algorithms, models, attacks and defenses are configured."""
 
 import math
 from numbers import Real

@@ -1,4 +1,4 @@
-"""Defines messages: the clients' vectors that one stage of a round passes to the next, for a batch of replicas."""
+"""Defines messages: the clients' vectors that one stage of a round passes to the next, for several independent runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ class Message:
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or self.present.shape != self.values.shape[:2]:
             raise ValueError(
-                "values must have shape (replicas, rows, d), present (replicas, rows), "
+                "values must have shape (replicas, rows, d) and present shape (replicas, rows), one row per client, "
                 f"got shapes {tuple(self.values.shape)} and {tuple(self.present.shape)}"
             )
         # A mask of numbers would be used as indices instead of a mask.

@@ -28,7 +28,7 @@ class Candidates:
 
     def __post_init__(self) -> None:
         if not self.clients or len(set(self.clients)) < len(self.clients):
-            raise ValueError(f"clients must name at least one client, each once, got {self.clients}")
+            raise ValueError(f"clients must list at least one client, and none twice, got {self.clients}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,9 @@ class CandidateProbe:
         for name in ("holder", "sample", "stands_for"):
             given: np.ndarray | None = getattr(self, name)
             if given is not None and (given.shape != (count,) or given.dtype.kind != "i"):
-                raise ValueError(f"{name} must hold {count} whole numbers, got {given.shape} of {given.dtype}")
+                raise ValueError(
+                    f"{name} must be an integer array of shape ({count},), got shape {given.shape} of {given.dtype}"
+                )
         unknown = set(self.holder.tolist()) - {-1, *self.shown.clients}
         if unknown:
             raise ValueError(
@@ -83,7 +85,7 @@ class CandidateProbe:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerCandidates:
-    """Clients or users that an attack scores, each by the same number of samples; it infers which of them took part.
+    """Clients or users, each shown by equally many samples; an attack scores them to infer which of them took part.
 
     Args:
         unit: CLIENT or USER.
@@ -114,7 +116,10 @@ class OwnerProbe:
 
     def __post_init__(self) -> None:
         if self.member.shape != (self.shown.count,) or self.member.dtype != np.bool_:
-            raise ValueError(f"member must be {self.shown.count} booleans, got shape {self.member.shape}")
+            raise ValueError(
+                f"member must be a boolean array of shape ({self.shown.count},), "
+                f"got shape {self.member.shape} of {self.member.dtype}"
+            )
 
 
 def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.random.Generator) -> CandidateProbe:
@@ -170,8 +175,8 @@ def _of_same_labels(task: Task, inside: Tensor, rng: np.random.Generator) -> np.
         places, there = np.flatnonzero(wanted == label), np.flatnonzero(known == label)
         if len(places) > len(there):
             raise ValueError(
-                f"non-members with label {label} must be at least {len(places)}, one per member with this label, "
-                f"got {len(there)}: lower count"
+                f"at least {len(places)} non-members must have label {label}, one per member with this label, "
+                f"got {len(there)}: lower count (candidates per client)"
             )
         drawn[places] = rng.choice(there, size=len(places), replace=False)
     return drawn
@@ -183,8 +188,8 @@ def _check_count(task: Task, count: int, client: int) -> None:
     available = min(task.sizes[client], len(task.outsider_labels))
     if count < 1 or count > available:
         raise ValueError(
-            f"count (candidates per client) must be in 1..{available} (samples of client {client}, or non-members), "
-            f"got {count}"
+            f"count (candidates per client) must be in 1..{available}, got {count}; "
+            f"client {client} has {task.sizes[client]} samples, and there are {len(task.outsider_labels)} non-members"
         )
 
 
@@ -232,7 +237,7 @@ def _owners(
     if min(len(inside), len(outside)) < _FEW:
         raise ValueError(
             f"at least {_FEW} {unit}s must take part and {_FEW} be held out, "
-            f"got {len(inside)} and {len(outside)}: raise the federation's held_out"
+            f"got {len(inside)} and {len(outside)}: raise the federation's held_out (clients that never take part)"
         )
     count = min(count, len(inside), len(outside))
     chosen = [side[k] for side in (inside, outside) for k in rng.choice(len(side), size=count, replace=False)]

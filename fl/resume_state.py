@@ -37,6 +37,6 @@ class ResumeState:
         # A state of another precision would resume and then give slightly other numbers.
         if self.model.shape != like.shape or self.model.dtype != like.dtype:
             raise ValueError(
-                f"resume_from must hold a model {tuple(like.shape)} of {like.dtype}, "
+                f"resume_from must hold a model of shape {tuple(like.shape)} and type {like.dtype}, "
                 f"got {tuple(self.model.shape)} of {self.model.dtype}"
             )

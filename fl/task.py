@@ -85,7 +85,7 @@ class Task:
         dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts, *self.held_out])
         if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
             raise ValueError(
-                f"parts (of the clients) must hold indices of the {len(self.labels)} samples, "
+                f"the clients' sample indices (parts, held_out) must be in 0..{len(self.labels) - 1}, "
                 f"got {dealt.min()} to {dealt.max()}"
             )
 
@@ -212,7 +212,7 @@ def build_task(
     dealt = clients + held_out
     if samples is not None and not dealt <= samples <= len(inside):
         raise ValueError(
-            f"samples must be in {dealt}..{len(inside)} (one for each of {dealt} clients to all that "
+            f"samples must be in {dealt}..{len(inside)} (at least one per client, at most all that "
             f"{dataset.name} offers), got {samples}"
         )
     # Sorted: how many samples are used must not change the order in which the partition sees them.

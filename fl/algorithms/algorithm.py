@@ -34,10 +34,8 @@ class Algorithm(Protocol):
 
     @property
     def linear_scale(self) -> float | None:
-        """Return the factor between the sum of a client's step directions and its update; None if the update is not
-        linear in them.
-
-        The factor ``s`` satisfies update = s * (sum of directions); None where the update is not linear in them (Adam).
+        """Return the factor ``s`` in update = s * (sum of the client's step directions); None if the update is not
+        linear in the directions (Adam).
         """
         ...
 

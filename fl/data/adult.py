@@ -125,7 +125,7 @@ def _encoded(cells: Sequence[str]) -> list[float]:
 def _scaled(name: str, cell: str) -> float:
     low, high = _RANGES[name]
     if not (cell.isdecimal() and low <= int(cell) <= high):
-        raise ValueError(f"{name} must be a whole number in {low}..{high}, got another cell")
+        raise ValueError(f"{name} must be a whole number in {low}..{high}, got another value")
     # Fixed public ranges: ranges of the data would leak its extreme values.
     return (int(cell) - low) / (high - low)
 
@@ -134,12 +134,12 @@ def _indicators(name: str, cell: str) -> list[float]:
     places = _PLACES[name]
     if cell not in places:
         missing = " or ? where it is missing" if _MISSING in places else ""
-        raise ValueError(f"{name} must be one of its {len(places)} documented values{missing}, got another")
+        raise ValueError(f"{name} must be one of its {len(places)} documented values{missing}, got another value")
     return [float(place == places[cell]) for place in places.values()]
 
 
 def _target(cell: str) -> int:
     # The test file ends its targets with a full stop, the training file does not.
     if (name := cell.removesuffix(".")) not in _TARGETS:
-        raise ValueError(f"the target must be {' or '.join(_TARGETS)}, got another cell")
+        raise ValueError(f"the target must be {' or '.join(_TARGETS)}, got another value")
     return _TARGETS[name]

@@ -75,7 +75,10 @@ def _sheet(path: Path) -> np.ndarray:
     except (UnidentifiedImageError, OSError) as error:
         raise ValueError(f"{path} must be an image: {error}") from error
     if sheet.shape[0] % _SIDE or sheet.shape[1] != _SIDE * _ACROSS:
-        raise ValueError(f"{path} must hold {_ACROSS} tiles of {_SIDE} pixels in a row, got {sheet.shape[:2]} pixels")
+        raise ValueError(
+            f"{path} must be {_SIDE * _ACROSS} pixels wide ({_ACROSS} tiles) and a multiple of {_SIDE} pixels high, "
+            f"got (height, width) = {sheet.shape[:2]}"
+        )
     # Tiles are numbered row by row, from left to right.
     rows = sheet.reshape(-1, _SIDE, _ACROSS, _SIDE, 3).transpose(0, 2, 1, 3, 4)
     return rows.reshape(-1, _SIDE, _SIDE, 3)

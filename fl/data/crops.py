@@ -1,4 +1,4 @@
-"""Cuts image windows of fixed size around the sensitive lines of receipts."""
+"""Cuts windows of fixed size out of receipt images, around lines that show a phone number, a date or a total."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ HEIGHT, WIDTH = 64, 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Crop:
-    """A window of fixed size in a receipt, placed around a line that shows the sensitive ``field``.
+    """A window of fixed size in a receipt image, around a text line that shows the sensitive ``field`` (a date, say).
 
     Its upper left pixel is (``left``, ``top``).
     """
@@ -33,7 +33,7 @@ class Crop:
 
     @property
     def mask(self) -> Tensor:
-        """Return a boolean mask ``(HEIGHT, WIDTH)`` that is true on the sensitive lines of any field."""
+        """Return a boolean mask ``(HEIGHT, WIDTH)`` that is true on every text line that shows a sensitive field."""
         return box_mask([self.within(line) for line in self.receipt.sensitive], HEIGHT, WIDTH)
 
     def within(self, line: Line) -> tuple[int, int, int, int]:
@@ -45,7 +45,7 @@ class Crop:
 
 
 def crops_of(receipt: Receipt) -> list[Crop]:
-    """Return at most one crop per sensitive field, centred on its line as far as the receipt's border allows.
+    """Return at most one crop per sensitive field, centred on the field's line unless the receipt's border prevents it.
 
     The line is the first that shows the field; for totals it is the one nearest to a line with the word "total".
 

@@ -37,7 +37,7 @@ class DataFolder:
         return self.root is not None and all((self.root / path).is_file() for path in paths)
 
     def file(self, path: str, *, of: str) -> Path:
-        """Return the path of a file that belongs to the data set ``of``, after verifying its checksum.
+        """Return the path of a file of the data set ``of``, after verifying the file's checksum.
 
         Raises:
             DatasetMissing: if the file does not exist.

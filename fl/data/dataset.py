@@ -1,4 +1,4 @@
-"""A data set holds labelled training and test images, with sensitive pixels and owners where these are known."""
+"""A data set holds labelled images and, where known, masks of their sensitive pixels and their owners."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -63,7 +63,8 @@ class Dataset:
         if self.strokes:
             if self.train_masks is not None or self.test_masks is not None:
                 raise ValueError(
-                    "masks (of sensitive pixels) must be None if strokes is true, which defines them, got both"
+                    "masks (of sensitive pixels) must be None if strokes is true, because strokes derives the masks "
+                    "from the images; got both"
                 )
             # After the digest, which needs only the images: the masks follow from them.
             object.__setattr__(self, "train_masks", stroke_box(self.train_images))

@@ -1,4 +1,4 @@
-"""Reads the receipts of SROIE (ICDAR 2019): scans, text lines with bounding boxes, and the sensitive lines."""
+"""Reads the receipts of SROIE (ICDAR 2019): scans, text lines with boxes, and which lines show sensitive fields."""
 
 import gzip
 import json
@@ -101,7 +101,7 @@ def _entry(text: str, where: str) -> dict[str, Any]:
             raise ValueError(f"{where}: {name} must be of type {kind.__name__}, got {entry.get(name)!r:.40}")
     # The id becomes part of a path: without this check it could leave the folder.
     if not re.fullmatch(r"\w[\w-]*", entry["id"]):
-        raise ValueError(f"{where}: id must be letters, digits, _ and -, got {entry['id']!r}")
+        raise ValueError(f"{where}: id must consist of letters, digits, _ and -, got {entry['id']!r}")
     return entry
 
 
@@ -117,7 +117,9 @@ def _line(box: Any, size: tuple[int, int], where: str) -> Line:
         raise ValueError(f"{where} must be [left, top, right, bottom, text], got {box!r:.60}")
     left, top, right, bottom, text = box
     if not (0 <= left < right <= size[0] and 0 <= top < bottom <= size[1] and isinstance(text, str)):
-        raise ValueError(f"{where} must be a box of text inside {size[0]} x {size[1]} pixels, got {box!r:.60}")
+        raise ValueError(
+            f"{where} must have a text and a box of positive size inside {size[0]} x {size[1]} pixels, got {box!r:.60}"
+        )
     return Line(left=left, top=top, right=right, bottom=bottom, text=text)
 
 

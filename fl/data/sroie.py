@@ -1,4 +1,4 @@
-"""Data sets of scanned (SROIE) or synthetic receipt crops, labelled by field or by whether they were tampered with."""
+"""Data sets of scanned (SROIE) or synthetic receipt crops, labelled by the field shown or by whether tampered with."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -69,7 +69,7 @@ class ReportLaw(Law, Protocol):
         ...
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two client vectors whose reports are as easy to distinguish as those of any pair known.
+        """Return the two client vectors whose reports are, as far as is known, the easiest to distinguish.
 
         They are ``(d,)`` vectors before clipping, without and with the canary.
         """
@@ -117,7 +117,7 @@ def lot_sum(rows: Tensor, present: Tensor) -> Tensor:
 
 
 def clipped_sum(rows: Tensor, present: Tensor, norm: float | Tensor) -> Tensor:
-    """Clip the per-sample vectors of a lot (sampled batch of training samples) and return their sum for each replica.
+    """Clip the per-sample vectors of a lot (sampled batch of training samples); return their sum per independent run.
 
     ``rows``: ``(R, n, d)``; ``norm`` is a number or ``(R, 1, 1)``.
     """

@@ -41,7 +41,7 @@ def direction(pixels: int) -> Tensor:
 
 
 def thresholds(public: Tensor, bins: int = BINS) -> tuple[float, ...]:
-    """Return ascending thresholds of the layer's image measurement that sort public images into bins of equal size.
+    """Return ascending thresholds that split a linear measurement of the public images into bins of equal counts.
 
     ``public``: images ``(n, c, h, w)``; the last bin is open.
     """

@@ -87,13 +87,11 @@ class Network:
         ``part`` names what needs such gradients, for the message.
         """
         if self.mixes:
-            raise ValueError(f"{part} needs the gradient of each sample by itself: {self.mixture}")
+            raise ValueError(f"{part} needs a separate gradient for each sample, but {self.mixture}")
 
     @property
     def mixture(self) -> str:
-        """The text for error messages that states why samples have no gradients of their own in a network with batch
-        norm.
-        """
+        """The reason, for error messages, why a sample has no gradient of its own in a network with batch norm."""
         return (
             f"under model {self.model} batch norm mixes the samples of a batch, so no sample has a gradient of its own"
         )

@@ -174,13 +174,13 @@ def partition_from(spec: str | Mapping[str, Any]) -> Partition:
             )
     missing = [field for field in known if field not in given]
     if missing:
-        raise ValueError(f"partition {kind} needs {', '.join(missing)}, got {spec!r}")
+        raise ValueError(f"partition {kind} needs a value for {', '.join(missing)}, got {spec!r}")
     return KNOWN_PARTITIONS[kind](**given)
 
 
 def _check(labels: np.ndarray, clients: int, *, pieces: int, what: str) -> None:
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"labels must be (n,) integers, got shape {labels.shape} of {labels.dtype}")
+        raise ValueError(f"labels must be an integer array of shape (n,), got shape {labels.shape} of {labels.dtype}")
     if clients < 1:
         raise ValueError(f"clients must be >= 1, got {clients}")
     # Otherwise some client would hold no sample, which no algorithm allows.

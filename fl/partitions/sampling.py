@@ -102,8 +102,8 @@ def sampling_from(spec: str | dict[str, Any]) -> Sampling:
 
 
 def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn a mask of drawn samples into padded arrays of indices, and a mask that is true for entries that are not
-    padding.
+    """Return the indices of the samples drawn in each replica (independent run), padded to equal length, and a mask
+    that is false on the padding.
 
     A mask ``(replicas, n)`` gives indices ``(replicas, L)``, ascending.
 

@@ -40,7 +40,7 @@ class Batch:
     def __post_init__(self) -> None:
         if self.replicas < 1 or self.block < 0 or self.world not in (0, 1):
             raise ValueError(
-                "replicas must be >= 1, block >= 0 and world 0 or 1 (with the canary), "
+                "replicas must be >= 1, block >= 0 and world 0 or 1 (without or with the canary), "
                 f"got {self.replicas}, {self.block} and {self.world}"
             )
         given = self.included
@@ -52,7 +52,7 @@ class Batch:
             )
 
     def check(self, plan: Plan, pool: int) -> None:
-        """Raise ValueError if ``included`` has not one column per sample of the task, or if batches have a fixed size.
+        """Raise ValueError unless ``included`` has one column per sample of the task and batches have no fixed size.
 
         Included samples must leave the sampling of local steps as the plan states it.
         """
@@ -117,7 +117,7 @@ class _Step:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTrainer:
-    """A trainer that runs the local training of the clients one after the other, including canaries.
+    """A trainer that runs the local training of the clients, including canary clients, one after the other.
 
     Clients start from the broadcast model.
     """
@@ -130,9 +130,7 @@ class LocalTrainer:
 
     @cached_property
     def planted_clients(self) -> tuple[int, ...]:
-        """The numbers of the clients that are canaries in this run; their numbers follow those of the plan's own
-        clients.
-        """
+        """The indices of the canary clients of this run, which follow the indices of the plan's own clients."""
         if self.canary is None or self.canary.unit is Unit.SAMPLE:
             return ()
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))

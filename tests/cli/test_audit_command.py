@@ -148,7 +148,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         ("scores.npz --epsilon 1 --batched", "--batched can be given only with a mechanism, not with scores.npz"),
         ("no.npz --epsilon 1", "no such file: no.npz"),
         ("no.csv --epsilon 1", "no such file: no.csv"),
-        ("mine.py --epsilon 1", "cannot audit 'mine.py': a target is a .npz or .csv file of member"),
+        ("mine.py --epsilon 1", "cannot audit 'mine.py': the target must be a .npz or .csv file of member"),
         ("no.py:f --epsilon 1 --inputs 0 1", "no such file: no.py"),
         ("no.such:f --epsilon 1 --inputs 0 1", "cannot import no.such: ModuleNotFoundError"),
         ("mine:laplase --epsilon 1 --inputs 0 1", "mine has no function 'laplase'; it has: laplace, "),
@@ -175,9 +175,9 @@ def test_what_is_wrong_is_reported_in_one_paragraph(say, words, says):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a,b\n1,2\n", "must have the columns member and nonmember, one of each, but it has: a, b"),
-        ("", "must have the columns member and nonmember, one of each, but it has: nothing"),
-        ("member,member,nonmember\n1,2,3\n", "bad.csv must have the columns member and nonmember, one of each, but it"),
+        ("a,b\n1,2\n", "must have one column member and one column nonmember, but it has: a, b"),
+        ("", "must have one column member and one column nonmember, but it has: none"),
+        ("member,member,nonmember\n1,2,3\n", "bad.csv must have one column member and one column nonmember, but it"),
         ("member,nonmember\n1,2\nnan,3\n", "bad.csv: member must be finite, got 1 of 2"),
         ("member;nonmember\n1;2\n", "it has: member;nonmember"),
         ("member,nonmember\n1,2\n1,two\n", "line 3, nonmember: a score must be a number, got 'two'"),
@@ -226,7 +226,7 @@ def test_a_npz_is_never_unpickled_and_a_bad_one_is_reported(say, tmp_path):
         ("array", "is damaged, or is not an .npz file"),
         ("empty", "is damaged, or is not an .npz file"),
         ("cut", "cut.npz is damaged, or is not an .npz file"),
-        ("other", "must hold two arrays, member and nonmember, one of each, but it holds: members"),
+        ("other", "must have one array member and one array nonmember, but it has: members"),
         ("words", "the array member must hold numbers, got <U1"),
         ("large", "large.npz: member must be numbers that float64 holds exactly"),
         ("square", "square.npz: member must have 1 dimension(s), got shape (2, 2)"),
@@ -295,6 +295,6 @@ def test_scores_that_a_run_s_attack_left_are_no_independent_trials(say, tmp_path
         assert result.exit_code == code
     assert (
         result.stderr
-        == "left.npz holds clustered scores, but an audit needs one score from each of many independent runs, "
-        "with and without the audited sample or client\n"
+        == "the scores in left.npz are dependent (clustered), but an audit needs one score from each of many "
+        "independent runs, with and without the audited sample or client\n"
     )

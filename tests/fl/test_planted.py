@@ -171,7 +171,7 @@ def test_what_no_client_could_hold_is_refused(build, message):
 
 def test_a_canary_set_needs_an_inert_weight_each_and_a_holder(run):
     with pytest.raises(
-        ValueError, match="needs 54 coordinates, 3 of them inert; the plan has 53 weights, 2 of them inert"
+        ValueError, match=r"needs 54 weights, 3 of them inert .* the plan has 53 weights, 2 of them inert"
     ):
         run(Protection(), canaries(Unit.CLIENT, True, True, True), inert=2)
     with pytest.raises(ValueError, match=r"client must be in 0\.\.1, got 5"):

@@ -70,7 +70,7 @@ def test_a_receipt_whose_key_names_nothing_has_its_phone_only(printer):
         ("[1, 2]", "must be a JSON object"),
         ("", "must be a JSON object"),
         ({"id": 7}, "id must be of type str, got 7"),
-        ({"id": "../../x"}, "id must be letters, digits, _ and -, got '../../x'"),
+        ({"id": "../../x"}, "id must consist of letters, digits, _ and -, got '../../x'"),
         ({"w": None}, "w must be of type int, got None"),
         ({"h": 0}, r"w and h must be >= 1, got \(200, 0\)"),
         ({"key": []}, "key must be of type dict"),
@@ -78,10 +78,10 @@ def test_a_receipt_whose_key_names_nothing_has_its_phone_only(printer):
         ({"boxes": [[0, 0, 9, 9.5, "a"]]}, r"boxes\[0\] must be \[left, top"),
         (
             {"boxes": [[0, 0, 201, 9, "a"]]},
-            r"boxes\[0\] must be a box of text inside 200 x 300 pixels, got \[0, 0, 201",
+            r"boxes\[0\] must have a text and a box of positive size inside 200 x 300 pixels, got \[0, 0, 201",
         ),
-        ({"boxes": [[9, 0, 9, 9, "a"]]}, r"boxes\[0\] must be a box of text inside"),
-        ({"boxes": [[0, 0, 9, 9, 5]]}, r"boxes\[0\] must be a box of text inside"),
+        ({"boxes": [[9, 0, 9, 9, "a"]]}, r"boxes\[0\] must have a text and a box of positive size inside"),
+        ({"boxes": [[0, 0, 9, 9, 5]]}, r"boxes\[0\] must have a text and a box of positive size inside"),
     ],
 )
 def test_a_broken_annotation_is_named_with_file_and_line(printer, changes, says):

@@ -40,7 +40,7 @@ def test_a_suite_runs_and_states_what_batch_norm_leaves_undefined(assay, suite_f
 def test_a_defense_that_clips_samples_is_refused_before_anything_runs(assay, suite_file):
     path = suite_file(TRAINED, 'model = "lenet_bn"', "[attacks.loss]", DP_SGD)
     with pytest.raises(
-        ConfigError, match="federation main: defense dp_sgd needs the gradient of each sample by itself: under mod"
+        ConfigError, match="federation main: defense dp_sgd needs a separate gradient for each sample, but under mod"
     ):
         assay(path)
 
