@@ -42,7 +42,7 @@ def seen(protection: Protection, model: str = "lenet") -> tuple[View, Knowledge]
 def accuracy(part: Attack, view: View, knowledge: Knowledge, model: str = "lenet") -> float:
     task, _ = setting(model)
     truth = np.stack([np.bincount(task.labels[held].numpy(), minlength=10) for held in task.parts])
-    return score_labels(part.run(view, knowledge, np.random.default_rng(0)).counts, truth).multiset_accuracy
+    return score_labels(part.run(view, knowledge, np.random.default_rng(0)).counts, truth).accuracy.mean()
 
 
 def layered(std: float, *, loud: str, clip_norm: float = 1.0) -> LayeredProtection:
