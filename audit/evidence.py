@@ -60,8 +60,7 @@ class Setting:
 
     @classmethod
     def claimed(cls, claim: Claim) -> "Setting":
-        """Return the setting of evidence from independent trials that has the unit, adjacency, adversary and rounds of
-        a claim.
+        """Return the setting of independent trials with the unit, adjacency, adversary and rounds of a given claim.
 
         Assumes that the trials are independent and that their inputs are neighbours in the claim's adjacency.
         """

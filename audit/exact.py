@@ -28,7 +28,7 @@ def refuse_lost(name: str, values: Any) -> None:
     """Raise ValueError if a whole number among ``values`` would become another number in float64."""
     if (lost := _first_lost(values)) is not None:
         raise ValueError(
-            f"{name} must be numbers that float64 holds exactly (whole ones up to 2^53), got {shortened(lost)}"
+            f"{name} must be numbers that float64 holds exactly (whole numbers up to 2^53), got {shortened(lost)}"
         )
 
 

@@ -113,11 +113,9 @@ def not_audited(claim: Claim, reason: str) -> Finding:
 
 
 def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:
-    """Return the finding with failed implementation checks added, which refute the claim.
+    """Return the finding with the failed implementation checks added; any failed check refutes the claim.
 
-    They do so where the measurement did not; ``failed_checks`` describes each failed check in words.
-
-    ``failed_checks`` describes each failed check in words.
+    It does so even if the measurement did not. ``failed_checks`` describes each failed check in words.
     """
     if not failed_checks:
         return finding

@@ -112,19 +112,20 @@ class Measurement:
             raise ValueError(f"credible must be finite ends (low, high) with 0 <= low <= high, got {self.credible}")
         if self.kind is not Kind.BOUND and (self.epsilon_low or self.ceiling or self.below_curve is not None):
             raise ValueError(
-                f"a measurement of kind {self.kind.value} proves nothing, so epsilon_low and ceiling must be 0 "
-                "and below_curve None"
+                f"a measurement of kind {self.kind.value} proves nothing, so epsilon_low and ceiling (the largest "
+                "certifiable epsilon) must be 0 and below_curve None"
             )
 
     def _check_trials(self) -> None:
         if self.canaries is None and min(self.n0, self.n1, self.comparisons) < 1:
             raise ValueError(
-                "n0 and n1 (trials) and comparisons (thresholds) must be >= 1, "
+                "n0 and n1 (trials without and with the canary) and comparisons (thresholds) must be >= 1, "
                 f"got {self.n0}, {self.n1}, {self.comparisons}"
             )
         if self.canaries is not None and (self.canaries < 1 or self.n0 or self.n1):
             raise ValueError(
-                f"a one-run measurement needs canaries >= 1 and n0 = n1 = 0, got {self.canaries}, {self.n0}, {self.n1}"
+                "a one-run measurement needs at least one canary and no independent trials, "
+                f"got {self.canaries} canaries, {self.n0} trials without the canary and {self.n1} with it"
             )
 
     @property

@@ -18,7 +18,8 @@ _BOUNDS = (1e-12, 1e12)
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A calibrated protection together with the privacy claims that its defense states; a defense may state none.
+    """A calibrated protection (what clients and server run) together with the privacy claims that its defense states; a
+    defense may state none.
 
     Args:
         spending: by ``claim_id``, the epsilon that the claim's accountant gives for the first rounds at the same noise

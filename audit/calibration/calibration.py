@@ -1,4 +1,4 @@
-"""Measures how often each estimator wrongly refutes true claims about known mechanisms; compares this with alpha.
+"""Measures how often each estimator wrongly refutes true claims about known mechanisms; compares the rate with alpha.
 
 A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
 chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates
@@ -99,7 +99,7 @@ def calibrate(
 
 
 def null_measurement(estimator: Estimator) -> Measurement:
-    """Run the estimator once on scores that carry no information about membership, and return its measurement.
+    """Run the estimator once on scores that carry no information about membership, and return its result.
 
     The kind and the assumption of the estimator are read from the result.
     """

@@ -8,8 +8,8 @@ from ..measurement import Kind, Measurement
 
 
 def best_bound(measurements: Sequence[Measurement]) -> Measurement:
-    """Return the measurement that refutes the claim most clearly, among several measurements whose alphas sum to the
-    total alpha.
+    """Return the measurement that refutes the claim most clearly, among several whose error probabilities alpha sum to
+    that of the whole test (Bonferroni).
 
     That is one whose error rates lie under the stated trade-off curve if there is one, else the one with the largest
     lower bound on epsilon; its ``alpha`` becomes the sum of all shares.

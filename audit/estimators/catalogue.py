@@ -37,7 +37,7 @@ class Estimator:
 
 
 def estimators() -> dict[str, Estimator]:
-    """Return every estimator, keyed by the name of its file, in alphabetical order."""
+    """Return a dictionary from file name to estimator, in alphabetical order, with all estimators."""
     package = importlib.import_module(__package__)
     # Sorted, so that the order of tables does not depend on the file system.
     files = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
@@ -46,8 +46,7 @@ def estimators() -> dict[str, Estimator]:
 
 
 def describe(name: str, measure: Callable[..., Any], summary: str = "") -> Estimator | None:
-    """Build an estimator's catalogue entry (the evidence and arguments that it takes) from the signature of
-    ``measure``.
+    """Build an estimator's catalogue entry (the evidence and arguments that it takes) from its function ``measure``.
 
     Returns None where the function takes no evidence or returns no Measurement.
     """

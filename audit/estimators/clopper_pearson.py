@@ -1,4 +1,4 @@
-"""Clopper-Pearson bound on epsilon from both error rates; valid for every mechanism (Nasr et al. 2021, section 3).
+"""Clopper-Pearson bound on epsilon from both error rates, valid whatever the mechanism (Nasr et al. 2021, section 3).
 
 ``eps_low = max{0, ln((1 - b - delta) / a), ln((1 - a - delta) / b)}`` with a, b the upper bounds on the false-positive
 and false-negative rate, each at alpha / 2.

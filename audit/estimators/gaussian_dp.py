@@ -45,7 +45,9 @@ def gaussian_dp(
     """
     # An infinite bound at delta 0 would refute every claim of pure DP.
     if delta == 0:
-        raise ValueError("delta must be > 0 for the Gaussian-DP bound, got 0, where mu > 0 gives no finite epsilon")
+        raise ValueError(
+            "delta must be > 0 for the Gaussian-DP bound, got 0: mu-GDP implies no finite epsilon at delta 0"
+        )
     reading = JointPointRule(
         estimator="gaussian_dp",
         assumption=GAUSSIAN_MECHANISM,

@@ -1,4 +1,4 @@
-"""Lower bound on epsilon from raw outputs: a classifier is trained on one half, its errors are counted on the other.
+"""Lower bound on epsilon from raw outputs: a classifier is trained on some of them; its errors are counted on the rest.
 
 The event {score above the threshold} is fixed before the second half is counted. The bound therefore assumes nothing
 about the mechanism or the classifier; a poor classifier only proves less. The classifier is ridge-penalised logistic

@@ -132,6 +132,7 @@ def check_independent_trials(setting: Setting, estimator: str, delta: float, alp
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
     if setting.design is not Design.INDEPENDENT:
         raise ValueError(
-            f"{estimator} needs independent trials, because its theorem counts binomial errors, got "
-            f"{setting.design.value}: give one score of each of many runs (MembershipScores.one_per_run)"
+            f"{estimator} needs independent trials, because its theorem needs binomial error counts, got trials of "
+            f"dependence type (design) {setting.design.value}: give one score of each of many runs "
+            "(MembershipScores.one_per_run)"
         )

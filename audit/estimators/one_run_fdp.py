@@ -22,8 +22,8 @@ _PARTS = 48
 
 
 def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: float) -> BoolArray:
-    """Return for each ``mu`` whether mu-GDP is refuted: ``right`` or more correct guesses have probability below
-    ``alpha``.
+    """Return for each ``mu`` whether mu-GDP is refuted, because ``right`` or more correct guesses then have probability
+    below ``alpha``.
 
     ``mu``: (k,); the result has the same shape.
 
@@ -67,7 +67,9 @@ def one_run_fdp(
     """
     check_guesses(guesses, "one_run_fdp", delta, alpha, epsilon)
     if delta == 0:
-        raise ValueError("delta must be > 0 for a Gaussian curve, got 0, where mu > 0 gives no finite epsilon")
+        raise ValueError(
+            "delta must be > 0 for a Gaussian trade-off curve, got 0: mu-GDP implies no finite epsilon at delta 0"
+        )
 
     def bound(right: int) -> float:
         return epsilon_from_mu(mu_from_guesses(right, guesses.made, guesses.canaries, alpha=alpha), delta)

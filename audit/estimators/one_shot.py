@@ -38,7 +38,7 @@ def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness:
     if dimension < 1 or len(values) < 2:
         raise ValueError(
             f"one_shot needs canaries of dimension >= 1, and at least two canaries, got dimension {dimension} "
-            f"and {len(values)}"
+            f"and {len(values)} canaries"
         )
     # Rounding may carry the cosine of two parallel vectors past 1.
     if np.abs(values).max() > 1 + 1e-9:

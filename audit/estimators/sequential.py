@@ -29,7 +29,7 @@ _LARGEST = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """The rates at which the counted event is expected to occur with and without the canary if the mechanism is broken.
+    """The true- and false-positive rates that the attack is expected to reach if the mechanism is broken.
 
     They set the first stakes only: wrong ones cost trials, never validity. ``tpr``, ``fpr`` in [0, 1], not both 0.
     """

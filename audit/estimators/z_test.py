@@ -65,7 +65,7 @@ def z_test(
     """
     check_independent_trials(scores.setting, "z_test", delta, alpha)
     if delta == 0:
-        raise ValueError("delta must be > 0 for the z-test, got 0, where mu > 0 gives no finite epsilon")
+        raise ValueError("delta must be > 0 for the z-test, got 0: mu-GDP implies no finite epsilon at delta 0")
     n0, n1 = len(scores.nonmember), len(scores.member)
     spread = _pooled(scores) if deviation is None else deviation
     if not (math.isfinite(spread) and spread > 0):
@@ -74,7 +74,9 @@ def z_test(
     with np.errstate(over="ignore", invalid="ignore"):
         effect = float(scores.member.mean() - scores.nonmember.mean()) / spread
     if not math.isfinite(effect):
-        raise ValueError(f"the difference of the mean scores divided by {spread} must be finite, got {effect}")
+        raise ValueError(
+            f"the difference of the mean scores, in standard deviations of {spread}, must be finite, got {effect}"
+        )
     mu = mu_from_effect(effect, n0, n1, alpha=alpha, known=known)
     claimed = None if epsilon is None else mu_from_epsilon(epsilon, delta)
     return Measurement(

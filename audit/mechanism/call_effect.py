@@ -1,4 +1,4 @@
-"""Tests whether the rows that one call of a batched mechanism returns depend on each other (shared noise).
+"""Tests whether the trials that a mechanism draws in one call depend on each other (shared noise).
 
 A one-way analysis of variance of ranks, calls against rows within calls, for each coordinate by itself (Kruskal
 and Wallis 1952, with the F distribution of Conover and Iman 1981). Ranks have a variance whatever the noise, while
@@ -18,7 +18,8 @@ MOST_TESTED = 16
 
 
 def call_effect(outputs: NDArray[Any]) -> FloatArray:
-    """Test whether the rows of one call of a batched mechanism are independent; return a p-value per output coordinate.
+    """Test whether the trials that a mechanism draws in one call, one per output row, are independent; return one
+    p-value for each output coordinate.
 
     Under the hypothesis, rows of one call depend on each other no more than rows of different calls.
 

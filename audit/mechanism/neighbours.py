@@ -35,11 +35,13 @@ def ball_neighbours(
     for name, value in (("dimension", dimension), ("radius", radius), ("directions", directions)):
         check_number(name, value)
     if dimension < 1 or directions < 0:
-        raise ValueError(f"dimension must be >= 1 and directions >= 0, got {dimension} and {directions}")
+        raise ValueError(
+            f"dimension must be >= 1 and the number of random directions >= 0, got {dimension} and {directions}"
+        )
     if not (math.isfinite(radius) and radius > 0):
         raise ValueError(f"radius must be > 0 and finite, got {radius}")
     if norm not in (1, 2):
-        raise ValueError(f"norm must be 1 or 2, got {norm}")
+        raise ValueError(f"norm must be 1 (for L1) or 2 (for L2), got {norm}")
     # Both ends, because a slice that is off by one leaves out the first or the last coordinate.
     corners = np.zeros((3 if dimension > 1 else 1, dimension))
     corners[0, 0] = 1.0

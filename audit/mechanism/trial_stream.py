@@ -184,8 +184,8 @@ def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
     same = bool((second == second[0]).all())
     if not unlike.any() and same and (first[0] != second[0]).any():
         raise ValueError(
-            f"the {len(first)} rows that one call returned are equal, while two calls differ: a batched mechanism must "
-            "draw noise in the shape of x, one draw per row"
+            f"all {len(first)} rows that one call returned are equal, while another call returned different ones: "
+            "a batched mechanism must draw noise in the shape of x, one draw per row"
         )
     if np.count_nonzero(unlike) >= _UNLIKE and (first == second).all():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Chooses a score threshold on pilot trials that is expected to refute a false claim best on the counted trials."""
+"""Uses pilot trials to choose the score threshold that should refute a false claim best on the counted trials."""
 
 from dataclasses import dataclass
 

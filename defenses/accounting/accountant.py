@@ -147,4 +147,6 @@ def _doubled(event: DpEvent) -> DpEvent:
     # These have no noise multiplier, so there is nothing to double.
     if isinstance(event, dp_accounting.RandomizedResponseDpEvent | dp_accounting.NoOpDpEvent):
         return event
-    raise ValueError(f"accounting by PLD under replace-one does not support events of type {type(event).__name__}")
+    raise ValueError(
+        f"accounting by PLD under replace-one does not support mechanisms (events) of type {type(event).__name__}"
+    )

@@ -69,8 +69,8 @@ def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
 
 def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: int, window: float) -> float:
     """Bound the Renyi divergence at ``order`` > 1 of a sum with noise Bin(``trials``, 1/2) - ``trials`` / 2 on each
-    coordinate, given that all noise values stay within ``window``; return infinity if the window is too wide for the
-    bound.
+    coordinate, given that no noise value exceeds ``window`` in absolute value; return infinity if ``window`` is too
+    large for the bound.
 
     With v = trials / 4 and a = (trials + 1) / 2, the log ratio of the chances of z and z + 1 is 2 artanh((z + 1/2) / a)
     exactly; that is (z + 1/2) / (v + 1/4) but for a share rho = artanh(r) / r - 1 at most, r = (window + largest) / a.
@@ -96,8 +96,8 @@ def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: 
 
 
 def binomial_tail(*, trials: int, window: float, dimension: int) -> float:
-    """Bound the probability that at least one of ``dimension`` binomial noise values lies outside ``window`` (Hoeffding
-    1963).
+    """Bound the probability that at least one of ``dimension`` centred binomial noise values exceeds ``window`` in
+    absolute value (Hoeffding 1963).
     """
     return min(1.0, 2 * dimension * math.exp(-2 * window**2 / trials))
 

@@ -141,7 +141,7 @@ def check_least_noise(noise: float, *, epsilon: float) -> None:
     if noise < LEAST_NOISE:
         raise ValueError(
             f"epsilon is too large: its noise must be at least {LEAST_NOISE} sensitivities, got epsilon {epsilon}, "
-            f"which needs only {noise:.3g}"
+            f"which needs only {noise:.3g} sensitivities"
         )
 
 

@@ -45,8 +45,8 @@ def discrete_gaussian_noise(
 
 
 def whole_share(total: float, shares: int) -> int:
-    """Return ``total / shares`` rounded up to a whole number >= 1; a relative excess of 1e-12 counts as a
-    floating-point error and is not rounded up.
+    """Return one client's share of a total noise variance, ``total / shares``, rounded up to a whole number >= 1; a
+    relative excess of 1e-12 counts as a floating-point error and is not rounded up.
     """
     return max(1, math.ceil(total / shares * (1 - 1e-12)))
 

@@ -82,8 +82,8 @@ class LayeredGaussian:
 
 
 def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
-    """Compute the noise standard deviation, divided by the clip norm, by equation 9 of the FedRE paper as printed; the
-    docstring of this module states what it is worth.
+    """Compute the noise standard deviation, divided by the clip norm, by equation 9 of the FedRE paper as printed;
+    noise of this size does not satisfy (epsilon, delta) at every epsilon (see this module's docstring).
     """
     check_budget(epsilon, delta)
     check_whole("rounds", rounds)

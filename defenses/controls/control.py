@@ -12,8 +12,8 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class Control(Defense, ABC):
-    """A base class of defenses with a planted bug: ``class ControlX(Control, X)`` runs the protection class ``broken``
-    instead of the one of the correct defense ``X``.
+    """A base class of defenses with a planted bug: ``class ControlX(Control, X)`` is the correct defense ``X``, except
+    that it runs the protection class ``broken``.
 
     The claims, the spending and every field of the protection come from the correct version, so that only the bug
     differs. An audit or an implementation check must refute a control. ``broken`` is a subclass of the protection that

@@ -21,8 +21,8 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipRawProtection(DPFedAvgProtection):
-    """A broken protection that clips to the exact median norm of the previous round; the noise distribution that it
-    publishes is right in the first round only.
+    """A broken protection that clips to the exact median norm of the previous round; the noise distribution that its
+    method ``law`` returns is right in the first round only.
     """
 
     def initial_state(self, plan: Plan) -> State:

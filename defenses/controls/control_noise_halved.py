@@ -17,7 +17,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseHalvedProtection(DPFedAvgProtection):
-    """A broken protection that adds half the noise of the distribution that it publishes."""
+    """A broken protection that adds half the noise of the distribution that its method ``law`` returns."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         halved = DPFedAvgProtection(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier / 2)

@@ -1,4 +1,4 @@
-"""This broken local DP claims replace-one adjacency but adds only the noise needed under add/remove.
+"""This broken local Gaussian mechanism claims replace-one adjacency but adds only the noise needed under add/remove.
 
 The real bug: sensitivity C, which holds for a report that is present or absent, where two clipped reports are up to 2C
 apart.

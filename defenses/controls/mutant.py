@@ -58,9 +58,7 @@ def mechanism_claim(
     dp_model: str = "central",
     sampling: str = "none assumed",
 ) -> Claim:
-    """Return a privacy claim about a mechanism that has no public parameters besides its name (``mechanism``) and
-    ``source``.
-    """
+    """Return a privacy claim that names the ``mechanism`` and its ``source`` but states no public parameters."""
     return Claim(
         epsilon=epsilon,
         delta=delta,

@@ -79,8 +79,8 @@ class SampledLaw:
         return torch.from_numpy(logs).reshape(sent.shape).masked_fill(~sent, -torch.inf)
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two client vectors; in each, all entries are at one of the two values that the randomiser
-        distinguishes best.
+        """Return two client vectors, without and with the canary. All entries of the first vector are at one of the two
+        values that reports distinguish best, all entries of the second at the other.
         """
         radii = torch.from_numpy(self.radii(dim)).float()
         absent, present = self.number.worst_pair()

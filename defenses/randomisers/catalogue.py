@@ -32,7 +32,7 @@ _VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 
 def randomisers() -> dict[str, type[Randomiser]]:
-    """Return every randomiser class, keyed by the name of the file that defines it."""
+    """Return a dictionary from file name to randomiser class, with all randomisers."""
     found = {}
     for entry in pkgutil.walk_packages(importlib.import_module(__package__).__path__, f"{__package__}."):
         module = importlib.import_module(entry.name)
@@ -46,8 +46,8 @@ def randomisers() -> dict[str, type[Randomiser]]:
 
 
 def small_randomisers(epsilon: float) -> dict[str, Randomiser]:
-    """Return one small instance at ``epsilon`` of each randomiser and each of its variants; a key names randomiser and
-    variant.
+    """Return a dictionary with one small instance at ``epsilon`` of each randomiser and each of its variants; a key
+    names randomiser and variant.
     """
     return {
         f"{name}{ending}": build(epsilon=epsilon, **fields)

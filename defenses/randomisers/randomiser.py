@@ -34,8 +34,9 @@ class Masses(NamedTuple):
 
 
 class PairLaw(NamedTuple):
-    """The two distributions of the report under the two values that reports distinguish best. Reports may be grouped by
-    likelihood ratio; all three arrays have the shape (k,) for k groups.
+    """The two distributions of the report, ``member`` and ``nonmember``, under the two values that reports distinguish
+    best, with their ``log_ratio``. Reports may be grouped by likelihood ratio; each array has the shape (k,) for k
+    groups.
     """
 
     log_ratio: FloatArray

@@ -52,8 +52,8 @@ class NbAFLProtection(Protection):
         return (total + self.down_std * normal(rng, tuple(total.shape))) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Return the distribution of one client's report, or of its contribution to one step of the global model,
-        without noise that the adversary already knows.
+        """Return the distribution of one client's report, or of its contribution to one step of the global model; the
+        other clients' noise is left out, because they know it and may collude.
         """
         if observer.rank == UPLOADS.rank:
             return GaussianLaw(clip_norm=self.row_norm, scale=self.row_scale, noise_std=self.up_std)

@@ -72,6 +72,6 @@ class DistributedGaussian(SecureSumDefense):
             raise ValueError(
                 f"bits must allow each of {shares} noise shares a standard deviation of at least {LEAST_SHARE:g} "
                 "grid steps, "
-                f"got {self.bits} bits and {std:.3g} steps; take more bits, a smaller budget, or "
+                f"got {self.bits} bits, which allow {std:.3g} steps; use more bits, a smaller epsilon, or "
                 "distributed_discrete_gaussian, which has no such limit"
             )

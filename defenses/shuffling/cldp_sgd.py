@@ -198,8 +198,8 @@ def _check_one_record(plan: Plan) -> None:
     single = isinstance(plan.lot, FixedSize) and plan.lot.size == 1
     if not single and not (isinstance(plan.lot, Full) and max(plan.sizes) == 1):
         raise ValueError(
-            "lot, a client's batch, must be one record, as FixedSize(1) draws it, because a report describes one "
-            f"record, got {plan.lot}"
+            "lot, the rule by which a client draws its batch, must draw one record, such as FixedSize(1), because a "
+            f"report describes one record, got {plan.lot}"
         )
     if not isinstance(plan.algorithm, FedSGD | FedAvg) or plan.algorithm.local_steps != 1:
         raise ValueError(f"algorithm must be FedSGD or FedAvg with one local step per round, got {plan.algorithm}")

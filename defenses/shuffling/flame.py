@@ -74,8 +74,8 @@ class FLAMEProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class FLAME(Defense):
-    """A defense in which clients send sampled coordinates to a shuffler, which adds dummy reports. It is SS-Double of
-    the paper, and SS-Simple at rate 1.
+    """A defense in which clients send sampled coordinates to a shuffler, which adds dummy reports. It is the FLAME
+    paper's SS-Double or, if ``rate`` is 1, its SS-Simple.
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
     analyser behind the shuffler. Each coordinate is drawn with probability ``rate``, independently of all others, and
@@ -162,8 +162,8 @@ class FLAME(Defense):
 
 
 def drawn_epsilon(epsilon0: float, rate: float) -> float:
-    """Compute the local epsilon of a clip-Laplace report at ``epsilon0`` whose centre is the client's value with
-    probability ``rate``, and 0 otherwise.
+    """Compute the local epsilon if a client reports its value with probability ``rate``, otherwise 0, and clip-Laplace
+    at ``epsilon0`` perturbs the reported number.
 
     ``ln((rate + r) / (rate e^-eps0 + r))``, r = (1 - rate) p_0 / p_C at the end C of the range, where the ratio of the
     two ends' mixtures is largest: the likeliest value of a report there is C, the least likely everywhere above 0 is

@@ -216,12 +216,12 @@ def test_a_measurement_states_what_kind_it_is(measurement_of):
         ({"kind": Kind.ESTIMATE}, "alpha of an estimate must be 1, because it guarantees nothing, got 0.05"),
         (
             {"kind": Kind.ESTIMATE, "alpha": 1.0},
-            "a measurement of kind estimate proves nothing, so epsilon_low and ceiling must be 0",
+            "a measurement of kind estimate proves nothing, so epsilon_low and ceiling .* must be 0",
         ),
         ({"kind": Kind.CREDIBLE}, "a credible interval must be given for kind credible only"),
         ({"credible": (1.0, 2.0)}, "a credible interval must be given for kind credible only"),
-        ({"canaries": 10}, "a one-run measurement needs canaries >= 1 and n0 = n1 = 0, got 10, 1000, 1000"),
-        ({"canaries": 0, "n0": 0, "n1": 0}, "a one-run measurement needs canaries >= 1 and n0 = n1 = 0, got 0, 0, 0"),
+        ({"canaries": 10}, "no independent trials, got 10 canaries, 1000 trials without the canary and 1000 with it"),
+        ({"canaries": 0, "n0": 0, "n1": 0}, "a one-run measurement needs at least one canary .*, got 0 canaries"),
         ({"fpr_high": None, "below_curve": True}, "below_curve .*needs fpr_high and fnr_high"),
         ({"fpr_high": float("nan")}, "fpr_high must be finite"),
     ]:

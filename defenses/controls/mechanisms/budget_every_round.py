@@ -1,4 +1,4 @@
-"""This broken local DP spends its budget again in every round but claims it once for all rounds.
+"""This broken local DP mechanism spends its epsilon again in every round but claims it once for all rounds.
 
 The real bug: the client draws fresh noise at the full epsilon in each round, and the claim forgets composition.
 """

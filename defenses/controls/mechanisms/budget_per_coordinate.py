@@ -1,4 +1,4 @@
-"""This broken local DP spends its budget on every coordinate but claims it once for the whole vector.
+"""This broken local DP mechanism spends its epsilon on every coordinate but claims it once for the whole vector.
 
 The real bug: each bit is randomised at the full epsilon, so two vectors that differ in all d bits leak d times as much.
 """

@@ -17,8 +17,8 @@ from ..randomiser import PairLaw, Randomiser, check_given_count, check_radius
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveDuchi(Randomiser):
-    """An unbiased randomiser of a flat vector of all layers, which reports each weight as centre +- radius * (e^epsilon
-    + 1) / (e^epsilon - 1), with centre and radius of its layer.
+    """An unbiased randomiser of a flat vector of all layers' weights. Each layer's weights have a range, centre +-
+    radius, and a weight is reported as centre +- radius * (e^epsilon + 1) / (e^epsilon - 1).
 
     **The claim is of one coordinate**: all d are reported, each with the whole epsilon, so the vector has only d
     epsilon. The paper splits the vector, shuffles the parts and claims epsilon for it; a shuffler hides who sent which
@@ -42,8 +42,9 @@ class AdaptiveDuchi(Randomiser):
         lengths = {len(self.centres), len(self.radii), len(self.sizes)}
         if len(lengths) != 1 or lengths == {0}:
             raise ValueError(
-                f"centres, radii and sizes must be given, each with one entry per layer, got {len(self.centres)} "
-                f"centres, {len(self.radii)} radii and {len(self.sizes)} sizes"
+                "centres and radii (of the weights' ranges) and sizes (numbers of weights) must be given, each "
+                f"with one entry per layer, got {len(self.centres)} centres, {len(self.radii)} radii "
+                f"and {len(self.sizes)} sizes"
             )
         for radius, size in zip(self.radii, self.sizes, strict=True):
             check_radius("radii", radius)
@@ -59,8 +60,8 @@ class AdaptiveDuchi(Randomiser):
 
     @property
     def duchi(self) -> Duchi:
-        """Return Duchi's mechanism for the difference between a weight and the centre of its layer's range, in units of
-        the layer's radius.
+        """Return Duchi's mechanism for the difference between a weight and the centre of its layer's range, divided by
+        half the width of that range (the radius).
         """
         return Duchi(epsilon=self.epsilon, radius=1.0)
 
@@ -72,8 +73,8 @@ class AdaptiveDuchi(Randomiser):
         # Refused and not clipped: the range is part of the public configuration.
         if not np.all(np.abs(away) <= 1 + 1e-12):
             raise ValueError(
-                "each value must lie within its layer's radius of the layer's centre, got a value at "
-                f"{np.abs(away).max()} times the radius"
+                "each value must lie within its layer's range, centre +- radius, got a value at a distance of "
+                f"{np.abs(away).max()} times the radius from the centre"
             )
         return np.clip(away, -1, 1)
 

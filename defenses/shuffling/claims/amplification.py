@@ -52,8 +52,8 @@ class LocalPair:
 
 @dataclass(frozen=True)
 class LargestPair(LocalPair):
-    """The privacy profile of one of ``among`` numbers under clip-Laplace of which only the ``kept`` largest are sent,
-    with dummies in the place of the others; the sender is known.
+    """The privacy profile of one number of a report whose sender is known. Clip-Laplace perturbs the client's ``among``
+    numbers; only the ``kept`` largest results are sent, and dummies replace the others.
 
     Above delta 0 it is that of a number that is sent, because what is sent is post-processing of all noisy numbers. At
     delta 0 all of them together spend less, ``kept`` epsilon + (``among`` - ``kept``) ln((e^(epsilon/2) + 1)/2):
@@ -75,7 +75,7 @@ class LargestPair(LocalPair):
 
     @property
     def pure_epsilon(self) -> float:
-        """Return the epsilon at delta 0 of a whole report, divided by the numbers that it was chosen from."""
+        """Return the epsilon at delta 0 of a whole report, divided by the number ``among`` of perturbed numbers."""
         unsent = math.log1p(math.expm1(self.epsilon / 2) / 2)
         return (self.kept * self.epsilon + (self.among - self.kept) * unsent) / self.among
 

@@ -15,8 +15,8 @@ _LEAST = 1e-12  # A coordinate may have epsilon 0 at its delta, but the formula 
 def published_total(
     one: Callable[[float], float], *, coordinates: int, releases: int, largest: float, delta: float
 ) -> float:
-    """Compute the epsilon at ``delta`` of ``releases`` releases as the APES paper does; for S-APES, the number of
-    releases is smaller than the number of ``coordinates`` in all rounds.
+    """Compute the epsilon at ``delta`` of ``releases`` releases as the APES paper does. ``coordinates`` is the number
+    of coordinates in all rounds; S-APES has fewer releases, because clients send only some coordinates.
 
     The paper does not state how it splits delta. This split meets its totals within 1 %: of 3.6e-5, 5e-9 for the
     composition of all coordinates and the rest for them, each at tanh(``largest`` / 2) delta_s (Theorem 4); what fewer

@@ -13,8 +13,8 @@ _CHUNK = 1 << 21
 
 
 def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
-    """Shuffle each coordinate separately among the reports of clients that take part. Each array of side information is
-    shuffled by a permutation of its own.
+    """Shuffle each coordinate separately among the reports of clients that take part. Each array of side information,
+    such as the clients' budgets, is shuffled by a permutation of its own.
 
     Absent rows come last, because their places would reveal who was present. The result is the multiset of every
     coordinate, without any link between the numbers of one client.

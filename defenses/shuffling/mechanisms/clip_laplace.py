@@ -1,4 +1,4 @@
-"""Draw clip-Laplace noise for every coordinate at its sender's budget, and compute its distribution.
+"""Perturb coordinates by clip-Laplace (Laplace noise conditioned on a fixed range), each at its sender's budget.
 
 The law of ``randomisers.ClippedLaplace`` with inputs and outputs in [-radius, radius], scale 2 radius / budget.
 """
@@ -20,8 +20,9 @@ _EDGE = 1 + 1e-6  # In single precision a report at the end may be rounded to ju
 
 
 def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
-    """Draw clip-Laplace reports of vectors ``values (..., d)`` at one budget per vector, shape ``(...,)``; the vectors
-    are clipped first, and the reports keep their dtype.
+    """Draw clip-Laplace reports of client vectors ``values``, shape ``(..., d)``, with one epsilon per vector
+    (``budgets``, shape ``(...,)``); entries are first clipped to [-radius, radius], and reports have the dtype of
+    ``values``.
 
     One uniform number per coordinate, in the order of the coordinates, whatever the blocks. Drawn in double precision
     and rounded to a grid of 2^22 steps per radius: all values reach the same reports, so that no low bit reveals a
@@ -35,8 +36,8 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
 
 
 def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
-    """Yield a few vectors of ``values (..., d)`` at a time, with their noise scales and the rows of ``reports`` into
-    which the caller writes their reports, so that little memory is in use at once.
+    """Yield a few client vectors of ``values``, shape ``(..., d)``, at a time, with the rows of ``reports`` into which
+    the caller writes their reports, and with their noise scales; little memory is then in use at once.
 
     Small blocks stay in the cache.
     """
@@ -49,13 +50,15 @@ def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[
 
 
 def draw_clip_laplace(centres: FloatArray, scales: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
-    """Draw one clip-Laplace report for each centre in [-radius, radius], by inverting its distribution function."""
+    """Draw one clip-Laplace report of each number in ``centres``, all in [-radius, radius], by inverting the report's
+    distribution function.
+    """
     return clip_laplace_at(centres, scales, radius, rng.random(centres.shape))
 
 
 def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
-    """Return the quantiles of clip-Laplace noise around the true values ``centres``, at the probabilities ``levels`` in
-    [0, 1); ``centres`` is one number for all vectors or one per vector.
+    """Return quantiles of the reports by which clip-Laplace replaces the true values ``centres``, one for each
+    probability in ``levels``, which are in [0, 1); the arrays are broadcast.
     """
     lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
     below, above = edge / lean, edge * lean
@@ -81,8 +84,8 @@ def on_grid(reports: FloatArray, radius: float) -> FloatArray:
 
 
 def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: float) -> Tensor:
-    """Compute the log density of each clip-Laplace report, -inf outside [-radius, radius]; the result is differentiable
-    with respect to the centres.
+    """Compute the log density of each clip-Laplace report given the true value in ``centres``, -inf for a report
+    outside [-radius, radius]; the result is differentiable with respect to ``centres``.
     """
     # The mass within the range, which normalises the density.
     inside = 1 - math.exp(-radius / scale) * torch.cosh(centres / scale)
@@ -92,8 +95,8 @@ def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: flo
 
 @dataclass(frozen=True, kw_only=True)
 class ClipLaplaceLaw:
-    """A distribution of a report with independent coordinates, each clipped to ``radius`` and then perturbed by
-    clip-Laplace at its own ``budget``.
+    """A distribution of a report with independent coordinates. Each is clipped to [-radius, radius] and then perturbed
+    by Laplace noise conditioned on that range (clip-Laplace), with the epsilon ``budget`` per coordinate.
 
     With ``rate`` below 1 a coordinate is reported only with that probability, else a report of 0 takes its place.
     """
@@ -137,8 +140,8 @@ class ClipLaplaceLaw:
 
 
 def mean_and_variance(centres: FloatArray, budgets: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
-    """Compute mean and variance of a clip-Laplace report for each centre in [-radius, radius] and each budget; the two
-    are broadcast (Liu et al. 2023, equation 1).
+    """Compute mean and variance of a clip-Laplace report for each true value in ``centres``, all in [-radius, radius],
+    and each epsilon in ``budgets``; the two arrays are broadcast (Liu et al. 2023, equation 1).
     """
     scale = 2 * radius / budgets
     above, below = np.exp(-(radius - centres) / scale) / 2, np.exp(-(radius + centres) / scale) / 2

@@ -19,8 +19,8 @@ _LEAST = 2.0**-54
 
 
 def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
-    """Draw Laplace reports of vectors ``values (..., d)`` at one budget per vector, shape ``(...,)``; the vectors are
-    clipped to [-radius, radius] first, and the reports keep their dtype.
+    """Draw Laplace reports of client vectors ``values``, shape ``(..., d)``, with one epsilon per vector (``budgets``,
+    shape ``(...,)``); entries are first clipped to [-radius, radius], and reports have the dtype of ``values``.
 
     report = value + Lap(2 radius / budget), on the grid of ``clip_laplace.randomised_rows``.
     """
@@ -72,8 +72,8 @@ def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceLaw:
-    """A distribution of a report with independent coordinates, each clipped to ``radius`` and then perturbed by Laplace
-    noise at its own ``budget``.
+    """A distribution of a report with independent coordinates. Each is clipped to [-radius, radius] and then perturbed
+    by Laplace noise, with the epsilon ``budget`` per coordinate.
     """
 
     radius: float

@@ -22,7 +22,7 @@ from .clip_laplace import clip_laplace_at, log_clip_laplace, row_blocks
 
 
 class Selection(StrEnum):
-    """A rule that selects the noisy numbers of a report that a client sends."""
+    """A rule that selects which of its noisy numbers a client sends."""
 
     LARGEST = "largest"
     RANDOM = "random"
@@ -31,8 +31,9 @@ class Selection(StrEnum):
 def sparse_rows(
     values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator, *, selection: str
 ) -> Tensor:
-    """Draw reports of vectors ``values (..., d)`` at budgets ``(...,)``: noise is added to all values, but a client
-    sends only ``kept`` of them; zeros with fresh noise replace the others.
+    """Draw S-APES reports of client vectors ``values``, shape ``(..., d)``, with one epsilon per vector (``budgets``,
+    shape ``(...,)``): noise is added to all values, but a client sends only ``kept`` of them; zeros with fresh noise
+    replace the others.
     """
     reports = torch.empty_like(values)
     for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
@@ -169,7 +170,7 @@ class TopReportsLaw:
         return chance.clamp(1e-300, 1.0).log()
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two vectors, one with all entries at the upper end of the range and one with zeros.
+        """Return two vectors, one with all entries at the upper end of the range and one with all entries zero.
 
         Where all sent numbers are small, every coordinate is evidence for 0, although only ``kept`` of them were sent.
         """
@@ -186,8 +187,8 @@ def no_choice(seen: Tensor, kept: int) -> Tensor:
 
 
 def choose(polynomial: Tensor, gain: Tensor) -> Tensor:
-    """Return the logs of the elementary symmetric polynomials after one more variable was added; each variable belongs
-    to a number that may be sent.
+    """Add one variable, whose logarithm is ``gain``, to elementary symmetric polynomials and return their logs; there
+    is one variable for each number that a client may send.
     """
     raised = torch.cat([torch.full_like(polynomial[..., :1], -math.inf), polynomial[..., :-1]], dim=-1)
     return torch.logaddexp(polynomial, raised + gain.unsqueeze(-1))

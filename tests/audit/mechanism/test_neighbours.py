@@ -36,8 +36,8 @@ def test_random_directions_come_from_the_seed():
         ({"radius": float("nan")}, "radius must be > 0 and finite, got nan"),
         ({"dimension": "a"}, "dimension must be a number, got 'a'"),
         ({"radius": "a"}, "radius must be a number, got 'a'"),
-        ({"norm": 3}, "norm must be 1 or 2, got 3"),
-        ({"directions": -1}, "directions >= 0, got 3 and -1"),
+        ({"norm": 3}, r"norm must be 1 \(for L1\) or 2 \(for L2\), got 3"),
+        ({"directions": -1}, "random directions >= 0, got 3 and -1"),
         ({"adjacency": "replace"}, "adjacency must be replace_one"),
     ],
 )

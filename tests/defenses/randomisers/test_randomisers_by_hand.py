@@ -308,7 +308,7 @@ def test_a_vector_of_adaptive_duchi_spends_epsilon_in_every_coordinate():
     low, high, report = [0.0, 0.0, -3.0], [1.0, 1.0, 1.0], [9.0, 9.0, 9.0]
     assert adaptive.log_density(report, high) - adaptive.log_density(report, low) == pytest.approx(3.0)
     np.testing.assert_allclose(adaptive.variance([0.5, 0.5, -1.0]), np.array([0.25, 0.25, 4]) / math.tanh(0.5) ** 2)
-    with pytest.raises(ValueError, match="within its layer's radius"):
+    with pytest.raises(ValueError, match="within its layer's range"):
         adaptive.sample([0.0, 1.2, 0.0], np.random.default_rng(0))
 
 
