@@ -6,8 +6,9 @@ stated curve, so each test uses the likelihood ratio of the broken version that 
 that is fixed by simulation before any counted score is seen.
 """
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,8 @@ from .likelihood_ratio import subsampled_gaussian
 
 RUNS = 10_000
 """Simulated runs per arm; a rate of zero errors among them is counted as half an error."""
+_BLOCK = 2**23
+"""Most projections that are simulated at a time: all of 10,000 runs of 100,000 rounds would take 8 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,11 +123,56 @@ def draw_projections(
     """
     if world not in (0, 1):
         raise ValueError(f"world must be 0 (a run without the canary) or 1 (a run with the canary), got {world}")
+    return _projections(release, broken, world=world, n=n, noise_rng=rng, lots_rng=rng)
+
+
+def _projections(
+    release: GaussianRelease,
+    broken: BrokenRelease,
+    *,
+    world: int,
+    n: int,
+    noise_rng: np.random.Generator,
+    lots_rng: np.random.Generator,
+) -> FloatArray:
     # The sum of the noise of all steps of a round, as the observer receives only the sum.
-    noise = rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * broken.noise)
+    noise = noise_rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * broken.noise)
     if world:
-        noise += broken.row * rng.binomial(release.steps, release.rate, size=noise.shape)
+        noise += broken.row * lots_rng.binomial(release.steps, release.rate, size=noise.shape)
     return noise
+
+
+def _simulated_scores(
+    release: GaussianRelease,
+    truth: BrokenRelease,
+    designed_for: Sequence[BrokenRelease],
+    *,
+    world: int,
+    n: int,
+    rng: np.random.Generator,
+) -> list[FloatArray]:
+    """For each score of ``designed_for``, its values ``(n,)`` on the runs of ``draw_projections``."""
+    blocks = [
+        [release_scores(values, release, broken) for broken in designed_for]
+        for values in _blocks(release, truth, world=world, n=n, rng=rng)
+    ]
+    return [np.concatenate(scores) for scores in zip(*blocks, strict=True)]
+
+
+def _blocks(
+    release: GaussianRelease, broken: BrokenRelease, *, world: int, n: int, rng: np.random.Generator
+) -> Iterator[FloatArray]:
+    """The rows of ``draw_projections``, a block of runs at a time."""
+    size = max(1, _BLOCK // release.rounds)
+    counts = [min(size, n - start) for start in range(0, n, size)]
+    noise_rng = rng
+    if world and len(counts) > 1:
+        # The noise of all runs is drawn before all lots: a copy repeats the noise, while ``rng`` goes on to the lots.
+        noise_rng = copy.deepcopy(rng)
+        for count in counts:
+            rng.standard_normal((count, release.rounds))
+    for count in counts:
+        yield _projections(release, broken, world=world, n=count, noise_rng=noise_rng, lots_rng=rng)
 
 
 def design_test(
@@ -158,9 +206,8 @@ def simulated_release_points(
 
     ``runs`` runs are simulated with the canary, and as many without it.
     """
-    out, within = (
-        release_scores(draw_projections(release, broken, world=world, n=runs, rng=rng), release, broken)
-        for world in (0, 1)
+    (out,), (within,) = (
+        _simulated_scores(release, broken, [broken], world=world, n=runs, rng=rng) for world in (0, 1)
     )
     return simulated_points(out, within)
 
@@ -182,11 +229,14 @@ def chance_refuted(
 
     Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
     """
-    out, within = (draw_projections(release, truth, world=world, n=RUNS // 2, rng=rng) for world in (0, 1))
+    designed_for = [test.broken for test in tests]
+    out, within = (
+        _simulated_scores(release, truth, designed_for, world=world, n=RUNS // 2, rng=rng) for world in (0, 1)
+    )
     chances = []
-    for test in tests:
-        fpr = _rates(np.count_nonzero(release_scores(out, release, test.broken) > test.threshold), RUNS // 2)
-        fnr = _rates(np.count_nonzero(release_scores(within, release, test.broken) <= test.threshold), RUNS // 2)
+    for test, without_canary, with_canary in zip(tests, out, within, strict=True):
+        fpr = _rates(np.count_nonzero(without_canary > test.threshold), RUNS // 2)
+        fnr = _rates(np.count_nonzero(with_canary <= test.threshold), RUNS // 2)
         # The share that the audit itself gives to each test: at alpha itself the power would be overstated.
         share = alpha / len(tests)
         chances.append(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.estimators import release_tests
 from fedassay.audit.estimators.likelihood_ratio import subsampled_gaussian
 from fedassay.audit.estimators.release_tests import (
     BrokenRelease,
@@ -189,7 +190,7 @@ def test_sides_of_other_rounds_or_settings_are_refused() -> None:
     good = projections(RELEASE, BrokenRelease(), 0, 10, rng)
     short = projections(GaussianRelease(sigma=1.0, rounds=3), BrokenRelease(), 1, 10, rng)
     arguments = {"alpha": 0.05, "delta": 1e-5, "curve": CURVE, "epsilon": EPSILON}
-    with pytest.raises(ValueError, match="the same setting"):
+    with pytest.raises(ValueError, match="must have one setting"):
         audit_release_tests(short, good, RELEASE, designed(), **arguments)
     with pytest.raises(ValueError, match="20 rounds"):
         audit_release_tests(short, short, RELEASE, designed(), **arguments)
@@ -208,3 +209,19 @@ def test_bad_releases_and_arms_are_refused() -> None:
         BrokenRelease(noise=0.0)
     with pytest.raises(ValueError, match="world must be"):
         draw_projections(RELEASE, BrokenRelease(), world=2, n=1, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("release", [RELEASE, GaussianRelease(sigma=0.83, rate=0.3, steps=2, rounds=7)])
+def test_runs_simulated_in_blocks_are_those_drawn_at_once(
+    release: GaussianRelease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(block: int) -> list[float]:
+        monkeypatch.setattr(release_tests, "_BLOCK", block)
+        rng = np.random.default_rng(3)
+        facts = {"delta": 1e-5, "curve": CURVE, "epsilon": EPSILON, "rng": rng}
+        tests = [design_test(release, broken, n=1000, **facts) for broken in BROKEN]
+        power = chance_refuted(tests, release, BROKEN[1], n=50, alpha=0.05, **facts)
+        return [*(test.threshold for test in tests), power, rng.random()]
+
+    at_once = found(10**9)
+    assert found(50_000) == found(3) == at_once
