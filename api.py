@@ -126,17 +126,17 @@ def run(
         suite, defenses=defenses, seed=seed, seeds=seeds, jobs=jobs, device=device, preset=preset, folder=folder
     )
     stated = string_list("overrides", overrides, such_as="audit.replicas=500")
-    changes = (*stated, *named_changes(seeds=seeds, device=device))
+    options = named_changes(seeds=seeds, device=device)
     added = tuple(defenses)
     suite = str(suite)
-    spec, source = load_suite(suite, preset=preset, overrides=changes)
+    spec, source = load_suite(suite, preset=preset, overrides=stated, options=options)
     begun = launch(
         spec,
         source,
         seed=seed,
         extra=added,
         folder=Path(folder) if folder is not None else None,
-        command=command or _call(suite, defenses=list(added), seed=seed, preset=preset, overrides=list(changes)),
+        command=command or _call(suite, defenses=list(added), seed=seed, preset=preset, overrides=[*stated, *options]),
         cost=cost,
     )
     gate = carry_out(begun, progress or Silent(), jobs=jobs)

@@ -73,9 +73,8 @@ def run(
         from ..suites.results.cost import Cost
         from .progress import progress
 
-        spec, source = load_suite(
-            suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
-        )
+        options = named_changes(seeds=seeds, device=device)
+        spec, source = load_suite(suite, preset=preset, overrides=tuple(set_ or ()), options=options)
         command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
         cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
         begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=command, cost=cost)
@@ -122,9 +121,8 @@ def plan(
         from ..suites.planning.plan_text import headline, plan_lines
         from ..suites.planning.run_plan import plan_run
 
-        spec, source = load_suite(
-            suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
-        )
+        options = named_changes(seeds=seeds, device=device)
+        spec, source = load_suite(suite, preset=preset, overrides=tuple(set_ or ()), options=options)
         planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
         print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *plan_lines(planned))
 

@@ -208,13 +208,9 @@ def build_task(
     found, tested = _targets(dataset, label_noise) if network.segments else (given, dataset.test_labels)
     images = noised(dataset, pixel_noise, streams) if pixel_noise else dataset.train_images
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
-    outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
+    outside, inside = np.split(order, [len(order) - samples_offered(dataset)])
     dealt = clients + held_out
-    if samples is not None and not dealt <= samples <= len(inside):
-        raise ValueError(
-            f"samples must be in {dealt}..{len(inside)} (at least one per client, at most all that "
-            f"{dataset.name} offers), got {samples}"
-        )
+    check_samples(dataset, samples=samples, clients=clients, held_out=held_out)
     # Sorted: how many samples are used must not change the order in which the partition sees them.
     inside = np.sort(inside[:samples])
     keys = (_owners(dataset) if isinstance(partition, ByOwner) else given)[inside]
@@ -237,6 +233,26 @@ def build_task(
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
         exchangeable=partition.exchangeable,
     )
+
+
+def samples_offered(dataset: Dataset) -> int:
+    """Return how many training images the clients of a federation can hold: all but the tenth that stays outside."""
+    return len(dataset.train_labels) - len(dataset.train_labels) // 10
+
+
+def check_samples(dataset: Dataset, *, samples: int | None, clients: int, held_out: int = 0) -> None:
+    """Raise ValueError unless the data set offers the requested ``samples`` (None: all), and at least one for each
+    client.
+    """
+    offered, dealt = samples_offered(dataset), clients + held_out
+    if samples is not None and samples > offered:
+        raise ValueError(f"samples must be at most {offered}, the number that {dataset.name} offers, got {samples}")
+    if dealt > (samples or offered):
+        further = f" and held_out {held_out}" if held_out else ""
+        raise ValueError(
+            f"each client needs at least one sample: clients{' + held_out' if held_out else ''} must be at most "
+            f"{samples or offered}, the number of samples, got clients {clients}{further}"
+        )
 
 
 def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:

@@ -1,6 +1,7 @@
 """Turn a checked suite into ready-to-run defenses, attacks, federation plans and privacy claims."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -105,6 +106,20 @@ class ResolvedSuite:
     defenses: tuple[DefenseEntry, ...]
     attacks: tuple[AttackEntry, ...]
     digests: dict[str, str]
+    source: Source
+
+    def task(self, federation: str, seed: int) -> Task:
+        """Return the data and model of a federation for one seed, as ``task_of``.
+
+        Raises:
+            ConfigError: if the federation cannot be set up, with file and line.
+        """
+        spec = self.spec.federations[federation]
+        try:
+            return task_of(spec, seed)
+        except ValueError as error:
+            place = _line_of(str(error), self.source, ("federations", federation), spec.model_fields_set)
+            raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
 
 
 def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | Defense, ...] = ()) -> ResolvedSuite:
@@ -146,6 +161,7 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
         defenses=tuple(defenses),
         attacks=attacks,
         digests=digests,
+        source=source,
     )
 
 
@@ -203,10 +219,13 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
     """
     spec = suite.spec.federations[federation]
     basis = suite.spec.federations[spec.calibrated_on or federation]
+    own = spec.calibrated_on or federation
+    task = suite.task(own, seed)
     try:
-        plan = plan_of(basis, entry.change, task_of(basis, seed))
+        plan = plan_of(basis, entry.change, task)
     except ValueError as error:
-        raise ConfigError(f"federation {spec.calibrated_on or federation} cannot be set up: {error}") from error
+        place = _line_of(str(error), suite.source, ("federations", own), basis.model_fields_set)
+        raise ConfigError(f"{place}: federation {own} cannot be set up: {error}") from error
     try:
         prepared = entry.defense.prepare(plan)
     except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
@@ -299,10 +318,13 @@ def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], sour
     try:
         return build(kind, name, configuration)
     except ConfigError as error:
-        # A part's message names the wrong field: report the line of the first key that occurs in the message.
-        words = re.findall(r"\w+", str(error))
-        wrong = min((key for key in configuration if key in words), key=words.index, default="part")
-        raise ConfigError(f"{source.where((*table, wrong))}: {error}") from None
+        raise ConfigError(f"{_line_of(str(error), source, table, configuration, 'part')}: {error}") from None
+
+
+def _line_of(message: str, source: Source, table: tuple[str, ...], keys: Iterable[str], default: str = "") -> str:
+    """The line of the key that a part's message names: the first of the table's ``keys`` that occurs in it."""
+    words = re.findall(r"\w+", message)
+    return source.where((*table, min((key for key in keys if key in words), key=words.index, default=default)))
 
 
 def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:

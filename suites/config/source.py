@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
+_TOO_DEEP = "its lists or tables are nested too deeply"
 _KEY = re.compile(r"^\s*([A-Za-z0-9_\-.\"']+)\s*=")
 
 
@@ -24,7 +25,8 @@ class Source:
     """A suite file's text and name.
 
     Args:
-        overrides: dotted keys that the command line set.
+        overrides: dotted keys that the command line set by ``--set``.
+        options: keys that it set by an option of their own, such as ``--device``.
         preset: name of the preset that was applied, or empty.
         folder: the file's folder, empty for a bundled suite.
     """
@@ -32,6 +34,7 @@ class Source:
     name: str
     text: str = ""
     overrides: tuple[str, ...] = field(default=())
+    options: tuple[str, ...] = field(default=(), kw_only=True)
     preset: str = ""
     folder: str = ""
 
@@ -47,13 +50,17 @@ class Source:
             # The parser names a line for every mistake except one at the end of the file.
             what = str(error).replace("at end of document", f"at the end, line {self.text.rstrip().count(chr(10)) + 1}")
             raise ConfigError(f"{self.name}: not a TOML file: {what}") from None
+        except RecursionError:
+            raise ConfigError(f"{self.name}: the file cannot be read: {_TOO_DEEP}") from None
 
     def where(self, path: tuple[str, ...]) -> str:
         """Return the file name and line of a suite's key, for an error message.
 
-        ``--set key`` where the command line set the path or a table of it; else ``file, line N`` of its longest part
-        that the file contains; else the file alone.
+        ``--set key`` or ``--key`` where the command line set the path or a table of it; else ``file, line N`` of its
+        longest part that the file contains; else the file alone.
         """
+        if path and path[0] in self.options:
+            return f"--{path[0]}"
         for key in self.overrides:
             overridden = tuple(key.split("."))
             shared = min(len(overridden), len(path))
@@ -92,6 +99,8 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
         raise ConfigError(f"--set must have the form key.sub=value, got {assignment!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
+    except RecursionError:
+        raise ConfigError(f"--set {key}: the value cannot be read: {_TOO_DEEP}") from None
     except tomllib.TOMLDecodeError:
         # Shells remove quotes, so that `name=quick` arrives as bare text.
         value = text.strip()

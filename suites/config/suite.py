@@ -44,9 +44,13 @@ def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
+_MOST_REPLICAS = 1_000_000
+"""Beyond this, a list of the planned blocks of replicas alone would fill the memory."""
 # Read from the text of the audit methods, which are above this folder: a new method brings the design that chooses it.
 DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
 Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True)]
+"""Strict, so that neither ``"0.05"`` nor ``true`` counts as a number."""
 Sampling = Annotated[Any, _parsed_by(sampling_from), WithJsonSchema(shapes.SAMPLING)]
 Partition = Annotated[Any, _parsed_by(partition_from), WithJsonSchema(shapes.PARTITION)]
 Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from), WithJsonSchema(shapes.ALGORITHM)]
@@ -80,15 +84,15 @@ class FederationSpec(_Table):
     partition: Partition = "iid"
     clients: Whole = Field(ge=1)
     samples: Whole | None = Field(default=None, ge=1)
-    label_noise: float = Field(default=0.0, ge=0, le=1, strict=True)
+    label_noise: Number = Field(default=0.0, ge=0, le=1)
     """Probability that a training label is redrawn uniformly over all classes; test labels are unchanged."""
-    pixel_noise: float = Field(default=0.0, ge=0, strict=True, allow_inf_nan=False)
+    pixel_noise: Number = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Standard deviation of Gaussian noise on the sensitive pixels of training images. Reconstructions are compared
     with the images without noise.
     """
     held_out: Whole = Field(default=0, ge=0)
     """Additional clients that hold samples but never take part: the non-members of attacks on clients and writers."""
-    rounds: Whole = Field(ge=1)
+    rounds: Whole = Field(ge=1, le=100_000)
     cohort: Sampling = "full"
     lot: Sampling = "full"
     algorithm: Algorithm
@@ -110,7 +114,7 @@ class DefenseSpec(BaseModel):
     """The only federation that it runs on and is audited on. By default it runs on every federation that no defense
     names here, and is audited on the audit's federation.
     """
-    replicas: Whole | None = Field(default=None, ge=2)
+    replicas: Whole | None = Field(default=None, ge=2, le=_MOST_REPLICAS)
     """Runs per arm (with and without the canary) in its audit; by default the audit's number."""
     seeds: Whole | None = Field(default=None, ge=1)
     """How many of the suite's seeds it runs on, the first ones, for a defense that takes hours. By default all."""
@@ -128,7 +132,7 @@ class AttackSpec(BaseModel):
     part: str | None = None
     federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
     observer: Literal["uploads", "shuffled", "aggregate", "global_models"] | None = None
-    shadows: Whole | None = Field(default=None, ge=2, multiple_of=2)
+    shadows: Whole | None = Field(default=None, ge=2, le=10_000, multiple_of=2)
     """For an attack on final models: the number of federations that each train on a random half of the samples. The
     attack targets each of them in turn, with the others as reference models. By default 64 for an attack that needs
     reference models; other attacks run on the trial's one federation.
@@ -158,14 +162,14 @@ class AuditSpec(_Table):
     """The canary: a row along an unused weight or a random direction, or a sample that passes through the model."""
     canaries: Whole | None = Field(default=None, ge=2, le=4000)
     """Number of Dirac canaries of the one run, each included by a fair coin."""
-    replicas: Whole = Field(default=1000, ge=2)
+    replicas: Whole = Field(default=1000, ge=2, le=_MOST_REPLICAS)
     """Runs per arm (with and without the canary), spread over the seeds; unused by a one-run audit."""
     batch: Whole = Field(default=250, ge=1)
-    noise_shares: tuple[Annotated[float, Field(ge=0.001, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
+    noise_shares: tuple[Annotated[Number, Field(ge=0.001, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
     """The defects that the audit is designed to detect: noise reduced to one of these shares of the claimed noise. Each
     share has a test of its own, and so has a canary that is not clipped. The tests share alpha, and their thresholds
     are fixed by simulation before any score is known."""
-    canary_norm: float = Field(default=10.0, gt=0, le=1e6)
+    canary_norm: Number = Field(default=10.0, gt=0, le=1e6)
     """Norm of the canary before clipping, in clip norms; a canary of norm 1 could not reveal a missing clip. A canary
     that is a sample has the norm of its gradient."""
 
@@ -187,9 +191,9 @@ class MutantsSpec(_Table):
     """
 
     only: tuple[Label, ...] = ()
-    power: float = Field(default=0.99, gt=0, lt=1)
+    power: Number = Field(default=0.99, gt=0, lt=1)
     """Probability that the planned trials of one seed refute a mutant."""
-    kill_alpha: float = Field(default=0.001, ge=1e-9, lt=1)
+    kill_alpha: Number = Field(default=0.001, ge=1e-9, lt=1)
     """Level of each test of a mutant; the tests of all correct versions together have the suite's ``alpha``."""
     pilot: Whole = Field(default=20_000, ge=100)
     """Pilot trials per arm from which the audit of a mechanism is planned; they do not count as evidence."""
@@ -205,7 +209,7 @@ class SuiteSpec(_Table):
     name: Label
     version: str = "1"
     description: str = ""
-    alpha: float = Field(default=0.01, ge=1e-9, lt=1)
+    alpha: Number = Field(default=0.01, ge=1e-9, lt=1)
     """Probability that any true claim of the run is refuted, shared equally by its audits, including those by
     attacks."""
     seeds: Whole = Field(default=3, ge=1, le=10_000)

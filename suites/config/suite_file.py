@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from ...audit.nearest import nearest
 from .bundled_suites import bundled_suites
 from .margins import GateSpec
+from .mistake import mistake_text
 from .plugin_path import folder_of_suite
 from .presets import apply_preset
 from .published import Published
@@ -18,8 +19,12 @@ from .source import ConfigError, Source, apply_override
 from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, SuiteSpec
 
 
-def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec, Source]:
+def load_suite(
+    name: str, *, preset: str | None = None, overrides: tuple[str, ...] = (), options: tuple[str, ...] = ()
+) -> tuple[SuiteSpec, Source]:
     """Load a bundled suite by name or a suite file by path; apply one of its presets and ``key=value`` overrides.
+
+    ``options``: overrides of keys that have an option of their own, such as ``device=cuda`` for ``--device``.
 
     Raises:
         ConfigError: for an unknown suite, a file that is not TOML, unknown keys or bad values; the message gives the
@@ -47,7 +52,8 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
             f"--set {for_mutants[0]}: the suite has no [mutants] table to change, and creating one "
             f"would add every mutant to the suite"
         )
-    source = replace(source, overrides=keys, preset=preset or "")
+    own = tuple(apply_override(tree, assignment) for assignment in options)
+    source = replace(source, overrides=keys, options=own, preset=preset or "")
     spec = check_suite(tree, source)
     # The presets are dropped from the resolved suite: editing an unused one must not change a run's identity.
     return spec.model_copy(update={"presets": {}}), source
@@ -68,7 +74,9 @@ def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
     try:
         return SuiteSpec.model_validate(defaults | tree)
     except ValidationError as error:
-        lines = [_explain(dict(item), source) for item in error.errors()]
+        # A list with a wrong value also counts as too short, even where it is not empty.
+        found = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
+        lines = [_explain(dict(item), source) for item in found]
         raise ConfigError(*dict.fromkeys(lines)) from None
 
 
@@ -88,13 +96,15 @@ def _explain(item: dict[str, Any], source: Source) -> str:
     path = tuple(str(part) for part in item["loc"] if part != "[key]")
     if item["type"] == "misplaced":
         path = tuple(item["ctx"]["place"].split("."))
+    if path[:1] == ("attacks",) and path[2:3] == ("federation",):
+        path = path[:3]  # One name or a list of names: pydantic adds which of the two it tried.
     place = source.where(path)
     name = ".".join(path)
     if item["type"] == "extra_forbidden":
         return f"{place}: unknown key {name!r}; known here: {nearest(path[-1], _fields_at(path[:-1]))}"
-    if item["type"] == "missing":
-        return f"{place}: {name} is missing"
-    return f"{place}: {name}: {item['msg'].removeprefix('Value error, ')}".replace(": : ", ": ")
+    # ``--device`` is the option of the key ``device``: its name stands once.
+    text = mistake_text(name, item).removeprefix(f"{name}: " if name in source.options else "")
+    return f"{place}: {text}".replace(": : ", ": ")
 
 
 def _fields_at(path: tuple[str, ...]) -> list[str]:

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+from ...attacks.attack import Undefined
+from ...fl.streams import Streams
+from ...fl.task import Task
 from ..config.identity import identity
-from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, task_of
-from ..config.source import ConfigError
+from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite
+from ..config.source import ConfigError, Source
 from ..jobs.block_job import BlockJob
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
@@ -87,12 +90,17 @@ class _Planner:
         )
 
     def _check_federations(self) -> None:
-        """ConfigError for one that cannot be set up; one that borrows its calibration would else fail while it runs."""
-        for name, spec in self.suite.spec.federations.items():
-            try:
-                task_of(spec, self.suite.seeds[0])
-            except ValueError as error:
-                raise ConfigError(f"federation {name} cannot be set up: {error}") from error
+        """ConfigError for a federation that cannot be set up, or one without enough candidates for an attack.
+
+        A federation that borrows its calibration would otherwise fail while it runs, and an attack after the training.
+        """
+        seed = self.suite.seeds[0]
+        for name in self.suite.spec.federations:
+            task = self.suite.task(name, seed)
+            for entry in self.suite.attacks:
+                # Attacks on shadow federations score every sample, and choose no candidates.
+                if name in entry.federations and entry.shadows is None:
+                    _check_candidates(entry, name, task, seed, self.suite.source)
 
     def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob:
         spec = self.suite.spec.federations[name]
@@ -125,6 +133,18 @@ class _Planner:
             configuration=attack.configuration,
         )
         return AttackCell(cell=cell, entry=attack)
+
+
+def _check_candidates(entry: AttackEntry, federation: str, task: Task, seed: int, source: Source) -> None:
+    try:
+        entry.attack.plant(task, Streams(seed).generator("candidates"))
+    except Undefined:  # The attack's rows record why it does not apply here.
+        return
+    except ValueError as error:
+        place = source.where(("attacks", entry.label, "count"))
+        raise ConfigError(f"{place}: attack {entry.label} on federation {federation}: {error}") from error
+    except Exception:  # A user's attack may raise anything: it becomes a failed row, and the other attacks still run.
+        return
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ..config.mistake import mistake_text
 from .record import SCHEMA, Record
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -139,7 +140,7 @@ def first_mistake(error: ValidationError) -> str:
     """Describe the first validation error, and state how many more there are."""
     found = error.errors()
     place, more = ".".join(str(part) for part in found[0]["loc"]), len(found) - 1
-    return f"{place}: {found[0]['msg']}" + (f", and {more} more" if more else "")
+    return mistake_text(place, found[0]) + (f", and {more} more" if more else "")
 
 
 def _measurement(record: Record) -> tuple[object, ...]:

@@ -122,7 +122,7 @@ class Store:
         """Return the run's manifest; raise ConfigError if it is not a JSON object."""
         try:
             manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        except ValueError as error:  # Invalid JSON, or bytes that are not UTF-8.
+        except (ValueError, RecursionError) as error:  # Invalid or too deeply nested JSON, or bytes that are not UTF-8.
             raise ConfigError(f"{self.folder / MANIFEST} is not JSON: {error}") from None
         if not isinstance(manifest, dict):
             raise ConfigError(f"{self.folder / MANIFEST} must hold a JSON object, got {type(manifest).__name__}")

@@ -170,9 +170,9 @@ def test_the_seed_decides_outsiders_and_parts_and_nothing_else_does(build):
 @pytest.mark.parametrize(
     ("samples", "clients", "message"),
     [
-        (55, 5, r"samples must be in 5\.\.54 .*toy.*, got 55"),
-        (4, 5, "got 4"),
-        (None, 55, "clients must be at most the number of samples, got 55 > 54"),
+        (55, 5, "samples must be at most 54, the number that toy.* offers, got 55"),
+        (4, 5, "clients must be at most 4, the number of samples, got clients 5"),
+        (None, 55, "clients must be at most 54, the number of samples, got clients 55"),
         (None, 0, "clients must be >= 1, got 0"),
     ],
 )
@@ -316,7 +316,7 @@ def test_each_client_is_held_out_as_often_as_any(dataset):
 
 def test_too_many_held_out_or_fewer_than_none_are_refused(dataset):
     fields = {"model": "logistic", "partition": IID(), "clients": 3, "streams": Streams(0)}
-    with pytest.raises(ValueError, match=r"samples must be in 8\.\.54 .*toy.*, got 7"):
+    with pytest.raises(ValueError, match=r"clients \+ held_out must be at most 7, .* got clients 3 and held_out 5"):
         build_task(dataset, samples=7, held_out=5, **fields)
     with pytest.raises(ValueError, match=r"held_out .*must be >= 0, got -1"):
         build_task(dataset, held_out=-1, **fields)

@@ -93,7 +93,7 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
     ("old", "new", "said"),
     [
         ("seeds = 2", '"federations.main.rouns" = 1', "unknown key 'federations.main.rouns'; known here: rounds"),
-        ("seeds = 2", "seeds = 0", "seeds: Input should be greater than or equal to 1"),
+        ("seeds = 2", "seeds = 0", "seeds must be >= 1"),
         ('"attacks.loss"', '"attacks.los"', "no table 'attacks.los'; known: attacks.loss"),
         ('"attacks.loss"', '"mutants"', "no table 'mutants'; known: "),
         ('["attacks.loss"]', '"attacks.loss"', "must be a list of tables' names, got 'attacks.loss'"),
@@ -154,7 +154,7 @@ def test_a_suite_without_presets_states_so(suite_file):
             'attack = "loss"\nmetric = "epsilon"\nunit = "report"',
             "belongs to a claim, not to an attack",
         ),
-        ("value = 0.9", "value = -1e300", "greater than or equal to -1000000000000"),
+        ("value = 0.9", "value = -1e300", "must be >= -1000000000000"),
         ("value = 0.9", 'value = "0.9"', "published.0.value"),
         ("source =", "soruce =", "known here: source"),
     ],
