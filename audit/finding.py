@@ -53,7 +53,7 @@ class Finding:
             shown.append(self.reason)
         if self.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED) and measurement is not None:
             found = "none" if measurement.detectable is None else plain(round(measurement.detectable, 2))
-            shown.append(f"minimum detectable epsilon {found}")
+            shown.append(f"min detectable {found}")
         return f"{_subject(self)}: {', '.join(shown)}: {self.verdict.value.replace('_', ' ')}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _bound(measurement: Measurement) -> str:
         share = plain(100 * (1 - measurement.alpha))
         return f"{share} % credible interval of eps {plain(round(low, 2))} to {plain(round(high, 2))}, no bound"
     ceiling = "none" if measurement.ceiling is None else plain(round(measurement.ceiling, 2))
-    shown = f"eps >= {at_least(measurement.epsilon_low)} (at most {ceiling} from this sample size)"
+    shown = f"eps >= {at_least(measurement.epsilon_low)}, max certifiable {ceiling}"
     needs_no_word = measurement.assumption in (INDEPENDENT_TRIALS, FAIR_COINS)
     return shown if needs_no_word else f"{shown}, assuming {measurement.assumption}"
 

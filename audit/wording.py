@@ -31,6 +31,11 @@ def _round(number: float, towards: Callable[[float], int], digits: int) -> float
     return float(towards(round(number * 10.0**places, 9))) / 10.0**places
 
 
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun, in the plural unless it is one: ``1 claim``, ``1,200 claims``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """Build the ValueError for an unknown name; its message lists the known names, the most similar first."""
     return ValueError(f"{kind} must be {nearest(name, known)}, got {name!r}")

@@ -10,6 +10,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from ..audit.wording import counted
 from ..reports.reading.printable import printable
 from ..reports.tables.table import Table
 
@@ -54,7 +55,7 @@ class Lines:
     def start(self, total: int, cached: int) -> None:
         self._total, self._done = total, cached
         # Flushed, because a log is read while the run goes on.
-        print(f"run    {total} cells, cached {cached}", flush=True)
+        print(f"run    {counted(total, 'cell')}, cached {cached}", flush=True)
 
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
         for title in titles:

@@ -206,9 +206,7 @@ def simulated_release_points(
 
     ``runs`` runs are simulated with the canary, and as many without it.
     """
-    (out,), (within,) = (
-        _simulated_scores(release, broken, [broken], world=world, n=runs, rng=rng) for world in (0, 1)
-    )
+    (out,), (within,) = (_simulated_scores(release, broken, [broken], world=world, n=runs, rng=rng) for world in (0, 1))
     return simulated_points(out, within)
 
 

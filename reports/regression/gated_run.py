@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...audit.wording import counted
 from ...suites.config.margins import margins_with
 from ...suites.config.source import ConfigError
 from ...suites.results.outcome import (
@@ -23,6 +24,7 @@ from ...suites.results.outcome import (
     row_exit_code,
 )
 from ...suites.results.outcome import problems as problems_of
+from ...suites.results.rows import skipped_counts
 from ..reading.run_folder import RunFolder
 from ..tables.unread import unread_lines
 from .baseline import Baseline, baseline_file
@@ -85,7 +87,7 @@ def judge_folder(
     fine = fine_line(folder.records)
     if comparison is not None:
         problems += _of_the_comparison(comparison)
-        fine += f"; none of {len(comparison.cells)} cells worse than the baseline by its margin"
+        fine += f"; none of {counted(len(comparison.cells), 'cell')} worse than the baseline by its margin"
     # The sort is stable: problems of one exit code keep the order in which they were found.
     problems.sort(key=lambda problem: PRECEDENCE.index(problem.exit_code))
     return GatedRun(
@@ -163,25 +165,29 @@ def _of_the_run(folder: RunFolder) -> list[Problem]:
     # Without this problem a run that planned nothing would end as OK.
     empty = [] if folder.records else [Problem(exit_code=INCOMPLETE, text="the run holds no row")]
     return empty + problems_of(
-        folder.records, missing=folder.missing, unread=len(folder.skipped), changed=folder.changed
+        folder.records, missing=folder.missing, changed=folder.changed, **skipped_counts(folder.skipped)
     )
 
 
 def _of_the_comparison(found: Comparison) -> list[Problem]:
-    many = len(found.cells)
+    many = counted(len(found.cells), "cell")
     worse, unclear = (
         [str(cell.key) for cell in found.having(one)] for one in (CellOutcome.FAIL, CellOutcome.INCONCLUSIVE)
     )
     texts = [
-        (INCOMPLETE, not many, f"no cell in common with the baseline {found.base.run.name}"),
+        (INCOMPLETE, not found.cells, f"no cell in common with the baseline {found.base.run.name}"),
         (INCOMPLETE, found.obstacles, f"not measured as the baseline was: {listed(found.obstacles)}"),
-        (INCOMPLETE, found.missing, f"{len(found.missing)} cells of the baseline missing: {listed(found.missing)}"),
-        (INCOMPLETE, found.new, f"{len(found.new)} cells not in the baseline: {listed(found.new)}"),
-        (FAIL, worse, f"{len(worse)} of {many} cells worse than the baseline: {listed(worse)}"),
+        (
+            INCOMPLETE,
+            found.missing,
+            f"{counted(len(found.missing), 'cell')} of the baseline missing: {listed(found.missing)}",
+        ),
+        (INCOMPLETE, found.new, f"{counted(len(found.new), 'cell')} not in the baseline: {listed(found.new)}"),
+        (FAIL, worse, f"{len(worse)} of {many} worse than the baseline: {listed(worse)}"),
         (
             INCONCLUSIVE,
             unclear,
-            f"{len(unclear)} of {many} cells that may be worse than the baseline by their margin: {listed(unclear)}",
+            f"{len(unclear)} of {many} that may be worse than the baseline by their margin: {listed(unclear)}",
         ),
     ]
     return [Problem(exit_code=code, text=text) for code, there, text in texts if there]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...audit.wording import counted
 from ...suites.results.record import CORRECT, Record
 from ..reading.run_folder import RunFolder
 from . import numerals
@@ -106,14 +107,14 @@ def _counts(rows: Sequence[MutantRow]) -> str:
     wrongly = sum(one.verdict == "REFUTED" for one in correct)
     checked = len(broken) - len(statistical)
     return (
-        f"{len(killed)} of {len(rows)} mutants refuted: {len(killed) - checked} by statistics, {checked} by "
+        f"{len(killed)} of {counted(len(rows), 'mutant')} refuted: {len(killed) - checked} by statistics, {checked} by "
         f"implementation checks alone. With the runs of one seed alone, mutants were refuted in {_tests(statistical)}. "
         f"Correct versions refuted: {wrongly} of {len(correct)} ({_tests(correct)} of one seed)."
     )
 
 
 def _tests(audited: Sequence[AuditedVersion]) -> str:
-    return f"{sum(one.refuted for one in audited)} of {sum(one.seeds for one in audited)} tests"
+    return f"{sum(one.refuted for one in audited)} of {counted(sum(one.seeds for one in audited), 'test')}"
 
 
 def _one_seed_each(audited: AuditedVersion | None) -> str:

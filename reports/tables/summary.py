@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from ...audit.wording import plain
+from ...audit.wording import counted, plain
+from ...suites.results.rows import skipped_counts
 from ..reading.claims import ClaimRow
 from ..reading.run_folder import RunFolder
 from . import numerals
@@ -36,8 +37,10 @@ def verdict_line(folder: RunFolder) -> str:
     """Return the verdict line of a run's outcome; for an unfinished run, return its progress."""
     if folder.gate is not None:
         return folder.gate.verdict_line
-    unread = f"; {len(folder.skipped)} rows that cannot be read" if folder.skipped else ""
-    return f"UNFINISHED: {cells(folder)}; this run has no outcome yet{unread}"
+    counts = skipped_counts(folder.skipped)
+    unread = f"; {counted(counts['unread'], 'row')} that cannot be read" if counts["unread"] else ""
+    repeated = f"; {counted(counts['repeated'], 'repeated row')}" if counts["repeated"] else ""
+    return f"UNFINISHED: {cells(folder)}; this run has no outcome yet{unread}{repeated}"
 
 
 def exit_words(folder: RunFolder) -> str:

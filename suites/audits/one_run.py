@@ -104,8 +104,8 @@ class OneRun(BlockMethod):
     def plan_text(self, audit: PlannedAudit) -> list[str]:
         best = best_case(audit)
         size = f"{audit.blocks[0].audit.canaries} canaries in one run, {guesses_text(guesses_planned(audit))}"
-        reach = f"minimum detectable epsilon {best.detectable:.2f}" if best.detectable is not None else "UNDERPOWERED"
-        certified = f"at most epsilon {best.ceiling:.2f} from this sample size"
+        reach = f"min detectable {best.detectable:.2f}" if best.detectable is not None else "UNDERPOWERED"
+        certified = f"max certifiable {best.ceiling:.2f}"
         return [f"{size}, {certified}, {reach} (power .9 at alpha {audit.alpha:.2g})"]
 
 

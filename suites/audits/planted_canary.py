@@ -100,9 +100,9 @@ class PlantedCanary(CanaryMethod):
         tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
         found = detectable_epsilon(audit.claim, release, tests, n=trials, alpha=audit.alpha)
         best = largest_certifiable_epsilon(trials, trials, audit.claim.delta, audit.alpha / len(tests))
-        size = f"{trials} replicas per arm, at most epsilon {best:.2f} from this sample size"
+        size = f"{trials} replicas per arm, max certifiable {best:.2f}"
         power = "UNDERPOWERED: no missing noise would show"
-        power = power if found is None else f"minimum detectable epsilon {found:.2f}"
+        power = power if found is None else f"min detectable {found:.2f}"
         needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
         costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())
         return [

@@ -78,7 +78,7 @@ class ReplicaMethod(BlockMethod):
         trials = pooled_replicas(audit)
         # Half of the trials only choose the threshold.
         best = largest_certifiable_epsilon(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
-        size = f"{trials} replicas per arm, at most epsilon {best:.2f} from this sample size"
+        size = f"{trials} replicas per arm, max certifiable {best:.2f}"
         return [f"{size}, {self.witness(audit)}: threshold by a split"]
 
 

@@ -21,6 +21,7 @@ from ..results.checksums import digests
 from ..results.cost import Cost
 from ..results.environment import PACKAGES, cores, git, hardware, versions
 from ..results.outcome import Outcome, judge_run
+from ..results.rows import skipped_counts
 from ..results.store import CLAIMS, GATE, MANIFEST, Store
 from .workers import finished_jobs
 
@@ -185,7 +186,7 @@ def close(begun: Launch) -> Outcome:
     rows = store.rows()
     planned = {cell.cell_id for cell in begun.plan.cells}
     missing = planned - {record.cell_id for record in rows.records}
-    gate = judge_run(rows.records, missing=len(missing), unread=len(rows.skipped))
+    gate = judge_run(rows.records, missing=len(missing), **skipped_counts(rows.skipped))
     found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
     store.write_json(GATE, found | digests(store.folder / CLAIMS, rows))
     # The manifest is last: its time of finishing means that gate.json is complete.

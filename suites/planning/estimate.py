@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+from ...audit.wording import counted
 from ..results.environment import cores, hardware
 from ..results.store import MANIFEST, RESULTS
 from .run_plan import RunPlan
@@ -93,7 +94,7 @@ def estimate(plan: RunPlan, times: Times) -> str:
     # A lower bound: imports, pages and other work of one process take as long on any number of cores.
     words = f"about {_words(total)} of CPU time, at least {_words(total / cores())} on {cores()} cores"
     shown = f"{words} (learnt from {times.runs} run{'s' * (times.runs > 1)} in runs/)"
-    shown += f", and {unknown} of {len(plan.cells)} cells of unknown time" if unknown else ""
+    shown += f", and {unknown} of {counted(len(plan.cells), 'cell')} of unknown time" if unknown else ""
     return f"{shown}; start-up, imports and pages not counted: no run recorded them" if rest is None else shown
 
 

@@ -1,5 +1,6 @@
 """Describe what a planned run would do, before it starts."""
 
+from ...audit.wording import counted
 from ..audits.known_methods import audit_methods
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
@@ -10,8 +11,8 @@ def headline(plan: RunPlan) -> str:
     """Return one line that states how much work the planned run contains."""
     # A suite of mutants alone trains nothing, and a line of zeros would hide what it does.
     if plan.mutants and not plan.trials:
-        versions = f"{len(plan.mutants)} mutants and their correct versions"
-        return f"{versions}, {len(plan.mutants[0].seeds)} seeds; {len(plan.cells)} cells"
+        versions = f"{counted(len(plan.mutants), 'mutant')} with the correct version of each"
+        return f"{versions}, {counted(len(plan.mutants[0].seeds), 'seed')}; {counted(len(plan.cells), 'cell')}"
     facts = [trial.cells[0].facts for trial in plan.trials]
     defenses = len(dict.fromkeys(fact["defense"] for fact in facts))
     jobs: tuple[TrialJob | ShadowJob, ...] = (*plan.trials, *plan.shadows)
@@ -21,11 +22,12 @@ def headline(plan: RunPlan) -> str:
     seeds = len({trial.seed for trial in plan.trials})
     replicas = sum(block.runs for block in plan.blocks)
     attacked = sum(audit.attacked is not None for audit in plan.audits)
+    shadowed = f", {counted(shadows, 'shadow')}" if shadows else ""
     return (
-        f"{defenses} defenses x {len(attacks)} attacks, {seeds} seeds: {len(plan.trials)} federations"
-        f"{f', {shadows:,} shadows' if shadows else ''}; "
-        f"{len(plan.audits) - attacked} audits on {replicas:,} replicas"
-        f"{f', {attacked} by attacks' if attacked else ''}; {len(plan.cells)} cells"
+        f"{counted(defenses, 'defense')} x {counted(len(attacks), 'attack')}, {counted(seeds, 'seed')}: "
+        f"{counted(len(plan.trials), 'federation')}{shadowed}; "
+        f"{counted(len(plan.audits) - attacked, 'audit')} on {counted(replicas, 'replica')}"
+        f"{f', {attacked} by attacks' if attacked else ''}; {counted(len(plan.cells), 'cell')}"
     )
 
 
@@ -36,8 +38,8 @@ def plan_lines(plan: RunPlan) -> list[str]:
     for name, trial in federations.items():
         spec, count = trial.federation, sum(t.cells[0].facts["federation"] == name for t in plan.trials)
         lines.append(
-            f"train  {name}: {spec.dataset}, {spec.model}, {spec.clients} clients, "
-            f"{spec.rounds} round{'s' * (spec.rounds > 1)}, {count} federations"
+            f"train  {name}: {spec.dataset}, {spec.model}, {counted(spec.clients, 'client')}, "
+            f"{counted(spec.rounds, 'round')}, {counted(count, 'federation')}"
         )
     lines += [f"mutant {job.name}: {job.broken.facts['federation']}" for job in plan.mutants]
     return [*lines, *(line for audit in plan.audits for line in _audit_lines(audit))]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ...audit.claim import AS_PUBLISHED
 from ...audit.finding import Finding, Verdict
 from ...audit.nearest import nearest
+from ...audit.wording import counted
 from ..config.source import ConfigError
 from .record import Record, printed_label
 
@@ -71,13 +72,14 @@ def row_exit_code(row: Record) -> int:
 
 
 def problems(
-    records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()
+    records: Sequence[Record], *, missing: int = 0, unread: int = 0, repeated: int = 0, changed: Sequence[str] = ()
 ) -> list[Problem]:
     """Return every reason why these result rows do not give exit code 0.
 
     Args:
         missing: number of planned cells without a row.
         unread: number of rows that could not be read.
+        repeated: number of rows about what an earlier row has measured; they are not used.
         changed: files that differ from what the finished run recorded about them.
     """
     # The order of this list is the order in the verdict line.
@@ -90,10 +92,11 @@ def problems(
         ]
 
     found = [
-        (INCOMPLETE, missing, f"{missing} cells missing"),
-        (INCOMPLETE, unread, f"{unread} rows that cannot be read"),
+        (INCOMPLETE, missing, f"{counted(missing, 'cell')} missing"),
+        (INCOMPLETE, unread, f"{counted(unread, 'row')} that cannot be read"),
+        (INCOMPLETE, repeated, counted(repeated, "repeated row")),
         (INCOMPLETE, len(changed), f"changed since the run was finished: {', '.join(changed)}"),
-        (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({listed(failed)})"),
+        (INCOMPLETE, len(failed), f"{counted(len(failed), 'cell')} FAILED ({listed(failed)})"),
         *(
             (code, len(named := names(role, code)), f"{words}: {listed(named)}")
             for role, code, words in (
@@ -118,12 +121,14 @@ def fine_line(records: Sequence[Record]) -> str:
     line = "no claim was audited"
     if audits:
         controls = sum(row.control for row in audits)
-        line = f"{len(_neither_control_nor_paper(audits))} claims NOT REFUTED, {controls} controls REFUTED as intended"
+        claims = counted(len(_neither_control_nor_paper(audits)), "claim")
+        line = f"{claims} NOT REFUTED, {counted(controls, 'control')} REFUTED as intended"
     if papers:
-        line += f", {sum(row.verdict == 'REFUTED' for row in papers)} of {len(papers)} claims as published REFUTED"
-    if claims := _neither_control_nor_paper(attacked):
-        line += f", attacks refuted none of {len(claims)} claims"
-        if weak := sum(row.verdict != "NOT_REFUTED" for row in claims):
+        refuted = sum(row.verdict == "REFUTED" for row in papers)
+        line += f", {refuted} of {counted(len(papers), 'claim')} as published REFUTED"
+    if tested := _neither_control_nor_paper(attacked):
+        line += f", attacks refuted none of {counted(len(tested), 'claim')}"
+        if weak := sum(row.verdict != "NOT_REFUTED" for row in tested):
             line += f" (for {weak} of them the attacks lacked the power to refute)"
     return line
 
@@ -158,11 +163,14 @@ def failing_codes(words: Iterable[str]) -> frozenset[int]:
     return frozenset(_CODES[name] for name in names)
 
 
-def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()) -> Outcome:
+def judge_run(
+    records: Sequence[Record], *, missing: int = 0, unread: int = 0, repeated: int = 0, changed: Sequence[str] = ()
+) -> Outcome:
     """Give the outcome of a run by itself, without a comparison with a baseline; the arguments are those of
     ``problems``.
     """
-    return outcome_of(problems(records, missing=missing, unread=unread, changed=changed), fine_line(records))
+    found = problems(records, missing=missing, unread=unread, repeated=repeated, changed=changed)
+    return outcome_of(found, fine_line(records))
 
 
 def judge_finding(name: str, finding: Finding) -> Outcome:
@@ -170,7 +178,7 @@ def judge_finding(name: str, finding: Finding) -> Outcome:
     if finding.verdict is Verdict.REFUTED:
         return Outcome(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
     if finding.verdict is Verdict.NOT_REFUTED:
-        return Outcome(verdict_line="OK: 1 claims NOT REFUTED", exit_code=OK)
+        return Outcome(verdict_line="OK: 1 claim NOT REFUTED", exit_code=OK)
     word = finding.verdict.value.replace("_", " ")
     return Outcome(verdict_line=f"INCONCLUSIVE: {word}: {finding.reason}", exit_code=INCONCLUSIVE)
 

@@ -3,10 +3,10 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
@@ -29,13 +29,27 @@ CONTRADICTED = "another row for what an earlier row has measured; the earlier on
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedRow:
-    """A line of a results file that could not be read; ``line`` is its number from 1, and ``cell_id`` is empty if not
-    known.
+    """A line of a results file that could not be read or repeats an earlier row.
+
+    ``line`` is its number from 1, and ``cell_id`` is empty if not known.
     """
 
     line: int
     cell_id: str
     reason: str
+
+
+class SkippedCounts(TypedDict):
+    """The number of lines that could not be read, and of those that repeat an earlier row."""
+
+    unread: int
+    repeated: int
+
+
+def skipped_counts(skipped: Iterable[SkippedRow]) -> SkippedCounts:
+    """Count the skipped lines of a results file by whether they can be read."""
+    repeated = [row.reason in (REPEATED, CONTRADICTED) for row in skipped]
+    return {"unread": repeated.count(False), "repeated": repeated.count(True)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,23 +171,20 @@ def test_the_lines_of_the_reports(claim_of, measurement_of):
     subject = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
     under = judge(claim, measurement_of(below_curve=True, epsilon_low=2.209, ceiling=4.97, fnr_high=0.035))
     assert under.line() == (
-        f"{subject}: eps >= 2.2 (at most 4.97 from this sample size), "
+        f"{subject}: eps >= 2.2, max certifiable 4.97, "
         "under the stated trade-off curve (FPR <= .021, FNR <= .035): REFUTED"
     )
     above = judge(claim, measurement_of(below_curve=False, epsilon_low=0.9, detectable=6.104))
     assert above.line() == (
-        f"{subject}: eps >= 0.9 (at most 5.6 from this sample size), "
-        "not under the stated trade-off curve, minimum detectable epsilon 6.1: NOT REFUTED"
+        f"{subject}: eps >= 0.9, max certifiable 5.6, "
+        "not under the stated trade-off curve, min detectable 6.1: NOT REFUTED"
     )
     weak = judge(claim_of(), measurement_of(epsilon_low=0.0, ceiling=3.28, detectable=None))
-    assert (
-        weak.line()
-        == f"{subject}: eps >= 0 (at most 3.28 from this sample size), minimum detectable epsilon none: UNDERPOWERED"
-    )
+    assert weak.line() == f"{subject}: eps >= 0, max certifiable 3.28, min detectable none: UNDERPOWERED"
     nothing = judge(None, measurement_of(epsilon_low=1.0))
     assert nothing.line() == (
         "no claim, delta 1e-5, one client (add/remove), adversary: other clients (every round's model): "
-        "eps >= 1 (at most 5.6 from this sample size): NO CLAIM"
+        "eps >= 1, max certifiable 5.6: NO CLAIM"
     )
 
 
@@ -271,7 +268,7 @@ def test_a_canary_that_never_arrived_makes_any_claim_underpowered(claim_of, meas
     assert (finding.verdict, finding.reason) == (Verdict.UNDERPOWERED, "dropped")
     # Its power was computed for a canary that arrives: the number is not known, so it is not printed.
     assert finding.measurement == measurement_of(epsilon_low=1.0, detectable=None)
-    assert finding.line().endswith("minimum detectable epsilon none: UNDERPOWERED")
+    assert finding.line().endswith("min detectable none: UNDERPOWERED")
 
 
 def test_a_refuted_claim_stays_refuted_whatever_the_weakness(claim_of, measurement_of):

@@ -20,14 +20,14 @@ def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite
     result = say("run", suite_file(), "-j", 1, "-o", "out")
     assert result.exit_code == 0
     assert lines(result, "plan") == [
-        "plan   2 defenses x 2 attacks, 1 seeds: 2 federations; 1 audits on 80 replicas; 8 cells"
+        "plan   2 defenses x 2 attacks, 1 seed: 2 federations; 1 audit on 80 replicas; 8 cells"
     ]
     progress = lines(result, "run")
     assert progress[0] == "run    8 cells, cached 0"
     assert [line.split()[1] for line in progress[1:]] == [f"{number}/8" for number in range(1, 9)]
     assert any("ldp_gaussian" in line and line.endswith(": NOT REFUTED") for line in lines(result, "claim"))
     assert "Attacks on federation main" in result.stdout
-    assert lines(result, "gate") == ["gate   OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended (exit code 0)"]
+    assert lines(result, "gate") == ["gate   OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended (exit code 0)"]
     assert lines(result, "open") == ["open   out/report.html"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "cells",
@@ -173,7 +173,7 @@ def test_a_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_
     control = ("[defenses.none]", "[defenses.control_noise_halved]\nepsilon = 4.0\n\n[defenses.none]")
     result = say("run", suite_file(*control), "-j", 1, "-o", "out", *changes)
     assert result.exit_code == 0
-    assert lines(result, "gate") == ["gate   OK: 1 claims NOT REFUTED, 1 controls REFUTED as intended (exit code 0)"]
+    assert lines(result, "gate") == ["gate   OK: 1 claim NOT REFUTED, 1 control REFUTED as intended (exit code 0)"]
     assert any(line.endswith("REFUTED (control, as intended)") for line in lines(result, "claim"))
 
 

@@ -88,7 +88,7 @@ def test_a_mechanism_at_its_claim_is_ok(say, target):
     assert claim.endswith(": NOT REFUTED")
     assert seen.startswith("seen   clopper_pearson, 20000 + 20000 trials, alpha 0.05, event fixed on a pilot, seed 0; ")
     assert "inputs -1 and 0; event {" in seen
-    assert gate == "gate   OK: 1 claims NOT REFUTED (exit code 0)"
+    assert gate == "gate   OK: 1 claim NOT REFUTED (exit code 0)"
     assert result.exit_code == 0
 
 
@@ -111,7 +111,7 @@ def test_a_mechanism_at_its_claim_is_ok(say, target):
 def test_the_exit_code_is_that_of_the_verdict(say, scores, words, code):
     result = say("audit", *words)
     assert result.exit_code == code, result.output
-    verdict = {0: "OK: 1 claims NOT REFUTED", 10: f"FAIL: claims REFUTED: {words[0]}", 11: "INCONCLUSIVE: UNDERPOWERED"}
+    verdict = {0: "OK: 1 claim NOT REFUTED", 10: f"FAIL: claims REFUTED: {words[0]}", 11: "INCONCLUSIVE: UNDERPOWERED"}
     assert result.stdout.splitlines()[-1].startswith(f"gate   {verdict[code]}")
     assert result.stdout.splitlines()[-1].endswith(f"(exit code {code})")
 

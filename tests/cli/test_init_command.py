@@ -53,7 +53,7 @@ def own_demo(demo, tmp_path):
 
 def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
     told = json.loads((demo / "runs" / "first" / "gate.json").read_text())["verdict_line"]
-    assert told == "OK: 1 claims NOT REFUTED, 1 controls REFUTED as intended"
+    assert told == "OK: 1 claim NOT REFUTED, 1 control REFUTED as intended"
 
 
 def test_it_writes_a_project_and_overwrites_nothing(say, own_demo):

@@ -59,7 +59,7 @@ def test_a_gate_that_is_fine_passes_and_its_line_is_in_the_summary(inner_pytest,
     words = [f"--fedassay-report={tmp_path / 'kept'}", "--strict-markers"]
     code, said = inner_pytest(project(GATED), *words) if where == "here" else python_m(project(GATED), "pytest", *words)
     assert code == 0, said
-    assert "test_own.py::test_it: OK: 1 claims NOT REFUTED" in said
+    assert "test_own.py::test_it: OK: 1 claim NOT REFUTED" in said
     (kept,) = (tmp_path / "kept").iterdir()
     assert kept.name.startswith("test_own.py-test_it-")
     assert (kept / "report.html").is_file()
@@ -258,7 +258,7 @@ def test_other_processes_print_their_verdicts_and_keep_runs_of_their_own(project
     code, said = python_m(tmp_path, "pytest", "-n", "2", "-k", "not test_gate")
     assert code == 0, said
     for name in ("test_it", "test_too"):
-        assert f"test_own.py::{name}: OK: 1 claims NOT REFUTED" in said
+        assert f"test_own.py::{name}: OK: 1 claim NOT REFUTED" in said
 
 
 def test_the_plugin_costs_every_other_pytest_nothing():

@@ -82,7 +82,7 @@ def test_rows_that_cannot_be_read_are_reported_and_the_rest_is_reported(say, aga
     assert told[0].startswith("unread  1 row of results.jsonl (line 3, of cell ")
     assert told[1] == f"unread  1 row of results.jsonl (line {len(lines) + 1}): cut off while it was written"
     page = (again / "report.html").read_text(encoding="utf-8")
-    assert "INCOMPLETE: 2 rows that cannot be read" in page.replace("1 cells missing; ", "")
+    assert "INCOMPLETE: 2 rows that cannot be read" in page.replace("1 cell missing; ", "")
     assert "ldp_gaussian" in page
 
 

@@ -130,7 +130,7 @@ def test_a_plan_states_what_would_run_and_writes_nothing(say, suite_file, tmp_pa
     result = say("plan", path, "--seeds", 2, "-d", "none")
     assert result.exit_code == 0
     plan, time, train = result.stdout.splitlines()[:3]
-    assert plan == "plan   3 defenses x 2 attacks, 2 seeds: 6 federations; 1 audits on 80 replicas; 21 cells"
+    assert plan == "plan   3 defenses x 2 attacks, 2 seeds: 6 federations; 1 audit on 80 replicas; 21 cells"
     assert time.startswith("time   not known yet")
     assert train == "train  main: digits, logistic, 2 clients, 2 rounds, 6 federations"
     assert len(lines(result, "audit  ldp_gaussian")) == 1
@@ -221,9 +221,7 @@ def test_a_manifest_of_which_something_lacks_is_reported_in_a_line(say, finished
     (folder / "manifest.json").write_text(json.dumps(manifest))
     result = say("report", str(folder))
     assert result.exit_code == 2
-    assert result.stderr.strip().endswith(
-        "manifest.json is not a valid run manifest: run_id is missing, and 1 more"
-    )
+    assert result.stderr.strip().endswith("manifest.json is not a valid run manifest: run_id is missing, and 1 more")
 
 
 def test_the_version_is_reported(say):

@@ -227,7 +227,7 @@ def quick_run(path: Path) -> RunMaker:
     run.row(**common, seed=3, status="failed", reason="ValueError: clip_norm must be > 0")
     common = {"defense": "dp_fedavg", "attack": "llg", "observer": "uploads", "metric": "none"}
     run.row(**common, status="skipped", reason="sees sums only: no upload of one client to read labels from")
-    line = "INCOMPLETE: 1 cells FAILED (ldp_gaussian)"
+    line = "INCOMPLETE: 1 cell FAILED (ldp_gaussian)"
     run.gate = {"verdict_line": line, "exit_code": 12}
     return run
 

@@ -82,7 +82,7 @@ def test_what_is_detectable_is_refuted_with_power_nine_tenths(guesses_of):
 def test_judge_reads_guesses(claim_of, guesses_of):
     refuted = judge(claim_of(epsilon=1.0), one_run(guesses_of(90, 100, 1000), delta=1e-5, alpha=0.05))
     assert (refuted.verdict, refuted.route) == (Verdict.REFUTED, "eps_low")
-    assert refuted.line().endswith("eps >= 1.62 (at most 3.47 from this sample size): REFUTED")
+    assert refuted.line().endswith("eps >= 1.62, max certifiable 3.47: REFUTED")
     weak = judge(claim_of(), one_run(guesses_of(20, 20, 1000), delta=1e-5, alpha=0.05))
     assert weak.verdict is Verdict.UNDERPOWERED
     assert weak.reason == "20 guesses on 1000 canaries of one run without an error would not refute it"

@@ -53,7 +53,7 @@ def test_a_measurement_states_on_what_it_is_conditional(scores_of, claim_of):
         assert judge(claim_of(epsilon=2.0), seen).verdict is Verdict.OUT_OF_SCOPE
         finding = judge(claim_of(epsilon=2.0, curve=GaussianCurve(mu_from_epsilon(2, 1e-5))), seen)
         assert finding.verdict is Verdict.REFUTED
-        assert f"(at most none from this sample size), assuming {seen.assumption}" in finding.line()
+        assert f"max certifiable none, assuming {seen.assumption}" in finding.line()
 
 
 def test_what_is_detectable_is_refuted_with_power_nine_tenths(scores_of):

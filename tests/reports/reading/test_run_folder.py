@@ -123,6 +123,4 @@ def test_a_gate_that_did_not_see_a_row_that_cannot_be_read_is_not_repeated(run_m
     run_maker.row(value=0.5, schema="result-2")
     gate = run_maker.write().gate
     assert gate.exit_code == 12
-    assert gate.verdict_line.startswith(
-        "INCOMPLETE: 1 rows that cannot be read (the outcome when the run finished: OK:"
-    )
+    assert gate.verdict_line.startswith("INCOMPLETE: 1 row that cannot be read (the outcome when the run finished: OK:")

@@ -89,7 +89,7 @@ def test_the_plain_lines(pair):
     folder, base = pair("fine")
     assert judge_folder(folder).outcome.verdict_line == "OK: no claim was audited"
     assert judge_folder(folder, base).outcome.verdict_line == (
-        "OK: no claim was audited; none of 1 cells worse than the baseline by its margin"
+        "OK: no claim was audited; none of 1 cell worse than the baseline by its margin"
     )
     folder, base = pair("worse", "uncertain", "instrument")
     assert judge_folder(folder, base).outcome.verdict_line == (
@@ -348,10 +348,10 @@ def test_no_baseline_yet_is_incomplete_and_states_what_makes_it(craft, scatter, 
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda run: run.write(planned=9), "1 cells missing"),
-        (lambda run: (run.row(status="failed", metric="none"), run.write()), "1 cells FAILED"),
+        (lambda run: run.write(planned=9), "1 cell missing"),
+        (lambda run: (run.row(status="failed", metric="none"), run.write()), "1 cell FAILED"),
         (lambda run: (run.lines.clear(), run.write()), "the run holds no row"),
-        (lambda run: (run.write() / "results.jsonl").open("a").write('{"torn'), "1 rows that cannot be read"),
+        (lambda run: (run.write() / "results.jsonl").open("a").write('{"torn'), "1 row that cannot be read"),
     ],
 )
 def test_a_run_with_holes_is_incomplete_and_never_becomes_a_baseline(craft, scatter, tmp_path, spoil, says):

@@ -81,7 +81,7 @@ def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
     assert (row.ci_level, row.ci_method) == (0.95, "one_run, one-sided, bonferroni(k=2)")
     assert (run.verdict.exit_code, run.verdict.verdict_line) == (
         0,
-        "OK: no claim was audited, attacks refuted none of 1 claims "
+        "OK: no claim was audited, attacks refuted none of 1 claim "
         "(for 1 of them the attacks lacked the power to refute)",
     )
 

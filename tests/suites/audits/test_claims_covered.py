@@ -124,6 +124,6 @@ def test_the_plan_text_of_a_claim_at_delta_0_states_what_could_be_detected(own_m
     plan = planned("[defenses.none]", table, "replicas = 40", "replicas = 2000")
     line = next(line for line in plan_lines(plan) if line.startswith("audit  own"))
     assert "delta 0" in line
-    words = ("at most epsilon ", "minimum detectable epsilon ")
-    certified, found = (float(line.split(word)[1].split()[0]) for word in words)
+    words = ("max certifiable ", "min detectable ")
+    certified, found = (float(line.split(word)[1].split()[0].rstrip(",")) for word in words)
     assert 4 < found < certified

@@ -109,7 +109,7 @@ def test_the_number_of_guesses_is_known_before_the_run(planned):
 def test_one_run_is_that_of_the_first_seed(planned):
     plan = planned("seeds = 1", "seeds = 3")
     assert [(block.seed, block.runs) for block in plan.blocks] == [(0, 1)]
-    assert "1 audits on 1 replicas" in headline(plan)
+    assert "1 audit on 1 replica" in headline(plan)
 
 
 def test_a_claim_over_the_first_rounds_is_judged_by_them(planned, judged):

@@ -38,7 +38,7 @@ def test_the_small_suite_has_two_trials_one_block_and_one_audit(planned):
     assert [(claim.defense, claim.federation, claim.control) for claim in plan.claims] == [
         ("ldp_gaussian", "main", False)
     ]
-    assert headline(plan) == "2 defenses x 2 attacks, 1 seeds: 2 federations; 1 audits on 80 replicas; 8 cells"
+    assert headline(plan) == "2 defenses x 2 attacks, 1 seed: 2 federations; 1 audit on 80 replicas; 8 cells"
 
 
 @pytest.mark.parametrize(("replicas", "seeds"), [(40, 3), (7, 2), (2, 3)])
@@ -228,8 +228,8 @@ def test_the_plan_text_states_for_every_claim_what_its_audit_can_show(planned):
     assert lines[0] == "train  main: digits, logistic, 2 clients, 2 rounds, 2 federations"
     assert lines[1].startswith("audit  ldp_gaussian: eps 4, delta 1e-5, one report (replace-one), adversary:")
     # Two tests share alpha: one for half the noise, one for a missing clip.
-    assert f": 2000 replicas per arm, at most epsilon {best_bound(2000, 0.05 / 2):.2f} from" in lines[1]
-    assert ", minimum detectable epsilon " in lines[1]
+    assert f": 2000 replicas per arm, max certifiable {best_bound(2000, 0.05 / 2):.2f}," in lines[1]
+    assert ", min detectable " in lines[1]
     assert lines[1].endswith(" (power .9 at alpha 0.05)")
 
 
@@ -243,7 +243,7 @@ def test_the_plan_text_states_what_each_estimator_needs_to_refute_half_the_noise
 
 def test_the_plan_text_states_that_replicas_are_too_few(planned):
     line = plan_lines(planned("replicas = 40", "replicas = 5"))[1]
-    assert f": 5 replicas per arm, at most epsilon {max(0, best_bound(5, 0.025)):.2f} from" in line
+    assert f": 5 replicas per arm, max certifiable {max(0, best_bound(5, 0.025)):.2f}," in line
     assert ", UNDERPOWERED: no missing noise" in line
 
 

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from fedassay.suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, Outcome, judge_run
 from fedassay.suites.results.record import Record
+from fedassay.suites.results.rows import read_rows, skipped_counts
 from row_facts import FACTS
 
 WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}
@@ -36,27 +37,27 @@ def test_the_exit_codes_are_those_that_the_manual_promises():
     [
         ([], 0, OK, "OK: no claim was audited"),
         ([row(), row(role="utility")], 0, OK, "OK: no claim was audited"),
-        ([audit("NOT_REFUTED")], 0, OK, "OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended"),
+        ([audit("NOT_REFUTED")], 0, OK, "OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended"),
         (
             [audit("NOT_REFUTED"), audit("REFUTED", control=True)],
             0,
             OK,
-            "OK: 1 claims NOT REFUTED, 1 controls REFUTED as intended",
+            "OK: 1 claim NOT REFUTED, 1 control REFUTED as intended",
         ),
         (
             [audit("NOT_REFUTED"), audit("REFUTED", variant="as_published"), audit("", variant="as_published")],
             0,
             OK,
-            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended, 1 of 2 claims as published REFUTED",
+            "OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended, 1 of 2 claims as published REFUTED",
         ),
-        ([failed(role="audit", variant="as_published")], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
+        ([failed(role="audit", variant="as_published")], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
         ([audit("REFUTED", defense="mine")], 0, FAIL, "FAIL: claims REFUTED: mine"),
         ([audit("UNDERPOWERED")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
         ([audit("OUT_OF_SCOPE")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
         ([audit("NO_CLAIM")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
         ([audit("")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
-        ([failed()], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
-        ([failed(role="audit", verdict="")], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
+        ([failed()], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
+        ([failed(role="audit", verdict="")], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
         ([row()], 2, INCOMPLETE, "INCOMPLETE: 2 cells missing"),
         ([audit("NOT_REFUTED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
         ([audit("UNDERPOWERED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
@@ -96,7 +97,7 @@ def test_attacks_that_refute_nothing_change_no_verdict(verdict, audits):
     gate = judge_run([*audits, by_attacks(verdict), by_attacks(verdict, control=True, defense="c")])
     told = judge_run(audits)
     could = "" if verdict == "NOT_REFUTED" else " (for 1 of them the attacks lacked the power to refute)"
-    assert gate == Outcome(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claims{could}", exit_code=OK)
+    assert gate == Outcome(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claim{could}", exit_code=OK)
 
 
 def test_attacks_that_refute_a_correct_claim_fail_the_run():
@@ -151,3 +152,11 @@ def test_a_row_that_cannot_be_read_leaves_the_run_incomplete_whatever_the_others
     gate = judge_run([audit("NOT_REFUTED")], unread=2)
     assert gate == Outcome(verdict_line="INCOMPLETE: 2 rows that cannot be read", exit_code=INCOMPLETE)
     assert judge_run([audit("REFUTED")], unread=1).exit_code == INCOMPLETE
+
+
+def test_repeated_rows_are_counted_apart_from_rows_that_cannot_be_read(tmp_path):
+    line = audit("NOT_REFUTED").to_line().encode()
+    (tmp_path / "results.jsonl").write_bytes(line * 2 + b"{")
+    counts = skipped_counts(read_rows(tmp_path / "results.jsonl").skipped)
+    gate = judge_run([audit("NOT_REFUTED")], **counts)
+    assert gate.verdict_line == "INCOMPLETE: 1 row that cannot be read; 1 repeated row"
