@@ -61,4 +61,4 @@ def test_a_mutant_that_failed_has_no_verdict_and_is_not_counted_as_refuted(run_m
     run_maker.row(role="replicas", metric="refuted", value=1.0, seed=0, **same)
     table = mutant_table(mutant_rows(run_maker.write()))
     assert table.rows[0][3] == "–"
-    assert table.note.startswith("0 of 1 mutants refuted")
+    assert table.note.startswith("0 of 1 mutant refuted")
