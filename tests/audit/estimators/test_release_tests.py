@@ -190,7 +190,7 @@ def test_sides_of_other_rounds_or_settings_are_refused() -> None:
     good = projections(RELEASE, BrokenRelease(), 0, 10, rng)
     short = projections(GaussianRelease(sigma=1.0, rounds=3), BrokenRelease(), 1, 10, rng)
     arguments = {"alpha": 0.05, "delta": 1e-5, "curve": CURVE, "epsilon": EPSILON}
-    with pytest.raises(ValueError, match="must have one setting"):
+    with pytest.raises(ValueError, match="the same setting"):
         audit_release_tests(short, good, RELEASE, designed(), **arguments)
     with pytest.raises(ValueError, match="20 rounds"):
         audit_release_tests(short, short, RELEASE, designed(), **arguments)
