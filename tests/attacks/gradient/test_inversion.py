@@ -200,5 +200,5 @@ def test_an_upload_that_is_no_gradient_is_refused(bad: float, fault: str) -> Non
 )
 def test_a_bad_field_is_named_and_shown(fields: dict[str, object]) -> None:
     ((name, value),) = fields.items()
-    with pytest.raises(ValueError, match=f"{name} must be .*, got '?{value}"):
+    with pytest.raises(ValueError, match=rf"{name}\b.* must be .*, got '?{value}"):
         GradientInversion(**fields)

@@ -188,7 +188,7 @@ def test_specifications_of_suite_files_give_the_partitions():
         ({"kind": "shard", "per_client": 2}, "kind must be one of shards, .*got 'shard'"),
         ({"kind": "dirichlet", "alfa": 0.5}, "dirichlet has no field 'alfa'; it has alpha"),
         ({"kind": "iid", "alpha": 0.5}, "iid has no field 'alpha'; it has none"),
-        ("dirichlet", "dirichlet needs alpha"),
+        ("dirichlet", "dirichlet needs a value for alpha"),
         ({"alpha": 0.5}, "partition must have a kind"),
         ({"kind": "dirichlet", "alpha": 0}, "alpha .*must be a number > 0 and at most 1e9, got 0"),
         ({"kind": "dirichlet", "alpha": float("nan")}, "alpha .*must be a number > 0 and at most 1e9, got nan"),
