@@ -223,6 +223,7 @@ AUDITED = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("case", AUDITED)
 def test_an_audit_at_the_stated_curve_refutes_the_control_and_not_the_correct_version(case, seen, toy_task, toy_plan):
     """20 rounds, 900 replicas per world, tests designed beforehand; the correct version is refuted with chance .002."""

@@ -143,6 +143,7 @@ def test_the_batch_agrees_with_one_candidate_at_a_time(law: str, samples: int) -
     assert (moved.abs().flatten(1).amax(1) > 0).all()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("prior", ["gaussian", "total_variation"])
 def test_known_noise_makes_the_attack_better_than_cosine_where_noise_is_strong(prior: str) -> None:
     """DP-SGD's noise at .05 of the clip norm: observed 15.7 and 11.0 dB, cosine 9.2."""

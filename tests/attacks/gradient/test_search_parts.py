@@ -35,6 +35,7 @@ def found(attack: Any, model: str = "lenet") -> np.ndarray:
     return images
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("attack", [GradientInversion, MapInversion, GradInversion, FedAvgInversion, DLG])
 def test_finds_are_the_same_bit_for_bit_however_few_uploads_are_in_a_part(
     attack: type[SearchAttack], monkeypatch: pytest.MonkeyPatch
@@ -47,6 +48,7 @@ def test_finds_are_the_same_bit_for_bit_however_few_uploads_are_in_a_part(
         np.testing.assert_array_equal(found(attack(iterations=8, restarts=2)), whole)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("model", ["lenet_dropout", "lenet_bn"])
 @pytest.mark.parametrize("attack", [GradientInversion, GradInversion])
 def test_parts_keep_what_an_upload_gives_away_of_its_model(

@@ -34,6 +34,7 @@ def test_ilrgs_figures_fall_where_those_of_one_untrained_model_would(
     assert high - low < 0.5
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("size", "figure"), [(8, 0.964), (128, 0.470)])
 def test_the_row_sum_rules_figures_too(benchmark: ModuleType, mnist: Dataset, size: int, figure: float) -> None:
     low, high = benchmark.agreement(RowSum(), mnist, size, models=12, each=5, seed=0).one_model()

@@ -146,7 +146,7 @@ def test_scores_of_one_noise_draw_are_refused_by_every_estimator_of_independent_
     refusing = {name: one for name, one in estimators().items() if one.evidence is MembershipScores}
     assert {"clopper_pearson", "gaussian_dp", "joint_beta", "sequential", "z_test"} <= refusing.keys()
     for one in refusing.values():
-        with pytest.raises(ValueError, match=r"independent trials.*got clustered"):
+        with pytest.raises(ValueError, match=r"independent trials.*clustered"):
             one.measure(clustered, **{name: asked[name] for name in one.required})
 
 
@@ -193,5 +193,5 @@ def test_an_attack_on_final_models_judges_a_claim_by_one_score_of_each_run(final
 def test_scores_of_one_model_are_clustered_and_refused_with_advice(final_models):
     claim, member, nonmember = final_models(True)
     one = CandidateScores(np.concatenate([member[0].values, nonmember[0].values]), member[0].setting)
-    with pytest.raises(ValueError, match=r"got clustered: give one score of each of many runs.*one_per_run"):
+    with pytest.raises(ValueError, match=r"clustered: give one score of each of many runs.*one_per_run"):
         verdict(claim, one.against(np.array([True, False])))

@@ -96,7 +96,7 @@ def test_scores_whose_squares_are_no_numbers_are_reported_without_a_warning(scor
     assert effect_z(HUGE, -HUGE, 1.0) is None
     with pytest.raises(ValueError, match=r"deviation .*must be > 0 and finite, got inf"):
         z_test(scores_of(HUGE, -HUGE), **LEVELS)
-    with pytest.raises(ValueError, match=r"mean scores divided by 1\.0 must be finite, got inf"):
+    with pytest.raises(ValueError, match=r"the mean scores, in standard deviations of 1\.0, must be finite, got inf"):
         z_test(scores_of(HUGE, -HUGE), **LEVELS, deviation=1.0)
     with pytest.raises(ValueError, match=r"member must be at most 1e\+300 in absolute value, got 1e\+308"):
         MechanismOutputs(HUGE[:, None], -HUGE[:, None], setting_of())

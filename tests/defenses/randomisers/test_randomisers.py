@@ -110,6 +110,7 @@ def cells(reports, cuts):
     return rows
 
 
+@pytest.mark.simulations
 @EVERY
 def test_its_samples_follow_the_density(name):
     # Chi-square on cells of at least five reports, the rest together; wrong once in 100,000 for a value.

@@ -236,6 +236,7 @@ def test_as_published_who_comes_to_every_round_pays_for_the_levels_before(toy_ta
     assert most <= bound < 1.5 * most
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("noise", "decay", "rounds", "low", "high"), [(4.0, 0.9998, 19716, 3.28, 3.54), (6.0, 0.9999, 45319, 3.09, 3.21)]
 )

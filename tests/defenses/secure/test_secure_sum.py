@@ -153,6 +153,7 @@ def test_the_noise_of_the_sum_is_what_the_law_publishes(part, toy_task, toy_plan
     assert law.noise_std == pytest.approx(protection.sized.sigma * protection.sized.grid.step / 5)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("part", FAMILY)
 def test_the_estimate_has_no_bias(part, toy_task, toy_plan):
     """2000 rounds of the same ten rows: the mean of the clipped rows within five standard errors of 29 numbers."""

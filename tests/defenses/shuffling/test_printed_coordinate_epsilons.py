@@ -142,6 +142,7 @@ def test_laws_of_the_tilt_are_those_of_the_densities(epsilon):
         assert law @ grid == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("name", "printed", "ours", "tighter"), [("uniform2", 0.0571, 0.0596, 0.0354), ("gauss2", 0.0536, 0.0575, 0.0340)]
 )
@@ -154,6 +155,7 @@ def test_the_printed_epsilon_of_apes_holds_although_lemma_5_does_not_prove_it(na
     assert tighter < printed < ours
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("own", [-1, -500, -1000, -2000])
 def test_the_printed_epsilon_of_unis_holds_for_the_largest_budgets_of_uniform2(own):
     """The clones of the client's own mechanism give more than .0689 for budgets above .8; this argument gives .0590."""
@@ -169,6 +171,7 @@ def test_below_these_budgets_the_clones_of_the_clients_own_mechanism_suffice():
         assert least_epsilon(hidden.delta, DELTA) < 0.0689
 
 
+@pytest.mark.simulations
 def test_at_gauss2_the_printed_epsilon_of_unis_is_neither_proved_nor_refuted():
     budgets = sorted_budgets("gauss2")
     assert unis_delta(budgets, -1, 0.0689) > DELTA >= unis_delta(budgets, -1, 0.0712)

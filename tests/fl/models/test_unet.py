@@ -102,6 +102,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_pixels_by_hand():
     torch.testing.assert_close(lots, mean, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.simulations
 def test_gradients_differentiate_by_the_image_forward_and_backward_alike():
     network, params, images, targets = case()
 

@@ -52,6 +52,7 @@ def rows(run, attack, defense="none"):
     return {one.metric: one for one in run.records if (one.attack, one.defense) == (attack, defense)}
 
 
+@pytest.mark.simulations
 def test_every_attack_has_rows_with_intervals_and_the_null_attack_finds_chance(assay, suite_file):
     run = assay(suite_file(**SUITE))
     assert not [record for record in run.records if record.status != "ok"]

@@ -178,6 +178,7 @@ def test_the_ratio_of_a_sum_of_clipped_reports_knows_all_the_others(observer):
     np.testing.assert_allclose(seen.scores(), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("protection", "observer"),
     [

@@ -59,6 +59,7 @@ def has_std(values, std):
     return low <= float(np.square(values).sum()) / std**2 <= high
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("defense", ["dp_sgd", "dp_fedavg", "ldp_gaussian"])
 def test_a_correct_defenses_replicas_follow_its_claimed_law(block_of, shown, defense):
     block = block_of(defense)

@@ -160,6 +160,7 @@ def test_of_uploads_it_is_the_ratio_of_the_clients_own_report(scores_of):
     assert low <= np.count_nonzero(out.round(9) == -1) <= high
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("mixing", ["rows", "coordinates"])
 def test_behind_a_shuffler_it_is_a_ratio_too(scores_of, mixing):
     """A likelihood ratio has mean 1 where it does not belong, whatever the law (falsely "no" once in a million)."""
@@ -169,6 +170,7 @@ def test_behind_a_shuffler_it_is_a_ratio_too(scores_of, mixing):
     assert np.exp(within).mean() > 1.02
 
 
+@pytest.mark.simulations
 def test_coordinates_shuffled_apart_show_less_than_whole_rows(scores_of):
     rows, apart = (scores_of(f'mixing = "{mixing}"')[1].mean() for mixing in ("rows", "coordinates"))
     assert 0 < apart < rows

@@ -109,6 +109,7 @@ def test_power_falls_with_the_noise_that_is_added(power_of, designed):
     assert powers == sorted(powers)
 
 
+@pytest.mark.simulations
 def test_what_is_detectable_comes_down_to_the_claim_as_replicas_grow(lot_sampled):
     claim, release = lot_sampled
     found = [

@@ -145,6 +145,7 @@ def test_a_suites_audit_reads_the_query(audited):
         assert "evidence: a client's steps and answers" in row.reason
 
 
+@pytest.mark.simulations
 def test_clients_that_stop_early_do_not_stop_the_audit(audited):
     """Half of the budget: from some round on nobody sends anything, to the probes' runs neither."""
     rows = [row for row in audited(2.0, 100) if row.role in ("audit", "probe")]
