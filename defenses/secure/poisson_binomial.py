@@ -106,8 +106,8 @@ class PoissonBinomial(SecureSumDefense):
         return Prepared(protection=protection, claims=(claim,))
 
     def trials(self, plan: Plan) -> int:
-        """Return the number of coin tosses per client and coordinate: the largest even number at which the heads of all
-        clients fit into an encoded number.
+        """Return the number of coin tosses per client and coordinate: the largest even number at which the total number
+        of heads of all clients stays within what the secure sum can count in one coordinate.
         """
         trials: int = 2 * ((2**self.bits - 1) // (2 * most_clients(plan)))
         if trials < 2:

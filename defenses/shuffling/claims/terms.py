@@ -120,8 +120,8 @@ class Terms:
         subjects: str = "all",
         curve: Curve | None = None,
     ) -> Claim:
-        """Return a claim with the given epsilon and delta; it is about one coordinate in one round if ``unit`` is a
-        coordinate, otherwise about the whole report.
+        """Return a claim with the given epsilon and delta. If ``unit`` is `Unit.COORDINATE`, the claim covers one
+        coordinate of a client's report in one round; otherwise it covers the client's whole reports of all rounds.
         """
         single = unit is Unit.COORDINATE
         return Claim(
