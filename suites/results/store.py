@@ -70,9 +70,8 @@ class Store:
 
     def _take_back(self, made: Iterable[Path]) -> None:
         """Remove the files of a run that could not be started; ``made``: the folders that it created, inner first."""
-        with suppress(
-            OSError
-        ):  # A folder that is not empty holds files of another process: it stays, with its parents.
+        # A folder that is not empty holds files of another process: it stays, with its parents.
+        with suppress(OSError):
             (self.folder / MANIFEST).unlink(missing_ok=True)
             (self.folder / CLAIMS).unlink(missing_ok=True)
             for place in made:
