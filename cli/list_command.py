@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # Described here and not where they are computed, because importing that code loads torch.
 METRICS = {
     "accuracy": "share of test images that the final model classifies correctly",
+    "loss": "mean cross-entropy of the final model over the test images (over their pixels for a segmentation model)",
     "epsilon_low": "lower bound on epsilon from an audit, at level alpha divided by the number of claims",
     "probe_sensitivity": "largest change of a release when one row is removed; compared with the published sensitivity",
     "probe_noise_present": "share of a layer's coordinates that other noise draws change; the smallest over layers",

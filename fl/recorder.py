@@ -1,6 +1,6 @@
 """Recorders keep what one observer may see of each round, so that a run can be audited without being stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -11,6 +11,7 @@ from .message import Message
 from .plan import Plan
 from .protection import Protection, State
 from .task import Task
+from .utility import Utility
 from .view import RoundView, View
 
 
@@ -104,18 +105,17 @@ class ViewRecorder:
 
 
 @dataclass(kw_only=True)
-class AccuracyRecorder:
+class UtilityRecorder:
     """A recorder that keeps the utility of the server's model over the rounds, for the first of several independent
     runs.
 
-    ``curve``: (rounds so far, value of ``metric``) pairs, one per ``every`` rounds. The metric is accuracy for a
-    classifier and IoU for a segmentation model.
+    ``rows``: (rounds so far, value by metric), one per ``every`` rounds. The metrics are accuracy and loss for a
+    classifier, IoU and loss for a segmentation model; one that is not defined in a round is left out of its row.
     """
 
     task: Task
     every: int = 1
-    curve: list[tuple[int, float]] = field(default_factory=list)
-    metric: str = field(default="accuracy", init=False)
+    rows: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -124,10 +124,12 @@ class AccuracyRecorder:
     def watch(self, event: RoundEvent) -> None:
         """Record the utility after a finished round."""
         if (event.round + 1) % self.every == 0:
-            first = self.task.utility(event.model[0])[0]
-            self.metric = first.metric
-            if first.value is not None:
-                self.curve.append((event.round + 1, first.value))
+            self.rows.append((event.round + 1, by_round(self.task.utility(event.model[0]))))
+
+
+def by_round(found: Sequence[Utility]) -> dict[str, float]:
+    """Return the values that are kept round by round: the first metric of a model's utility and its loss."""
+    return {one.metric: one.value for one in (found[0], found[-1]) if one.value is not None}
 
 
 @dataclass(kw_only=True)

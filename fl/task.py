@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 
 from .data.dataset import Dataset, check_masks
 from .models.imprint import thresholds
-from .models.network import Network
+from .models.network import Network, pixel_losses
 from .partitions.partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams, normal
-from .utility import Utility, of_labels, of_pixels
+from .utility import Outcomes, Utility, utility_of
 
 # A segmentation model keeps features of every pixel, so a thousand images at once would not fit in the cache.
 _AT_ONCE = 256
@@ -107,24 +107,30 @@ class Task:
         """The number of samples of each client."""
         return tuple(len(part) for part in self.parts)
 
-    def accuracy(self, model: Tensor) -> float:
-        """Return the share of test images that ``model (d,)`` classifies correctly."""
-        right = self.network.evaluated(model, self.test_images).argmax(-1) == self.test_labels
-        return float(right.double().mean())
+    def outcomes(self, model: Tensor, images: Tensor, labels: Tensor) -> Outcomes:
+        """Return the predictions and losses of ``model (d,)`` on labelled images, all from one evaluation.
 
-    def utility(self, model: Tensor) -> tuple[Utility, ...]:
-        """Return the utility metrics (such as accuracy) of ``model (d,)`` on the test images.
-
-        They are accuracy for a classifier, and IoU, precision, recall and F-score of pixels for a segmentation model.
+        ``images (n, c, h, w)`` and ``labels (n,)``, or booleans ``(n, h, w)`` for a segmentation model.
         """
         if not self.network.segments:
-            return of_labels(self.accuracy(model), len(self.test_labels))
-        return of_pixels(self.marked(model), self.test_labels)
+            logits = self.network.evaluated(model, images)
+            losses = cross_entropy(logits, labels, reduction="none")
+            return Outcomes(found=logits.argmax(-1), wanted=labels, losses=losses)
+        found, losses_of = list[Tensor](), list[Tensor]()
+        for part, wanted in zip(torch.split(images, _AT_ONCE), torch.split(labels, _AT_ONCE), strict=True):
+            with torch.no_grad():
+                logits = self.network.logits(model, part)
+            found.append(logits > 0)
+            losses_of.append(pixel_losses(logits, wanted))
+        return Outcomes(found=torch.cat(found), wanted=labels, losses=torch.cat(losses_of))
 
-    def marked(self, model: Tensor) -> Tensor:
-        """Return which test pixels a segmentation ``model (d,)`` classifies as positive, as booleans ``(n, h, w)``."""
-        with torch.no_grad():
-            return torch.cat([self.network.logits(model, part) > 0 for part in torch.split(self.test_images, _AT_ONCE)])
+    def utility(self, model: Tensor) -> tuple[Utility, ...]:
+        """Return the utility metrics of ``model (d,)`` on the test images.
+
+        They are accuracy and loss for a classifier, and IoU, precision, recall and F-score of pixels and the loss for a
+        segmentation model.
+        """
+        return utility_of(self.outcomes(model, self.test_images, self.test_labels))
 
     def public_loss(self, models: Tensor) -> Tensor:
         """Return the mean loss of each model on the first thousand test images, which are public.

@@ -1,16 +1,49 @@
-"""Measures the quality of a model on the test images, with a reason where a metric is not defined."""
+"""Measures the quality of a model on labelled images, with a reason where a metric is not defined."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
-UTILITIES = ("accuracy", "iou", "precision", "recall", "f_score")
-"""Metrics of a model: accuracy for a classifier, the others for a segmentation model."""
+LOSS = "loss"
+UTILITIES = ("accuracy", "iou", "precision", "recall", "f_score", LOSS)
+"""Metrics of a model: accuracy for a classifier, loss for every model, the others for a segmentation model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """The result of one model on n labelled images: its predictions, the truth and its losses.
+
+    For a classifier ``found`` (predicted classes) and ``wanted`` (labels) are ``(n,)``, for a segmentation model
+    booleans ``(n, h, w)``: the pixels that the model marks, and those to find. ``losses (n,)`` holds the cross-entropy
+    of each image (natural logarithm; of a segmentation model the mean over the image's pixels).
+
+    Raises:
+        ValueError: if the shapes do not fit together.
+    """
+
+    found: Tensor
+    wanted: Tensor
+    losses: Tensor
+
+    def __post_init__(self) -> None:
+        if self.found.shape != self.wanted.shape:
+            raise ValueError(
+                f"found (predictions) must have the shape {tuple(self.wanted.shape)} of wanted (the truth), "
+                f"got {tuple(self.found.shape)}"
+            )
+        if self.losses.shape != self.wanted.shape[:1]:
+            raise ValueError(f"losses must have shape ({len(self.wanted)},), got {tuple(self.losses.shape)}")
+
+    @property
+    def of_pixels(self) -> bool:
+        """Whether the model predicts pixels and not one class per image."""
+        return self.wanted.ndim > 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Utility:
-    """The value of one utility metric, higher is better, or the reason why it is not defined.
+    """The value of one utility metric, or the reason why it is not defined.
 
     ``value`` is None where the metric is not defined; ``reason`` then explains why.
 
@@ -23,30 +56,48 @@ class Utility:
     unit: str
     reason: str = ""
 
+    @property
+    def direction(self) -> Literal["higher_better", "lower_better"]:
+        """Whether a higher or a lower value is better."""
+        return "lower_better" if self.metric == LOSS else "higher_better"
 
-def of_labels(accuracy: float, images: int) -> tuple[Utility, ...]:
-    """Return the utility of a classifier, which is its accuracy; ``images`` is the number of test images."""
-    return (Utility(metric="accuracy", value=accuracy, n=images, unit="share of test images"),)
 
+def utility_of(outcomes: Outcomes) -> tuple[Utility, ...]:
+    """Compute every utility metric of a model from its ``outcomes``, the most important one first and the loss last.
 
-def of_pixels(found: Tensor, wanted: Tensor) -> tuple[Utility, ...]:
-    """Compute the utility of a segmentation model: IoU, precision, recall and F-score of its pixels.
-
-    ``found (n, h, w)`` is compared with the truth ``wanted (n, h, w)``, both booleans.
-
-    IoU, precision, recall and F-score over the pixels of all images together. With TP hits, FP false alarms and FN
-    misses they are TP / (TP + FP + FN), TP / (TP + FP), TP / (TP + FN) and 2 TP / (2 TP + FP + FN). A model that marks
-    no pixel has no precision; its recall, IoU and F-score are 0. Without any pixel to find, recall is not defined; if
-    then no pixel is marked either, no metric is.
-
-    Raises:
-        ValueError: if the shapes differ.
+    A classifier has accuracy, a segmentation model IoU, precision, recall and F-score of its pixels. The loss is the
+    mean cross-entropy over the images.
     """
-    if found.shape != wanted.shape:
-        raise ValueError(
-            f"found (marked pixels) must have the shape {tuple(wanted.shape)} of wanted (target pixels), "
-            f"got {tuple(found.shape)}"
-        )
+    own = _of_pixels(outcomes) if outcomes.of_pixels else _of_labels(outcomes)
+    return *own, _loss(outcomes)
+
+
+def _of_labels(outcomes: Outcomes) -> tuple[Utility, ...]:
+    right = (outcomes.found == outcomes.wanted).double()
+    return (Utility(metric="accuracy", value=float(right.mean()), n=len(right), unit="share of test images"),)
+
+
+def _loss(outcomes: Outcomes) -> Utility:
+    mean = outcomes.losses.double().mean()
+    # Noise can make logits so large that the cross-entropy overflows; records hold finite numbers only.
+    finite = bool(mean.isfinite())
+    return Utility(
+        metric=LOSS,
+        value=float(mean) if finite else None,
+        n=len(outcomes.losses),
+        unit="mean over test images",
+        reason="" if finite else "the mean loss on the test images is not a finite number",
+    )
+
+
+def _of_pixels(outcomes: Outcomes) -> tuple[Utility, ...]:
+    """IoU, precision, recall and F-score over the pixels of all images together.
+
+    With TP hits, FP false alarms and FN misses they are TP / (TP + FP + FN), TP / (TP + FP), TP / (TP + FN) and
+    2 TP / (2 TP + FP + FN). A model that marks no pixel has no precision; its recall, IoU and F-score are 0. Without
+    any pixel to find, recall is not defined; if then no pixel is marked either, no metric is.
+    """
+    found, wanted = outcomes.found, outcomes.wanted
     hits = int((found & wanted).sum())
     alarms, misses = int((found & ~wanted).sum()), int((wanted & ~found).sum())
     # A metric without a denominator is not 0: 0 would rank the model below one that made mistakes.

@@ -140,7 +140,7 @@ class Network:
         """Return the cross-entropy of each image, shape ``(n,)``; for a segmentation model the mean over pixels."""
         logits = self.logits(params, images, dropout)
         if self.segments:
-            return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean((-2, -1))
+            return pixel_losses(logits, labels)
         return cross_entropy(logits, labels, reduction="none")
 
     def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
@@ -274,3 +274,11 @@ class Network:
             params.new_zeros(len(params), self.inert),
         ]
         return torch.cat(parts, dim=1)
+
+
+def pixel_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of each image, shape ``(n,)``, as the mean over its pixels.
+
+    ``logits (n, h, w)``; ``labels (n, h, w)`` are booleans: the pixels to find.
+    """
+    return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean((-2, -1))

@@ -9,7 +9,12 @@ from ..reading.pooling import Pooled
 NOTHING = "–"
 """Printed where there is no number. A zero would look like a measurement."""
 
-DIRECTIONS = {"higher_leaks": "(↑ leaks more)", "lower_leaks": "(↓ leaks more)", "higher_better": "(↑ better)"}
+DIRECTIONS = {
+    "higher_leaks": "(↑ leaks more)",
+    "lower_leaks": "(↓ leaks more)",
+    "higher_better": "(↑ better)",
+    "lower_better": "(↓ better)",
+}
 """What a higher or lower value means; printed next to the metric's name."""
 
 
@@ -56,6 +61,7 @@ METRICS = {
     "accuracy": Metric(name="accuracy"),
     "iou": Metric(name="IoU"),
     "f_score": Metric(name="F score"),
+    "loss": Metric(name="test loss"),
     "none": Metric(name="every metric"),
 }
 HEADLINES = ("accuracy", "iou")

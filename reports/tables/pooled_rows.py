@@ -48,6 +48,7 @@ class UtilityRow:
     defense: str
     control: bool
     metric: str
+    direction: str
     pooled: Pooled | None
     change: Pooled | None
     missing: int
@@ -159,6 +160,7 @@ def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> Uti
         defense=first.defense,
         control=first.control,
         metric=first.metric,
+        direction=first.direction,
         pooled=_pooled(group),
         change=mean_over_seeds(changes) if changes else None,
         missing=len(group) - len(_measured(group)),

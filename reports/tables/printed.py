@@ -138,7 +138,7 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
         rows=tuple(
             (
                 f"{row.federation}/{row.defense}" if many else row.defense,
-                metric_words(row.metric, "higher_better"),
+                metric_words(row.metric, row.direction),
                 pooled_words(row.metric, row.pooled, intervals),
                 pooled_words(row.metric, row.change, intervals, signed=True),
                 str(row.pooled.n if row.pooled else 0),

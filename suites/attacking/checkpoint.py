@@ -20,7 +20,7 @@ from ...fl.plan import Plan
 from ...fl.resume_state import ResumeState
 from ..results.store import Store
 
-SCHEMA = "checkpoint-1"
+SCHEMA = "checkpoint-2"
 EVERY_S = 180.0
 """CPU seconds between two checkpoints."""
 _NAME, _HEADER = "checkpoint", "header"

@@ -19,7 +19,7 @@ from ...audit.observer import UPLOADS
 from ...fl.engine import Recorder, run_federation
 from ...fl.plan import Plan
 from ...fl.probe import CandidateProbe, OwnerProbe
-from ...fl.recorder import AccuracyRecorder, LotRecorder, NumbersRecorder, ViewRecorder
+from ...fl.recorder import LotRecorder, NumbersRecorder, UtilityRecorder, ViewRecorder
 from ...fl.resume_state import ResumeState
 from ...fl.streams import Streams
 from ...fl.task import Task
@@ -78,7 +78,7 @@ class TrainedTrial:
     views: dict[str, View]
     probes: dict[str, Probe | Exception | None]
     lots: dict[int, LotRecorder]
-    accuracy: AccuracyRecorder
+    utility: UtilityRecorder
     numbers: NumbersRecorder
 
 
@@ -159,18 +159,18 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
     if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
         with_lots |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(with_lots)}
-    accuracy = AccuracyRecorder(task=task, every=plan.marks[0])
+    utility = UtilityRecorder(task=task, every=plan.marks[0])
     # About 200 points are enough for a figure, and keep the file of a run of 10,000 rounds small.
     numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
-    watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy, numbers]
+    watching: list[Recorder] = [*recorders.values(), *lots.values(), utility, numbers]
     final = run_federation(
         task,
         plan,
         job.protection,
         streams,
         recorders=watching,
-        resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, accuracy, numbers),
-        on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, accuracy, numbers),
+        resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, utility, numbers),
+        on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, utility, numbers),
     )
     if not bool(torch.isfinite(final).all()):
         raise FloatingPointError("training diverged: the final model holds NaN or infinity")
@@ -183,19 +183,19 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         views=views,
         probes=probes,
         lots=lots,
-        accuracy=accuracy,
+        utility=utility,
         numbers=numbers,
     )
 
 
 def _resumed(
-    checkpoint: Checkpoint, plan: Plan, clock: Clock, accuracy: AccuracyRecorder, numbers: NumbersRecorder
+    checkpoint: Checkpoint, plan: Plan, clock: Clock, utility: UtilityRecorder, numbers: NumbersRecorder
 ) -> ResumeState | None:
     """The state at an earlier session's checkpoint; its recorders' content and its times are restored as well."""
     found = checkpoint.load(plan)
     if found is None:
         return None
-    accuracy.curve, numbers.rows = found.recorded
+    utility.rows, numbers.rows = found.recorded["utility"], found.recorded["numbers"]
     clock.cpu, clock.wall = clock.cpu - found.cpu_s, clock.wall - found.wall_s
     return found.resume_state
 
@@ -203,12 +203,12 @@ def _resumed(
 def _keep(
     checkpoint: Checkpoint,
     clock: Clock,
-    accuracy: AccuracyRecorder,
+    utility: UtilityRecorder,
     numbers: NumbersRecorder,
     resume_state: ResumeState,
 ) -> None:
     times = clock.fields()
-    recorded = [accuracy.curve, numbers.rows]
+    recorded = {"utility": utility.rows, "numbers": numbers.rows}
     checkpoint.save_if_due(resume_state, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
 
 
@@ -229,7 +229,7 @@ def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cel
     """Each cell of the trial with the function that computes its rows."""
     works: list[tuple[Cell, Callable[[], list[Record]]]] = []
     if job.training is not None:
-        recorded = trained.accuracy, trained.numbers
+        recorded = trained.utility, trained.numbers
         works.append(
             (job.training, partial(utility_rows, job.training, trained.task, trained.final[0], *recorded, store))
         )

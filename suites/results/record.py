@@ -120,7 +120,7 @@ class Record(BaseModel):
     n: int | None = None
     """Number of trials, candidates or samples behind the value."""
     unit: str = ""
-    direction: Literal["", "higher_leaks", "lower_leaks", "higher_better"] = ""
+    direction: Literal["", "higher_leaks", "lower_leaks", "higher_better", "lower_better"] = ""
     status: Status = "ok"
     """``failed``: an error; ``unavailable``: needs something that this machine lacks; ``skipped``: not defined here."""
     reason: str = ""

@@ -9,7 +9,7 @@ from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import AccuracyRecorder, LotRecorder, NumbersRecorder, RoundEvent, ViewRecorder
+from fedassay.fl.recorder import LotRecorder, NumbersRecorder, RoundEvent, UtilityRecorder, ViewRecorder
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
 
@@ -217,18 +217,22 @@ def test_a_replica_that_the_client_missed_used_none_of_its_samples(make_task, ma
             assert all(torch.equal(mask, present.expand_as(mask)) for mask in happened.lots[client])
 
 
-def test_the_accuracy_curve_counts_rounds_from_one_and_is_of_the_servers_model(make_task, make_plan, make_tape):
+def test_accuracy_and_loss_count_rounds_from_one_and_are_of_the_servers_model(make_task, make_plan, make_tape):
     task, tape = make_task(), make_tape()
-    curves = [AccuracyRecorder(task=task, every=every) for every in (1, 2)]
+    curves = [UtilityRecorder(task=task, every=every) for every in (1, 2)]
     run_federation(task, make_plan(task, rounds=5), Protection(), Streams(0), recorders=[tape, *curves])
-    expected = [(n + 1, task.accuracy(happened.model[0])) for n, happened in enumerate(tape.events)]
-    assert curves[0].curve == expected
-    assert curves[1].curve == [expected[1], expected[3]]
+    expected = [
+        (n + 1, {one.metric: one.value for one in task.utility(happened.model[0])})
+        for n, happened in enumerate(tape.events)
+    ]
+    assert expected[0][1].keys() == {"accuracy", "loss"}
+    assert curves[0].rows == expected
+    assert curves[1].rows == [expected[1], expected[3]]
 
 
 def test_a_curve_of_no_rounds_is_refused(make_task):
     with pytest.raises(ValueError, match=r"every \(rounds between two records\) must be >= 1, got 0"):
-        AccuracyRecorder(task=make_task(), every=0)
+        UtilityRecorder(task=make_task(), every=0)
 
 
 @pytest.mark.parametrize("told", [False, True])

@@ -202,16 +202,16 @@ def test_inert_weights_stand_behind_the_model_and_change_no_prediction(build):
     assert audited.network.layout.dim == task.network.layout.dim + 2 == 4 * 4 * 3 + 3 + 2
     model = audited.network.initial(Streams(0).generator("init"))
     moved = model + torch.tensor([0.0] * 51 + [9.0, -9.0])
-    assert audited.accuracy(moved) == audited.accuracy(model) == task.accuracy(model[:-2])
+    assert audited.utility(moved) == audited.utility(model) == task.utility(model[:-2])
 
 
 def test_accuracy_is_the_share_of_test_images_labelled_right(build):
     task = build()
     always_zero = torch.zeros(51)
     always_zero[48] = 1.0  # The bias of class 0, to which every third test image belongs.
-    assert task.accuracy(always_zero) == pytest.approx(1 / 3)
+    assert task.utility(always_zero)[0].value == pytest.approx(1 / 3)
     relabelled = replace(task, test_labels=torch.zeros(9, dtype=torch.int64))
-    assert relabelled.accuracy(always_zero) == 1
+    assert relabelled.utility(always_zero)[0].value == 1
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_neither_training_nor_evaluation_moves_the_global_generators(make_task, 
     task = make_task((4, 6), model="lenet_dropout", side=8)
     before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     final = run_federation(task, make_plan(task), PerSample(), Streams(SEED))
-    task.accuracy(final[0])
+    task.utility(final[0])
     assert torch.equal(torch.get_rng_state(), before)
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
 

@@ -11,7 +11,7 @@ from fedassay.fl.models.unet import _spread, doubled
 from fedassay.fl.partitions.partitions import IID
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.task import build_task
-from fedassay.fl.utility import of_pixels
+from fedassay.fl.utility import Outcomes, utility_of
 from torch.func import functional_call, grad, jacfwd, jacrev
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -128,6 +128,11 @@ def test_images_that_cannot_be_halved_and_more_classes_are_refused(shape, classe
         build_model("unet", shape=shape, classes=classes)
 
 
+def of_pixels(found, wanted):
+    """The utility of these marked pixels without its last metric, the loss."""
+    return utility_of(Outcomes(found=found, wanted=wanted, losses=torch.zeros(len(wanted))))[:-1]
+
+
 def test_pixels_are_pooled_over_images_by_hand():
     """Three hits, one false alarm, two misses; the second image alone would have an IoU of 1."""
     wanted = torch.tensor([[[1, 1, 1], [1, 0, 0]], [[1, 0, 0], [0, 0, 0]]]).bool()
@@ -166,9 +171,13 @@ def test_a_segmenters_labels_are_the_targets_and_the_classifiers_stay_the_labels
     assert torch.equal(pixels.test_labels, given.test_targets)
     model = pixels.network.initial(Streams(0).generator("init"))
     found = pixels.network.logits(model, pixels.test_images) > 0
-    assert pixels.utility(model) == of_pixels(found, given.test_targets)
+    *shares, loss = pixels.utility(model)
+    assert tuple(shares) == of_pixels(found, given.test_targets)
+    each = pixels.network.losses(model, pixels.test_images, given.test_targets)
+    assert (loss.metric, loss.value) == ("loss", float(each.double().mean()))
     assert [row.metric for row in classes.utility(classes.network.initial(Streams(0).generator("init")))] == [
-        "accuracy"
+        "accuracy",
+        "loss",
     ]
 
 

@@ -103,11 +103,11 @@ def test_what_cannot_be_read_is_reported_of_and_training_starts_over(job, tmp_pa
     if harm in ("torn", "empty"):
         path.write_bytes(path.read_bytes()[:-2000] if harm == "torn" else b"")
     elif harm == "pickled":
-        np.savez(path, header=np.array([{"schema": "checkpoint-1"}], dtype=object))
+        np.savez(path, header=np.array([{"schema": "checkpoint-2"}], dtype=object))
     elif harm == "other model":
         store.save_arrays(cell, "checkpoint", arrays | {"tensor0": arrays["tensor0"][:, :-1]})
     else:
-        old, new = (cell, "0" * 16) if harm == "foreign" else ("checkpoint-1", "checkpoint-0")
+        old, new = (cell, "0" * 16) if harm == "foreign" else ("checkpoint-2", "checkpoint-0")
         text = arrays["header"].tobytes().replace(old.encode(), new.encode())
         store.save_arrays(cell, "checkpoint", arrays | {"header": np.frombuffer(text, dtype=np.uint8)})
     with pytest.warns(RuntimeWarning, match=r"checkpoint\.npz is not used, training starts over"):

@@ -14,6 +14,8 @@ def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(sui
     """After two steps a model marks nothing: no precision, and the three others are 0."""
     run = assay(suite_file(text=f"{NONE}[attacks.random_image]\n[attacks.mean_image]\n", **SEGMENTATION))
     rows = {row.metric: row for row in run.records if row.role == "utility"}
+    loss = rows.pop("loss")
+    assert 0 < loss.value < 5
     assert {name: row.value for name, row in rows.items()} == {"iou": 0, "precision": None, "recall": 0, "f_score": 0}
     assert (rows["precision"].status, rows["precision"].reason) == (
         "skipped",
