@@ -165,6 +165,7 @@ def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, 
         shape=network.shape,
         classes=network.classes,
         inert=inert,
+        normalisation=network.normalisation,
         point=network.initial(Streams(seed).generator("init")),
         steepness=steepness,
     )

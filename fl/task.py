@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from .data.dataset import Dataset, check_masks
 from .models.imprint import thresholds
 from .models.network import Network, pixel_losses
+from .models.normalise import Normalisation
 from .partitions.partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams, normal
 from .utility import Outcomes, Utility, utility_of
@@ -185,15 +186,17 @@ def build_task(
     label_noise: float = 0.0,
     pixel_noise: float = 0.0,
     held_out: int = 0,
+    normalisation: Normalisation | None = None,
 ) -> Task:
     """Distribute a data set to the clients of a federation.
 
-    A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation. The partition
-    deals the rest, or ``samples`` of it, to ``clients`` and to ``held_out`` additional clients that never take part
-    (chosen among all by the ``held out`` stream). Each training label is redrawn with probability ``label_noise``,
-    uniformly over all classes (see ``redrawn``). ``pixel_noise`` is the standard deviation of the noise on sensitive
-    pixels (see ``noised``). A segmentation model's labels are the data set's targets; the partition still uses the
-    images' labels.
+    A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation. The
+    partition deals the rest, or ``samples`` of it, to ``clients`` and to ``held_out`` additional clients that never
+    take part (chosen among all by the ``held out`` stream). Each training label is redrawn with probability
+    ``label_noise``, uniformly over all classes (see ``redrawn``). ``pixel_noise`` is the standard deviation of the
+    noise on sensitive pixels (see ``noised``). ``normalisation``: the model's first operation, with public
+    constants. A segmentation model's labels are the data set's targets; the partition still uses the images'
+    labels.
 
     Raises:
         ValueError: if ``samples``, ``clients`` or ``held_out`` exceed what there is, the partition needs owners that
@@ -208,6 +211,7 @@ def build_task(
         classes=dataset.classes,
         # From the public images: before the first round the server has no others.
         bins=thresholds(dataset.test_images) if model == "imprint" else (),
+        normalisation=normalisation,
     )
     # The outsiders' labels are redrawn too; otherwise clean labels would reveal the non-members.
     given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)

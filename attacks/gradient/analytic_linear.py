@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...audit.evidence import Reconstructions
 from ...fl.layout import Layout
+from ...fl.models.normalise import Normalisation
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
@@ -45,6 +46,8 @@ class AnalyticLinear(ImageAttack):
         """
         uploads, network = read_uploads(view, knowledge, self.round), knowledge.network
         weights, biases = _first_layer(uploads.gradients, network.layout, network.shape)
+        if network.normalisation is not None:
+            weights = _of_pixels(weights, biases, network.normalisation, network.shape)
         found = []
         for rows in of_equal_lots(knowledge.plan, uploads):
             k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
@@ -96,6 +99,16 @@ def _first_layer(gradients: Tensor, layout: Layout, shape: tuple[int, int, int])
             f"the first layer must be fully connected with a bias, got {name} of shape {tuple(weights.shape[1:])}"
         )
     return weights, biases
+
+
+def _of_pixels(weights: Tensor, biases: Tensor, constants: Normalisation, shape: tuple[int, int, int]) -> Tensor:
+    """The gradients ``(n, units, pixels)`` of a layer that would read pixels instead of normalised inputs."""
+    # A row is the sum of (unit's gradient) times input; with input = (pixel - mean) / std it is linear in the pixels.
+    columns = (
+        weights.new_tensor(values).view(-1, 1, 1).expand(shape).flatten() for values in (constants.mean, constants.std)
+    )
+    mean, std = columns
+    return weights * std + biases.unsqueeze(-1) * mean
 
 
 def _pixels(images: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from ..layout import Layout
 from .dropout import dropout_of
 from .imprint import planted
+from .normalise import Normalisation
 from .sample_gradients import is_known, sample_gradients
 from .sample_gradients import logits as known_logits
 from .small_models import SEGMENTERS, build_model, initial_parameters, is_batch_norm
@@ -43,6 +44,7 @@ class Network:
         classes: number of labels.
         inert: unused weights after the model's own (see ``Layout``).
         bins: thresholds of the imprint layer chosen by a malicious server (see ``imprint``); for model ``imprint``.
+        normalisation: public constants by which the model scales its input; None: the input is used as it is.
     """
 
     model: str
@@ -50,6 +52,7 @@ class Network:
     classes: int
     inert: int = 0
     bins: tuple[float, ...] = ()
+    normalisation: Normalisation | None = None
 
     def __post_init__(self) -> None:
         if (self.model == "imprint") != bool(self.bins):
@@ -61,7 +64,13 @@ class Network:
     @cached_property
     def module(self) -> nn.Module:
         """The PyTorch module of this architecture; the module's own weights are never used."""
-        return build_model(self.model, shape=self.shape, classes=self.classes, bins=len(self.bins) or None)
+        return build_model(
+            self.model,
+            shape=self.shape,
+            classes=self.classes,
+            bins=len(self.bins) or None,
+            normalisation=self.normalisation,
+        )
 
     @property
     def segments(self) -> bool:
@@ -250,7 +259,7 @@ class Network:
     def _residuals(self, params: Tensor, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Softmax minus one-hot ``(R, n, classes)`` and the flat images ``(R, n, pixels)``."""
         weight, bias = self.layout.unflatten(params).values()
-        flat = images.flatten(2)
+        flat = (images if self.normalisation is None else self.normalisation.apply(images)).flatten(2)
         logits = flat @ weight.transpose(1, 2) + bias.unsqueeze(1)
         return logits.softmax(-1) - one_hot(labels, self.classes).to(logits.dtype), flat
 

@@ -15,8 +15,9 @@ from torch.nn.functional import conv2d, cross_entropy, linear, pad
 
 from ..layout import Layout
 from .dropout import Chain, Dropout
+from .normalise import Normalise
 
-_PLAIN = (nn.ReLU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.MaxPool2d, nn.Flatten, Dropout)
+_PLAIN = (nn.ReLU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.MaxPool2d, nn.Flatten, Dropout, Normalise)
 """Layers without parameters that treat each sample by itself."""
 
 # Images per pass at evaluation: a thousand do not fit in the cache and took twice as long.

@@ -18,6 +18,7 @@ from ...audit.nearest import nearest
 from ..streams import uniform
 from .dropout import Chain, Dropout
 from .imprint import BINS, ImprintLayer
+from .normalise import Normalisation, Normalise
 from .unet import UNet, check_unet
 
 CLASSIFIERS = ("logistic", "mlp", "lenet", "lenet_bn", "lenet_dropout", "cnn26k", "convnet", "imprint")
@@ -43,6 +44,7 @@ def build_model(
     hidden: int | None = None,
     activation: str | None = None,
     bins: int | None = None,
+    normalisation: Normalisation | None = None,
 ) -> nn.Module:
     """Build a classifier or a segmentation model by name, with all parameters zero.
 
@@ -51,9 +53,10 @@ def build_model(
 
     shape: (channel, height, width). hidden: width of the mlp's hidden layer, 256 by default; mlp only. activation:
     leaky_relu (default), relu, sigmoid or tanh; lenet only, where it decides how well gradients can be inverted. bins:
-    rows of the imprint layer, 256 by default; imprint only. `initial_parameters` gives the values; the global generator
-    is neither read nor changed. Raises ValueError for an unknown name, an option of another model, or an image that is
-    too small.
+    rows of the imprint layer, 256 by default; imprint only. normalisation: public constants that scale the
+    input first (after an imprint layer, which is the server's and reads the images). `initial_parameters` gives the
+    values; the global generator is neither read nor changed. Raises ValueError for an unknown name, an option of
+    another model, or an image that is too small.
 
     - logistic: one linear layer.
     - mlp: one hidden layer with ReLU.
@@ -72,13 +75,19 @@ def build_model(
         raise ValueError(f"model must be one of {nearest(name, KNOWN_MODELS)}, got {name!r}")
     _check_options(name, shape, classes, hidden, activation)
     _check_bins(name, bins)
+    if normalisation is not None:
+        normalisation.check_channels(shape[0])
     # On the meta device nothing is drawn: PyTorch's own initialisation would advance the global generator.
     with torch.device("meta"):
         model: nn.Module
         if name in SEGMENTERS:
             model = UNet(shape[0])
+            if normalisation is not None:
+                model = Chain(OrderedDict([("normalise", Normalise(normalisation)), ("unet", model)]))
         else:
             layers = _layers(name, shape, classes, hidden or 256, activation or "leaky_relu", bins or BINS)
+            if normalisation is not None:
+                layers.insert(1 if name == "imprint" else 0, ("normalise", Normalise(normalisation)))
             model = Chain(OrderedDict(layers))
     model.to_empty(device="cpu")
     with torch.no_grad():

@@ -47,6 +47,14 @@ PARTITION: Shape = {
         *(_table({"kind": {"const": kind}}, part) for kind, part in KNOWN_PARTITIONS.items()),
     ],
 }
+_CONSTANTS: Shape = {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}, "minItems": 1}]}
+NORMALISE: Shape = {
+    "description": "Mean and standard deviation by which the model scales its input, for all channels or for each.",
+    "type": "object",
+    "properties": {"mean": _CONSTANTS, "std": _CONSTANTS},
+    "required": ["mean", "std"],
+    "additionalProperties": False,
+}
 ALGORITHM: Shape = {
     "description": "How a client computes its update and the server applies the updates.",
     "anyOf": [_table({"name": {"const": name}}, part) for name, part in KNOWN_ALGORITHMS.items()],

@@ -15,6 +15,7 @@ from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from ...defenses.defense import Defense, Prepared
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import load_dataset
+from ...fl.models.normalise import normalisation_from
 from ...fl.partitions.partitions import partition_from
 from ...fl.partitions.sampling import sampling_from
 from ...fl.plan import Plan
@@ -199,6 +200,7 @@ def _task(specification: str, seed: int) -> Task:
         label_noise=spec.label_noise,
         pixel_noise=spec.pixel_noise,
         held_out=spec.held_out,
+        normalisation=None if spec.normalise is None else normalisation_from(spec.normalise),
     )
 
 
@@ -329,7 +331,11 @@ def _line_of(message: str, source: Source, table: tuple[str, ...], keys: Iterabl
 
 def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:
     """Return a federation's settings, with the data set and model replaced by those that its audit uses."""
-    return federation.model_copy(update={"dataset": audit.dataset or federation.dataset, "model": audit.model})
+    change: dict[str, Any] = {"dataset": audit.dataset or federation.dataset, "model": audit.model}
+    # The constants are those of the federation's own images.
+    if change["dataset"] != federation.dataset:
+        change["normalise"] = None
+    return federation.model_copy(update=change)
 
 
 def _audited(spec: SuiteSpec) -> set[str]:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from ...audit.nearest import nearest
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import KNOWN_DATASETS
+from ...fl.models.normalise import normalisation_from
 from ...fl.models.small_models import KNOWN_MODELS
 from ...fl.partitions.partitions import partition_from
 from ...fl.partitions.sampling import sampling_from
@@ -53,6 +54,7 @@ Number = Annotated[float, Field(strict=True)]
 """Strict, so that neither ``"0.05"`` nor ``true`` counts as a number."""
 Sampling = Annotated[Any, _parsed_by(sampling_from), WithJsonSchema(shapes.SAMPLING)]
 Partition = Annotated[Any, _parsed_by(partition_from), WithJsonSchema(shapes.PARTITION)]
+Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(shapes.NORMALISE)]
 Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from), WithJsonSchema(shapes.ALGORITHM)]
 DatasetName = Annotated[str, _one_of("data set", KNOWN_DATASETS), WithJsonSchema(shapes.one_of(KNOWN_DATASETS))]
 ModelName = Annotated[str, _one_of("model", KNOWN_MODELS), WithJsonSchema(shapes.one_of(KNOWN_MODELS))]
@@ -60,6 +62,11 @@ CanaryName = Annotated[str, _one_of("canary", tuple(CANARIES)), WithJsonSchema(s
 KNOWN_DEVICES = ("cpu", "cuda")
 DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
 DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]
+
+
+def _is_none(value: object) -> bool:
+    """Whether a setting is absent: an absent one stays out of the configuration's hash, which older suites share."""
+    return value is None
 
 
 class _Table(BaseModel):
@@ -89,6 +96,10 @@ class FederationSpec(_Table):
     pixel_noise: Number = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Standard deviation of Gaussian noise on the sensitive pixels of training images. Reconstructions are compared
     with the images without noise.
+    """
+    normalise: Normalise | None = Field(default=None, exclude_if=_is_none)
+    """Public mean and standard deviation by which the model scales its input: ``{ mean = 0.1307, std = 0.3081 }``, or
+    one number per channel. Images stay in [0, 1] for attacks and scores. By default the input is used as it is.
     """
     held_out: Whole = Field(default=0, ge=0)
     """Additional clients that hold samples but never take part: the non-members of attacks on clients and writers."""

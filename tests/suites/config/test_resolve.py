@@ -6,10 +6,11 @@ import pytest
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.models.normalise import Normalisation
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
-from fedassay.suites.config.resolve import plan_of, prepare, task_of
+from fedassay.suites.config.resolve import audited, plan_of, prepare, task_of
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite import PlanChange
+from fedassay.suites.config.suite import AuditSpec, PlanChange
 from suite_text import SHOWN
 
 OWN = """\
@@ -199,3 +200,21 @@ def test_label_noise_reaches_the_pool_and_no_test_label(resolved):
 def test_an_empty_change_is_the_federations_plan(resolved):
     spec = resolved().spec.federations["main"]
     assert plan_of(spec, PlanChange(), task_of(spec, 0)).rounds == 2
+
+
+def test_a_normalisation_reaches_the_model_of_every_seed_and_only_an_audit_on_the_same_data(resolved):
+    suite = resolved("rounds = 2", "rounds = 2\nnormalise = { mean = 0.3, std = [0.4] }").spec
+    spec = suite.federations["main"]
+    assert task_of(spec, 1).network.normalisation == Normalisation(mean=(0.3,), std=(0.4,))
+    assert "normalise" not in resolved().spec.federations["main"].model_dump()
+    same, other = (audited(spec, AuditSpec(dataset=name)) for name in (None, "adult"))
+    assert same.normalise == spec.normalise
+    assert other.normalise is None
+
+
+def test_constants_for_another_number_of_channels_are_refused_with_their_line(resolved, tiny):
+    wrong = "rounds = 2\nnormalise = { mean = [0.3, 0.3], std = [1.0, 1.0] }"
+    suite = resolved("rounds = 2", wrong)
+    said = refusal(prepare, suite, suite.defenses[0], "main", 0)
+    assert f"line {line_of(tiny.replace('rounds = 2', wrong), 'normalise')}" in said
+    assert "one for each of the 1 channels, got 2" in said

@@ -134,6 +134,12 @@ def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new,
         ),
         ("rounds = 2", "pixel_noise = inf", "pixel_noise must be finite"),
         (
+            "rounds = 2",
+            "normalise = { mean = 0.3, std = 0 }",
+            "federations.main.normalise: normalise needs values of std > 0",
+        ),
+        ("rounds = 2", "normalise = 3", "federations.main.normalise"),
+        (
             'name = "tiny"',
             "gate.margins = { auk = 0.1 }",
             "gate.margins: a margin is set for an unknown metric 'auk'; known: auc",

@@ -87,6 +87,7 @@ def test_one_configuration_under_two_federations_is_two_cells(planned, tiny):
         (("rounds = 2", "rounds = 3"), {}, set()),
         (("rounds = 2", "rounds = 2\nlabel_noise = 0.15"), {}, set()),
         (("rounds = 2", "rounds = 2\npixel_noise = 0.15"), {}, set()),
+        (("rounds = 2", "rounds = 2\nnormalise = { mean = 0.3, std = 0.4 }"), {}, set()),
         (("learning_rate = 0.5", "learning_rate = 0.6"), {}, set()),
         ((), {"seed": 1}, set()),
         (("alpha = 0.05", "alpha = 0.04"), {}, {"none", "ldp_gaussian"}),
