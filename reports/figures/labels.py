@@ -3,6 +3,11 @@
 import re
 from collections.abc import Sequence
 
+import numpy as np
+from matplotlib.axes import Axes
+
+_FAR = 30
+
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
     """Move labels, given by their vertical positions ``heights``, as little as possible (least squares) until they are
@@ -27,6 +32,31 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 
 def _mean(block: Sequence[float]) -> float:
     return sum(block) / len(block)
+
+
+def label_ends(ax: Axes, labels: Sequence[tuple[float, float, str, str]], size: float) -> None:
+    """Print labels to the right of the ends of lines. ``labels``: x and y of each line's last point in data
+    coordinates, its text and its colour.
+    """
+    ends = [(x, y) for x, y, _, _ in labels]
+    # In pixels, so that the gap is right on a logarithmic axis too.
+    heights = [float(height) for _, height in ax.transData.transform(np.array(ends))]
+    moved = spread(heights, gap=1.36 * size)
+    for end, (_, _, text, colour), height, apart in zip(ends, labels, heights, moved, strict=True):
+        ax.annotate(text, end, xytext=(8, apart - height), textcoords="offset pixels", size=size, color=colour,
+                    va="center", ha="left", annotation_clip=False)  # fmt: skip
+
+
+def loss_scale(ax: Axes, values: Sequence[float]) -> None:
+    """Choose the scale of an axis of losses: logarithmic if they differ by more than a factor of thirty, because one
+    training that diverges would flatten all others.
+    """
+    if min(values) > 0 and max(values) > _FAR * min(values):
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.minorticks_off()
+    else:
+        ax.set_ylim(bottom=0)
 
 
 def wrapped(label: str, letters: int) -> str:

@@ -1,4 +1,4 @@
-"""Draw accuracy and noise against the epsilon spent so far, and clip norms by client.
+"""Draw accuracy, loss and noise against the epsilon spent so far, and clip norms by client.
 
 It covers trainings whose protection publishes its numbers round by round (``numbers.csv`` next to ``rounds.csv``).
 """
@@ -17,30 +17,33 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.table import Table
 from .figure import Figure
+from .labels import loss_scale
 from .sheet import DASHES, SERIES, Sheet
 
-TITLE = "Accuracy and noise against the spent budget"
+TITLE = "Accuracy, loss and noise against the spent budget"
 DESCRIPTION = (
-    "Test accuracy of the global model and the noise multiplier of each round, against the largest ε that a client had "
-    "spent before that round according to its privacy filter, which counts at one Rényi order and never starts at 0. "
-    "First seed."
+    "Accuracy and mean cross-entropy of the global model on test data, and the noise multiplier of each round, against "
+    "the largest ε that a client had spent before that round according to its privacy filter, which counts at one "
+    "Rényi order and never starts at 0. First seed."
 )
 NORMS_TITLE = "Clip norms by client"
 NORMS_DESCRIPTION = "The clip norm of each client in each round, one line per client. First seed."
 _PREFIX = "clip_norm_"
 _WIDTH, _HEIGHT, _PANEL, _LEFT, _GAP = 940.0, 330.0, 380.0, 52.0, 84.0
+_THIRD = 240.0
 _COLUMNS, _MARKS = 3, 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Spent:
     """One training. ``rounds``: (m,). ``numbers``: published numbers by name, (m,) each. ``curve``: (k, 2), rounds so
-    far and accuracy.
+    far and accuracy; ``losses``: (k, 2), rounds so far and loss, no rows if no loss was stored.
     """
 
     rounds: FloatArray
     numbers: Mapping[str, FloatArray]
     curve: FloatArray
+    losses: FloatArray
 
     @property
     def epsilon(self) -> FloatArray:
@@ -52,21 +55,19 @@ class _Spent:
         """A dictionary from each client's number to the client's clip norms, an array ``(m,)`` over m rounds."""
         return {name.removeprefix(_PREFIX): values for name, values in self.numbers.items() if name.startswith(_PREFIX)}
 
-    @property
-    def accuracy_by_epsilon(self) -> FloatArray:
-        """An array ``(k, 2)`` whose rows hold the epsilon spent and the accuracy after the same round."""
+    def by_epsilon(self, curve: FloatArray) -> FloatArray:
+        """Return the same curve ``(k, 2)`` with the epsilon spent after each of its rounds in place of the round."""
         # Accuracy may be measured in fewer rounds than the numbers are published.
-        spent = np.interp(self.curve[:, 0], self.rounds, self.epsilon)
-        return np.asarray(np.column_stack([spent, self.curve[:, 1]]))
+        return np.asarray(np.column_stack([np.interp(curve[:, 0], self.rounds, self.epsilon), curve[:, 1]]))
 
 
 def spending(folder: RunFolder) -> tuple[Figure, ...]:
-    """For each federation, draw accuracy and noise against epsilon, and the clip norms if they change over rounds."""
+    """For each federation, draw accuracy, loss and noise against epsilon, and the clip norms if they change."""
     order, drawn = Order.of(folder), list[Figure]()
     for federation in order.federations:
         found = {name: one for name in order.defenses if (one := _first(folder, federation, name)) is not None}
         if found:
-            drawn.append(_accuracy_and_noise(federation, found))
+            drawn.append(_budget(federation, found))
         moved = {name: one for name, one in found.items() if any(np.ptp(line) > 0 for line in one.norms.values())}
         if moved:
             drawn.append(_norms(federation, moved))
@@ -82,8 +83,12 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
     # Segmentation has no accuracy; its IoU is drawn with the learning curves.
     if not {"epsilon", "noise_multiplier"} <= numbers.keys() or "accuracy" not in curve:
         return None
+    losses = np.column_stack([curve["round"], curve[numerals.LOSS]]) if numerals.LOSS in curve else np.zeros((0, 2))
     return _Spent(
-        rounds=numbers.pop("round"), numbers=numbers, curve=np.column_stack([curve["round"], curve["accuracy"]])
+        rounds=numbers.pop("round"),
+        numbers=numbers,
+        curve=np.column_stack([curve["round"], curve["accuracy"]]),
+        losses=losses,
     )
 
 
@@ -97,19 +102,28 @@ def _style(place: int) -> dict[str, Any]:
     return {"color": SERIES[place % len(SERIES)], "linestyle": DASHES[place % len(DASHES)], "linewidth": 1.6}
 
 
-def _accuracy_and_noise(federation: str, found: Mapping[str, _Spent]) -> Figure:
+def _budget(federation: str, found: Mapping[str, _Spent]) -> Figure:
     key, lines = f"spending-{federation}", -(-len(found) // _COLUMNS)
+    losses = np.concatenate([one.losses[:, 1] for one in found.values()])
+    # Runs of earlier versions stored no loss.
+    names = ["accuracy", *([numerals.metric(numerals.LOSS).name] if len(losses) else []), "noise multiplier"]
+    width = _THIRD if len(losses) else _PANEL
     with Sheet(key, _WIDTH, _HEIGHT + 18 * lines) as sheet:
-        left, right = (
-            sheet.axes(_LEFT + place * (_PANEL + _GAP), 14 + 18 * lines, _PANEL, _HEIGHT - 62) for place in (0, 1)
-        )
+        panels = [
+            sheet.axes(_LEFT + place * (width + _GAP), 14 + 18 * lines, width, _HEIGHT - 62)
+            for place in range(len(names))
+        ]
         for place, one in enumerate(found.values()):
-            left.plot(*one.accuracy_by_epsilon.T, **_style(place))
-            right.plot(one.epsilon[1:], one.numbers["noise_multiplier"][1:], **_style(place))
-        for ax, words in ((left, "accuracy"), (right, "noise multiplier")):
+            panels[0].plot(*one.by_epsilon(one.curve).T, **_style(place))
+            if len(losses):
+                panels[1].plot(*one.by_epsilon(one.losses).T, **_style(place))
+            panels[-1].plot(one.epsilon[1:], one.numbers["noise_multiplier"][1:], **_style(place))
+        for ax, words in zip(panels, names, strict=True):
             ax.set(xlabel="ε spent", ylabel=words)
             ax.grid(axis="y")
-        right.set_ylim(bottom=0)
+        if len(losses):
+            loss_scale(panels[1], losses.tolist())
+        panels[-1].set_ylim(bottom=0)
         sheet.legend([Line2D([], [], label=name, **_style(place)) for place, name in enumerate(found)], _COLUMNS)
         svg = sheet.svg()
     title = f"{TITLE} ({federation})"
@@ -119,13 +133,14 @@ def _accuracy_and_noise(federation: str, found: Mapping[str, _Spent]) -> Figure:
             f"{rounds:.0f}",
             numerals.epsilon(float(spent)),
             numerals.metric_value("accuracy", float(accuracy)),
+            numerals.metric_value(numerals.LOSS, dict(one.losses.tolist()).get(float(rounds))),
             numerals.significant(float(np.interp(rounds, one.rounds, one.numbers["noise_multiplier"]))),
         )
         for name, one in found.items()
-        for rounds, (spent, accuracy) in zip(one.curve[:, 0], one.accuracy_by_epsilon, strict=True)
+        for rounds, (spent, accuracy) in zip(one.curve[:, 0], one.by_epsilon(one.curve), strict=True)
     ]
-    headers = ("defense", "rounds", "ε spent", "accuracy", "noise multiplier")
-    table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset({1, 2, 3, 4}))
+    headers = ("defense", "rounds", "ε spent", "accuracy", "test loss", "noise multiplier")
+    table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset(range(1, 6)))
     return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=table)
 
 

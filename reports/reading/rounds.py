@@ -1,4 +1,4 @@
-"""Pool over seeds what was measured round by round: leakage, accuracy, and the epsilon spent so far."""
+"""Pool over seeds what was measured round by round: leakage, utility, and the epsilon spent so far."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -58,9 +58,9 @@ def leakages(folder: RunFolder) -> list[Leakage]:
     )
 
 
-def accuracy(folder: RunFolder, federation: str, defense: str, metric: str = "accuracy") -> Curve:
-    """Return the test accuracy, or another metric of utility, after each round; empty if training stored no values by
-    round.
+def utility_curve(folder: RunFolder, federation: str, defense: str, metric: str = "accuracy") -> Curve:
+    """Return the test accuracy, or another metric of utility such as the loss, after each round; empty if training
+    stored no values by round.
     """
     return _trainings(folder)(federation, defense, metric)
 

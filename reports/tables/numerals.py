@@ -64,6 +64,7 @@ METRICS = {
     "loss": Metric(name="test loss"),
     "none": Metric(name="every metric"),
 }
+LOSS = "loss"
 HEADLINES = ("accuracy", "iou")
 """The utility metric that is shown where there is room for one: of a classifier, and of a segmentation."""
 ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")

@@ -1,6 +1,6 @@
 """A run's folder made by hand: small enough to know every answer, or as large as the quick suite's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,14 @@ class RunMaker(RunFiles):
         np.savez(folder / f"{name}.npz", **arrays)
         return f"cells/{cell_id}/{name}.npz"
 
-    def rounds(self, cell_id: str, accuracy: list[float], name: str = "accuracy") -> str:
+    def rounds(self, cell_id: str, accuracy: list[float], name: str = "accuracy", loss: Sequence[float] = ()) -> str:
+        """Writes a table of one metric by round, with a column of losses if these are given."""
         folder = self.path / "cells" / cell_id
         folder.mkdir(parents=True, exist_ok=True)
-        rows = "".join(f"{number},{value:.4f}\n" for number, value in enumerate(accuracy, start=1))
-        (folder / "rounds.csv").write_text(f"round,{name}\n" + rows)
+        lines = [f"round,{name}", *(f"{number},{value:.4f}" for number, value in enumerate(accuracy, start=1))]
+        more = ["", *(f",{value:.4f}" for value in loss)] if loss else [""] * len(lines)
+        more[0] = ",loss" if loss else ""
+        (folder / "rounds.csv").write_text("".join(f"{a}{b}\n" for a, b in zip(lines, more, strict=True)))
         return f"cells/{cell_id}/rounds.csv"
 
     def write(self) -> RunFolder:

@@ -80,6 +80,20 @@ def test_accuracy_stands_at_what_was_spent_by_the_same_round(run_maker, make_cla
     assert INK in figure.svg
 
 
+def test_the_loss_stands_below_the_accuracy_at_the_same_epsilon(run_maker, make_claim):
+    artifact = run_maker.rounds("t", [0.1, 0.2, 0.3], loss=[2.0, 1.5, 1.0])
+    for metric, value in (("accuracy", 0.3), ("loss", 1.0)):
+        run_maker.accuracy_row(defense="dp_fedavg", metric=metric, value=value, artifact=artifact)
+    run_maker.sign("dp_fedavg", make_claim(), spent=SPENT)
+    figure = accuracy_spent(run_maker.write())
+    assert [row[3:] for row in figure.table.rows] == [
+        ("1.50", "0.100", "2.000"),
+        ("2.50", "0.200", "1.500"),
+        ("4.00", "0.300", "1.000"),
+    ]
+    assert ">test loss<" in figure.svg
+
+
 def test_claims_of_other_units_have_panels_of_their_own(run_maker, make_claim):
     for defense, unit in (("dp_fedavg", "client"), ("dp_sgd", "sample")):
         learns(run_maker, defense, (0.1, 0.2, 0.3))

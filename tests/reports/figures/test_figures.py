@@ -145,7 +145,24 @@ def test_the_learning_curve_is_the_mean_of_the_seeds(run_maker):
         artifact = run_maker.rounds(f"c{seed}", curve)
         run_maker.accuracy_row(seed=seed, value=curve[-1], artifact=artifact)
     (figure,) = learning(run_maker.write())
-    assert figure.table.rows == (("1", "0.200"), ("2", "0.600"))
+    assert figure.table.rows == (("1", "accuracy", "0.200"), ("2", "accuracy", "0.600"))
+
+
+def test_the_loss_has_a_panel_beside_the_accuracy_and_rows_of_its_own(run_maker):
+    """One training diverges: its loss is drawn on a logarithmic axis, which needs no zero."""
+    for defense, losses in (("none", [2.0, 0.5]), ("noisy", [20.0, 800.0])):
+        artifact = run_maker.rounds(f"c{defense}", [0.1, 0.5], loss=losses)
+        for metric, value in (("accuracy", 0.5), ("loss", losses[-1])):
+            run_maker.accuracy_row(defense=defense, metric=metric, value=value, artifact=artifact)
+    (figure,) = learning(run_maker.write())
+    assert figure.table.headers == ("round", "metric", "none", "noisy")
+    assert figure.table.rows == (
+        ("1", "accuracy", "0.100", "0.100"),
+        ("2", "accuracy", "0.500", "0.500"),
+        ("1", "test loss", "2.000", "20.000"),
+        ("2", "test loss", "0.500", "800.000"),
+    )
+    assert {"accuracy", "test loss", "none  0.500", "800.000", "100"} <= set(texts(figure.svg))
 
 
 def test_labels_are_moved_no_further_than_they_must():

@@ -11,7 +11,7 @@ def trained(run_maker):
     """(defense, seed, numbers.csv) -> the row of a training of three rounds with these public numbers."""
 
     def add(defense, seed, numbers):
-        artifact = run_maker.rounds(f"{defense}{seed}", [0.1, 0.5, 0.7])
+        artifact = run_maker.rounds(f"{defense}{seed}", [0.1, 0.5, 0.7], loss=[2.0, 1.0, 0.9])
         (run_maker.path / artifact).with_name("numbers.csv").write_text(numbers)
         run_maker.accuracy_row(defense=defense, seed=seed, value=0.7, artifact=artifact)
 
@@ -24,12 +24,21 @@ def test_accuracy_stands_beside_the_epsilon_that_the_same_rounds_cost(run_maker,
     trained("shrinking", 1, "round,noise_multiplier,epsilon,clip_norm_0\n0,60.0,0.0,1.0\n2,50.0,1.0,1.0\n")
     (figure,) = spending(run_maker.write())
     assert figure.table.rows == (
-        ("shrinking", "1", "0.50", "0.100", "5.50"),
-        ("shrinking", "2", "1.00", "0.500", "5.00"),
-        ("shrinking", "3", "1.50", "0.700", "4.00"),
+        ("shrinking", "1", "0.50", "0.100", "2.000", "5.50"),
+        ("shrinking", "2", "1.00", "0.500", "1.000", "5.00"),
+        ("shrinking", "3", "1.50", "0.700", "0.900", "4.00"),
     )
     ElementTree.fromstring(figure.svg)
     assert "First seed" in figure.description
+
+
+def test_a_run_without_losses_keeps_its_two_panels(run_maker):
+    artifact = run_maker.rounds("c0", [0.1, 0.2])
+    (run_maker.path / artifact).with_name("numbers.csv").write_text("round,noise_multiplier,epsilon\n0,6,0\n2,6,1\n")
+    run_maker.accuracy_row(value=0.2, artifact=artifact)
+    (figure,) = spending(run_maker.write())
+    assert [row[4] for row in figure.table.rows] == ["–", "–"]
+    assert "test loss" not in figure.svg
 
 
 def test_clip_norms_are_drawn_where_they_move(run_maker, trained):
