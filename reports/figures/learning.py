@@ -18,7 +18,8 @@ from .sheet import DASHES, SERIES, Sheet
 TITLE = "Accuracy and loss round by round"
 DESCRIPTION = (
     "Accuracy of the global model on test data after each round (IoU for segmentation), and its mean cross-entropy on "
-    "the same data, mean over seeds. The utility table and the figure of privacy and utility show the last round."
+    "the same data, mean over seeds. The loss axis is logarithmic where losses differ by more than a factor of thirty. "
+    "The utility table and the figure of privacy and utility show the last round."
 )
 _WIDTH, _HEIGHT, _LEFT, _PLOT, _PANEL, _RIGHT = 940.0, 300.0, 52.0, 700.0, 290.0, 580.0
 Panels = Mapping[str, Mapping[str, Curve]]
