@@ -116,7 +116,7 @@ def run_federation(
 
 def _begun(task: Task, plan: Plan, protection: Protection, streams: Streams, batch: Batch) -> ResumeState:
     """The state before the first round."""
-    model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
+    model = task.initial(streams).expand(batch.replicas, -1).clone()
     state, shared = protection.initial_state(plan), plan.algorithm.share(model)
     return ResumeState(round=0, model=model, state=state, shared=shared, kept={})
 

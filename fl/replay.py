@@ -158,15 +158,15 @@ def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, 
     Args:
         steepness: factor of every gradient; large, so that clipping takes effect.
     """
-    inert = max(1, task.network.inert)
-    network, algorithm = replace(task.network, inert=inert), plan.algorithm
+    task, algorithm = task.with_inert(max(1, task.network.inert)), plan.algorithm
+    network = task.network
     fixed = FixedGradients(
         model=network.model,
         shape=network.shape,
         classes=network.classes,
-        inert=inert,
+        inert=network.inert,
         normalisation=network.normalisation,
-        point=network.initial(Streams(seed).generator("init")),
+        point=task.initial(Streams(seed)),
         steepness=steepness,
     )
     frozen = replace(
@@ -177,7 +177,9 @@ def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, 
         algorithm=FrozenModel(scale=algorithm.linear_scale or -1.0, local_steps=algorithm.local_steps),
         layout=fixed.layout,
     )
-    return FrozenFederation(task=replace(task, network=fixed), plan=frozen, rounds=min(rounds, plan.rounds))
+    return FrozenFederation(
+        task=replace(task, network=fixed, warm_start=None), plan=frozen, rounds=min(rounds, plan.rounds)
+    )
 
 
 @dataclass(kw_only=True)

@@ -15,6 +15,7 @@ from .models.normalise import Normalisation
 from .partitions.partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams, normal
 from .utility import Outcomes, Utility, utility_of
+from .warm_start import WarmStart, WarmStartRule, public_part
 
 # A segmentation model keeps features of every pixel, so a thousand images at once would not fit in the cache.
 _AT_ONCE = 256
@@ -54,6 +55,7 @@ class Task:
             non-members of attacks on clients.
         owners: (n,), the owner of each of the pool's images; None if not known.
         exchangeable: which outsiders are distributed like a client's own samples, as the partition states.
+        warm_start: the server's own public data, on which it trains the initial model; None: the model is drawn.
     """
 
     network: Network
@@ -69,6 +71,7 @@ class Task:
     held_out: tuple[Tensor, ...] = ()
     owners: Tensor | None = None
     exchangeable: Exchangeable = "all"
+    warm_start: WarmStart | None = None
 
     def __post_init__(self) -> None:
         for name in ("", "outsider_", "test_"):
@@ -107,6 +110,14 @@ class Task:
     def sizes(self) -> tuple[int, ...]:
         """The number of samples of each client."""
         return tuple(len(part) for part in self.parts)
+
+    def initial(self, streams: Streams) -> Tensor:
+        """Return the model with which the first round starts, as one flat vector ``(d,)``: drawn by the stream
+        ``init``, and then trained on public data if the federation has a warm start.
+        """
+        if self.warm_start is None:
+            return self.network.initial(streams.generator("init"))
+        return self.warm_start.model(self.network, streams)
 
     def outcomes(self, model: Tensor, images: Tensor, labels: Tensor) -> Outcomes:
         """Return the predictions and losses of ``model (d,)`` on labelled images, all from one evaluation.
@@ -187,6 +198,7 @@ def build_task(
     pixel_noise: float = 0.0,
     held_out: int = 0,
     normalisation: Normalisation | None = None,
+    warm_start: WarmStartRule | None = None,
 ) -> Task:
     """Distribute a data set to the clients of a federation.
 
@@ -196,12 +208,13 @@ def build_task(
     ``label_noise``, uniformly over all classes (see ``redrawn``). ``pixel_noise`` is the standard deviation of the
     noise on sensitive pixels (see ``noised``). ``normalisation``: the model's first operation, with public
     constants. A segmentation model's labels are the data set's targets; the partition still uses the images'
-    labels.
+    labels. With a ``warm_start`` the server holds further training images, without noise, which neither clients nor
+    non-members have (see ``public_part``).
 
     Raises:
-        ValueError: if ``samples``, ``clients`` or ``held_out`` exceed what there is, the partition needs owners that
-            are not known, ``label_noise`` is not a probability, a segmentation model has no targets or is to have noisy
-            labels, or pixels are to have noise and the sensitive ones are not known.
+        ValueError: if ``samples``, ``clients``, ``held_out`` or ``warm_start`` exceed what there is, the partition
+            needs owners that are not known, ``label_noise`` is not a probability, a segmentation model has no targets
+            or is to have noisy labels, or pixels are to have noise and the sensitive ones are not known.
     """
     if held_out < 0:
         raise ValueError(f"held_out (clients that never take part) must be >= 0, got {held_out}")
@@ -218,9 +231,18 @@ def build_task(
     found, tested = _targets(dataset, label_noise) if network.segments else (given, dataset.test_labels)
     images = noised(dataset, pixel_noise, streams) if pixel_noise else dataset.train_images
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
-    outside, inside = np.split(order, [len(order) - samples_offered(dataset)])
+    outside, inside = np.split(order, [len(order) // 10])
+    start = None
+    if warm_start is not None:
+        public, withdrawn = public_part(dataset, inside, warm_start.samples)
+        inside, outside = (part[~np.isin(part, withdrawn)] for part in (inside, outside))
+        start = WarmStart(
+            rule=warm_start,
+            images=dataset.train_images[public],
+            labels=_targets(dataset, 0)[0][public] if network.segments else dataset.train_labels[public],
+        )
     dealt = clients + held_out
-    check_samples(dataset, samples=samples, clients=clients, held_out=held_out)
+    _check_samples(dataset.name, len(inside), samples=samples, clients=clients, held_out=held_out)
     # Sorted: how many samples are used must not change the order in which the partition sees them.
     inside = np.sort(inside[:samples])
     keys = (_owners(dataset) if isinstance(partition, ByOwner) else given)[inside]
@@ -242,22 +264,17 @@ def build_task(
         held_out=tuple(hand for client, hand in enumerate(hands) if client in absent),
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
         exchangeable=partition.exchangeable,
+        warm_start=start,
     )
 
 
-def samples_offered(dataset: Dataset) -> int:
-    """Return how many training images the clients of a federation can hold: all but the tenth that stays outside."""
-    return len(dataset.train_labels) - len(dataset.train_labels) // 10
-
-
-def check_samples(dataset: Dataset, *, samples: int | None, clients: int, held_out: int = 0) -> None:
-    """Raise ValueError unless the data set offers the requested ``samples`` (None: all), and at least one for each
-    client.
+def _check_samples(name: str, offered: int, *, samples: int | None, clients: int, held_out: int) -> None:
+    """Raise ValueError unless the images that a data set offers suffice for the requested ``samples`` (None: all), and
+    at least one for each client.
     """
-    offered, dealt = samples_offered(dataset), clients + held_out
     if samples is not None and samples > offered:
-        raise ValueError(f"samples must be at most {offered}, the number that {dataset.name} offers, got {samples}")
-    if dealt > (samples or offered):
+        raise ValueError(f"samples must be at most {offered}, the number that {name} offers, got {samples}")
+    if clients + held_out > (samples or offered):
         further = f" and held_out {held_out}" if held_out else ""
         raise ValueError(
             f"each client needs at least one sample: clients{' + held_out' if held_out else ''} must be at most "

@@ -132,5 +132,5 @@ def knowledge(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary
         job.protection,
         level=Level.WORST_CASE,
         canary=canary,
-        initial=task.network.initial(Streams(job.seed).generator("init")),
+        initial=task.initial(Streams(job.seed)),
     )

@@ -203,7 +203,7 @@ def seen_in_rounds(
 ) -> Iterator[Message]:
     """Yield what the observer receives in each round; each cohort is drawn from all clients by the plan's sampling."""
     streams, protection = Streams(job.seed), job.protection
-    model = task.network.initial(streams.generator("init")).expand(replicas, -1)
+    model = task.initial(streams).expand(replicas, -1)
     updates, state = trial.updates(world, replicas, job.claim.adjacency), protection.initial_state(plan)
     for past in range(job.claim.rounds):
         # Block 0 is the trial's.

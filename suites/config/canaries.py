@@ -71,7 +71,7 @@ def crafted(inputs: CanaryInputs) -> DataCanary:
     rng, network = inputs.streams.generator("canary sample"), inputs.task.network
     image = torch.from_numpy(rng.integers(2, size=network.shape)).float()
     with torch.no_grad():
-        logits = network.logits(network.initial(inputs.streams.generator("init")), image.unsqueeze(0))[0]
+        logits = network.logits(inputs.task.initial(inputs.streams), image.unsqueeze(0))[0]
     return _data(inputs, image, present=int(logits.argmin()), absent=int(logits.argmax()))
 
 

@@ -22,6 +22,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
+from ...fl.warm_start import WarmStartRule
 from .catalogue import Part, build, find, part_from_instance
 from .compatibility import check_audit, check_federations
 from .identity import plain_data
@@ -201,6 +202,7 @@ def _task(specification: str, seed: int) -> Task:
         pixel_noise=spec.pixel_noise,
         held_out=spec.held_out,
         normalisation=None if spec.normalise is None else normalisation_from(spec.normalise),
+        warm_start=None if spec.warm_start is None else WarmStartRule(**spec.warm_start.model_dump()),
     )
 
 

@@ -83,6 +83,22 @@ class PlanChange(_Table):
     algorithm: Algorithm | None = None
 
 
+class WarmStartSpec(_Table):
+    """The training of the initial model on the server's public data before the first round, which costs no privacy.
+
+    The public data are training images that no client, no held-out client and no non-member has; the test images are
+    not among them. In a data set with owners they are all images of some owners.
+    """
+
+    samples: Whole = Field(ge=1)
+    """Number of public images."""
+    steps: Whole = Field(ge=1, le=1_000_000)
+    learning_rate: Number = Field(gt=0, allow_inf_nan=False)
+    lot: Whole = Field(default=16, ge=1)
+    """Number of public images in each step."""
+    optimizer: Literal["sgd", "adam"] = "adam"
+
+
 class FederationSpec(_Table):
     """The settings of a federation: data set, model, partition of the data over the clients, and training."""
 
@@ -107,6 +123,8 @@ class FederationSpec(_Table):
     cohort: Sampling = "full"
     lot: Sampling = "full"
     algorithm: Algorithm
+    warm_start: WarmStartSpec | None = Field(default=None, exclude_if=lambda value: value is None)
+    """By default the initial model is drawn at random. Unset, it adds nothing to a cell's identity."""
     calibrated_on: str | None = None
     """The federation whose plan the defenses are calibrated on. This one then only shows what one upload leaks, and
     states no claims of its own.

@@ -133,6 +133,13 @@ def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new,
             "federations.main.pixel_noise must be >= 0",
         ),
         ("rounds = 2", "pixel_noise = inf", "pixel_noise must be finite"),
+        ("rounds = 2", "warm_start = 5", "federations.main.warm_start must be"),
+        (
+            "rounds = 2",
+            "warm_start = { samples = 0, steps = 1, learning_rate = 0.1 }",
+            "federations.main.warm_start.samples must be >= 1, got 0",
+        ),
+        ("rounds = 2", "warm_start = { samples = 9, steps = 1 }", "federations.main.warm_start.learning_rate"),
         (
             "rounds = 2",
             "normalise = { mean = 0.3, std = 0 }",

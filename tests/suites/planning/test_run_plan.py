@@ -13,6 +13,8 @@ from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.planning.run_plan import plan_run
 from suite_text import SHOWN
 
+WARM_START = "warm_start = { samples = 20, steps = 2, learning_rate = 0.1 }"
+
 
 def test_a_defense_that_asks_for_few_seeds_runs_on_the_first_of_them(planned):
     plan = planned("[defenses.none]", "[defenses.none]\nseeds = 2", overrides=("seeds=4",))
@@ -88,6 +90,7 @@ def test_one_configuration_under_two_federations_is_two_cells(planned, tiny):
         (("rounds = 2", "rounds = 2\nlabel_noise = 0.15"), {}, set()),
         (("rounds = 2", "rounds = 2\npixel_noise = 0.15"), {}, set()),
         (("rounds = 2", "rounds = 2\nnormalise = { mean = 0.3, std = 0.4 }"), {}, set()),
+        (("rounds = 2", f"rounds = 2\n{WARM_START}"), {}, set()),
         (("learning_rate = 0.5", "learning_rate = 0.6"), {}, set()),
         ((), {"seed": 1}, set()),
         (("alpha = 0.05", "alpha = 0.04"), {}, {"none", "ldp_gaussian"}),
