@@ -17,10 +17,15 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
+from ...fl.task import Samples
 from ..accounting.accountant import gaussian_steps
 from ..accounting.filter import RenyiFilter, fixed_release_epsilon
 from ..accounting.layers import joint_noise
 from .filter_cost import FilterCost
+
+FIRST_CLIPS = ("clip_norm", "noise_images")
+"""Where the first clip norm comes from: a constant, or gradients of the initial model on images of noise."""
+_NOISE_IMAGES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +180,14 @@ class AdaptiveClipProtection(NoiseDecayProtection):
     """
 
     clip_factor: float
+    first_clip: str = FIRST_CLIPS[0]
+
+    def open_round(self, context: Context, state: State) -> State:
+        opened = super().open_round(context, state)
+        if context.round > 0 or self.first_clip != "noise_images" or context.samples is None:
+            return opened
+        bound = noise_image_norm(context.samples(None))
+        return {**opened, "clip_norm": {client: torch.tensor([bound]) for client in opened["clip_norm"]}}
 
     def local_query(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -232,6 +245,22 @@ class AdaptiveClipProtection(NoiseDecayProtection):
             rounds=plan.rounds,
             everyone=plan.cohort_rate == 1,
         ).epsilon()
+
+
+def noise_image_norm(public: Samples) -> float:
+    """Return the mean norm of the gradients of a model on 64 images of uniform noise with random labels.
+
+    Images and labels are fixed public draws, so the norm reveals nothing. ``public`` gives the model (its first row),
+    the images' shape and the labels' form; its data are not read.
+    """
+    network, rng = public.network, np.random.default_rng(0)
+    shape = (1, _NOISE_IMAGES, *network.shape)
+    images = torch.from_numpy(rng.random(shape, dtype=np.float32))
+    size = (*shape[:2], *public.labels.shape[1:])
+    labels = torch.from_numpy(rng.integers(network.classes, size=size)).to(public.labels.dtype)
+    dropped = network.draw_dropout(rng, shape[:2])
+    gradients = network.sample_gradients(public.models[:1], images, labels, dropped)
+    return float(torch.linalg.vector_norm(gradients, dim=-1).mean())
 
 
 @lru_cache(maxsize=4096)

@@ -4,14 +4,15 @@ import math
 from dataclasses import dataclass
 
 from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.nearest import nearest
 from ...fl.fields import check_positive
 from ...fl.plan import Plan
 from ..accounting.accountant import Method, gaussian_steps
-from ..accounting.filter import planned_filter
+from ..accounting.filter import CONVERSIONS, check_conversion, planned_filter
 from ..accounting.gaussian import SampledGaussian, gaussian_noise, poisson_rate
 from ..clipped.claims import sampled_gaussian_claim
 from ..clipped.defense import ClippedDefense
-from ..clipped.noise_decay import AdaptiveClipProtection, NoiseDecayProtection, NoiseSplit
+from ..clipped.noise_decay import FIRST_CLIPS, AdaptiveClipProtection, NoiseDecayProtection, NoiseSplit
 from ..defense import Prepared, check_share, check_variant, provable
 
 # Smaller than any useful clip norm; without a floor the published rule would eventually divide by zero.
@@ -30,7 +31,11 @@ class AdapDPFL(ClippedDefense):
 
     Args:
         epsilon, delta: the budget at which clients stop.
-        clip_norm: a client's bound in the first round (the paper: a mean norm on random noise).
+        clip_norm: a bound in the first round, if ``first_clip`` is "clip_norm".
+        first_clip: "clip_norm", or "noise_images": the mean norm of the initial model's gradients on images of uniform
+            noise, as the paper has it ("training on random noise"); it uses no data.
+        conversion: from Renyi divergence to epsilon: "canonne_2020", or the paper's looser Definition 7,
+            "mironov_2017", which allows about three quarters of the rounds.
         clip_factor: the next bound over the noised mean of clipped norms.
         floor: the smallest bound; only the corrected form has one.
         noise_multiplier: noise over the sensitivity in the first round.
@@ -76,6 +81,8 @@ class AdapDPFL(ClippedDefense):
     decay: float = 0.9999
     query_share: float = 0.1
     adapt_clip: bool = True
+    first_clip: str = "clip_norm"
+    conversion: str = CONVERSIONS[0]
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
@@ -87,6 +94,13 @@ class AdapDPFL(ClippedDefense):
         check_share("query_share", self.query_share)
         if not isinstance(self.adapt_clip, bool):
             raise ValueError(f"adapt_clip must be true or false, got {self.adapt_clip!r}")
+        if self.first_clip not in FIRST_CLIPS:
+            raise ValueError(
+                f"first_clip must be one of {nearest(str(self.first_clip), FIRST_CLIPS)}, got {self.first_clip!r}"
+            )
+        if self.first_clip != FIRST_CLIPS[0] and not self.adapt_clip:
+            raise ValueError("first_clip is an option of adaptive clipping, got it with adapt_clip = false")
+        check_conversion(self.conversion)
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -96,7 +110,11 @@ class AdapDPFL(ClippedDefense):
         planned = gaussian_steps(sigma=self.noise_multiplier, rate=rate, steps=steps)
         try:
             kept = planned_filter(
-                epsilon=self.epsilon, delta=self.delta, release=planned, adjacency=Adjacency.ADD_REMOVE
+                epsilon=self.epsilon,
+                delta=self.delta,
+                release=planned,
+                adjacency=Adjacency.ADD_REMOVE,
+                conversion=self.conversion,
             )
         except ValueError:
             raise ValueError(
@@ -112,7 +130,9 @@ class AdapDPFL(ClippedDefense):
             split=self._split(),
         )
         if self.adapt_clip:
-            protection = AdaptiveClipProtection(**vars(protection), clip_factor=self.clip_factor)
+            protection = AdaptiveClipProtection(
+                **vars(protection), clip_factor=self.clip_factor, first_clip=self.first_clip
+            )
         return Prepared(protection=protection, claims=(self._claim(protection, plan),))
 
     def _split(self) -> NoiseSplit:
@@ -143,7 +163,8 @@ class AdapDPFL(ClippedDefense):
                 "renyi_budget": protection.filter.budget,
                 **paid,
             },
-            accountant=f"{Method.RDP.accountant} filter",
+            accountant=f"{Method.RDP.accountant} filter"
+            + (", Mironov 2017 conversion" if self.conversion == "mironov_2017" else ""),
             source="Fu et al. 2022, Algorithm 1, as published"
             if published
             else "Fu et al. 2022, Algorithm 1; Andrew et al. 2021, Theorem 1; Feldman and Zrnic 2021 (filter)",

@@ -304,6 +304,41 @@ def test_epsilon_two_pays_for_as_many_rounds_of_constant_noise(sigma, rounds):
     assert renyi_epsilon(sigma, rounds) == pytest.approx(2.0, abs=1e-3)
 
 
+@pytest.mark.parametrize(("sigma", "rounds"), [(2.0, 3186), (3.0, 7921), (4.0, 14550), (6.0, 33495)])
+def test_the_papers_conversion_pays_for_three_quarters_of_these_rounds(sigma, rounds):
+    """Definition 7 of the paper, at the best whole order of 2 to 64; the one order of the filter is within a thousandth."""
+    step = gaussian_steps(sigma=sigma, rate=0.013, steps=1)
+    kept = planned_filter(
+        epsilon=2.0, delta=1e-5, release=step, adjacency=Adjacency.ADD_REMOVE, conversion="mironov_2017"
+    )
+    orders = range(2, 65)
+    costs = renyi_divergences(step, orders=[float(order) for order in orders], adjacency=Adjacency.ADD_REMOVE)
+    best = max((2.0 - math.log(1e5) / (order - 1)) / cost for order, cost in zip(orders, costs, strict=True))
+    assert math.floor(best) == rounds
+    assert math.floor(kept.budget / kept.cost(step)) == pytest.approx(rounds, rel=1e-3)
+    assert kept.converted(kept.budget) == 2.0
+
+
+def test_the_first_bound_may_be_the_mean_norm_of_gradients_on_noise_images(toy_task, toy_plan, make_tape):
+    """By autograd, image by image; the same for every client, and without any client's data."""
+    task, tape = toy_task((4, 6), side=6), make_tape()
+    plan = toy_plan(task, lot=Poisson(0.5), rounds=2)
+    protection = AdapDPFL(epsilon=50.0, first_clip="noise_images").prepare(plan).protection
+    run_federation(task, plan, protection, Streams(0), recorders=[tape])
+    rng, model = np.random.default_rng(0), task.network.initial(Streams(0).generator("init"))
+    images = torch.from_numpy(rng.random((64, *task.network.shape), dtype=np.float32))
+    labels = torch.from_numpy(rng.integers(task.network.classes, size=64))
+    norms = []
+    for image, label in zip(images, labels, strict=True):
+        point = model.clone().requires_grad_(True)
+        (row,) = torch.autograd.grad(task.network.losses(point, image[None], label[None]).sum(), point)
+        norms.append(float(row.norm()))
+    first = tape.events[0].state["clip_norm"]
+    assert {client: float(bound) for client, bound in first.items()} == pytest.approx(
+        dict.fromkeys((0, 1), float(np.mean(norms))), rel=1e-5
+    )
+
+
 def _answered():
     """Both clients came and answered 1."""
     side = {"query": torch.ones(1, 2, 1, 1)}
@@ -337,6 +372,12 @@ def test_impossible_targets_are_refused_with_the_reason(toy_task, toy_plan, plan
     for wrong in (1, "yes", None):
         with pytest.raises(ValueError, match="adapt_clip must be true or false"):
             AdapDPFL(adapt_clip=wrong)
+    with pytest.raises(ValueError, match=r"first_clip must be one of .*noise_images.*, got 'noise'"):
+        AdapDPFL(first_clip="noise")
+    with pytest.raises(ValueError, match="first_clip is an option of adaptive clipping"):
+        AdapDPFL(first_clip="noise_images", adapt_clip=False)
+    with pytest.raises(ValueError, match=r"conversion must be one of .*mironov_2017.*, got 'mironov'"):
+        AdapDPFL(conversion="mironov")
     with pytest.raises(ValueError, match="lot must be Poisson or full"):
         AdapDPFL().prepare(toy_plan(toy_task(), lot=FixedSize(2)))
 
