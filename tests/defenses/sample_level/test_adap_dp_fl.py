@@ -306,7 +306,7 @@ def test_epsilon_two_pays_for_as_many_rounds_of_constant_noise(sigma, rounds):
 
 @pytest.mark.parametrize(("sigma", "rounds"), [(2.0, 3186), (3.0, 7921), (4.0, 14550), (6.0, 33495)])
 def test_the_papers_conversion_pays_for_three_quarters_of_these_rounds(sigma, rounds):
-    """Definition 7 of the paper, at the best whole order of 2 to 64; the one order of the filter is within a thousandth."""
+    """Definition 7 of the paper, at the best whole order of 2 to 64; our one order is within a thousandth."""
     step = gaussian_steps(sigma=sigma, rate=0.013, steps=1)
     kept = planned_filter(
         epsilon=2.0, delta=1e-5, release=step, adjacency=Adjacency.ADD_REMOVE, conversion="mironov_2017"
@@ -323,7 +323,7 @@ def test_the_first_bound_may_be_the_mean_norm_of_gradients_on_noise_images(toy_t
     """By autograd, image by image; the same for every client, and without any client's data."""
     task, tape = toy_task((4, 6), side=6), make_tape()
     plan = toy_plan(task, lot=Poisson(0.5), rounds=2)
-    protection = AdapDPFL(epsilon=50.0, first_clip="noise_images").prepare(plan).protection
+    protection = AdapDPFL(epsilon=20.0, first_clip="noise_images").prepare(plan).protection
     run_federation(task, plan, protection, Streams(0), recorders=[tape])
     rng, model = np.random.default_rng(0), task.network.initial(Streams(0).generator("init"))
     images = torch.from_numpy(rng.random((64, *task.network.shape), dtype=np.float32))
