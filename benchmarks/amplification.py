@@ -16,7 +16,7 @@ import math
 from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import least_epsilon
 from fedassay.defenses.accounting.heterogeneous import published_bound
-from fedassay.defenses.shuffling.claims.amplification import among_unequal_laplace, among_unequals
+from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, among_unequal_laplace, among_unequals
 from fedassay.defenses.shuffling.claims.budgets import KNOWN_BUDGETS, deal, representative_clients
 
 DELTA = 1e-8
@@ -36,9 +36,9 @@ def row(name: str, clients: int) -> list[float | None]:
     """Epsilons in the order of ``HEADERS``."""
     budgets = deal(name, clients)
     _, median, most = representative_clients(budgets)
-    others, largest = clients - 1, budgets[most]
+    everybody, largest = AssuredCohort(others=clients - 1, failure=0.0), budgets[most]
     each = [
-        hidden(client=client, budgets=budgets, others=others)
+        hidden(client=client, budgets=budgets, cohort=everybody)
         for hidden in (among_unequals, among_unequal_laplace)
         for client in (most, median)
     ]

@@ -80,7 +80,7 @@ def run_federation(
         draws = partial(streams.generator, replicate=batch.block, world=batch.world, round=number)
         context = _context(task, plan, batch, model, number)
         state = protection.open_round(context, state)
-        present, context = _cohort(trainer, context, state, draws)
+        present, context = _cohort(trainer, context, state, draws("participation"))
         sent = check_replica_rows("broadcast", protection.broadcast(model, context, state, draws("broadcast")), model)
         # Applied to what is sent only: the server goes on from its own model, whatever it made the clients train on.
         if tamper is not None:
@@ -167,11 +167,16 @@ def _samples(task: Task, batch: Batch, model: Tensor, client: int | None) -> Sam
     return task.samples(model, client)
 
 
-def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws) -> tuple[Tensor, Context]:
+def _cohort(trainer: LocalTrainer, context: Context, state: State, rng: np.random.Generator) -> tuple[Tensor, Context]:
     """Draw the cohort: mask ``(R, rows)`` over clients present in any replica. Canary clients are drawn like others."""
     candidates = replace(context, senders=(*range(context.plan.clients), *trainer.planted_clients))
-    present = context.plan.cohort.draw(draws("cohort"), context.replicas, len(candidates.senders))
-    thinned = trainer.protection.participates(candidates, state, draws("participation"))
+    present = context.plan.draw_cohort(
+        partial(trainer.streams.generator, replicate=trainer.batch.block, world=trainer.batch.world),
+        context.replicas,
+        len(candidates.senders),
+        round=context.round,
+    )
+    thinned = trainer.protection.participates(candidates, state, rng)
     if thinned is not None:
         if thinned.shape != present.shape or thinned.dtype is not torch.bool:
             raise ValueError(

@@ -1,10 +1,14 @@
 """Defines the plan: the public facts of a federation, known to clients, server and adversaries alike."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
 
 from .algorithms.algorithm import Algorithm
 from .layout import Layout
-from .partitions.sampling import Sampling
+from .partitions.sampling import Epoch, Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,8 @@ class Plan:
             raise ValueError(f"sizes must list at least one client, each with at least one sample, got {self.sizes}")
         if self.rounds < 1:
             raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+        if isinstance(self.lot, Epoch):
+            raise ValueError(f"lot must be full, Poisson or of fixed size; Epoch is a rule for cohorts, got {self.lot}")
 
     @property
     def clients(self) -> int:
@@ -42,6 +48,24 @@ class Plan:
     def cohort_rate(self) -> float:
         """The probability that a given client takes part in a round."""
         return self.cohort.rate(self.clients)
+
+    @property
+    def participations(self) -> int:
+        """The largest number of rounds in which one client can take part: one per pass if a pass draws every client
+        once, else all rounds.
+        """
+        return self.cohort.participations(self.rounds)
+
+    def draw_cohort(
+        self, generator: Callable[..., np.random.Generator], replicas: int, candidates: int, *, round: int
+    ) -> Tensor:
+        """Draw the cohort of a round from so many ``candidates``: a mask ``(replicas, candidates)``.
+
+        ``generator``: returns the stream of a purpose and a ``round``. Rounds of one pass share the order that the
+        pass's first round draws, so that no state is carried from round to round.
+        """
+        start = self.cohort.pass_start(round)
+        return self.cohort.draw(generator("cohort", round=start), replicas, candidates, round - start)
 
     @property
     def expected_cohort(self) -> float:

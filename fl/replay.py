@@ -50,19 +50,25 @@ class ReplayedStreams(Streams):
 
 
 @dataclass(frozen=True)
-class DrawAll:
-    """A sampling rule that draws every item but publishes the rate of the rule that it replaces.
+class DrawAll(Sampling):
+    """A sampling rule that draws every item but publishes the numbers of the rule that it replaces.
 
     Hooks divide by the published rate.
     """
 
     rule: Sampling
 
-    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         return Full().draw(rng, replicas, n)
 
     def rate(self, n: int) -> float:
         return self.rule.rate(n)
+
+    def participations(self, rounds: int) -> int:
+        return self.rule.participations(rounds)
+
+    def most(self, n: int) -> int:
+        return self.rule.most(n)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ from .pure import composed_epsilon
 
 Spending = Callable[[int], float]
 """Rounds so far, from 1 to those of the claim -> their epsilon at the claim's delta."""
+Participations = Callable[[int], int]
+"""Rounds so far -> the largest number of them in which one client takes part (``int``: all of them)."""
 
 
 def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spending]:
@@ -34,9 +36,10 @@ def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spen
     return {claim.claim_id: spent}
 
 
-def gaussian_spending(claim: Claim) -> dict[str, Spending]:
+def gaussian_spending(claim: Claim, participations: Participations = int) -> dict[str, Spending]:
     """Return a dictionary from the claim's id to a function. It takes a number of rounds and computes the epsilon of
-    one Gaussian release per round; mu grows with the root of the number of rounds (Dong et al. 2022, Corollary 3.3).
+    one Gaussian release per round in which a client takes part; mu grows with the root of their number (Dong et al.
+    2022, Corollary 3.3).
 
     Raises:
         ValueError: for a claim that states no Gaussian curve.
@@ -47,14 +50,19 @@ def gaussian_spending(claim: Claim) -> dict[str, Spending]:
             f"{claim.curve!r}"
         )
     mu = claim.curve.mu
-    return {claim.claim_id: lambda rounds: epsilon_from_mu(mu * (rounds / claim.rounds) ** 0.5, claim.delta)}
+    most = participations(claim.rounds)
+    return {claim.claim_id: lambda rounds: epsilon_from_mu(mu * (participations(rounds) / most) ** 0.5, claim.delta)}
 
 
-def pure_spending(claim: Claim, *, each: float, releases: int) -> dict[str, Spending]:
+def pure_spending(
+    claim: Claim, *, each: float, releases: int, participations: Participations = int
+) -> dict[str, Spending]:
     """Return a dictionary from the claim's id to a function that computes the epsilon of a number of rounds. Every
-    round has ``releases`` releases of epsilon ``each``; their epsilons are summed at delta 0, and otherwise composed
-    exactly (see ``pure``).
+    round in which a client takes part has ``releases`` releases of epsilon ``each``; their epsilons are summed at delta
+    0, and otherwise composed exactly (see ``pure``).
     """
     return {
-        claim.claim_id: lambda rounds: composed_epsilon(each, releases=releases * rounds, delta=claim.delta),
+        claim.claim_id: lambda rounds: composed_epsilon(
+            each, releases=releases * participations(rounds), delta=claim.delta
+        ),
     }

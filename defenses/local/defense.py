@@ -59,7 +59,7 @@ class LocalDefense(Defense, ABC):
             rounds=plan.rounds,
             dp_model="local",
             mechanism=self.mechanism,
-            parameters={"radius": self.radius, "releases": plan.rounds, **parameters},
+            parameters={"radius": self.radius, "releases": plan.participations, **parameters},
             accountant=EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION,
             sampling="none assumed",
             trust="nobody",
@@ -101,7 +101,7 @@ class NumberDefense(LocalDefense, ABC):
         if variant_of(self) == AS_PUBLISHED:
             return {}
         count, epsilon = self.spent(plan)
-        return pure_spending(claim, each=epsilon, releases=count)
+        return pure_spending(claim, each=epsilon, releases=count, participations=plan.cohort.participations)
 
     def release(self, plan: Plan) -> SampledLaw:
         """Return the distribution of one client's report, calibrated to the budget."""
@@ -111,12 +111,12 @@ class NumberDefense(LocalDefense, ABC):
     def spent(self, plan: Plan) -> tuple[int, float]:
         """Return how many numbers a client sends per round, and the epsilon that each number spends."""
         # First the number of coordinates at a round's epsilon, then the exact share of each number.
-        count = self.sampled(self.each_of(plan.rounds), plan.layout.dim)
-        epsilon = self.each_of(plan.rounds * count)
+        count = self.sampled(self.each_of(plan.participations), plan.layout.dim)
+        epsilon = self.each_of(plan.participations * count)
         if epsilon > _MOST:
             raise ValueError(
                 f"each sent number must have an epsilon of at most {_MOST:g}, because a larger one hides nothing; got "
-                f"a total epsilon of {self.epsilon} for {plan.rounds} rounds of {count} numbers each"
+                f"a total epsilon of {self.epsilon} for {plan.participations} rounds of {count} numbers each"
             )
         return count, epsilon
 

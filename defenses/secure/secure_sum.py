@@ -19,7 +19,6 @@ from ...audit.nearest import nearest
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
 from ...fl.laws.law import GaussianLaw
 from ...fl.message import Message
-from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import uniform
@@ -298,4 +297,4 @@ def _whole_cohort(plan: Plan) -> int:
 
 def most_clients(plan: Plan) -> int:
     """Return the size of the largest cohort that the plan's client sampling can draw."""
-    return min(plan.cohort.size, plan.clients) if isinstance(plan.cohort, FixedSize) else plan.clients
+    return plan.cohort.most(plan.clients)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ..accounting.heterogeneous import published_bound
 from ..accounting.pld_convolution import Profile
-from .claims.amplification import among_unequals
+from .claims.amplification import AssuredCohort, among_unequals
 from .mechanisms.budgeted import CoordinateNoise
 from .personal import PersonalBudgets
 
@@ -55,9 +55,9 @@ class APES(PersonalBudgets):
     source: ClassVar[str] = "Liu et al. 2023, Lemma 4; clones of the client's own mechanism, Poisson-binomial"
     published_source: ClassVar[str] = "Liu et al. 2023, Theorem 4 and Lemma 2, as published"
 
-    def _hidden(self, client: int, budgets: tuple[float, ...], others: int) -> Profile:
+    def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
         # Clones of the client's own mechanism only, as the errata explain.
-        return among_unequals(client=client, budgets=budgets, others=others)
+        return among_unequals(client=client, budgets=budgets, cohort=cohort)
 
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
         return published_bound(budgets).epsilon

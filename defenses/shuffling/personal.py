@@ -65,8 +65,8 @@ class PersonalBudgets(Defense, ABC):
         return Prepared(protection=protection, claims=claims)
 
     @abstractmethod
-    def _hidden(self, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-        """One coordinate of ``client`` among that many ``others``, shuffled."""
+    def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
+        """One coordinate of ``client`` among the others of a ``cohort``, shuffled."""
 
     def _costliest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
         """Clients of which one spends more than any other client."""
@@ -78,14 +78,14 @@ class PersonalBudgets(Defense, ABC):
 
     def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         terms = self._terms(plan, self.source)
-        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds)
-        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1)
+        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds, unequal=True)
+        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1, unequal=True)
 
         def cost(scale: float) -> float:
             budgets = deal(self.budgets, plan.clients, scale)
             return max(
                 many_epsilon(
-                    self._hidden(client, budgets, all_rounds.others),
+                    self._hidden(client, budgets, all_rounds),
                     releases=terms.releases,
                     delta=self.delta - all_rounds.failure,
                 )
@@ -102,7 +102,7 @@ class PersonalBudgets(Defense, ABC):
             ):
                 claims.append(
                     stated(
-                        self._hidden(client, budgets, cohort.others),
+                        self._hidden(client, budgets, cohort),
                         delta=delta,
                         failure=cohort.failure,
                         subjects=f"clients of budget {budgets[client]:.4g}",
@@ -130,10 +130,18 @@ class PersonalBudgets(Defense, ABC):
         # The published claims name one client, the one with the largest budget, for which the provable figure is
         # computed.
         one, most = self._averaged(budgets)(self.coordinate_delta), representative_clients(budgets)[-1]
-        own = self._hidden(most, budgets, plan.clients - 1)
+        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds, unequal=True)
+        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1, unequal=True)
+        whole = many_epsilon(
+            self._hidden(most, budgets, all_rounds),
+            releases=terms.releases,
+            delta=self.delta - all_rounds.failure,
+        )
+        hidden = self._hidden(most, budgets, one_round)
+        single = least_epsilon(hidden.delta, self.coordinate_delta - one_round.failure)
         return scale, terms.published(
-            (Unit.CLIENT, cost(scale), self.delta, many_epsilon(own, releases=terms.releases, delta=self.delta)),
-            (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
+            (Unit.CLIENT, cost(scale), self.delta, whole),
+            (Unit.COORDINATE, one, self.coordinate_delta, single),
             parameters={"client": most, "local_epsilon": budgets[most]},
         )
 

@@ -184,7 +184,7 @@ class SAPES(Defense):
 
     def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         kept, terms = self._kept(plan), self._terms(plan)
-        spending = self._spending(plan) * plan.rounds
+        spending = self._spending(plan) * plan.participations
         # The paper's claim ignores the scale of the noise; the local budgets depend on it.
         largest = max(deal(self.budgets, plan.clients)) / min(1.0, self.scale)
 
@@ -193,7 +193,7 @@ class SAPES(Defense):
             return published_total(
                 published_bound(budgets).epsilon,
                 coordinates=terms.releases,
-                releases=2 * kept * plan.rounds,
+                releases=2 * kept * plan.participations,
                 largest=max(budgets),
                 delta=self.delta,
             )
@@ -213,7 +213,7 @@ class SAPES(Defense):
         before = tuple(
             replace(terms, observer=UPLOADS, trust="nobody").stated(
                 unit=Unit.REPORT,
-                epsilon=kept * plan.rounds * budgets[client],
+                epsilon=kept * plan.participations * budgets[client],
                 delta=0.0,
                 accountant="sum of the kept coordinates",
                 subjects=f"clients of budget {budgets[client]:.4g}",

@@ -105,12 +105,16 @@ class UniS(Defense):
 
         local = self.local_epsilon or largest_scale(cost, self.epsilon)
         one = shuffled(clients=plan.clients, epsilon0=local).epsilon(self.coordinate_delta)
-        # The paper's claims assume that all clients take part.
-        release = among_equals(others=plan.clients - 1, epsilon0=local)
-        whole = many_epsilon(release, releases=terms.releases, delta=self.delta)
+        # The paper's claims assume that all clients take part; what is provable counts those that do.
+        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds)
+        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1)
+        release = among_equals(others=all_rounds.others, epsilon0=local)
+        whole = many_epsilon(release, releases=terms.releases, delta=self.delta - all_rounds.failure)
+        clones = shuffled(clients=one_round.others + 1, epsilon0=local)
+        single = clones.epsilon(self.coordinate_delta - one_round.failure)
         return local, terms.published(
             (Unit.CLIENT, cost(local), self.delta, whole),
-            (Unit.COORDINATE, one, self.coordinate_delta, one),
+            (Unit.COORDINATE, one, self.coordinate_delta, single),
             parameters={"local_epsilon": local},
         )
 

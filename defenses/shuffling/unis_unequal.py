@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ..accounting.clones import shuffled
 from ..accounting.pld_convolution import Profile
-from .claims.amplification import among_unequal_laplace
+from .claims.amplification import AssuredCohort, among_unequal_laplace
 from .claims.budgets import representative_clients
 from .mechanisms.budgeted import CoordinateNoise
 from .personal import PersonalBudgets
@@ -48,8 +48,8 @@ class UniSUnequal(PersonalBudgets):
     source: ClassVar[str] = "clones of the client's own mechanism by reports with more noise, Poisson-binomial"
     published_source: ClassVar[str] = "Liu et al. 2023, equation 2 and Lemma 2, as published"
 
-    def _hidden(self, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-        return among_unequal_laplace(client=client, budgets=budgets, others=others)
+    def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
+        return among_unequal_laplace(client=client, budgets=budgets, cohort=cohort)
 
     def _costliest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
         # The number of clones grows with the budget, from none for the smallest, and so does what they must hide.

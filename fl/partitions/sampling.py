@@ -1,8 +1,9 @@
 """Rules that draw the clients that take part in a round (cohort) and the samples of a local step (lot)."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,28 +12,48 @@ from torch import Tensor
 from ...audit.nearest import nearest
 from ..streams import uniform
 
+_RULES = ("full", "poisson", "fixed_size")
 
-class Sampling(Protocol):
-    """The interface of a public rule that draws a random subset of clients or samples."""
 
-    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+class Sampling(ABC):
+    """The base class of a public rule that draws a random subset of clients or samples."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         """Draw a subset of n items in each replica (independent run), as a mask ``(replicas, n)`` that is true for
         drawn items.
 
         Every rule consumes the same uniform numbers.
-        """
-        ...
 
+        Args:
+            rng: the generator of the round ``pass_start``.
+            turn: how many rounds have passed since ``pass_start``.
+        """
+
+    @abstractmethod
     def rate(self, n: int) -> float:
         """Return the expected share of ``n`` items that is drawn."""
-        ...
+
+    def pass_start(self, round: int) -> int:
+        """Return the round whose generator draws the subset of ``round``: an earlier one only where one random order
+        serves several rounds.
+        """
+        return round
+
+    def participations(self, rounds: int) -> int:
+        """Return the largest number of rounds, out of the first ``rounds``, in which one item can be drawn."""
+        return rounds
+
+    def most(self, n: int) -> int:
+        """Return the largest number of items that can be drawn from ``n``."""
+        return n
 
 
 @dataclass(frozen=True)
-class Full:
+class Full(Sampling):
     """A sampling rule that always draws every item."""
 
-    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         # Drawn although not needed: a change of the rule must not shift the draws that follow.
         return uniform(rng, (replicas, n)) >= 0
 
@@ -41,7 +62,7 @@ class Full:
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(Sampling):
     """A sampling rule that draws each item independently with the same probability (Poisson subsampling).
 
     Amplification theorems for DP-SGD assume it.
@@ -53,7 +74,7 @@ class Poisson:
         if not (_is_number(self.probability, Real) and 0 < self.probability <= 1):
             raise ValueError(f"Poisson probability must be in (0, 1], got {self.probability!r}")
 
-    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         return uniform(rng, (replicas, n)) < self.probability
 
     def rate(self, n: int) -> float:
@@ -61,7 +82,7 @@ class Poisson:
 
 
 @dataclass(frozen=True)
-class FixedSize:
+class FixedSize(Sampling):
     """A sampling rule that draws a uniform subset of fixed size (all items if there are fewer).
 
     Theorems for Poisson sampling do not apply.
@@ -73,13 +94,76 @@ class FixedSize:
         if not _is_number(self.size, Integral) or self.size < 1:
             raise ValueError(f"FixedSize size must be a whole number >= 1, got {self.size!r}")
 
-    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
-        # Stable: among 60,000 numbers of 24 bits about a hundred pairs are equal, and machines order ties differently.
-        ranks = uniform(rng, (replicas, n)).argsort(dim=1, stable=True).argsort(dim=1)
-        return ranks < self.size
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
+        return _ranks(rng, replicas, n) < self.size
 
     def rate(self, n: int) -> float:
         return min(1.0, self.size / n) if n else 1.0
+
+    def most(self, n: int) -> int:
+        return min(self.size, n)
+
+
+@dataclass(frozen=True)
+class Epoch(Sampling):
+    """A sampling rule without replacement across rounds: in every pass of ``rounds`` rounds each item is drawn exactly
+    once.
+
+    A pass cuts a random order of all items into batches, one per round, whose sizes differ by at most one. The next
+    pass has another order. Theorems for Poisson sampling do not apply.
+
+    The number of rounds in a pass stays when an audit cuts the federation to fewer clients, so that a client still
+    takes part as often as the claim counts; with fewer clients than ``rounds`` some rounds have no client.
+    """
+
+    rounds: int
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.rounds, Integral) or self.rounds < 1:
+            raise ValueError(f"Epoch rounds must be a whole number >= 1, got {self.rounds!r}")
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
+        return _ranks(rng, replicas, n) * self.rounds // max(n, 1) == turn
+
+    def rate(self, n: int) -> float:
+        return 1 / self.rounds
+
+    def pass_start(self, round: int) -> int:
+        return round - round % self.rounds
+
+    def participations(self, rounds: int) -> int:
+        return -(-rounds // self.rounds)
+
+    def most(self, n: int) -> int:
+        return -(-n // self.rounds)
+
+    def fewest(self, n: int) -> int:
+        """Return the smallest number of items in a batch of a pass over ``n`` items."""
+        return n // self.rounds
+
+
+def _ranks(rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+    """The places ``(replicas, n)`` of n items in a random order, one order per replica."""
+    # Stable: among 60,000 numbers of 24 bits about a hundred pairs are equal, and machines order ties differently.
+    return uniform(rng, (replicas, n)).argsort(dim=1, stable=True).argsort(dim=1)
+
+
+def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
+    """Build the rule by which a suite file draws cohorts from ``clients`` clients: one of ``sampling_from``, or
+    ``{epoch = 500}``, which is passes over all clients in cohorts of at most 500.
+
+    The cohorts of a pass are as equal in size as possible: 1,200 clients and ``epoch = 500`` make three cohorts of 400.
+    With ``epoch`` >= ``clients`` every client takes part in every round.
+
+    Raises:
+        ValueError: for any other spelling; the message names the nearest known one.
+    """
+    if not (isinstance(spec, dict) and set(spec) == {"epoch"}):
+        return _parsed(spec, (*_RULES, "epoch"))
+    size = spec["epoch"]
+    if not _is_number(size, Integral) or size < 1:
+        raise ValueError(f"epoch, the largest size of a cohort, must be a whole number >= 1, got {size!r}")
+    return Full() if size >= clients else Epoch(-(-clients // size))
 
 
 def sampling_from(spec: str | dict[str, Any]) -> Sampling:
@@ -88,6 +172,15 @@ def sampling_from(spec: str | dict[str, Any]) -> Sampling:
     Raises:
         ValueError: for any other spelling; the message names the nearest known one.
     """
+    if isinstance(spec, dict) and set(spec) == {"epoch"}:
+        raise ValueError(
+            "lots must be full, Poisson or of fixed size: { epoch = N }, which is sampling without replacement across "
+            f"rounds, is a rule for cohorts, got {spec!r}"
+        )
+    return _parsed(spec, _RULES)
+
+
+def _parsed(spec: str | dict[str, Any], known: tuple[str, ...]) -> Sampling:
     if spec == "full":
         return Full()
     kind, amount = next(iter(spec.items())) if isinstance(spec, dict) and len(spec) == 1 else (spec, None)
@@ -95,9 +188,9 @@ def sampling_from(spec: str | dict[str, Any]) -> Sampling:
         return Poisson(amount)
     if kind == "fixed_size" and amount is not None:
         return FixedSize(amount)
-    known = nearest(str(kind), ("full", "poisson", "fixed_size"))
+    passes = ", { fixed_size = N } or { epoch = N }" if "epoch" in known else " or { fixed_size = N }"
     raise ValueError(
-        f'sampling must be "full", {{ poisson = RATE }} or {{ fixed_size = N }}, got {spec!r} (known: {known})'
+        f'sampling must be "full", {{ poisson = RATE }}{passes}, got {spec!r} (known: {nearest(str(kind), known)})'
     )
 
 

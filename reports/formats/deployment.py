@@ -122,6 +122,8 @@ def _drawn(rule: object) -> str:
     kind, amount = next(iter(rule.items())) if isinstance(rule, dict) and len(rule) == 1 else ("", None)
     if kind == "poisson" and isinstance(amount, int | float):
         return f"each with probability {amount:g}, independently"
+    if kind == "epoch":
+        return f"at most {amount} at a time, each once in a pass over all, in an order drawn anew for every pass"
     return f"{amount} at a time, drawn uniformly without replacement" if kind == "fixed_size" else NOT_STATED
 
 

@@ -69,14 +69,17 @@ def claimed_release(job: BlockJob) -> GaussianRelease | None:
     """Return the claimed noise distribution of what the canary's client releases, in units of the sensitivity to the
     canary.
 
-    None where no Gaussian law of a round is published or observed, or where the rest of the release is not zero along
-    the canary: scores of that law would be no likelihood ratios.
+    None where no Gaussian law of a round is published or observed, where the rest of the release is not zero along the
+    canary, or where the canary's client takes part in fewer rounds than the release has: scores of that law would be no
+    likelihood ratios.
     """
     check_covered(job.claim)
     _, plan = audited_federation(job)
     length, law = canary_length(job, plan), published_law(job, plan)
     # A final model shows no single round that a law could score.
     if not job.inert or not isinstance(law, GaussianLaw) or job.claim.observer.rank == FINAL_MODEL.rank:
+        return None
+    if plan.cohort.participations(job.claim.rounds) < job.claim.rounds:
         return None
     row = torch.zeros(plan.layout.dim)
     # Inert weights are the last ones of the model.

@@ -217,7 +217,8 @@ def seen_in_rounds(
         )
         state = protection.open_round(context, state)
         # Drawn among all clients, then cut: a cohort of fixed size depends on how many clients there are.
-        there = plan.cohort.draw(draws("cohort"), replicas, plan.clients)[:, list(trial.senders)]
+        cohorts = partial(streams.generator, replicate=number + 1, world=world)
+        there = plan.draw_cohort(cohorts, replicas, plan.clients, round=past)[:, list(trial.senders)]
         thinned = protection.participates(context, state, draws("participation"))
         rows = trial.drawn(updates, draws("lot"))
         present = rows.present & there if thinned is None else rows.present & there & thinned

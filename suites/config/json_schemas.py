@@ -32,13 +32,19 @@ def _single(key: str, amount: Shape) -> Shape:
     return {"type": "object", "properties": {key: amount}, "required": [key], "additionalProperties": False}
 
 
-SAMPLING: Shape = {
-    "description": "The sampling: all of them, each with the same probability, or a fixed number.",
-    "anyOf": [
-        {"const": "full"},
-        _single("poisson", {"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
-        _single("fixed_size", {"type": "integer", "minimum": 1}),
-    ],
+_RULES = [
+    {"const": "full"},
+    _single("poisson", {"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
+    _single("fixed_size", {"type": "integer", "minimum": 1}),
+]
+LOT: Shape = {
+    "description": "The samples of a local step: all of them, each with the same probability, or a fixed number.",
+    "anyOf": _RULES,
+}
+COHORT: Shape = {
+    "description": "The clients of a round: all of them, each with the same probability, a fixed number, or the next "
+    "ones of a pass over all clients.",
+    "anyOf": [*_RULES, _single("epoch", {"type": "integer", "minimum": 1})],
 }
 PARTITION: Shape = {
     "description": "How samples are distributed over clients: a word, or a table with its kind and fields.",

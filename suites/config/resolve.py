@@ -17,7 +17,7 @@ from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import load_dataset
 from ...fl.models.normalise import normalisation_from
 from ...fl.partitions.partitions import partition_from
-from ...fl.partitions.sampling import sampling_from
+from ...fl.partitions.sampling import cohort_from, sampling_from
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.streams import Streams
@@ -181,7 +181,8 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
     return Plan(
         sizes=task.sizes,
         rounds=spec.rounds,
-        cohort=sampling_from(change.cohort or spec.cohort),
+        # From the suite's clients and not the task's: an audit cuts the federation to fewer.
+        cohort=cohort_from(change.cohort or spec.cohort, spec.clients),
         lot=sampling_from(change.lot or spec.lot),
         algorithm=algorithm_from(change.algorithm or spec.algorithm),
         layout=task.network.layout,

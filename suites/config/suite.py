@@ -1,6 +1,7 @@
 """Define the tables and keys of a suite file, which are checked before anything runs."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
@@ -12,7 +13,7 @@ from ...fl.data.datasets import KNOWN_DATASETS
 from ...fl.models.normalise import normalisation_from
 from ...fl.models.small_models import KNOWN_MODELS
 from ...fl.partitions.partitions import partition_from
-from ...fl.partitions.sampling import sampling_from
+from ...fl.partitions.sampling import cohort_from, sampling_from
 from . import json_schemas as shapes
 from .canaries import CANARIES
 from .margins import GateSpec
@@ -52,7 +53,8 @@ DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 """Strict, so that neither ``"0.05"`` nor ``true`` counts as a number."""
-Sampling = Annotated[Any, _parsed_by(sampling_from), WithJsonSchema(shapes.SAMPLING)]
+Cohort = Annotated[Any, _parsed_by(partial(cohort_from, clients=1)), WithJsonSchema(shapes.COHORT)]
+Lot = Annotated[Any, _parsed_by(sampling_from), WithJsonSchema(shapes.LOT)]
 Partition = Annotated[Any, _parsed_by(partition_from), WithJsonSchema(shapes.PARTITION)]
 Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(shapes.NORMALISE)]
 Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from), WithJsonSchema(shapes.ALGORITHM)]
@@ -78,8 +80,8 @@ class PlanChange(_Table):
     theorem assumes it.
     """
 
-    cohort: Sampling | None = None
-    lot: Sampling | None = None
+    cohort: Cohort | None = None
+    lot: Lot | None = None
     algorithm: Algorithm | None = None
 
 
@@ -120,8 +122,15 @@ class FederationSpec(_Table):
     held_out: Whole = Field(default=0, ge=0)
     """Additional clients that hold samples but never take part: the non-members of attacks on clients and writers."""
     rounds: Whole = Field(ge=1, le=100_000)
-    cohort: Sampling = "full"
-    lot: Sampling = "full"
+    cohort: Cohort = "full"
+    """Which clients take part in a round: ``"full"``, ``{ poisson = RATE }``, ``{ fixed_size = N }``, or
+    ``{ epoch = N }`` for passes over all clients in cohorts of at most N, in which each client takes part exactly once
+    per pass.
+    """
+    lot: Lot = "full"
+    """Which of its samples a client uses in a local step: ``"full"``, ``{ poisson = RATE }`` or
+    ``{ fixed_size = N }``.
+    """
     algorithm: Algorithm
     warm_start: WarmStartSpec | None = Field(default=None, exclude_if=lambda value: value is None)
     """By default the initial model is drawn at random. Unset, it adds nothing to a cell's identity."""

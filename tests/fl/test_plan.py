@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.layout import Layout
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
+from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
 from fedassay.fl.plan import Plan
 
 PLAN = Plan(
@@ -23,6 +23,14 @@ def test_cohorts_and_steps_are_counted_in_expectation():
     fixed = replace(PLAN, cohort=FixedSize(2))
     assert (fixed.cohort_rate, fixed.expected_cohort) == (2 / 3, 2.0)
     assert replace(PLAN, cohort=FixedSize(9)).expected_cohort == 3
+
+
+def test_in_passes_over_all_clients_a_client_takes_part_once_per_pass():
+    passes = replace(PLAN, cohort=Epoch(3))
+    assert (PLAN.participations, passes.participations) == (4, 2)
+    assert passes.expected_cohort == pytest.approx(1)
+    # An audit of fewer clients keeps the number of times that a client takes part.
+    assert passes.resized((5,)).participations == 2
 
 
 @pytest.mark.parametrize(
@@ -66,6 +74,7 @@ def test_a_resized_plan_changes_nothing_but_the_sizes():
         ({"sizes": ()}, "sizes must list at least one client"),
         ({"sizes": (3, 0)}, r"each with at least one sample, got \(3, 0\)"),
         ({"rounds": 0}, "rounds must be >= 1, got 0"),
+        ({"lot": Epoch(3)}, "lot must be full, Poisson or of fixed size"),
     ],
 )
 def test_a_plan_without_clients_samples_or_rounds_is_refused(change, message):

@@ -11,7 +11,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
+from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import (
     HOOK_STREAMS,
@@ -84,11 +84,12 @@ def test_the_streams_that_other_noise_changes_are_those_that_hooks_draw_from(mak
     assert opened | {"local query"} == HOOK_STREAMS | {"init", "cohort", "lot", "participation"}
 
 
-@pytest.mark.parametrize("rule", [Poisson(0.2), FixedSize(2), Full()], ids=str)
+@pytest.mark.parametrize("rule", [Poisson(0.2), FixedSize(2), Full(), Epoch(3)], ids=str)
 def test_draw_all_draws_all_and_publishes_the_rules_rate(rule):
     everybody = DrawAll(rule)
     assert bool(everybody.draw(np.random.default_rng(0), 4, 7).all())
     assert everybody.rate(7) == rule.rate(7)
+    assert (everybody.participations(7), everybody.most(7)) == (rule.participations(7), rule.most(7))
 
 
 def test_gradients_are_those_at_one_point_wherever_the_model_is(make_task):

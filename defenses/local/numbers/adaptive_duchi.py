@@ -155,7 +155,7 @@ class LDPAdaptiveDuchi(NumberDefense):
             return claim
         count, epsilon = self.spent(plan)
         # The epsilon of the reports before the shuffler, which is post-processing.
-        whole = composed_epsilon(epsilon, releases=count * plan.rounds, delta=self.delta)
+        whole = composed_epsilon(epsilon, releases=count * plan.participations, delta=self.delta)
         return replace(
             claim,
             parameters={**claim.parameters, **provable(whole)},

@@ -55,5 +55,5 @@ class LDPFed(SampledDefense):
         count, epsilon = self.spent(plan)
         if self.variant == "corrected":
             return super().published(plan) | {"steps": self.steps, "alpha": epsilon / self.steps}
-        whole = composed_epsilon(epsilon * self.steps, releases=count * plan.rounds, delta=self.delta)
+        whole = composed_epsilon(epsilon * self.steps, releases=count * plan.participations, delta=self.delta)
         return super().published(plan) | {"steps": self.steps, "alpha": epsilon} | provable(whole)

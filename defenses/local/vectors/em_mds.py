@@ -89,9 +89,9 @@ class LDPEMMDS(LocalDefense):
                 f"coordinates of an update, got {self.chosen}"
             )
         release = EMMDSLaw(
-            epsilon=self.each_of(plan.rounds), radius=self.radius, top_share=self.top_share, chosen=self.chosen
+            epsilon=self.each_of(plan.participations), radius=self.radius, top_share=self.top_share, chosen=self.chosen
         )
         choice = release.randomiser(dim)
         claim = self.claim(plan, {"top": choice.top, "chosen": self.chosen, "least": choice.least})
-        spending = pure_spending(claim, each=release.epsilon, releases=1)
+        spending = pure_spending(claim, each=release.epsilon, releases=1, participations=plan.cohort.participations)
         return Prepared(protection=LocalProtection(release=release), claims=(claim,), spending=spending)

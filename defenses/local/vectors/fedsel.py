@@ -88,7 +88,7 @@ class LDPFedSel(LocalDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         release = FedSelLaw(
-            epsilon=self.each_of(plan.rounds),
+            epsilon=self.each_of(plan.participations),
             radius=self.radius,
             top_share=self.top_share,
             share=self.share,
@@ -96,7 +96,7 @@ class LDPFedSel(LocalDefense):
         )
         choice = release.randomiser(plan.layout.dim)
         claim = self.claim(plan, {"top": choice.top, "share": self.share, "rule": self.rule})
-        spending = pure_spending(claim, each=release.epsilon, releases=1)
+        spending = pure_spending(claim, each=release.epsilon, releases=1, participations=plan.cohort.participations)
         return Prepared(protection=LocalProtection(release=release), claims=(claim,), spending=spending)
 
 

@@ -49,7 +49,7 @@ class LDPGaussian(ClippedDefense):
     """
 
     def prepare(self, plan: Plan) -> Prepared:
-        noise = gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.rounds)
+        noise = gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.participations)
         # Any two clipped updates are up to twice the clip norm apart.
         protection = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=noise * 2 * self.clip_norm)
         claim = Claim(
@@ -61,11 +61,16 @@ class LDPGaussian(ClippedDefense):
             rounds=plan.rounds,
             dp_model="local",
             mechanism="Gaussian",
-            parameters={"noise_std": protection.noise_std, "clip_norm": self.clip_norm, "releases": plan.rounds},
+            parameters={
+                "noise_std": protection.noise_std,
+                "clip_norm": self.clip_norm,
+                "releases": plan.participations,
+            },
             accountant=ANALYTIC_GAUSSIAN,
             sampling="none assumed",
             trust="nobody",
             source="Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3",
-            curve=gaussian_curve(noise=noise, releases=plan.rounds),
+            curve=gaussian_curve(noise=noise, releases=plan.participations),
         )
-        return Prepared(protection=protection, claims=(claim,), spending=gaussian_spending(claim))
+        spending = gaussian_spending(claim, plan.cohort.participations)
+        return Prepared(protection=protection, claims=(claim,), spending=spending)

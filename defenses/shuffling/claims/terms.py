@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....audit.claim import Adjacency, Claim, Unit, Value
 from ....audit.curve import Curve
 from ....audit.observer import SHUFFLED, UPLOADS, Observer
-from ....fl.partitions.sampling import Full
+from ....fl.partitions.sampling import Epoch, Full, Sampling
 from ....fl.plan import Plan
 from ...accounting.accountant import ACCOUNTANT
 from ...accounting.counts import least_epsilon
@@ -43,8 +43,10 @@ class Terms:
 
     @property
     def releases(self) -> int:
-        """Return the number of coordinates, over all rounds, that each spend a privacy budget."""
-        return (self.spending or self.plan.layout.dim) * self.plan.rounds
+        """Return the number of coordinates, over all rounds in which a client takes part, that each spend a privacy
+        budget.
+        """
+        return (self.spending or self.plan.layout.dim) * self.plan.participations
 
     def joint(
         self,
@@ -141,13 +143,19 @@ class Terms:
                 **parameters,
             },
             accountant=accountant,
-            sampling="none assumed" if isinstance(self.plan.cohort, Full) else "cohorts are Poisson samples",
+            sampling=_assumed(self.plan.cohort),
             trust=self.trust,
             source=self.source,
             subjects=subjects,
             part="one coordinate" if single else "joint",
             curve=curve,
         )
+
+
+def _assumed(cohort: Sampling) -> str:
+    if isinstance(cohort, Epoch):
+        return f"each client takes part in one of every {cohort.rounds} rounds, drawn independently of the data"
+    return "none assumed" if isinstance(cohort, Full) else "cohorts are Poisson samples"
 
 
 def local_terms(plan: Plan, radius: float, *, noise: str = CoordinateNoise.CLIP_LAPLACE) -> Terms:

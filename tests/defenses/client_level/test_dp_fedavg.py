@@ -13,7 +13,7 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtectio
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.partitions.sampling import Epoch, FixedSize, Poisson
 from fedassay.fl.protection import Context
 from fedassay.fl.streams import normal
 from fedassay.fl.training.local import Batch
@@ -145,3 +145,5 @@ def test_rare_cohorts_take_less_noise_than_frequent_ones(toy_task, toy_plan):
 def test_cohorts_of_fixed_size_are_not_accounted_as_poisson(toy_task, toy_plan):
     with pytest.raises(ValueError, match="cohort must be Poisson or full"):
         DPFedAvg().prepare(toy_plan(toy_task(), cohort=FixedSize(2)))
+    with pytest.raises(ValueError, match=r"cohort must be Poisson or full .* got Epoch\(rounds=2\)"):
+        DPFedAvg().prepare(toy_plan(toy_task(), cohort=Epoch(2)))

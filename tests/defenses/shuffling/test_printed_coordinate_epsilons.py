@@ -18,7 +18,7 @@ import pytest
 from fedassay.defenses.accounting.clones import ClonePair, shuffled
 from fedassay.defenses.accounting.counts import bit_among, least_epsilon, poisson_binomial
 from fedassay.defenses.accounting.heterogeneous import client_bound, clone_probability, published_bound
-from fedassay.defenses.shuffling.claims.amplification import among_unequal_laplace
+from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, among_unequal_laplace
 from fedassay.defenses.shuffling.claims.budgets import deal
 from fedassay.defenses.shuffling.mechanisms.laplace import laplace_clones
 
@@ -167,7 +167,9 @@ def test_the_printed_epsilon_of_unis_holds_for_the_largest_budgets_of_uniform2(o
 def test_below_these_budgets_the_clones_of_the_clients_own_mechanism_suffice():
     budgets = sorted_budgets()
     for own in (0, 20, 100, 1000, 3000, 5000, 7900):
-        hidden = among_unequal_laplace(client=own, budgets=tuple(budgets), others=9_999)
+        hidden = among_unequal_laplace(
+            client=own, budgets=tuple(budgets), cohort=AssuredCohort(others=9_999, failure=0)
+        )
         assert least_epsilon(hidden.delta, DELTA) < 0.0689
 
 

@@ -8,7 +8,7 @@ from fedassay.audit.observer import SHUFFLED
 from fedassay.defenses.accounting.clones import ClonePair
 from fedassay.defenses.accounting.counts import poisson_binomial
 from fedassay.defenses.accounting.pld_convolution import many_epsilon
-from fedassay.defenses.shuffling.claims.amplification import among_unequal_laplace
+from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, among_unequal_laplace
 from fedassay.defenses.shuffling.ldp_min import LDPMin
 from fedassay.defenses.shuffling.mechanisms.laplace import LaplaceLaw
 from fedassay.defenses.shuffling.pldp import PLDP
@@ -50,7 +50,7 @@ def test_budgets_are_scaled_until_the_dearer_of_both_ends_spends_the_target_and_
     assert joint[0] == max(joint)
     budgets = prepared.protection.budgets
     for client in np.argsort(budgets)[[1, 2, 20, 300, 900]]:
-        own = among_unequal_laplace(client=int(client), budgets=budgets, others=999)
+        own = among_unequal_laplace(client=int(client), budgets=budgets, cohort=AssuredCohort(others=999, failure=0))
         assert many_epsilon(own, releases=650, delta=1e-5) < max(joint)
 
 

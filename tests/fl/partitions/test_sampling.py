@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson, lot_indices, sampling_from
+from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson, cohort_from, lot_indices, sampling_from
 from fedassay.fl.streams import Streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-RULES = [Full(), Poisson(0.3), Poisson(1.0), FixedSize(1), FixedSize(4), FixedSize(100)]
+RULES = [Full(), Poisson(0.3), Poisson(1.0), FixedSize(1), FixedSize(4), FixedSize(100), Epoch(1), Epoch(4)]
 
 
 def rng(purpose="lot"):
@@ -53,6 +53,28 @@ def test_fixed_size_draws_exactly_that_many_and_every_subset_as_often():
 def test_fixed_size_draws_all_where_there_are_fewer():
     assert FixedSize(9).draw(rng(), 5, 4).all()
     assert FixedSize(9).rate(4) == 1
+
+
+@pytest.mark.parametrize(("rounds", "n", "sizes"), [(4, 12, {3}), (3, 10, {3, 4}), (5, 2, {0, 1})])
+def test_a_pass_draws_every_item_once_in_batches_of_nearly_equal_size(rounds, n, sizes):
+    rule = Epoch(rounds)
+    turns = torch.stack([rule.draw(rng(), 6, n, turn) for turn in range(rounds)])
+    assert bool((turns.sum(0) == 1).all())
+    assert set(turns.sum(2).unique().tolist()) == sizes
+    assert (rule.fewest(n), rule.most(n)) == (min(sizes), max(sizes))
+
+
+def test_in_a_pass_every_item_is_as_likely_in_every_round():
+    shares = torch.stack([Epoch(3).draw(rng(), 6000, 6, turn).double().mean(0) for turn in range(3)])
+    # 18 shares of 1/3, each with a standard error of .0061: five of them.
+    assert float((shares - 1 / 3).abs().max()) < 5 * math.sqrt(2 / 9 / 6000)
+
+
+def test_a_client_takes_part_once_per_pass_also_in_one_that_is_cut_short():
+    assert [Epoch(4).participations(rounds) for rounds in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
+    assert [Epoch(4).pass_start(round) for round in (0, 3, 4, 9)] == [0, 0, 4, 8]
+    for rule in (Full(), Poisson(0.1), FixedSize(2)):
+        assert (rule.participations(9), rule.pass_start(5)) == (9, 5)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -117,6 +139,38 @@ def test_empty_lots_have_one_place_which_is_padding():
 )
 def test_a_suite_file_names_the_rules(spec, rule):
     assert sampling_from(spec) == rule
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [
+        ("full", Full()),
+        ({"poisson": 0.1}, Poisson(0.1)),
+        ({"epoch": 500}, Epoch(20)),
+        ({"epoch": 9999}, Epoch(2)),
+        ({"epoch": 10_000}, Full()),
+        ({"epoch": 10_001}, Full()),
+    ],
+)
+def test_a_suite_file_names_the_rules_of_cohorts(spec, rule):
+    assert cohort_from(spec, 10_000) == rule
+
+
+@pytest.mark.parametrize(
+    ("parser", "spec", "message"),
+    [
+        (lambda spec: cohort_from(spec, 9), {"epoch": 0}, r"epoch, .* must be a whole number >= 1, got 0"),
+        (lambda spec: cohort_from(spec, 9), {"epoch": 2.5}, "got 2.5"),
+        (lambda spec: cohort_from(spec, 9), {"epoch": True}, "got True"),
+        (lambda spec: cohort_from(spec, 9), {"epochs": 3}, r"sampling must be .*\{ epoch = N \}.*known: epoch,"),
+        (lambda spec: cohort_from(spec, 9), {"epoch": 3, "poisson": 0.1}, "sampling must be"),
+        (sampling_from, {"epoch": 3}, "lots must be full, Poisson or of fixed size"),
+        (Epoch, 0, "Epoch rounds must be a whole number >= 1, got 0"),
+    ],
+)
+def test_passes_are_a_rule_for_cohorts_in_one_spelling(parser, spec, message):
+    with pytest.raises(ValueError, match=message):
+        parser(spec)
 
 
 @pytest.mark.parametrize(

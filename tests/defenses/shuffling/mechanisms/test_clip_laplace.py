@@ -13,7 +13,7 @@ from fedassay.defenses.shuffling.mechanisms.calibration import calibrated_mean, 
 from fedassay.defenses.shuffling.mechanisms.clip_laplace import ClipLaplaceLaw, mean_and_variance, randomised_rows
 from fedassay.fl.laws.law import Mixing
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.partitions.sampling import Epoch, FixedSize, Poisson
 from scipy.stats import kstest
 
 RADIUS = 0.1
@@ -159,6 +159,10 @@ def test_where_cohorts_are_sampled_only_those_count_who_are_almost_surely_there(
     cohort = AssuredCohort.of(toy_plan(task, cohort=Poisson(0.5)), 1e-5, rounds=3)
     # P(Bin(39, 1/2) < 4) = 1.8e-8 > 3.3e-9 = 1e-5 / 1000 / 3 > P(< 3) = 1.4e-9.
     assert cohort == AssuredCohort(others=3, failure=1e-8)
+    # 40 clients in three batches are 13, 13 and 14.
+    assert AssuredCohort.of(toy_plan(task, cohort=Epoch(3)), 1e-5, rounds=9) == AssuredCohort(others=12, failure=0.0)
+    with pytest.raises(ValueError, match="clients must be >= 2"):
+        AssuredCohort.of(toy_plan(task, cohort=Epoch(39)), 1e-5, rounds=3)
     with pytest.raises(ValueError, match="cohort must be Poisson or full sampling"):
         AssuredCohort.of(toy_plan(task, cohort=FixedSize(5)), 1e-5, rounds=3)
     with pytest.raises(
