@@ -3,6 +3,8 @@
 Not stated in the paper: what the weights of reports sum to. Equation 11 divides each report by its alpha-hat and by K,
 so that the weights 1 / (K alpha-hat) sum to K for equal scores, and to more, without bound, for uneven ones. Here the
 inverses are normalised to sum to 1. As alpha-hat is a softmax of the scores, these are the softmax of minus the scores.
+The scores of a layer are norms of Jacobians, in hundreds or thousands for weights: their softmax gives nearly all
+weight to one client (``effective_clients``). With ``relative``, each layer's scores are first divided by their mean.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,14 @@ from ...fl.task import Samples
 from .score import LayerScorer
 
 
-def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer], *, published: bool = False) -> Tensor:
+def pda_pam(
+    received: Message,
+    context: Context,
+    scorers: Sequence[LayerScorer],
+    *,
+    published: bool = False,
+    relative: bool = False,
+) -> Tensor:
     """Return the aggregate of clients' reports, shape ``(R, d)`` for R runs; each layer of a report gets a weight that
     falls as the layer's sensitivity score on public samples rises.
 
@@ -27,8 +36,10 @@ def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer],
     Args:
         scorers: one per preference; client k's model is scored by its own (see ``preferred``).
         published: whether to use the weights as printed.
+        relative: whether a layer's scores are divided by their mean over the clients.
     """
     scores = model_scores(received, context, scorers)
+    scores = relative_scores(scores, received.present) if relative else scores
     weights = published_weights(scores, received.present) if published else client_weights(scores, received.present)
     layout = context.plan.layout
     spread = spread_layers(weights.to(received.values), layer_starts(layout), received.values.shape[-1])
@@ -75,6 +86,24 @@ def published_weights(scores: Tensor, present: Tensor) -> Tensor:
     """
     alpha, count = _softmax(scores, present), present.sum(1).view(-1, 1, 1)
     return (1 / (count * alpha)).masked_fill(~present.unsqueeze(-1), 0)
+
+
+def relative_scores(scores: Tensor, present: Tensor) -> Tensor:
+    """Return each layer's scores divided by their mean over the clients that take part, shape ``(R, rows, layers)``, so
+    that weights depend on how clients differ and not on the scale of a layer's gradients.
+    """
+    there = present.unsqueeze(-1).to(scores)
+    mean = (scores * there).sum(1, keepdim=True) / there.sum(1, keepdim=True).clamp_min(1)
+    return scores / mean.clamp_min(torch.finfo(scores.dtype).tiny)
+
+
+def effective_clients(weights: Tensor) -> Tensor:
+    """Return how many clients of equal weight an average has, shape ``(R, layers)``: (sum w)^2 / sum w^2, which is the
+    number of clients for equal weights and 1 where one client has all weight.
+
+    ``weights``: ``(R, rows, layers)``, such as those of ``client_weights``.
+    """
+    return weights.sum(1).square() / weights.square().sum(1).clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def _softmax(scores: Tensor, present: Tensor) -> Tensor:

@@ -42,16 +42,21 @@ def largest_share(layers: int, even: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class JointBudget:
-    """An (epsilon, delta) budget for all layers over all rounds under replace-one, accounted by exact mu-GDP.
+    """An (epsilon, delta) budget for all layers over all rounds, accounted by exact mu-GDP.
 
     A round's mu is fixed. Only its split among layers changes, by what is public before the round. The layers of a
     round are therefore jointly Gaussian with that mu whatever the split, and the rounds compose adaptively (Dong, Roth,
     Su 2022, Corollary 3.3).
+
+    Args:
+        rounds: number of releases.
+        adjacency: under replace-one, two clipped layers are up to twice the clip norm apart; else up to the clip norm.
     """
 
     epsilon: float
     delta: float
     rounds: int
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
 
     @property
     def mu(self) -> float:
@@ -62,8 +67,7 @@ class JointBudget:
 
     def noise(self, shares: Tensor, clip_norms: Sequence[float]) -> Tensor:
         """Return the noise standard deviation of each layer in one round, shape ``(..., layers)``."""
-        # Two clipped layers are up to twice the clip norm apart.
-        reach = torch.tensor([sensitivity(norm, Adjacency.REPLACE_ONE) for norm in clip_norms], dtype=torch.float64)
+        reach = torch.tensor([sensitivity(norm, self.adjacency) for norm in clip_norms], dtype=torch.float64)
         return reach * math.sqrt(self.rounds) / (self.mu * shares.double().sqrt())
 
 

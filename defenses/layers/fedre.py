@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,10 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..accounting.layers import Layer, LayeredGaussian, published_noise
-from ..defense import Defense, Prepared, check_budget, check_share, check_variant, provable
+from ..defense import Prepared, check_variant, provable
 from .aggregation import pda_pam, preferred
 from .budget import (
     JointBudget,
-    check_numbers,
     largest_share,
     layer_norms,
     layer_scores,
@@ -29,6 +27,7 @@ from .budget import (
     score_shares,
 )
 from .score import LayerScorer
+from .scored_layers import RELATIVE, ScoredLayers
 
 _LEAST_SCORE = 1e-12
 
@@ -75,7 +74,7 @@ class FedREProtection(Protection):
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         if self.aggregation == "mean":
             return Protection.aggregate(self, received, context, state, rng)
-        return pda_pam(received, context, self.scorers)
+        return pda_pam(received, context, self.scorers, relative=self.aggregation == RELATIVE)
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
         """Return the sensitivity scores that set the noise of each client's report, shape ``(R or 1, rows or 1,
@@ -135,7 +134,7 @@ class PublishedFedREProtection(FedREProtection):
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         if self.aggregation == "mean":
             return Protection.aggregate(self, received, context, state, rng)
-        return pda_pam(received, context, self.scorers, published=True)
+        return pda_pam(received, context, self.scorers, published=True, relative=self.aggregation == RELATIVE)
 
     def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
         """Return the Gaussian mechanism that releases one client's reports in all rounds, where two clipped reports
@@ -153,11 +152,6 @@ class PublishedFedREProtection(FedREProtection):
         return self.budget.delta / len(self.clip_norms)
 
 
-def _plain(region: Any) -> Any:
-    """Lists, as a suite file has them, as tuples."""
-    return tuple(_plain(part) for part in region) if isinstance(region, list | tuple) else region
-
-
 def published_split(scores: Tensor) -> Tensor:
     """Return each layer's fraction of epsilon by equation 6 of the FedRE paper, shape ``(..., layers)``; the fraction
     is proportional to 1 / (the layer's sensitivity score).
@@ -167,7 +161,7 @@ def published_split(scores: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedRE(Defense):
+class FedRE(ScoredLayers):
     """A defense that gives local DP for a client's reports over all rounds; layers get shares of the budget by their
     sensitivity scores.
 
@@ -191,7 +185,9 @@ class FedRE(Defense):
         pixels: how many pixels of the sensitive region are used (see ``LayerScorer``); None: all, as in the paper.
         region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image. A list
             of several: clients' own preferences, which are public, dealt in turn.
-        aggregation: "pda_pam", or "mean": by the clients' sizes, the baseline of PDA-PAM.
+        aggregation: "pda_pam", whose softmax of raw scores gives nearly all weight to one client; "pda_pam_relative",
+            where each layer's scores are first divided by their mean over the clients; or "mean": by the clients'
+            sizes, the baseline of PDA-PAM.
         variant: "corrected", or "as_published": the paper's noise, weights and claims, about any two reports (reading 1
             of the errata). As published, training may diverge, above all with private scores, because the printed
             weights have no bound. A cell whose model contains NaN FAILS; that is no verdict on the claim.
@@ -223,40 +219,11 @@ class FedRE(Defense):
           1 / alpha-hat to sum 1.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norms: tuple[float, ...] = (1.0,)
-    scores: tuple[float, ...] = ()
-    even: float = 0.5
-    images: int = 2
-    pixels: int | None = 32
-    region: tuple[int, ...] | tuple[tuple[int, ...], ...] = ()
-    aggregation: str = "pda_pam"
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        for name in ("clip_norms", "scores"):
-            # The dataclass is frozen, and a suite file's lists must become hashable tuples.
-            object.__setattr__(self, name, check_numbers(name, getattr(self, name)))
-        check_share("even", self.even)
-        object.__setattr__(self, "region", _plain(self.region))
-        self.scorers()
-        if self.aggregation not in ("pda_pam", "mean"):
-            raise ValueError(
-                f"aggregation, the way in which the server averages reports, must be 'pda_pam' or 'mean', "
-                f"got {self.aggregation!r}"
-            )
+        super().__post_init__()
         check_variant(self.variant)
-
-    def scorers(self) -> tuple[LayerScorer, ...]:
-        """Return, for each privacy preference (a choice of sensitive pixels), the function that scores how sensitive
-        the layers are.
-        """
-        # The type of the first entry distinguishes one region from a list of regions.
-        several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
-        regions: Any = self.region if several else (self.region,)
-        return tuple(LayerScorer(count=self.images, region=region, pixels=self.pixels) for region in regions)
 
     def prepare(self, plan: Plan) -> Prepared:
         published = self.variant == "as_published"

@@ -56,7 +56,7 @@ ONLY = {
     "regularised_sparsified": ["bounded"],
 }
 """Defenses that are defined for one algorithm; all others take any, and are tried under one unless they see steps."""
-STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl", "fedre"}
+STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl", "fedre", "fedre_per_sample"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
 LOTS = {"one_record": FixedSize(1)}
 """FedSGD with other lots than a sample of all."""

@@ -11,7 +11,13 @@ import torch
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.accounting.layers import Layer, LayeredGaussian
-from fedassay.defenses.layers.aggregation import client_weights, pda_pam, published_weights
+from fedassay.defenses.layers.aggregation import (
+    client_weights,
+    effective_clients,
+    pda_pam,
+    published_weights,
+    relative_scores,
+)
 from fedassay.defenses.layers.budget import JointBudget, largest_share, score_shares
 from fedassay.defenses.layers.fedre import FedRE, published_split
 from fedassay.defenses.layers.score import LayerScorer
@@ -250,6 +256,27 @@ def test_the_printed_weights_sum_to_the_number_of_clients_or_more(scores):
     torch.testing.assert_close(printed / printed.sum(), right)
 
 
+def test_relative_weights_do_not_depend_on_a_layers_scale(task, plan, rng):
+    """Scores 100 and 300 in one layer, .1 and .3 in the other: raw, the first client has all and then .55."""
+    scores, present = torch.tensor([[[100.0, 0.1], [300.0, 0.3]]]), torch.ones(1, 2, dtype=torch.bool)
+    raw, relative = client_weights(scores, present), client_weights(relative_scores(scores, present), present)
+    torch.testing.assert_close(raw[0, 0], torch.tensor([1.0, 1 / (1 + math.exp(-0.2))]))
+    torch.testing.assert_close(relative[0, 0], torch.full((2,), 1 / (1 + math.exp(-1.0))))
+    torch.testing.assert_close(effective_clients(raw)[0, 0], torch.tensor(1.0))
+    assert 1.6 < float(effective_clients(relative)[0, 0]) < 1.7
+    torch.testing.assert_close(effective_clients(torch.full((1, 5, 1), 0.2)), torch.full((1, 1), 5.0))
+    absent = torch.tensor([[True, False]])
+    torch.testing.assert_close(relative_scores(scores, absent)[:, 0], torch.ones(1, 2))
+    protection = FedRE(aggregation="pda_pam_relative").prepare(plan).protection
+    model, rows = task.network.initial(rng).unsqueeze(0), normal(rng, (1, 3, 30))
+    context = Context(plan=plan, round=0, replicas=1, senders=(0, 1, 2), samples=lambda c: task.samples(model, c))
+    aggregate = protection.aggregate(message(rows), context, protection.initial_state(plan), np.random.default_rng(0))
+    led = LayerScorer(count=2, pixels=32).scores(task.samples(model[0] + 0.5 * rows[0], None))
+    weights = torch.softmax(-led / led.mean(0), dim=0)
+    expected = torch.cat([weights[:, 0] @ rows[0, :, :27], weights[:, 1] @ rows[0, :, 27:]])
+    torch.testing.assert_close(aggregate[0], expected)
+
+
 def test_pda_pam_asks_each_clients_own_model_layer_by_layer(task, plan, rng):
     model = torch.stack([task.network.initial(rng) for _ in range(2)])
     rows = normal(rng, (2, 3, 30))
@@ -368,7 +395,10 @@ def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message,
     [
         ({"scores": (1.0, 0.0)}, "each of scores must be a number > 0, got 0.0"),
         ({"even": 1.0}, r"even must be in \(0, 1\)"),
-        ({"aggregation": "median"}, r"aggregation, .*, must be 'pda_pam' or 'mean', got 'median'"),
+        (
+            {"aggregation": "median"},
+            r"aggregation, .* must be one of 'pda_pam', 'pda_pam_relative', 'mean', got",
+        ),
         ({"pixels": 0}, "pixels must be a whole number >= 1, got 0"),
         ({"images": 0}, "images must be a whole number >= 1, got 0"),
         ({"variant": "broken"}, "variant must be"),
