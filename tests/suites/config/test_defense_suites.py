@@ -9,7 +9,8 @@ from fedassay.suites.config.suite_file import load_suite
 from known_parts import parts_by_name
 
 DEFENSES = parts_by_name("defense")
-HONEST = {name for name, part in DEFENSES.items() if not part.control}
+# The other reading of fedre is in the suite of its paper only.
+HONEST = {name for name, part in DEFENSES.items() if not part.control} - {"fedre_per_sample"}
 ON_TRIAL = {name for name, part in DEFENSES.items() if "variant" in {field.name for field in fields(part)}}
 
 
