@@ -60,10 +60,11 @@ class RegularisedSparsified(ClippedDefense):
             clients), which is what the accountant assumes.
 
     Errata:
-        - Not stated: how many clients share the noise, if each of K sampled clients adds N(0, sigma^2 C^2 / K). Where
-          exactly K come each time, the sum has the accounted noise. Of a Poisson cohort, which the accountant here
-          assumes, k < K clients may come and bring k / K of the variance. Read from this project's first notes; the
-          paper was not at hand. Here: the trusted server adds the noise once.
+        - Not stated: in the survey of Fu et al. 2024, footnote 11 (the paper itself was not at hand), how many clients
+          share the noise, if each adds N(0, sigma^2 C^2 / K). K is "the number of clients participating in federated
+          learning", of all rounds or of one. Where exactly K clients come each time, the sum has the accounted noise.
+          Of a Poisson cohort, which the accountant here assumes, k < K clients may come and bring k / K of the
+          variance. Here: the trusted server adds the noise once.
     """
 
     dropped: float = 0.5

@@ -197,26 +197,38 @@ class FedRE(ScoredLayers):
 
     Errata:
         - Not stated: section 3.2.2 and eq. 7, whose gradient is clipped and which datasets are neighbours. Reading 1: a
-          client's whole gradient ("the gradient of the network", corollary 1), and any two of them, as local DP has
-          it: two clipped layers are up to 2C apart. Reading 2: one sample's gradient ("the maximum contribution of a
-          training sample"), which "is included" or not: the sum moves by up to C. Here: reading 1.
-        - False: eq. 9, sigma = sqrt(2 T ln(1/delta)) / epsilon keeps (epsilon, delta), without a limit. In reading 2 it
-          holds up to epsilon 7.96 at delta 1e-5, and at 10 the noise is worth 10.5. In reading 1 an epsilon of 10 is
-          worth 25.8, and an epsilon of 1 is worth 1.63. Here: the analytic Gaussian over all rounds at 2C.
+          client's whole gradient ("the gradient of the network", corollary 1), and any two of them, as local DP often
+          has it (definition 3.1 has "adjacent datasets" and does not define them): two clipped layers are up to 2C
+          apart. Reading 2: one sample's gradient ("the maximum contribution of a training sample"), which "is included"
+          or not: the sum moves by up to C, and a mean of n, as in eq. 1, by C / n. Here: reading 1.
+        - False: eq. 9, sigma = sqrt(2 T ln(1/delta)) / epsilon keeps a layer's (epsilon, delta), as corollary 1 has it,
+          without a limit. If neighbours differ in one sample and sums of clipped gradients are noised, it holds up to a
+          layer's epsilon of 7.96 at delta 1e-5, and at 10 the noise is worth 10.5; for a mean of ten or more samples it
+          is more than enough at the paper's budgets. If any two datasets of a client are neighbours, so that clipped
+          gradients are 2C apart, an epsilon of 10 is worth 25.8, and an epsilon of 1 is worth 1.63. (The paper's 10 and
+          50 are totals over layers.) Here: as_published has eq. 9, the corrected form the analytic Gaussian over all
+          rounds at 2C.
         - Loose but valid: corollary 1, layers' epsilons add up. It is basic composition, and true of layers that keep
           their own epsilon. Gaussians compose by the root of the sum of squares: ten layers of epsilon 1 and delta 1e-6
-          by eq. 9 are together 5.43 at delta 1e-5 in reading 1, and 2.45 in reading 2, not 10. (Each alone is worth
-          1.67 and .79: that is eq. 9.) Here: the joint budget is what is calibrated.
-        - False: eq. 6 with scores of the client's own data, as section 3.2.1 has it. The noise then depends on the
-          data, but corollary 1 takes the layers' budgets as given. Two layers of a thousand numbers, ten rounds at
-          epsilon 10 and delta 1e-5, all gradients zero: equal scores and scores of 1 to 1.1 differ in noise alone, and
-          the true delta is at least .95. If the "10 data in the same format" that are scored are public, none of this
-          applies. Here: scores of public data. As published no layer's epsilon is known before training, so that the
-          joint claim alone is stated; with fixed scores each layer's too.
+          by eq. 9 are together 5.43 at delta 1e-5 if two clipped gradients are 2C apart, and 2.45 if they are C apart,
+          not 10. (Each alone is worth 1.67 and .79 at delta 1e-6: that is eq. 9.) Here: the joint budget is what is
+          calibrated.
+        - False: corollary 1, where eq. 6 sets the budgets by scores of the client's own data, as section 3.2.1 has it.
+          The noise then depends on the data, but the corollary takes the budgets as given. Two layers of a thousand
+          numbers, ten rounds at epsilon 10 and delta 1e-5, all gradients as good as zero (eq. 6 depends on ratios of
+          scores alone): equal scores and scores of 1 to 1.1 differ in noise alone, and the true delta is at least .95.
+          If the "10 data in the same format" that are scored are public, none of this applies. Here: the corrected form
+          uses scores of public data; as_published uses the client's own unless scores are fixed, so that no layer's
+          epsilon is known before training and the joint claim alone is stated; with fixed scores each layer's too.
+        - Slip: section 3.3 ("Defense performance"), FedRE can "allocate more privacy budget to these critical regions".
+          By eq. 6 and the abstract ("less privacy budget to gradients with higher PSI") it is less. Here: a layer of a
+          higher score gets less.
+        - Slip: eq. 4, whose matrix runs from a to a + w and from b to b + h, which is (w + 1)(h + 1) pixels. Eq. 5
+          averages w h of them, and the text has w x h as the region's size. Here: w h pixels.
         - Not stated: eq. 10 and 11, what the weights of reports sum to. The alpha-hat sum to 1, as stated. The weights
           1 / (K alpha-hat) sum to K for equal scores and to more, without bound, for uneven ones; a learning rate may
-          make up for K but not for the rest. Here: as_published has them as printed, the corrected form normalises
-          1 / alpha-hat to sum 1.
+          make up for K but not for the rest. Here: as_published has them as printed, the corrected form normalises 1 /
+          alpha-hat to sum 1.
     """
 
     variant: str = "corrected"

@@ -1,4 +1,4 @@
-"""Each layer has its own clip norm and an equal share of the budget (local DP; a FedRE baseline, Xiao et al. 2025)."""
+"""Each layer has its own clip norm and an equal share of the budget (local DP; our own baseline for FedRE)."""
 
 from dataclasses import dataclass
 

@@ -84,16 +84,21 @@ class NbAFL(ClippedDefense):
         - False: section III, one of m samples moves a clipped local model by at most 2C/m. It would hold if training
           averaged m clipped models of single samples, to which the paper equates it. Where all samples are trained
           together it does not: of four samples one whose gradient outweighs the others turns the clipped update round,
-          by 2C and not by C/2. Read from a summary that copies the equations (forestneo.top, April 2023), not from the
-          paper. Here: the clip bounds the whole report, so one sample moves it by up to 2C.
-        - Not stated: section III, for which epsilon noise c L sensitivity / epsilon, c = sqrt(2 ln(1.25/delta)), keeps
-          (epsilon, delta) over L exposures. The formula is proved for one release and epsilon below 1 (Dwork and Roth
-          2014, Theorem A.1). At epsilon 60 and delta .01, as in the experiments, L releases are worth 230 for L = 1,
-          56.5 for L = 5 and 15.7 for L = 25. Read from the same summary, c from FedML's NbAFL program. Here: the
-          analytic Gaussian over all releases.
-        - Not stated: Theorem 1, who reads the broadcast. It counts the noise of all N clients. That is right before an
-          outsider (the abstract's "external adversaries"). A client knows its own noise, and clients who collude know
-          theirs. Read from the same summary. Here: only the noise of the client in question and the server's count.
+          by 2C and not by C/2. The paper was not at hand; its equations are read from a summary that copies them
+          (forestneo.top, April 2023). Here: the clip bounds the whole report, so one sample moves it by up to 2C.
+        - Not stated: section III, for which epsilon noise c L sensitivity / epsilon keeps (epsilon, delta) over L
+          exposures. Reading 1: for epsilon below 1, where the formula with c = sqrt(2 ln(1.25/delta)) is proved for one
+          release (Dwork and Roth 2014, Theorem A.1). It then holds for L releases too, with room. Reading 2: also for
+          the epsilon of the experiments, 60 at delta .01. With that c, L releases then have epsilon 230 for L = 1, 56.5
+          for L = 5 and 15.7 for L = 25: the noise is too small for few exposures and too large for many. The paper was
+          not at hand; formula and experiments are read from a summary (forestneo.top, April 2023), and c is taken to be
+          the classic one. Here: the analytic Gaussian over all releases; as_published has the formula at any epsilon.
+        - Not stated: Theorem 1, what it gives against the other clients, who read the broadcast too. It counts the
+          noise of all N clients. Reading 1: the adversary is an outsider, as the abstract has it ("external
+          adversaries"); then that is right. Reading 2: it is a client as well, who knows its own noise, and clients who
+          collude know theirs; then less noise is left than is counted. The paper was not at hand; the theorem is read
+          from a summary (forestneo.top, April 2023). Here: only the noise of the client in question and the server's
+          count.
     """
 
     down_epsilon: float = 1.0

@@ -32,8 +32,8 @@ class PLDP(UnshuffledBudgets):
 
     Errata:
         - Loose but valid: eps_uc 7850 of Table 3, the sum of 7850 coordinates at budget 1. The sum is exact at delta 0;
-          at the table's delta 3.6e-5 one round of clip-Laplace composes to 1484.5, of classic Laplace to 3173. Here:
-          composition by privacy-loss distributions.
+          at the table's delta 3.6e-5 one round of clip-Laplace composes to at most 1484, and one of classic Laplace to
+          at most 3171. Here: composition by privacy-loss distributions, rounded up: our accounting gives 1485 and 3173.
     """
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -96,13 +96,14 @@ class SAPES(Defense):
           1485 suffice; and at the noise scale d 2C/eps of Algorithm 2, where all d numbers spend one budget together,
           but then eps_c would not be "the same" as that of APES. Here: scale 2C/eps, and at most b eps + (d - b)
           ln((e^(eps/2) + 1)/2) at delta 0, 157 and 3334, or the composition of d numbers at delta if it is less.
-        - Not stated: a proof that a report costs 2b compositions behind the shuffler (Proposition 1), nor that it costs
-          d. Clones hide one coordinate if swapping the numbers of two clients changes nothing else; here it changes
-          what each of them keeps of its other coordinates. Whether the bound holds is open. Here: the claim of the
-          reports themselves, without a shuffler.
-        - Slip: "CLap(0, (d Delta f)/eps, C)" for the report itself in Algorithm 2 is not legible in the copy read, a
-          scan, and a report around 0 would not depend on the gradient; the section "Post Sparsification" selects from
-          the perturbed gradient. Here: noise around the client's value, of scale 2C/eps by default (``scale``).
+        - Not stated: in the text read, which lacks Appendix A, a proof that a report costs 2b compositions behind the
+          shuffler (Proposition 1), nor that it costs d. Clones hide one coordinate if swapping the numbers of two
+          clients changes nothing else; here it changes what each of them keeps of its other coordinates. Whether the
+          bound holds is open. Here: the claim of the reports themselves, without a shuffler.
+        - Slip: Algorithm 2 has "CLap(0, (d Delta f)/eps, C)" for the report itself in the copy read, a scan; whether
+          the paper prints the 0 is not known. A report around 0 would not depend on the gradient; the section "Post
+          Sparsification" selects from the perturbed gradient. Here: noise around the client's value, of scale 2C/eps by
+          default (``scale``).
     """
 
     epsilon: float = 4.0

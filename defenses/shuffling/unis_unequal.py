@@ -30,13 +30,15 @@ class UniSUnequal(PersonalBudgets):
 
     Errata:
         - Not stated: a proof of eps_c .069 of Table 3, with all clients taken to be at the largest budget; footnote 1
-          calls it "an approximation", because noise wider than one's own makes a clone less often. At Uniform2, 10,000
-          clients, delta 1e-8, the number holds: for a budget of 1 the truth lies between .0359 and .0590. At Gauss2 it
-          is open: the truth is at most .0712. Here: clones of the client's own mechanism, .0799 for a budget of 1, and
-          .05, the local budget itself, for the smallest.
-        - Slip: the true central epsilon "is unbounded" (footnote 1). True of the divergence between two clients' noise,
-          of which "Baseline Results" writes; that of the shuffled reports is at most the local epsilon, as the section
-          "Shuffle-based Privacy" has it. Here: no claim about one coordinate exceeds the local budget.
+          calls it "an approximation". It needs a proof, because noise wider than one's own makes a clone less often. At
+          Uniform2, 10,000 clients, delta 1e-8, the number holds: for a budget of 1 the truth lies between .0359 and
+          .0590. At Gauss2 (of Figure 2(a), not of Table 3) it is open whether the paper's bound holds: the bound gives
+          .0689, and the truth is at most .0712. Here: clones of the client's own mechanism, .0799 for a budget of 1 at
+          Uniform2, and .05, the local budget itself, for the smallest.
+        - Slip: the true central epsilon "is unbounded" (footnote 1; "Baseline Results" has "may be unbounded"). The
+          divergence between two clients' noise may be; the epsilon of the shuffled reports is at most the local one, as
+          the section "Shuffle-based Privacy" has it. If the paper means that no bound is known, there is no slip. Here:
+          no claim about one coordinate exceeds the local budget.
         - Loose but valid: eps_uc 76.9 of Table 3 for all clients. At delta 3.6e-5 a budget of 1 has at most 6.90, and
           the smallest at most 26.4, the same as without a shuffler: no report with less noise is a clone of its own,
           and nothing better is proved here (with a hundred smaller budgets, 2.10). Here: composition by privacy-loss

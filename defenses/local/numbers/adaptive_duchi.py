@@ -112,15 +112,16 @@ class LDPAdaptiveDuchi(NumberDefense):
             shuffler, without the condition that layers are independent.
 
     Errata:
-        - Not stated: why a client's layers may be taken as independent. The paper itself was not at hand. The survey of
-          Fu et al. 2024, section 3.2, gives the condition: "If regarding the information in different layers as
-          independent in some scenarios", the budget need not be split. Under it that is parallel composition, and
-          right. Without it, all parts of a report move together when a client's data do, and the analyser may add up
-          what all columns show: three shuffled columns with one other client have a loss of 3 epsilon exactly. Here:
-          the budget is split over the sent coordinates and the rounds, and the claim trusts no shuffler.
-        - Not stated: how a layer's range is chosen without a privacy cost; the survey has "an adaptive perturbation
-          range for each layer". A range computed from private data must be paid for. Here: a public rule of the layer's
-          size.
+        - Not stated: in the survey of Fu et al. 2024, section 3.2 (the paper itself was not at hand), why a client's
+          layers may be taken as independent. The survey gives the condition: "If regarding the information in different
+          layers as independent in some scenarios", the budget need not be split. Where a client's data touch one layer
+          only, that is parallel composition, and right. Where layers are merely independent, each layer is protected at
+          epsilon, and the whole report is not. Where all parts of a report move together, the analyser may add up what
+          all columns show: three shuffled columns with one other client have a loss of 3 epsilon exactly. Here: the
+          budget is split over the sent coordinates and the rounds, and the claim trusts no shuffler.
+        - Not stated: how a layer's range is chosen without a privacy cost. The survey of Fu et al. 2024 has "an
+          adaptive perturbation range for each layer"; the paper itself was not at hand. A range computed from private
+          data must be paid for. Here: a public rule of the layer's size.
     """
 
     variant: str = "corrected"

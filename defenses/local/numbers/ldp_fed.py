@@ -28,11 +28,11 @@ class LDPFed(SampledDefense):
             sampled in both; the paper sends all and splits over all.
 
     Errata:
-        - Not stated: the epsilon of local DP that the budget of condensed local DP amounts to. The survey of Fu et al.
-          2024 labels its row "Condensed LDP", so the 1 in its column of epsilons is no mistake: it bounds the ratio by
-          e^alpha for two values **one grid step** apart. For any two values, as local DP asks, this mechanism's exact
-          epsilon is alpha times ``steps``. Here: a claim of local DP with epsilon, which leaves alpha = epsilon /
-          steps.
+        - Not stated: in the survey of Fu et al. 2024 (the paper itself was not at hand), the epsilon of local DP that
+          the budget of condensed local DP amounts to. The survey labels its row "Condensed LDP", so the 1 in its column
+          of epsilons is no mistake: it bounds the ratio by e^alpha for two values one grid step apart, where the
+          distance counts grid steps. For any two values, as local DP asks, this mechanism's exact epsilon is alpha
+          times ``steps``. Here: the corrected form claims local DP with epsilon, which leaves alpha = epsilon / steps.
     """
 
     steps: int = 10

@@ -31,6 +31,14 @@ def test_equation_nine_holds_up_to_an_epsilon_of_7_96_where_inputs_are_one_clip_
     assert (release.epsilon(DELTA) <= epsilon) is holds
 
 
+@pytest.mark.parametrize(("epsilon", "worth"), [(10.0, 0.759), (50.0, 4.59)])
+def test_equation_nine_is_more_than_enough_for_a_mean_of_ten_clipped_gradients_of_samples(epsilon, worth):
+    """One sample moves the mean by a tenth of the clip norm, to which the noise is scaled."""
+    noise = 10 * published_noise(epsilon=epsilon, delta=DELTA, rounds=3)
+    release = LayeredGaussian(layers=(Layer(clip_norm=1.0, noise_std=noise),), adjacency=ADD, releases=3)
+    assert release.epsilon(DELTA) == pytest.approx(worth, abs=0.005)
+
+
 @pytest.mark.parametrize(
     ("adjacency", "layer_delta", "joint", "alone"),
     [(REPLACE, 1e-6, 5.43, 1.67), (REPLACE, 1e-5, 6.05, 1.63), (ADD, 1e-6, 2.45, 0.79), (ADD, 1e-5, 2.72, 0.76)],
