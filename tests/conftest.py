@@ -1,9 +1,12 @@
 """For every folder: hypothesis repeats itself, and a suite small enough to run whole in a fifth of a second."""
 
+import importlib.util
 import itertools
 import os
 import sys
 import time
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -175,3 +178,16 @@ def say(tmp_path, monkeypatch):
         return result
 
     return invoke
+
+
+@pytest.fixture(scope="module")
+def benchmark(request: pytest.FixtureRequest) -> ModuleType:
+    """The script of the benchmarks' folder that the test module names as ``BENCHMARK``."""
+    name = request.module.BENCHMARK
+    path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # Its dataclasses look themselves up.
+    spec.loader.exec_module(module)
+    return module

@@ -1,10 +1,6 @@
 """A federation of random images and what an attacker knows of it: a test names only what it is about."""
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -47,16 +43,3 @@ def knowledge_of() -> Callable[..., Knowledge]:
         return Knowledge(**(fields | changes))
 
     return build
-
-
-@pytest.fixture(scope="module")
-def benchmark(request: pytest.FixtureRequest) -> ModuleType:
-    """The script of the benchmarks' folder that the test module names as ``BENCHMARK``."""
-    name = request.module.BENCHMARK
-    path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # Its dataclasses look themselves up.
-    spec.loader.exec_module(module)
-    return module
