@@ -96,6 +96,7 @@ def run_federation(
         event = RoundEvent(
             round=number,
             broadcast=sent,
+            cohort=present,
             reports=reports,
             received=received,
             aggregate=aggregate,

@@ -19,6 +19,8 @@ class Message:
         senders: client number of each row, canaries last; ``None`` once a shuffler has hidden the senders.
         side: named arrays sent with the rows (budgets, indices, hash seeds), each ``(replicas, rows, ...)``.
         masked: whether the rows are masked words of a secure sum, which are independent of the data one by one.
+        word_bits: bits of a number as a client sends it, where they are fewer than those of the data type of values.
+        unsent: names of side arrays that the simulation hands on, but that no client sends with its row.
     """
 
     values: Tensor
@@ -26,6 +28,8 @@ class Message:
     senders: tuple[int, ...] | None
     side: Mapping[str, Tensor] = field(default_factory=dict)
     masked: bool = False
+    word_bits: int | None = None
+    unsent: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or self.present.shape != self.values.shape[:2]:
@@ -42,6 +46,8 @@ class Message:
                     f"array {name}, sent with the reports, must have shape {(*self.present.shape, '...')}, "
                     f"got {tuple(array.shape)}"
                 )
+        if self.word_bits is not None and not 1 <= self.word_bits <= 64:
+            raise ValueError(f"word_bits (size of a number that is sent) must be in 1..64, got {self.word_bits}")
         if self.senders is not None and len(self.senders) != self.values.shape[1]:
             raise ValueError(
                 f"senders must name one client per row, got {len(self.senders)} for {self.values.shape[1]} rows"

@@ -20,11 +20,13 @@ class RoundEvent:
     """All data of one training round, including what no observer may see; only recorders receive it.
 
     ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent; ``state`` is
-    the protection's public state and ``shared`` the algorithm's, both broadcast with the model.
+    the protection's public state and ``shared`` the algorithm's, both broadcast with the model. ``cohort`` is the mask
+    ``(R, rows)`` of the clients that received the broadcast; those that drop out afterwards are absent in ``reports``.
     """
 
     round: int
     broadcast: Tensor
+    cohort: Tensor
     reports: Message
     received: Message
     aggregate: Tensor

@@ -14,11 +14,13 @@ from .models.network import Network, pixel_losses
 from .models.normalise import Normalisation
 from .partitions.partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams, normal
-from .utility import Outcomes, Utility, utility_of
+from .utility import Outcomes, Utility, by_class, by_group, utility_of
 from .warm_start import WarmStart, WarmStartRule, public_part
 
 # A segmentation model keeps features of every pixel, so a thousand images at once would not fit in the cache.
 _AT_ONCE = 256
+# The images of all clients at once would need gigabytes for the features of a convolutional model.
+_OWN_AT_ONCE = 2000
 
 PUBLIC_IMAGES = 1000
 """Number of test images, the first of the data set, on whose loss a protection may decide."""
@@ -143,6 +145,26 @@ class Task:
         segmentation model.
         """
         return utility_of(self.outcomes(model, self.test_images, self.test_labels))
+
+    def utility_by_class(self, outcomes: Outcomes) -> Tensor:
+        """Return the accuracy or IoU of each class, ``(classes,)``, from a model's ``outcomes`` on the test images."""
+        return by_class(outcomes, self.network.classes)
+
+    def utility_by_client(self, model: Tensor) -> Tensor:
+        """Return the accuracy, or the IoU of a segmentation model, of ``model (d,)`` on each client's own samples.
+
+        The result has shape ``(clients,)``. These are the samples and labels with which the clients train: no client
+        releases these numbers.
+        """
+        if not self.parts:
+            return torch.zeros(0, dtype=torch.float64)
+        held = torch.cat(self.parts)
+        # Batch norm would mix the clients' samples in one batch; all other models evaluate many clients at once.
+        batches = self.parts if self.network.mixes else torch.split(held, _OWN_AT_ONCE)
+        found = [self.outcomes(model, self.images[batch], self.labels[batch]) for batch in batches]
+        parts = {name: torch.cat([getattr(one, name) for one in found]) for name in ("found", "wanted", "losses")}
+        owners = torch.repeat_interleave(torch.arange(self.clients), torch.tensor(self.sizes))
+        return by_group(Outcomes(**parts), owners, self.clients)
 
     def public_loss(self, models: Tensor) -> Tensor:
         """Return the mean loss of each model on the first thousand test images, which are public.

@@ -1,8 +1,10 @@
 """Measures the quality of a model on labelled images, with a reason where a metric is not defined."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 LOSS = "loss"
@@ -116,3 +118,61 @@ def _share(metric: str, part: int, whole: int, reason: str) -> Utility:
     if whole == 0:
         return Utility(metric=metric, value=None, n=0, unit=unit, reason=reason)
     return Utility(metric=metric, value=part / whole, n=whole, unit=unit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """How unequally a metric of utility falls on groups (classes or clients).
+
+    ``worst``: mean over the worst groups; ``mean`` and ``std``: mean and standard deviation over all ``groups``, each
+    group with the same weight. The deviation divides by the number of groups, not by one less: it describes these
+    groups, and is no estimate for others. Its square is the variance that Li et al. (2020, q-FFL) report.
+    """
+
+    worst: float
+    mean: float
+    std: float
+    groups: int
+
+
+def spread_of(values: Tensor, worst_share: float = 0.0) -> Spread | None:
+    """Return the spread of the values ``(groups,)``, of which those that are NaN do not count; None if none counts.
+
+    ``worst_share``: share of the groups, rounded up, whose mean is ``worst``; by default it is the single worst group.
+    Li et al. (2020) report the worst 10 % of the clients.
+    """
+    kept = values[~values.isnan()].double().sort().values
+    if not len(kept):
+        return None
+    worst = max(1, math.ceil(worst_share * len(kept)))
+    std = float(kept.std(correction=0))
+    return Spread(worst=float(kept[:worst].mean()), mean=float(kept.mean()), std=std, groups=len(kept))
+
+
+def by_class(outcomes: Outcomes, classes: int) -> Tensor:
+    """Return the accuracy on the images of each class, ``(classes,)``; NaN for a class without images.
+
+    For a segmentation model it is the IoU of each of its two classes of pixels: those to find and all others.
+    """
+    if not outcomes.of_pixels:
+        return by_group(outcomes, outcomes.wanted, classes)
+    found, wanted = outcomes.found, outcomes.wanted
+    groups = torch.zeros(len(wanted), dtype=torch.int64)
+    return torch.cat([_iou(found, wanted, groups, 1), _iou(~found, ~wanted, groups, 1)])
+
+
+def by_group(outcomes: Outcomes, groups: Tensor, count: int) -> Tensor:
+    """Return the accuracy (IoU of a segmentation model) on the images of each group, ``(count,)``, float64.
+
+    ``groups (n,)``: the number of each image's group, in 0..count - 1. A group without images, or in whose images no
+    pixel is to be found and none is marked, has NaN.
+    """
+    if outcomes.of_pixels:
+        return _iou(outcomes.found, outcomes.wanted, groups, count)
+    right = (outcomes.found == outcomes.wanted).double()
+    return torch.bincount(groups, right, count) / torch.bincount(groups, minlength=count)
+
+
+def _iou(found: Tensor, wanted: Tensor, groups: Tensor, count: int) -> Tensor:
+    both, either = ((pixels.flatten(1).sum(1).double()) for pixels in (found & wanted, found | wanted))
+    return torch.bincount(groups, both, count) / torch.bincount(groups, either, count)

@@ -81,7 +81,9 @@ class SecureSumProtection(Protection):
         masks = draw_masks(invited, survived, updates.values.shape[-1], grid, rng)
         # Encoded last: the number of draws depends on the data and must not shift any other draw.
         words = self.encoded(updates, rng)
-        sent = replace(updates, present=survived, side={"recovered": masks.recovered}, masked=True)
+        # The server computes recovered masks from key shares; they are no part of the clients' reports.
+        side, unsent = {"recovered": masks.recovered}, frozenset({"recovered"})
+        sent = replace(updates, present=survived, side=side, unsent=unsent, masked=True, word_bits=grid.bits)
         return sent.with_values(grid.wrap(words + masks.words))
 
     def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:

@@ -46,7 +46,8 @@ class FLAMEProtection(Protection):
         budgets = self._budgets(updates)
         rows = randomised_rows(updates.values, budgets, self.radius, rng).masked_fill_(~drawn, 0)
         side = {**updates.side, "budget": budgets.masked_fill(~updates.present, 0), "drawn": drawn}
-        return replace(updates, values=rows, side=side)
+        # The positions are sent as the indices of a sparse report, and not as this mask.
+        return replace(updates, values=rows, side=side, unsent=updates.unsent | {"drawn"})
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         # The shuffler must not pass on which coordinates were drawn.

@@ -6,7 +6,6 @@ from typing import Any
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import summary
-from ..tables.numerals import metric
 from ..tables.pooled_rows import OmissionRow, omission_rows
 from ..tables.printed import VERDICTS
 from ..tables.sections import run_tables
@@ -78,4 +77,4 @@ def _unread(folder: RunFolder) -> list[str]:
 
 
 def _target(row: OmissionRow) -> str:
-    return f"{row.attack}, {metric(row.metric).name}, on {row.where}"
+    return f"{row.what}, on {row.where}"

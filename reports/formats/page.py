@@ -51,7 +51,7 @@ def html(folder: RunFolder) -> str:
             claims=claims,
             figures=drawn,
             grids=attack_grids(pooled_attacks(folder)),
-            utility=pooled_utility(folder),
+            utility=[row for row in pooled_utility(folder) if numerals.is_quality(row.metric)],
             pooling_note=summary.POOLING_NOTE,
             many=lambda rows: len({row.federation for row in rows}) > 1,
             provenance=summary.provenance(folder),

@@ -1,15 +1,15 @@
 """Print one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
-from ...audit.wording import at_least, at_most, plain
+from ...audit.wording import at_least, at_most, counted, plain
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables.grid import attack_grids
 from ..tables.mutants import mutant_rows, mutant_table
-from ..tables.numerals import count, metric
 from ..tables.papers import paper_table
 from ..tables.pooled_rows import omission_rows, pooled_attacks, pooled_utility
 from ..tables.printed import attack_table, check_words, utility_table, verdict_words
 from ..tables.published import published_table, published_values
+from ..tables.shares import spread_table, traffic_table
 from ..tables.unread import unread_lines
 
 
@@ -39,9 +39,11 @@ def tables(folder: RunFolder) -> list[str]:
         lines += [table.title, *table.lines(), ""]
     utility = utility_table(pooled_utility(folder))
     lines += [utility.title, *utility.lines(), ""] if utility.rows else []
+    for table in (spread_table(pooled_utility(folder), intervals=False), traffic_table(pooled_utility(folder))):
+        # Without the note, which every other format prints: a terminal has no fold to put it in.
+        lines += [table.title, *table.lines(), ""] if table.rows else []
     for row in omission_rows(folder):
-        what = f"{row.attack}, {metric(row.metric).name}, on {row.where}"
-        lines.append(f"{row.status}  {what}: {count(row.rows)} row{'s' * (row.rows > 1)}: {row.reason}")
+        lines.append(f"{row.status}  {counted(row.rows, 'value')} of {row.what}, on {row.where}: {row.reason}")
     return lines + unread_words(folder)
 
 

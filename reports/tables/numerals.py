@@ -62,8 +62,27 @@ METRICS = {
     "iou": Metric(name="IoU"),
     "f_score": Metric(name="F score"),
     "loss": Metric(name="test loss"),
+    **{
+        f"{group}_{metric}_{part}": Metric(name=f"{name}, {words}")
+        for metric, name in (("accuracy", "accuracy"), ("iou", "IoU"))
+        for group, part, words in (
+            ("class", "worst", "worst class"),
+            ("class", "mean", "mean over classes"),
+            ("class", "std", "deviation over classes"),
+            ("client", "worst", "worst 10 % of clients"),
+            ("client", "mean", "mean over clients"),
+            ("client", "std", "deviation over clients"),
+        )
+    },
+    **{
+        f"bytes_{way}_{part}": Metric(name=f"bytes {verb} {words}", decimals=0)
+        for way, verb in (("up", "sent"), ("down", "received"))
+        for part, words in (("client", "per client and round"), ("round", "per round"), ("total", "in total"))
+    },
     "none": Metric(name="every metric"),
 }
+_OWN_TABLES = ("class_", "client_", "bytes_")
+"""Prefixes of the metrics of utility rows that have tables of their own."""
 LOSS = "loss"
 HEADLINES = ("accuracy", "iou")
 """The utility metric that is shown where there is room for one: of a classifier, and of a segmentation."""
@@ -74,6 +93,24 @@ ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "lab
 def metric(key: str) -> Metric:
     """Return the metric with this key; an unknown one is printed under its key, with blanks for underscores."""
     return METRICS.get(key) or Metric(name=key.replace("_", " "))
+
+
+def is_quality(key: str) -> bool:
+    """Return whether a metric of a utility row measures the quality of the model on all test data, as accuracy does,
+    and not its spread over classes and clients or its communication.
+    """
+    return not key.startswith(_OWN_TABLES)
+
+
+def data_size(value: float | None) -> str:
+    """Format a number of bytes with three significant digits and a unit of powers of 1,000."""
+    if value is None:
+        return NOTHING
+    units = ["B", "kB", "MB", "GB", "TB"]
+    # 999.6 kB must become 1.00 MB, so that the rounded number decides about the unit.
+    while len(units) > 1 and float(f"{value:.3g}") >= 1000:
+        value, units = value / 1000, units[1:]
+    return f"{value:.0f} B" if units[0] == "B" and value == int(value) else f"{significant(value)} {units[0]}"
 
 
 def metric_place(key: str) -> tuple[int, str]:

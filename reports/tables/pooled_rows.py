@@ -1,13 +1,13 @@
 """Pool attacks and utility over seeds, and collect what was not measured, in the suite's order."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...suites.results.record import Record
 from ..reading.order import Order
 from ..reading.pooling import Pooled, grouped, mean_over_seeds, median_over_images
 from ..reading.run_folder import RunFolder, once_per_run
-from .numerals import metric_place
+from .numerals import metric, metric_place
 
 UNDEFENDED = ("undefended", "none", "no_defense", "no_protection")
 """Labels of the federation without a defense; the first one that is present is the reference for utility."""
@@ -56,13 +56,13 @@ class UtilityRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OmissionRow:
-    """A table row for results that were not measured: all those of one attack and metric with the same status and
-    reason.
+    """A table row for results that were not measured for the same reason: every one of ``metrics`` of every one of
+    ``attacks`` on the same defenses, ``rows`` result rows in all.
     """
 
     status: str
-    attack: str
-    metric: str
+    attacks: tuple[str, ...]
+    metrics: tuple[str, ...]
     federations: tuple[str, ...]
     defenses: tuple[str, ...]
     everywhere: bool
@@ -72,6 +72,11 @@ class OmissionRow:
     @property
     def where(self) -> str:
         return "every defense" if self.everywhere else ", ".join(self.defenses)
+
+    @property
+    def what(self) -> str:
+        """The attacks and metrics in words."""
+        return f"{', '.join(self.attacks)}: {', '.join(metric(key).name for key in self.metrics)}"
 
 
 @once_per_run
@@ -175,8 +180,8 @@ def omission_rows(folder: RunFolder) -> list[OmissionRow]:
     rows = [
         OmissionRow(
             status=group[0].status,
-            attack=group[0].attack,
-            metric=group[0].metric,
+            attacks=(group[0].attack,),
+            metrics=(group[0].metric,),
             federations=tuple(sorted({record.federation for record in group}, key=order.federation)),
             defenses=tuple(sorted({record.defense for record in group}, key=order.defense)),
             # "Every defense" would be misleading in a run that has only one.
@@ -186,9 +191,27 @@ def omission_rows(folder: RunFolder) -> list[OmissionRow]:
         )
         for group in groups
     ]
-    return sorted(
-        rows, key=lambda row: (WORST_FIRST.index(row.status), order.attack(row.attack), row.metric, row.reason)
+    rows.sort(
+        key=lambda row: (
+            WORST_FIRST.index(row.status),
+            order.attack(row.attacks[0]),
+            metric_place(row.metrics[0]),
+            row.reason,
+        )
     )
+    # Metrics first: attacks are joined only if they lack the same metrics, so that each pair in a row was not measured.
+    return _joined(_joined(rows, "metrics"), "attacks")
+
+
+def _joined(rows: Iterable[OmissionRow], field: str) -> list[OmissionRow]:
+    """Join rows that differ in ``field`` and in the number of results only."""
+    kept: dict[OmissionRow, OmissionRow] = {}
+    for row in rows:
+        key = replace(row, rows=0, **{field: ()})
+        before = kept.get(key)
+        merged = {} if before is None else {field: getattr(before, field) + getattr(row, field)}
+        kept[key] = replace(row, rows=row.rows + (before.rows if before else 0), **merged)
+    return list(kept.values())
 
 
 def undefended(defenses: Iterable[str]) -> str | None:

@@ -128,9 +128,10 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
 
 
 def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
-    """Return a table of the utility of each defense, with its paired difference from the federation without a
-    defense.
+    """Return a table of the utility of each defense on all test data, with its paired difference from the federation
+    without a defense.
     """
+    rows = [row for row in rows if numerals.is_quality(row.metric)]
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Utility",
@@ -154,12 +155,12 @@ def omission_table(rows: Sequence[OmissionRow]) -> Table:
     """Return a table of what was not measured, with the reasons."""
     return Table(
         title="Not measured",
-        headers=("status", "attack", "metric", "defenses", "rows", "reason"),
+        headers=("status", "attack", "metric", "defenses", "values", "reason"),
         rows=tuple(
             (
                 row.status,
-                row.attack,
-                numerals.metric(row.metric).name,
+                ", ".join(row.attacks),
+                ", ".join(numerals.metric(key).name for key in row.metrics),
                 row.where,
                 numerals.count(row.rows),
                 row.reason,

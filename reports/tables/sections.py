@@ -14,6 +14,7 @@ from .printed import attack_table, claim_table, omission_table, utility_table
 from .published import published_table, published_values
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .same_epsilon import same_epsilon_table
+from .shares import spread_table, traffic_table
 from .table import Table
 from .trust import trust_table
 from .unread import unread_table
@@ -50,6 +51,8 @@ def sections(folder: RunFolder) -> list[Section]:
         _section("reconstruction", reconstruction_table(reconstruction_rows(folder))),
         _section("membership", membership_table(folder)),
         _section("utility", utility_table(pooled_utility(folder))),
+        _section("spread", spread_table(pooled_utility(folder))),
+        _section("traffic", traffic_table(pooled_utility(folder))),
         _section("omissions", omission_table(omission_rows(folder))),
         # Last, because some damage is found only while the tables above read the files.
         _section("unread", unread_table(folder)),

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 import torch
@@ -23,6 +23,7 @@ from ...fl.recorder import LotRecorder, NumbersRecorder, UtilityRecorder, ViewRe
 from ...fl.resume_state import ResumeState
 from ...fl.streams import Streams
 from ...fl.task import Task
+from ...fl.traffic import TrafficRecorder
 from ...fl.view import View
 from ..config.resolve import plan_of, task_of
 from ..jobs.cell import Cell
@@ -80,6 +81,7 @@ class TrainedTrial:
     lots: dict[int, LotRecorder]
     utility: UtilityRecorder
     numbers: NumbersRecorder
+    traffic: TrafficRecorder
 
 
 def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str]:
@@ -162,15 +164,16 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
     utility = UtilityRecorder(task=task, every=plan.marks[0])
     # About 200 points are enough for a figure, and keep the file of a run of 10,000 rounds small.
     numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
-    watching: list[Recorder] = [*recorders.values(), *lots.values(), utility, numbers]
+    traffic = TrafficRecorder()
+    watching: list[Recorder] = [*recorders.values(), *lots.values(), utility, numbers, traffic]
     final = run_federation(
         task,
         plan,
         job.protection,
         streams,
         recorders=watching,
-        resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, utility, numbers),
-        on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, utility, numbers),
+        resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, utility, numbers, traffic),
+        on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, utility, numbers, traffic),
     )
     if not bool(torch.isfinite(final).all()):
         raise FloatingPointError("training diverged: the final model holds NaN or infinity")
@@ -185,17 +188,26 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         lots=lots,
         utility=utility,
         numbers=numbers,
+        traffic=traffic,
     )
 
 
 def _resumed(
-    checkpoint: Checkpoint, plan: Plan, clock: Clock, utility: UtilityRecorder, numbers: NumbersRecorder
+    checkpoint: Checkpoint,
+    plan: Plan,
+    clock: Clock,
+    utility: UtilityRecorder,
+    numbers: NumbersRecorder,
+    traffic: TrafficRecorder,
 ) -> ResumeState | None:
     """The state at an earlier session's checkpoint; its recorders' content and its times are restored as well."""
     found = checkpoint.load(plan)
     if found is None:
         return None
     utility.rows, numbers.rows = found.recorded["utility"], found.recorded["numbers"]
+    # A checkpoint without these counts leaves too few rounds, and the rows of bytes name this as their reason.
+    for name, count in found.recorded.get("traffic", {}).items():
+        setattr(traffic, name, count)
     clock.cpu, clock.wall = clock.cpu - found.cpu_s, clock.wall - found.wall_s
     return found.resume_state
 
@@ -205,10 +217,11 @@ def _keep(
     clock: Clock,
     utility: UtilityRecorder,
     numbers: NumbersRecorder,
+    traffic: TrafficRecorder,
     resume_state: ResumeState,
 ) -> None:
     times = clock.fields()
-    recorded = {"utility": utility.rows, "numbers": numbers.rows}
+    recorded = {"utility": utility.rows, "numbers": numbers.rows, "traffic": asdict(traffic)}
     checkpoint.save_if_due(resume_state, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
 
 
@@ -229,7 +242,7 @@ def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cel
     """Each cell of the trial with the function that computes its rows."""
     works: list[tuple[Cell, Callable[[], list[Record]]]] = []
     if job.training is not None:
-        recorded = trained.utility, trained.numbers
+        recorded = trained.utility, trained.numbers, trained.traffic
         works.append(
             (job.training, partial(utility_rows, job.training, trained.task, trained.final[0], *recorded, store))
         )

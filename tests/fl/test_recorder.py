@@ -37,6 +37,7 @@ def event(seed=0, order=(0, 1, 2)):
     return RoundEvent(
         round=0,
         broadcast=normal(rng, (2, 4)),
+        cohort=PRESENT.clone(),
         reports=reports,
         received=received,
         aggregate=normal(rng, (2, 4)),

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fedassay.fl.models.network import pixel_losses
+from fedassay.fl.models.network import Network, pixel_losses
 from fedassay.fl.streams import Streams
-from fedassay.fl.utility import Outcomes, utility_of
+from fedassay.fl.utility import Outcomes, by_class, by_group, spread_of, utility_of
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 LN3 = math.log(3)
@@ -61,3 +61,54 @@ def test_outcomes_that_do_not_fit_together_are_refused():
         outcomes([0], [0, 0])
     with pytest.raises(ValueError, match=r"losses must have shape \(2,\), got \(3,\)"):
         outcomes([0, 0], [0, 0], torch.zeros(3))
+
+
+def test_the_spread_over_classes_by_hand():
+    """Class 0: 2 of 2, class 1: 1 of 2, class 2: 0 of 1, class 3: no image."""
+    found = by_class(outcomes([0, 0, 1, 0, 1], [0, 0, 1, 1, 2]), 4)
+    assert found[:3].tolist() == [1.0, 0.5, 0.0]
+    assert found[3].isnan()
+    spread = spread_of(found)
+    assert (spread.worst, spread.mean, spread.groups) == (0.0, 0.5, 3)
+    assert spread.std == pytest.approx(math.sqrt((0.25 + 0 + 0.25) / 3))
+    assert spread_of(torch.full((2,), math.nan)) is None
+
+
+def test_the_worst_tenth_is_rounded_up_and_equal_groups_have_no_spread():
+    values = torch.arange(20).double().flip(0) / 20
+    assert spread_of(values, 0.1).worst == pytest.approx((0 + 1) / 2 / 20)
+    assert spread_of(values[:9], 0.1).worst == pytest.approx(11 / 20)
+    assert spread_of(torch.full((5,), 0.3)).std == pytest.approx(0)
+
+
+def test_pixels_by_class_and_by_group_by_hand():
+    """The IoU of the pixels to find is 1/3, that of the others 1/3; the second image has no pixel at all."""
+    wanted = torch.tensor([[[1, 1, 0, 0]], [[0, 0, 0, 0]]]).bool()[:, :, :]
+    found = torch.tensor([[[1, 0, 1, 0]], [[0, 0, 0, 0]]]).bool()
+    both = Outcomes(found=found, wanted=wanted, losses=torch.zeros(2))
+    first = Outcomes(found=found[:1], wanted=wanted[:1], losses=torch.zeros(1))
+    assert by_class(first, 2).tolist() == pytest.approx([1 / 3, 1 / 3])
+    assert by_class(both, 2).tolist() == pytest.approx([1 / 3, 5 / 7])
+    each = by_group(both, torch.tensor([0, 1]), 2)
+    assert each[0] == pytest.approx(1 / 3)
+    assert each[1].isnan()
+
+
+@pytest.mark.parametrize("model", ["logistic", "lenet_bn"])
+def test_each_client_is_measured_on_its_own_samples_alone(make_task, model):
+    """A naive evaluation, client by client; batch norm would mix clients that are evaluated together."""
+    task = make_task(model=model, side=13) if model != "logistic" else make_task()
+    params = task.network.initial(Streams(3).generator("init"))
+    naive = [
+        task.outcomes(params, task.images[part], task.labels[part]).found.eq(task.labels[part]).double().mean()
+        for part in task.parts
+    ]
+    assert task.utility_by_client(params).tolist() == pytest.approx([float(one) for one in naive])
+
+
+def test_ten_thousand_clients_are_measured_at_once(make_task, monkeypatch):
+    task = make_task((1,) * 10_000)
+    calls, real = [], Network.evaluated
+    monkeypatch.setattr(Network, "evaluated", lambda self, *given: calls.append(1) or real(self, *given))
+    assert task.utility_by_client(torch.zeros(51)).shape == (10_000,)
+    assert len(calls) <= 5

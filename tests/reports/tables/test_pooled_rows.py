@@ -184,6 +184,20 @@ def test_omissions_are_gathered_with_their_reasons_failures_first(run_maker):
     )
 
 
+def test_equal_reasons_are_one_row_where_every_pair_of_attack_and_metric_lacks_them(run_maker):
+    """Two attacks lack LPIPS and PSI LPIPS on both defenses; a third lacks LPIPS only, on one of them."""
+    reason = {"status": "unavailable", "reason": "no weights"}
+    for defense in ("none", "dp_fedavg"):
+        for attack in ("inverting_gradients", "mean_image"):
+            for metric in ("lpips", "psi_lpips"):
+                run_maker.row(defense=defense, attack=attack, metric=metric, **reason)
+    run_maker.row(defense="none", attack="dlg", metric="lpips", **reason)
+    assert omission_table(omission_rows(run_maker.write())).rows == (
+        ("unavailable", "inverting_gradients, mean_image", "LPIPS, PSI LPIPS", "every defense", "8", "no weights"),
+        ("unavailable", "dlg", "LPIPS", "none", "1", "no weights"),
+    )
+
+
 def test_an_omission_on_every_defense_states_so(run_maker):
     for defense in ("none", "dp_fedavg"):
         run_maker.row(defense=defense, metric="lpips", status="unavailable", reason="no weights")

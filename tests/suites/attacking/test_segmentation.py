@@ -16,7 +16,11 @@ def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(sui
     rows = {row.metric: row for row in run.records if row.role == "utility"}
     loss = rows.pop("loss")
     assert 0 < loss.value < 5
-    assert {name: row.value for name, row in rows.items()} == {"iou": 0, "precision": None, "recall": 0, "f_score": 0}
+    # The pixels to find have an IoU of 0, all others one of more than one half.
+    assert rows["class_iou_worst"].value == rows["client_iou_mean"].value == 0
+    assert 0.25 < rows["class_iou_mean"].value < 0.5
+    pixels = {name: rows[name].value for name in ("iou", "precision", "recall", "f_score")}
+    assert pixels == {"iou": 0, "precision": None, "recall": 0, "f_score": 0}
     assert (rows["precision"].status, rows["precision"].reason) == (
         "skipped",
         "the model marks no pixel of any test image",
