@@ -1,4 +1,4 @@
-"""Time and peak memory of a large run's report and gate: 10,168 rows of 25 defenses, with scores, images and curves.
+"""Time and peak memory of a large run's report and gate: 12,768 rows of 25 defenses, with scores, images and curves.
 
     python benchmarks/report_size.py [--defenses 25] [--seeds 8] [--folder DIR] [--profile]
 
@@ -142,10 +142,18 @@ class LargeRun:
         accuracy = 0.9 - 0.3 * np.exp(-np.arange(ROUNDS) / 9) + self.rng.normal(0, 0.01, ROUNDS)
         cell = f"training_{defense}_{seed}"
         (self.folder / "cells" / cell).mkdir(parents=True, exist_ok=True)
-        curve = "".join(f"{number},{value:.4f}\n" for number, value in enumerate(accuracy, start=1))
-        (self.folder / "cells" / cell / "rounds.csv").write_text("round,accuracy\n" + curve)
-        known = {"metric": "accuracy", "value": float(accuracy[-1]), "direction": "higher_better"}
-        self._row(defense, "training", "utility", seed=seed, artifact=f"cells/{cell}/rounds.csv", **known)
+        losses = 2.3 * (1 - accuracy)
+        points = enumerate(zip(accuracy, losses, strict=True), start=1)
+        curve = "".join(f"{number},{value:.4f},{loss:.4f}\n" for number, (value, loss) in points)
+        (self.folder / "cells" / cell / "rounds.csv").write_text("round,accuracy,loss\n" + curve)
+        rows = {"accuracy": float(accuracy[-1]), "loss": float(losses[-1])}
+        for part, share in (("worst", 0.5), ("mean", 1.0), ("std", 0.2)):
+            rows |= {f"{group}_accuracy_{part}": share * float(accuracy[-1]) for group in ("class", "client")}
+        for part, size in (("client", 1e5), ("round", 1e6), ("total", 1e6 * ROUNDS)):
+            rows |= {f"bytes_{way}_{part}": size for way in ("up", "down")}
+        for metric, value in rows.items():
+            known = {"metric": metric, "value": value, "direction": "higher_better"}
+            self._row(defense, "training", "utility", seed=seed, artifact=f"cells/{cell}/rounds.csv", **known)
 
     def _membership(self, defense: str, attack: str, seed: int) -> None:
         scores = {"member": self.rng.normal(0.5, 1, CANDIDATES), "nonmember": self.rng.normal(0, 1, CANDIDATES)}

@@ -1,6 +1,6 @@
 """Print one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
-from ...audit.wording import at_least, at_most, counted, plain
+from ...audit.wording import at_least, at_most, plain
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables.grid import attack_grids
@@ -43,7 +43,7 @@ def tables(folder: RunFolder) -> list[str]:
         # Without the note, which every other format prints: a terminal has no fold to put it in.
         lines += [table.title, *table.lines(), ""] if table.rows else []
     for row in omission_rows(folder):
-        lines.append(f"{row.status}  {counted(row.rows, 'value')} of {row.what}, on {row.where}: {row.reason}")
+        lines.append(f"{row.status}  {row.counted} of {row.what}, on {row.where}: {row.reason}")
     return lines + unread_words(folder)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.order import Order
 from ..reading.pooling import Pooled, grouped, mean_over_seeds, median_over_images
@@ -72,6 +73,11 @@ class OmissionRow:
     @property
     def where(self) -> str:
         return "every defense" if self.everywhere else ", ".join(self.defenses)
+
+    @property
+    def counted(self) -> str:
+        """The number of values, or of whole cells in which nothing was measured, in words."""
+        return counted(self.rows, "cell" if self.metrics == (WHOLE_CELL,) else "value")
 
     @property
     def what(self) -> str:

@@ -12,24 +12,24 @@ _SPREAD_NOTE = (
     "{metric} of the final model. Classes: on the test images of each class{pixels}. Clients: on the samples with "
     "which each client trains. The auditor measures the values of clients from the clients' private data: they are not "
     "released, and no claim covers them. Worst clients: mean over the 10 % of the clients with the lowest values, "
-    "rounded up (Li et al. 2020). Deviation: standard deviation over all classes or clients, each with equal weight. "
+    "rounded up (q-FFL, Li et al. 2020). Std: standard deviation over all classes or clients, each with equal weight. "
     "Means over seeds{intervals}."
 )
 _TRAFFIC_NOTE = (
     "Payload without transport overhead, means over seeds; 1 kB is 1,000 bytes. A client's report counts in the "
     "shortest of three plain encodings: every number at the size of its data type (at its word size in a secure sum); "
     "each number other than zero with an index of 4 bytes; or one bit per number, if the report takes two values only. "
-    "Keys and shares of a secure sum and public numbers of a defense are not counted. Per round: the reports of all "
-    "clients of the round, and the model that each of them receives."
+    "Keys and shares of a secure sum and public numbers of a defense are not counted. Per client: of one client in one "
+    "round. Per round: of all clients that take part in a round. Each of them receives the model."
 )
 _SPREAD = {
-    "class": {"worst": "worst class", "mean": "mean over classes", "std": "deviation over classes"},
-    "client": {"worst": "worst 10 % of clients", "mean": "mean over clients", "std": "deviation over clients"},
+    "class": {"worst": "worst class", "mean": "mean of classes", "std": "std of classes"},
+    "client": {"worst": "worst 10 % of clients", "mean": "mean of clients", "std": "std of clients"},
 }
 _TRAFFIC = {
     f"bytes_{way}_{part}": f"{verb} {words}"
     for way, verb in (("up", "sent"), ("down", "received"))
-    for part, words in (("client", "per client and round"), ("round", "per round"), ("total", "in total"))
+    for part, words in (("client", "per client"), ("round", "per round"), ("total", "in total"))
 }
 
 

@@ -44,7 +44,7 @@ def test_it_is_cut_at_sixty_kibibytes_on_a_whole_line_with_the_failures_kept(run
     text = markdown(run_maker.write())
     assert LIMIT - 400 < len(text.encode()) <= LIMIT
     assert text.endswith("|\n" + CUT)
-    assert "**failed** loss, AUC, on none: the one that matters" in text
+    assert "**failed** loss: AUC, on none: the one that matters" in text
 
 
 def test_text_cannot_become_markup_a_link_or_a_mention():

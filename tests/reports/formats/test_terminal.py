@@ -86,7 +86,7 @@ def test_the_tables_hold_one_primary_metric_an_attack(run_maker):
         "------  ------------------  -----  ---------  -",
         "loss    AUC (↑ leaks more)  0.550          –  2",
         "",
-        "skipped  loss, every metric, on dp_fedavg: 1 row: not defined",
+        "skipped  1 cell of loss: every metric, on dp_fedavg: not defined",
     ]
 
 

@@ -33,7 +33,7 @@ def test_spread_and_bytes_have_one_row_a_defense_and_are_not_in_the_table_of_uti
     assert [row[:2] for row in utility_table(rows).rows] == [("none", "accuracy"), ("no_clip", "accuracy")]
     spread = spread_table(rows)
     assert spread.rows[0] == ("none", "accuracy", "0.100", "0.600", "0.200", "0.300", "0.700", "0.050")
-    assert spread.headers[2:5] == ("worst class", "mean over classes", "deviation over classes")
+    assert spread.headers[2:5] == ("worst class", "mean of classes", "std of classes")
     assert "not released" in spread.note
     assert spread.note.startswith("Accuracy of the final model")
     traffic = traffic_table(rows)
