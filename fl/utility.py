@@ -126,7 +126,7 @@ class Spread:
 
     ``worst``: mean over the worst groups; ``mean`` and ``std``: mean and standard deviation over all ``groups``, each
     group with the same weight. The deviation divides by the number of groups, not by one less: it describes these
-    groups, and is no estimate for others. Its square is the variance that Li et al. (2020, q-FFL) report.
+    groups, and is no estimate for others. Li et al. (2020, q-FFL) report its square, the variance over clients.
     """
 
     worst: float

@@ -117,7 +117,10 @@ def test_pruned_signed_and_single_coordinates_are_counted_as_sent(counted):
     assert 12 * 5 * SPARSE <= pruned.up <= 12 * 6 * SPARSE
     signs = counted(Sign(step=0.1))
     assert signs.up == 12 * TWO
-    assert counted(CLDPSGD(local_epsilon=1.0), lot=FixedSize(1), algorithm=FedAvg(learning_rate=0.1, local_steps=1)).up == 12 * SPARSE
+    assert (
+        counted(CLDPSGD(local_epsilon=1.0), lot=FixedSize(1), algorithm=FedAvg(learning_rate=0.1, local_steps=1)).up
+        == 12 * SPARSE
+    )
 
 
 def test_a_sampled_coordinate_counts_once_with_its_index(counted):
