@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...audit.wording import counted
 from ...suites.results.record import Record
@@ -213,9 +214,10 @@ def _joined(rows: Iterable[OmissionRow], field: str) -> list[OmissionRow]:
     """Join rows that differ in ``field`` and in the number of results only."""
     kept: dict[OmissionRow, OmissionRow] = {}
     for row in rows:
-        key = replace(row, rows=0, **{field: ()})
+        cleared: dict[str, Any] = {field: ()}
+        key = replace(row, rows=0, **cleared)
         before = kept.get(key)
-        merged = {} if before is None else {field: getattr(before, field) + getattr(row, field)}
+        merged: dict[str, Any] = {} if before is None else {field: getattr(before, field) + getattr(row, field)}
         kept[key] = replace(row, rows=row.rows + (before.rows if before else 0), **merged)
     return list(kept.values())
 
