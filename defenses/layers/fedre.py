@@ -200,7 +200,8 @@ class FedRE(ScoredLayers):
           client's whole gradient ("the gradient of the network", corollary 1), and any two of them, as local DP often
           has it (definition 3.1 has "adjacent datasets" and does not define them): two clipped layers are up to 2C
           apart. Reading 2: one sample's gradient ("the maximum contribution of a training sample"), which "is included"
-          or not: the sum moves by up to C, and a mean of n, as in eq. 1, by C / n. Here: reading 1.
+          or not: the sum moves by up to C, and a mean of n, as in eq. 1, by C / n. Here: reading 1;
+          ``fedre_per_sample`` has reading 2.
         - False: eq. 9, sigma = sqrt(2 T ln(1/delta)) / epsilon keeps a layer's (epsilon, delta), as corollary 1 has it,
           without a limit. If neighbours differ in one sample and sums of clipped gradients are noised, it holds up to a
           layer's epsilon of 7.96 at delta 1e-5, and at 10 the noise is worth 10.5; for a mean of ten or more samples it

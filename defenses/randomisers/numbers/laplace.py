@@ -22,8 +22,9 @@ class Laplace(BoundedNumber):
     """An unbiased randomiser that reports value + Lap(2 * radius / epsilon) for a value in [-radius, radius].
 
     The scale is sensitivity over epsilon, where the sensitivity is that of **any** two values, 2 radius. The survey
-    (section 3.4.2) writes epsilon / Delta, and takes neighbours at distance 1: both wrong for local DP. In floating
-    point the low bits of a report reveal more than its density (Mironov 2012): the claim is that of real numbers.
+    of Fu et al. 2024 has epsilon / Delta in section 3.4.2, a slip (2.3.2 has Delta / epsilon), and defines Delta for
+    inputs at distance 1, where local DP asks for any two (its Definition 2.4). In floating point the low bits of a
+    report reveal more than its density (Mironov 2012): the claim is that of real numbers.
     """
 
     source: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1"

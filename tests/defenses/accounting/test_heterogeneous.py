@@ -54,7 +54,7 @@ def test_the_papers_exponent_gives_the_looser_figure_of_the_reference():
 
 
 @pytest.mark.parametrize(("exponent", "expected"), [(Exponent.EXACT, 0.0532), (Exponent.LARGER, 0.0571)])
-def test_averaging_over_all_mechanisms_gives_the_published_figure_below_the_true_bound(exponent, expected):
+def test_averaging_over_all_mechanisms_gives_the_published_figure_below_our_bound(exponent, expected):
     published = published_bound(UNIFORM2, exponent).epsilon(DELTA)
     assert published == pytest.approx(expected, abs=5e-5)
     assert published < client_bound(epsilon=1.0, others=UNIFORM2[:-1]).epsilon(DELTA)
