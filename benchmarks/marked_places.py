@@ -56,7 +56,8 @@ def main() -> None:
         protection = prepare(suite, entries[name], FEDERATION, arguments.seed).protection
         plan = plan_of(spec, entries[name].change, task)
         model = run_federation(task, plan, protection, Streams(arguments.seed))
-        told = (f"{value:.4f}" for value in row(task.marked(model[0]).double(), task.test_labels.double()))
+        marked = task.outcomes(model[0], task.test_images, task.test_labels).found
+        told = (f"{value:.4f}" for value in row(marked.double(), task.test_labels.double()))
         print(f"| {name} | {' | '.join(told)} |", flush=True)
 
 

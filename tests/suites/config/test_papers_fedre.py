@@ -40,6 +40,21 @@ def test_small_presets_need_no_data_of_anybody(preset):
     assert {available(name) for name in names} <= {"bundled", "drawn here"}
 
 
+def test_the_warm_started_suite_differs_from_federation_to_federation_only_in_what_it_names():
+    """All start from the same public data; one defense at a time differs in reading or aggregation."""
+    spec, _ = load_suite("papers/fedre_warm")
+    starts = {federation.warm_start.model_dump_json() for federation in spec.federations.values()}
+    assert len(starts) == 1
+    assert {federation.dataset for federation in spec.federations.values()} == {"synthetic_receipts_tampered"}
+    main, rate = spec.federations["main"].model_dump(), spec.federations["paper_rate"].model_dump()
+    assert main | {"algorithm": rate["algorithm"]} == rate
+    assert rate["algorithm"]["learning_rate"] == 0.005
+    for epsilon in (50, 10):
+        fields = {kind: spec.defenses[f"{kind}_{epsilon}_mean"].model_extra for kind in ("fedre", "sample")}
+        assert fields["fedre"] == fields["sample"]
+        assert fields["fedre"]["epsilon"] == epsilon
+
+
 def test_fixed_scores_are_one_for_each_layer_of_the_model_that_they_were_measured_on():
     """Biases have few numbers to answer with: each scores less than the weight of its layer."""
     spec, _ = load_suite("papers/fedre")
