@@ -24,6 +24,8 @@ from .recorder import RoundEvent
 INDEX_BITS = 32
 """Size of the index of a number in a sparse report."""
 _FIRST = 64
+# A copy of the reports of ten thousand clients would take as much memory as the reports.
+_NUMBERS = 2**22
 
 
 @dataclass(kw_only=True)
@@ -80,7 +82,8 @@ def _takes_two_values(rows: Tensor) -> Tensor:
     """Which rows ``(rows, d)`` hold at most two different numbers."""
     found = _two_valued(rows[:, :_FIRST])
     # The first numbers of most reports already differ, so that the rest need not be looked at.
-    found[found.clone()] = _two_valued(rows[found])
+    for part in torch.split(found.nonzero().flatten(), max(1, _NUMBERS // rows.shape[1])):
+        found[part] = _two_valued(rows[part])
     return found
 
 
