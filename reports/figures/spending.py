@@ -30,7 +30,7 @@ NORMS_TITLE = "Clip norms by client"
 NORMS_DESCRIPTION = "The clip norm of each client in each round, one line per client. First seed."
 _PREFIX = "clip_norm_"
 _WIDTH, _HEIGHT, _PANEL, _LEFT, _GAP = 940.0, 330.0, 380.0, 52.0, 84.0
-_THIRD = 240.0
+_THIRD = 232.0
 _COLUMNS, _MARKS = 3, 10
 
 
