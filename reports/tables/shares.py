@@ -20,7 +20,7 @@ _TRAFFIC_NOTE = (
     "shortest of three plain encodings: every number at the size of its data type (at its word size in a secure sum); "
     "each number other than zero with an index of 4 bytes; or one bit per number, if the report takes two values only. "
     "Keys and shares of a secure sum and public numbers of a defense are not counted. Per client: of one client in one "
-    "round. Per round: of all clients that take part in a round, mean over all rounds, of which empty ones count 0 bytes."
+    "round. Per round: of all clients that take part in a round; empty rounds count 0 bytes in the mean."
 )
 _SPREAD = {
     "class": {"worst": "worst class", "mean": "mean of classes", "std": "std of classes"},
