@@ -4,8 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...fl.partitions.sampling import Epoch
+from ...fl.plan import Plan
 from ..accounting.clones import shuffled
 from ..accounting.pld_convolution import Profile
+from ..defense import Prepared
 from .claims.amplification import AssuredCohort, among_unequal_laplace
 from .claims.budgets import representative_clients
 from .mechanisms.budgeted import CoordinateNoise
@@ -49,6 +52,14 @@ class UniSUnequal(PersonalBudgets):
     mechanism: ClassVar[str] = "Laplace noise"
     source: ClassVar[str] = "clones of the client's own mechanism by reports with more noise, Poisson-binomial"
     published_source: ClassVar[str] = "Liu et al. 2023, equation 2 and Lemma 2, as published"
+
+    def prepare(self, plan: Plan) -> Prepared:
+        if self.budget_scale is None and isinstance(plan.cohort, Epoch):
+            raise ValueError(
+                "cohort must be Poisson or full if budgets are calibrated, because in the batches of a pass a client "
+                f"between the smallest and the largest budget may spend most: set budget_scale, got {plan.cohort}"
+            )
+        return super().prepare(plan)
 
     def _hidden(self, client: int, budgets: tuple[float, ...], cohort: AssuredCohort) -> Profile:
         return among_unequal_laplace(client=client, budgets=budgets, cohort=cohort)

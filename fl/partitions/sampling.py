@@ -126,6 +126,7 @@ class Epoch(Sampling):
         return _ranks(rng, replicas, n) * self.rounds // max(n, 1) == turn
 
     def rate(self, n: int) -> float:
+        # Averaged over a pass: where batches differ by one item, the larger ones have a slightly larger share.
         return 1 / self.rounds
 
     def pass_start(self, round: int) -> int:

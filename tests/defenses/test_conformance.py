@@ -19,7 +19,7 @@ from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import ReportLaw
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.partitions.sampling import Epoch, FixedSize, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
@@ -226,6 +226,29 @@ def test_every_hook_that_it_overrides_is_called_and_leaves_the_object_as_it_was(
     trained(part)
     assert called == used
     assert vars(protection) == before
+
+
+def refusal(part, plan):
+    """Why a defense cannot be prepared for a plan; empty if it can."""
+    try:
+        part().prepare(plan)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_in_passes_over_all_clients_it_refuses_or_also_runs_rounds_that_no_client_is_in(part, task, plan_of):
+    plan = dataclasses.replace(plan_of(TAKEN[part][0]), cohort=Epoch(2))
+    if words := refusal(part, plan):
+        assert "cohort must be Poisson or full" in words
+        return
+    found = part().prepare(plan)
+    assert all(claim.rounds in (1, ROUNDS) for claim in found.claims)
+    # As in an audit that cuts the federation: of four clients in passes of eight rounds none is in the second.
+    fewer = dataclasses.replace(plan, cohort=Epoch(8))
+    final = run_federation(task, fewer, found.protection, Streams(1), batch=Batch(replicas=REPLICAS))
+    assert bool(final.isfinite().all())
 
 
 @pytest.mark.parametrize(("part", "algorithm"), UNDER)

@@ -85,3 +85,8 @@ def test_local_noise_is_calibrated_to_the_passes(defense):
 def test_accountants_of_poisson_cohorts_refuse_passes(defense, changes):
     with pytest.raises(ValueError, match=r"cohort must be Poisson or full sampling, .* got Epoch\(rounds=4\)"):
         defense.prepare(flat_plan(40, 30, rounds=4, cohort=Epoch(4), **changes))
+
+
+def test_unequal_laplace_noise_is_not_calibrated_in_batches_where_a_middle_budget_may_spend_most():
+    with pytest.raises(ValueError, match="set budget_scale, got Epoch"):
+        UniSUnequal().prepare(BATCH)
