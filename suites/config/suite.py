@@ -132,8 +132,8 @@ class FederationSpec(_Table):
     ``{ fixed_size = N }``.
     """
     algorithm: Algorithm
-    warm_start: WarmStartSpec | None = Field(default=None, exclude_if=lambda value: value is None)
-    """By default the initial model is drawn at random. Unset, it adds nothing to a cell's identity."""
+    warm_start: WarmStartSpec | None = Field(default=None, exclude_if=_is_none)
+    """By default the initial model is drawn at random. """
     calibrated_on: str | None = None
     """The federation whose plan the defenses are calibrated on. This one then only shows what one upload leaks, and
     states no claims of its own.
