@@ -133,7 +133,7 @@ class FederationSpec(_Table):
     """
     algorithm: Algorithm
     warm_start: WarmStartSpec | None = Field(default=None, exclude_if=_is_none)
-    """By default the initial model is drawn at random. """
+    """By default the initial model is drawn at random."""
     calibrated_on: str | None = None
     """The federation whose plan the defenses are calibrated on. This one then only shows what one upload leaks, and
     states no claims of its own.
