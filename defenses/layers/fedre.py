@@ -172,8 +172,8 @@ class FedRE(ScoredLayers):
     layers' claims are audited only where scores are fixed: with measured scores, the default, the noise changes with
     the state, no law of it is published, and these claims are out of scope; the joint claim is judged in either case.
     Scores and budgets are public, because they come from the task's public images; clients with one preference split
-    alike. A layer is a named tensor of the model; biases, whose gradients have few numbers, score lowest and get the
-    largest shares.
+    alike. A layer is a named tensor of the model (the paper does not state whether a bias is a layer of its own);
+    biases, whose gradients have few numbers, score lowest and get the largest shares.
 
     Args:
         epsilon, delta: the joint budget of all layers and rounds, by the analytic Gaussian.
@@ -185,9 +185,9 @@ class FedRE(ScoredLayers):
         pixels: how many pixels of the sensitive region are used (see ``LayerScorer``); None: all, as in the paper.
         region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image. A list
             of several: clients' own preferences, which are public, dealt in turn.
-        aggregation: "pda_pam", whose softmax of raw scores gives nearly all weight to one client; "pda_pam_relative",
-            where each layer's scores are first divided by their mean over the clients; or "mean": by the clients'
-            sizes, the baseline of PDA-PAM.
+        aggregation: "pda_pam", whose softmax of raw scores may give nearly all weight to one client;
+            "pda_pam_relative", where each layer's scores are first divided by their mean over the clients; or "mean":
+            by the clients' sizes, the baseline of PDA-PAM.
         variant: "corrected", or "as_published": the paper's noise, weights and claims, about any two reports (reading 1
             of the errata). As published, training may diverge, above all with private scores, because the printed
             weights have no bound. A cell whose model contains NaN FAILS; that is no verdict on the claim.
@@ -200,15 +200,13 @@ class FedRE(ScoredLayers):
           client's whole gradient ("the gradient of the network", corollary 1), and any two of them, as local DP often
           has it (definition 3.1 has "adjacent datasets" and does not define them): two clipped layers are up to 2C
           apart. Reading 2: one sample's gradient ("the maximum contribution of a training sample"), which "is included"
-          or not: the sum moves by up to C, and a mean of n, as in eq. 1, by C / n. Here: reading 1;
-          ``fedre_per_sample`` has reading 2.
+          or not: the sum moves by up to C. Reading 3: as reading 2, with noise on the mean of n samples (the loss in
+          eq. 1 is a mean), which moves by C / n. Here: reading 1; ``fedre_per_sample`` has reading 2.
         - False: eq. 9, sigma = sqrt(2 T ln(1/delta)) / epsilon keeps a layer's (epsilon, delta), as corollary 1 has it,
-          without a limit. If neighbours differ in one sample and sums of clipped gradients are noised, it holds up to a
-          layer's epsilon of 7.96 at delta 1e-5, and at 10 the noise is worth 10.5; for a mean of ten or more samples it
-          is more than enough at the paper's budgets. If any two datasets of a client are neighbours, so that clipped
-          gradients are 2C apart, an epsilon of 10 is worth 25.8, and an epsilon of 1 is worth 1.63. (The paper's 10 and
-          50 are totals over layers.) Here: as_published has eq. 9, the corrected form the analytic Gaussian over all
-          rounds at 2C.
+          without a limit. At delta 1e-5 it holds up to a layer's epsilon of 7.96 in reading 2, where 10 is worth 10.5,
+          and up to .0088 in reading 1, where 10 is worth 25.8 and 1 is worth 1.63; in reading 3 it is more than enough
+          for ten or more samples at the paper's budgets. (The paper's 10 and 50 are totals over layers.) Here:
+          as_published has eq. 9, the corrected form the analytic Gaussian over all rounds at 2C.
         - Loose but valid: corollary 1, layers' epsilons add up. It is basic composition, and true of layers that keep
           their own epsilon. Gaussians compose by the root of the sum of squares: ten layers of epsilon 1 and delta 1e-6
           by eq. 9 are together 5.43 at delta 1e-5 if two clipped gradients are 2C apart, and 2.45 if they are C apart,
@@ -218,6 +216,7 @@ class FedRE(ScoredLayers):
           The noise then depends on the data, but the corollary takes the budgets as given. Two layers of a thousand
           numbers, ten rounds at epsilon 10 and delta 1e-5, all gradients as good as zero (eq. 6 depends on ratios of
           scores alone): equal scores and scores of 1 to 1.1 differ in noise alone, and the true delta is at least .95.
+          Whether one sample can move a score, averaged over ten, by a tenth is not shown.
           If the "10 data in the same format" that are scored are public, none of this applies. Here: the corrected form
           uses scores of public data; as_published uses the client's own unless scores are fixed, so that no layer's
           epsilon is known before training and the joint claim alone is stated; with fixed scores each layer's too.
