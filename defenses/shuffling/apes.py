@@ -33,15 +33,14 @@ class APES(PersonalBudgets):
         variant: "corrected", or "as_published": one claim for all, from clones averaged over all clients' mechanisms.
 
     Errata:
-        - Not stated: why clones may be averaged over the mechanisms of all clients (Lemma 5, Theorem 4). The proof
-          treats rho as free of j, but the rho of Lemma 3 depends on the budget of j, so that the text read (without its
-          Appendix A) does not prove its epsilon of .057 for one coordinate at a budget of 1 at Uniform2, 10,000
-          clients, delta 1e-8. The number itself holds: the truth lies between .0213 and .0354. Here: clones of the
-          client's own mechanism only, which give .0596.
+        - Not stated: in the text read, without Appendix A, why clones may be averaged over all clients' mechanisms
+          (Lemma 5, Theorem 4). The paper argues that the adversary cannot decide which budget a client has. The proof
+          treats rho as free of j, but the rho of Lemma 3 depends on the budget of j, so that epsilon .057 for one
+          coordinate at a budget of 1 at Uniform2, 10,000 clients, delta 1e-8, is not proved. The number itself holds:
+          the truth lies between .0213 and .0354. Here: clones of the client's own mechanism only, which give .0596,
+          against an adversary that knows all budgets.
         - Loose but valid: the exponent max(eps_i, eps_j) of Lemma 4. With it the clones of a client's own mechanism
           give .0766 and not .0596. Here: the exact exponent, the neighbour's own budget.
-        - Slip: Lemma 6 ends in the sum of p_ij / n, where Theorem 4 and the end of the lemma's proof have 8 over it; in
-          the copy read, a scan, it is not legible whether the paper has it. Here: neither closed form is used.
         - Not stated: in the text read, which lacks the appendices, how eps_c .057 of Table 3 was computed. Theorem 4's
           closed form gives .205, and the text on Figure 2(a) has "numerical evaluations". Here: clones counted exactly,
           which give .0571 as published.

@@ -90,20 +90,23 @@ class SAPES(Defense):
         variant: "corrected", or "as_published": b budgets locally, 2b compositions behind the shuffler.
 
     Errata:
-        - False: eps_ul of Table 3, 78.5 to 1570, b = 1570 budgets of d = 7850, as local DP at delta 0. Which b numbers
-          are kept depends on all d noisy ones; where all are near 0 the loss is d ln((e^(eps/2) + 1)/2), 98.7 and 2205.
-          In two other readings the figures are loose but valid: at the table's delta 3.6e-5 for eps_uc, where 12.8 and
-          1485 suffice; and at the noise scale d 2C/eps of Algorithm 2, where all d numbers spend one budget together,
-          but then eps_c would not be "the same" as that of APES. Here: scale 2C/eps, and at most b eps + (d - b)
-          ln((e^(eps/2) + 1)/2) at delta 0, 157 and 3334, or the composition of d numbers at delta if it is less.
+        - False: as local DP at delta 0 with noise of scale 2C/eps, one of three readings, eps_ul of Table 3: 78.5 to
+          1570, b = 1570 budgets of d = 7850. Which b numbers are kept depends on all d noisy ones; where all are near 0
+          the loss is d ln((e^(eps/2) + 1)/2), 98.7 and 2205. In two other readings the figures are loose but valid: at
+          the table's delta 3.6e-5 for eps_uc, where 12.8 and 1485 suffice; and at the noise scale d 2C/eps that
+          Algorithm 2 prints, where all d numbers spend one budget together, but then eps_c would not be "the same" as
+          that of APES. Here: scale 2C/eps, and at most b eps + (d - b) ln((e^(eps/2) + 1)/2) at delta 0, below 158 and
+          3335, or the composition of d numbers at delta if it is less.
         - Not stated: in the text read, which lacks Appendix A, a proof that a report costs 2b compositions behind the
           shuffler (Proposition 1), nor that it costs d. Clones hide one coordinate if swapping the numbers of two
           clients changes nothing else; here it changes what each of them keeps of its other coordinates. Whether the
-          bound holds is open. Here: the claim of the reports themselves, without a shuffler.
-        - Slip: Algorithm 2 has "CLap(0, (d Delta f)/eps, C)" for the report itself in the copy read, a scan; whether
-          the paper prints the 0 is not known. A report around 0 would not depend on the gradient; the section "Post
-          Sparsification" selects from the perturbed gradient. Here: noise around the client's value, of scale 2C/eps by
-          default (``scale``).
+          bound holds for all coordinates is open; one coordinate alone may be amplified. Here: the claim of the reports
+          themselves, without a shuffler.
+        - Not stated: legibly in the copy read, a scan, the value around which Algorithm 2 draws the report. The section
+          "Post Sparsification" selects from the perturbed gradient. Here: noise around the client's value, of scale
+          2C/eps by default (``scale``).
+        - Not stated: how the server treats dummies; equation 1 is for APES. Here: equation 1 as if there were none,
+          which at Uniform2 and b/d .2 makes its step .40 times as long; a learning rate divided by this undoes it.
     """
 
     epsilon: float = 4.0

@@ -32,12 +32,14 @@ class UniSUnequal(PersonalBudgets):
         variant: "corrected", or "as_published": one claim for all, as if all clients had the largest budget.
 
     Errata:
-        - Not stated: a proof of eps_c .069 of Table 3, with all clients taken to be at the largest budget; footnote 1
-          calls it "an approximation". It needs a proof, because noise wider than one's own makes a clone less often. At
-          Uniform2, 10,000 clients, delta 1e-8, the number holds: for a budget of 1 the truth lies between .0359 and
-          .0590. At Gauss2 (of Figure 2(a), not of Table 3) it is open whether the paper's bound holds: the bound gives
-          .0689, and the truth is at most .0712. Here: clones of the client's own mechanism, .0799 for a budget of 1 at
-          Uniform2, and .05, the local budget itself, for the smallest.
+        - Not stated: in the text read, without Appendix A, a proof of eps_c .069 of Table 3, with all clients taken to
+          be at the largest budget. Footnote 1 calls it an approximation, not a bound: "best considered as an
+          approximation when the" budgets "of different users are very similar to each other". A bound needs a proof,
+          because noise wider than one's own makes a clone less often. At Uniform2, 10,000 clients, delta 1e-8, the
+          number holds: for a budget of 1 the truth lies between .0359 and .0590. At Gauss2 (of Figure 2(a), not of
+          Table 3) it is open whether the approximation holds: it gives .0689, and the truth is at most .0712. Here:
+          clones of the client's own mechanism, .0799 for a budget of 1 at Uniform2, and .05, the local budget itself,
+          for the smallest.
         - Slip: the true central epsilon "is unbounded" (footnote 1; "Baseline Results" has "may be unbounded"). The
           divergence between two clients' noise may be; the epsilon of the shuffled reports is at most the local one, as
           the section "Shuffle-based Privacy" has it. If the paper means that no bound is known, there is no slip. Here:

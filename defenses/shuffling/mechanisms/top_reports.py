@@ -2,8 +2,8 @@
 2023).
 
 The largest are sent, so the numbers of one report are not independent (Liu et al. 2023, Algorithm 2, with the noise
-around the value: its first line is not legible in the copy read); or random ones, the other curve of Figure 3(b),
-whose choice reveals nothing.
+around the value: the centre is not legible in the copy read); or random ones, as Figure 3(b) compares, whose choice
+reveals nothing.
 """
 
 import math
