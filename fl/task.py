@@ -240,14 +240,7 @@ def build_task(
     """
     if held_out < 0:
         raise ValueError(f"held_out (clients that never take part) must be >= 0, got {held_out}")
-    network = Network(
-        model=model,
-        shape=dataset.shape,
-        classes=dataset.classes,
-        # From the public images: before the first round the server has no others.
-        bins=thresholds(dataset.test_images) if model == "imprint" else (),
-        normalisation=normalisation,
-    )
+    network = _network(dataset, model, normalisation)
     # The outsiders' labels are redrawn too; otherwise clean labels would reveal the non-members.
     given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)
     found, tested = _targets(dataset, label_noise) if network.segments else (given, dataset.test_labels)
@@ -287,6 +280,18 @@ def build_task(
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
         exchangeable=partition.exchangeable,
         warm_start=start,
+    )
+
+
+def _network(dataset: Dataset, model: str, normalisation: Normalisation | None) -> Network:
+    """The model for the images and classes of a data set."""
+    return Network(
+        model=model,
+        shape=dataset.shape,
+        classes=dataset.classes,
+        # From the public images: before the first round the server has no others.
+        bins=thresholds(dataset.test_images) if model == "imprint" else (),
+        normalisation=normalisation,
     )
 
 
