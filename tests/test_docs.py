@@ -16,6 +16,7 @@ from pathlib import Path
 
 import fedassay
 import pytest
+from fedassay.suites.config.part_listing import all_errata
 
 ROOT = Path(fedassay.__file__).resolve().parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
@@ -164,3 +165,14 @@ def test_suite_files_in_the_docs_are_toml():
     assert suites
     for text in suites:
         tomllib.loads(text)
+
+
+def test_the_page_of_errata_has_a_row_for_every_item_with_its_class_and_tests_that_exist():
+    text = (DOCS / "papers" / "errata.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if re.match(r"\| \w+ ?\d*:", line)]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    listed = [(name, item.split(":")[0]) for name, items in all_errata("defense").items() for item in items]
+    assert sorted((re.split(r"[ :]", row[0])[0], re.split(r" \(", row[1])[0]) for row in rows) == sorted(listed)
+    for path, name in re.findall(r"`([\w/]+\.py)::(test_\w+)`", text):
+        place = ROOT / path if path.startswith("tests/") else ROOT / "tests" / "defenses" / path
+        assert f"def {name}(" in place.read_text(encoding="utf-8"), (path, name)
