@@ -138,7 +138,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, sui
 
 @pytest.mark.processes
 def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_reported(suite_file, tmp_path):
-    code = "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\n"
+    code = "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (32768, 32768))\n"
     code += "from fedassay.__main__ import main\nmain()"
     words = ["run", str(suite_file("seeds = 1", "seeds = 8")), "-j", "2", "-o", "out"]
     done = subprocess.run(
