@@ -44,17 +44,8 @@ class Normalisation:
 
     def apply(self, images: Tensor) -> Tensor:
         """Return normalised images; ``images (..., c, h, w)``."""
-        mean, std = self._columns(images)
-        return (images - mean) / std
-
-    def undo(self, inputs: Tensor) -> Tensor:
-        """Return the images whose normalised form is ``inputs (..., c, h, w)``."""
-        mean, std = self._columns(inputs)
-        return inputs * std + mean
-
-    def _columns(self, images: Tensor) -> tuple[Tensor, Tensor]:
         mean, std = (images.new_tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
-        return mean, std
+        return (images - mean) / std
 
 
 class Normalise(nn.Module):

@@ -6,26 +6,14 @@ import pytest
 import torch
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.partitions.partitions import IID, ByOwner, Dirichlet, OneSample
-from fedassay.fl.streams import Streams, uniform
+from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task, noised, redrawn
-
-TRAIN = 60
+from numbered_images import TRAIN, numbered_images
 
 
 @pytest.fixture(scope="module")
 def dataset():
-    """60 training images, each recognisable by its first pixel."""
-    rng = Streams(0).generator("toy data")
-    images = uniform(rng, (TRAIN, 1, 4, 4))
-    images[:, 0, 0, 0] = torch.arange(TRAIN) / TRAIN
-    return Dataset(
-        name="toy",
-        train_images=images,
-        train_labels=torch.arange(TRAIN) % 3,
-        test_images=uniform(rng, (9, 1, 4, 4)),
-        test_labels=torch.arange(9) % 3,
-        classes=3,
-    )
+    return numbered_images()
 
 
 def annotated(dataset, **annotations):

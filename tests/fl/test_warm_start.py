@@ -14,29 +14,18 @@ from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import frozen_federation
-from fedassay.fl.streams import Streams, uniform
+from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.fl.training.local import Batch
 from fedassay.fl.warm_start import WarmStartRule, public_part
+from numbered_images import TRAIN, numbered_images
 
-TRAIN = 60
 RULE = WarmStartRule(samples=12, steps=5, learning_rate=0.1, lot=4)
 
 
 @pytest.fixture(scope="module")
 def dataset():
-    """60 training images, each recognisable by its first pixel; every third one in a row has the same owner."""
-    rng = Streams(0).generator("toy data")
-    images = uniform(rng, (TRAIN, 1, 4, 4))
-    images[:, 0, 0, 0] = torch.arange(TRAIN) / TRAIN
-    return Dataset(
-        name="toy",
-        train_images=images,
-        train_labels=torch.arange(TRAIN) % 3,
-        test_images=uniform(rng, (9, 1, 4, 4)),
-        test_labels=torch.arange(9) % 3,
-        classes=3,
-    )
+    return numbered_images()
 
 
 def owned(dataset):
@@ -152,14 +141,7 @@ def still(task):
 
 def test_every_replica_and_both_arms_start_from_it(dataset):
     task = build(dataset)
-    plan = Plan(
-        sizes=task.sizes,
-        rounds=1,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=1e-12),
-        layout=task.network.layout,
-    )
+    plan = still(task)
     for world in (0, 1):
         final = run_federation(task, plan, Protection(), Streams(0), batch=Batch(replicas=2, world=world))
         torch.testing.assert_close(final, task.initial(Streams(0)).expand(2, -1))
@@ -167,14 +149,7 @@ def test_every_replica_and_both_arms_start_from_it(dataset):
 
 def test_a_frozen_federation_stays_at_it(dataset):
     task = build(dataset)
-    plan = Plan(
-        sizes=task.sizes,
-        rounds=1,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.1),
-        layout=task.network.layout,
-    )
+    plan = still(task)
     frozen = frozen_federation(task, plan, rounds=1, steepness=1.0)
     assert torch.equal(frozen.task.network.point[:-1], task.initial(Streams(0)))
 

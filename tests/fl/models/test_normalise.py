@@ -30,7 +30,6 @@ def images(n: int, seed: int = 0) -> torch.Tensor:
 
 def test_the_naive_formula_gives_the_normalised_image():
     assert torch.equal(THIRDS.apply(torch.full((1, 3, 1, 1), 0.5)).flatten(), torch.tensor([0.0, 0.125, 0.5]))
-    torch.testing.assert_close(THIRDS.undo(THIRDS.apply(images(2))), images(2))
 
 
 @pytest.mark.parametrize("model", [name for name in KNOWN_MODELS if name not in ("unet", "imprint", "cnn26k")])

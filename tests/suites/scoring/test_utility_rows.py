@@ -47,7 +47,7 @@ def test_bytes_of_a_plain_training_are_those_of_its_model(rows_of):
     assert rows["bytes_up_client"].n == 12
 
 
-def test_a_round_to_which_nobody_comes_counts_nothing(rows_of):
+def test_a_round_to_which_no_client_comes_counts_nothing(rows_of):
     rows = rows_of(cohort={"poisson": 1e-9})
     assert rows["bytes_up_total"].value == rows["bytes_down_round"].value == 0
     assert (rows["bytes_up_client"].status, rows["bytes_up_client"].value) == ("skipped", None)
