@@ -102,10 +102,10 @@ class LayeredGaussianLaw:
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         noise = normal(rng, tuple(contribution.shape)).to(contribution)
-        return contribution + self._stds(contribution) * noise
+        return contribution + self.stds(contribution) * noise
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        stds = self._stds(release)
+        stds = self.stds(release)
         return -0.5 * ((release - contribution) / stds).square() - stds.log() - 0.5 * math.log(2 * math.pi)
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
@@ -125,5 +125,6 @@ class LayeredGaussianLaw:
                 present[start] = _LONG * norm
         return -present, present
 
-    def _stds(self, like: Tensor) -> Tensor:
+    def stds(self, like: Tensor) -> Tensor:
+        """Return the noise's standard deviation on each coordinate, shape ``(d,)`` for vectors ``like (..., d)``."""
         return spread_layers(torch.tensor(self.noise_stds, dtype=torch.float64).to(like), self.starts, like.shape[-1])

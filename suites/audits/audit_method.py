@@ -12,8 +12,10 @@ from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ..checks.check import CheckResult
+from ..checks.law_check import law_checks
 from ..checks.replay_checks import check_claim
 from ..config.canaries import why_not_covered
+from ..config.resolve import plan_of, task_of
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
@@ -136,15 +138,18 @@ class BlockMethod(AuditMethod):
         return 1
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Check the implementation by running the first seed's federation several times; subclasses add checks of the
-        audit's own runs.
+        """Check the implementation by running the first seed's federation several times, and hold the published law
+        against the claim; subclasses add checks of the audit's own runs.
         """
         # One thread gives the same bits whatever the number of processes.
         torch.set_num_threads(1)
         # A check is about the code, which all blocks share: one block shows it.
         block = audit.blocks[0]
         task, plan = audited_federation(block)
-        return check_claim(task, plan, block.protection, audit.claim, seed=block.seed)
+        replayed = check_claim(task, plan, block.protection, audit.claim, seed=block.seed)
+        # The law is that of the claim's own federation, whose plan set the noise.
+        own = plan_of(block.federation, block.change, task_of(block.federation, block.seed))
+        return (*replayed, *law_checks(block.protection, audit.claim, own, replayed))
 
 
 class AttackMethod(AuditMethod):

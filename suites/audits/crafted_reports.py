@@ -21,13 +21,13 @@ from ...fl.plan import Plan
 from ...fl.task import Task
 from ..checks.check import CheckResult
 from ..checks.report_checks import FITS, report_checks
-from ..config.canaries import JOINT
+from ..config.canaries import COORDINATE, JOINT, rows_that_differ
 from ..config.resolve import plan_of, task_of
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
-from .crafted_trial import COORDINATE, CraftedBatch, CraftedTrial, batch_of_trials, check_noise, rows_that_differ
+from .crafted_trial import CraftedBatch, CraftedTrial, batch_of_trials, check_noise
 from .replicas import ARMS, Arms, ReplicaMethod, kept_arrays
 
 _NARROW = 30

@@ -11,7 +11,7 @@ from scipy.stats import binom
 from torch import Tensor
 
 from ...audit.arrays import BoolArray, FloatArray
-from ...audit.claim import Adjacency, Claim
+from ...audit.claim import Adjacency
 from ...audit.evidence import Projections, Setting
 from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.message import Message
@@ -19,10 +19,8 @@ from ...fl.plan import Plan
 from ...fl.protection import Context
 from ...fl.streams import Streams, uniform
 from ...fl.task import Task
-from ..config.canaries import JOINT
 from ..jobs.block_job import BlockJob
 
-COORDINATE, LAYER = "one coordinate", "layer "
 _CHANCE = 1e-9
 """Chance below which independent rows that repeat each other so often are refused."""
 _LARGE = 100_000
@@ -163,39 +161,6 @@ def batch_of_trials(
     ratios = Projections(values, np.ones(values.shape, dtype=np.bool_), Setting.claimed(job.claim))
     place = torch.stack([one.place for one in rounds]).double().mean(0).numpy()
     return CraftedBatch(ratios, place, torch.stack([one.odd for one in rounds]).any(0).numpy())
-
-
-def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Return the two inputs ``(d,)``, without and with the canary, whose reports are easiest to distinguish; they
-    differ only in what the claim covers.
-
-    Raises:
-        ValueError: for a part that is neither joint, nor one coordinate, nor a layer of the plan.
-    """
-    absent, present = law.worst_pair(plan.layout.dim)
-    for row in (absent, present):
-        if not isinstance(row, Tensor) or row.shape != (plan.layout.dim,) or not bool(row.isfinite().all()):
-            raise ValueError(
-                f"worst_pair of the defense's ReportLaw must return two vectors of {plan.layout.dim} finite "
-                f"numbers, got {row!r:.60}"
-            )
-    if claim.adjacency is Adjacency.ZERO_OUT:
-        absent = torch.zeros_like(present)
-    if claim.part == JOINT:
-        return absent, present
-    # All coordinates are noised alike, so the first one stands for any.
-    layers, place = plan.layout.slices, slice(0, 1)
-    if claim.part != COORDINATE:
-        name = claim.part.removeprefix(LAYER)
-        if name not in layers:
-            raise ValueError(
-                f"part (what the claim protects) must be {JOINT}, {COORDINATE}, or {LAYER} and the name "
-                f"of a layer, got {claim.part!r}"
-            )
-        place = layers[name]
-    partly = absent.clone()
-    partly[place] = present[place]
-    return absent, partly
 
 
 def seen_in_rounds(

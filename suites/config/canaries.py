@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
 from ...fl.canary import Canary, DataCanary
+from ...fl.laws.law import ReportLaw
 from ...fl.plan import Plan
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
@@ -102,6 +103,8 @@ CANARIES = {
 }
 JOINT = "joint"
 """The ``part`` of a claim about the whole release."""
+COORDINATE, LAYER = "one coordinate", "layer "
+"""The ``part`` of a claim about any one coordinate, and the start of that about one named layer."""
 COVERED = {
     (Unit.SAMPLE, Adjacency.ADD_REMOVE),
     (Unit.SAMPLE, Adjacency.REPLACE_ONE),
@@ -157,3 +160,36 @@ def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> 
         present=torch.full((copies,), present),
         absent=torch.full((copies,), absent) if inputs.adjacency is Adjacency.REPLACE_ONE else None,
     )
+
+
+def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
+    """Return the two inputs ``(d,)``, without and with the canary, whose reports are easiest to distinguish; they
+    differ only in what the claim covers.
+
+    Raises:
+        ValueError: for a part that is neither joint, nor one coordinate, nor a layer of the plan.
+    """
+    absent, present = law.worst_pair(plan.layout.dim)
+    for row in (absent, present):
+        if not isinstance(row, Tensor) or row.shape != (plan.layout.dim,) or not bool(row.isfinite().all()):
+            raise ValueError(
+                f"worst_pair of the defense's ReportLaw must return two vectors of {plan.layout.dim} finite "
+                f"numbers, got {row!r:.60}"
+            )
+    if claim.adjacency is Adjacency.ZERO_OUT:
+        absent = torch.zeros_like(present)
+    if claim.part == JOINT:
+        return absent, present
+    # All coordinates are noised alike, so the first one stands for any.
+    layers, place = plan.layout.slices, slice(0, 1)
+    if claim.part != COORDINATE:
+        name = claim.part.removeprefix(LAYER)
+        if name not in layers:
+            raise ValueError(
+                f"part (what the claim protects) must be {JOINT}, {COORDINATE}, or {LAYER} and the name "
+                f"of a layer, got {claim.part!r}"
+            )
+        place = layers[name]
+    partly = absent.clone()
+    partly[place] = present[place]
+    return absent, partly

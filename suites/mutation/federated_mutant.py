@@ -29,6 +29,7 @@ from ...fl.training.local import Batch
 from ..audits.audited_federation import release_of
 from ..audits.planted_canary import canary_words
 from ..checks.check import CheckResult
+from ..checks.law_check import law_checks
 from ..checks.replay_checks import check_claim
 from ..config.canaries import absent_row
 
@@ -77,7 +78,8 @@ def checks_of(control: Defense, *, broken: bool) -> tuple[CheckResult, ...]:
     right = correct_version(control)
     task, plan = _federation(_sampled_unit(right))
     prepared = (control if broken else right).prepare(plan)
-    return check_claim(task, plan, prepared.protection, prepared.claims[0])
+    replayed = check_claim(task, plan, prepared.protection, prepared.claims[0])
+    return (*replayed, *law_checks(prepared.protection, prepared.claims[0], plan, replayed))
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,181 @@
+"""Bound the epsilon of composed releases from below, so that rounding can never make it larger than it is.
+
+The accountants of this folder bound privacy losses from above, for claims. A check that holds a claim against something
+needs the opposite. Here a release is reduced to finitely many outcomes, which is post-processing, and each outcome's
+privacy loss is rounded down; both can only lower the hockey-stick divergence.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from dp_accounting.pld import common
+from scipy.signal import fftconvolve
+from scipy.special import log_ndtr
+from scipy.stats import binom
+
+from ...audit.arrays import FloatArray
+
+_CUT_OFF = 1e-13
+"""Mass of the composed losses that may be left out at each end, and the error of a Fourier transform."""
+LEAST_DELTA = 1e-11
+"""Delta from which a composed bound exceeds the errors of the transforms."""
+_BIAS = 2e-3
+"""Loss, as a share of ``reach``, by which rounding lowers the losses of all releases together on average."""
+_LONGEST = 2**18
+_CELLS, _TAIL, _STEEPEST = 20_000, 9.0, 25.0
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """The probabilities of the outcomes of one release under two neighbouring inputs: two arrays ``(k,)`` whose sums
+    are at most 1.
+
+    ``releases`` independent releases are made. A release is made with probability ``share`` only, and the observer sees
+    whether it was made.
+    """
+
+    one: FloatArray
+    other: FloatArray
+    releases: int = 1
+    share: float = 1.0
+
+    def swapped(self) -> "Pair":
+        """Return the pair with the two inputs exchanged."""
+        return Pair(self.other, self.one, self.releases, self.share)
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """A distribution of privacy losses: ``losses (k,)`` ascending with their ``masses (k,)``, and the mass of an
+    infinite loss.
+    """
+
+    losses: FloatArray
+    masses: FloatArray
+    infinite: float
+
+    @property
+    def pair(self) -> Pair:
+        """Return a pair of distributions with these privacy losses; an infinite one has no outcome of the other."""
+        return Pair(
+            np.append(self.masses, self.infinite), np.append(self.masses * np.exp(np.minimum(-self.losses, 700.0)), 0.0)
+        )
+
+    def delta(self, epsilon: float) -> float:
+        """Return a lower bound on delta at ``epsilon`` >= 0."""
+        beyond = self.losses > epsilon
+        return float(self.masses[beyond] @ -np.expm1(epsilon - self.losses[beyond])) + self.infinite
+
+    def epsilon(self, delta: float) -> float:
+        """Return a lower bound on epsilon at ``delta``; infinite where the infinite losses alone exceed it."""
+        excess = delta + LEAST_DELTA - self.infinite
+        if excess < 0:
+            return math.inf
+        positive = self.losses > 0
+        losses, masses = self.losses[positive], self.masses[positive]
+        above = np.cumsum(masses[::-1])[::-1]
+        discounted = np.cumsum((masses * np.exp(-losses))[::-1])[::-1]
+        # Delta at each loss falls; the last one at which it is still too large is a lower bound.
+        at = above - np.exp(np.minimum(losses, 700.0)) * discounted
+        place = int(np.count_nonzero(at > excess))
+        return float(losses[place - 1]) if place else 0.0
+
+
+def composed(pairs: Sequence[Pair], *, reach: float) -> Losses:
+    """Return the privacy losses of all releases of all ``pairs`` together, rounded down.
+
+    Args:
+        reach: the epsilon to which the result is compared; the losses are rounded to a small share of it.
+    """
+    releases = sum(pair.releases for pair in pairs)
+    step = 2 * _BIAS * max(reach, 1e-3) / releases
+    # A grid that is too long is made coarser, which lowers the bound and so stays valid.
+    step = max(step, max(_width(pair) for pair in pairs) / _LONGEST)
+    total, lowest, sure = np.ones(1), 0, 1.0
+    for pair in pairs:
+        first, masses, infinite = _rounded(pair, step)
+        begun, many = common.self_convolve(masses, pair.releases, _CUT_OFF)
+        total = fftconvolve(total, np.asarray(many, dtype=np.float64))
+        lowest += begun + first * pair.releases
+        sure *= (1 - infinite) ** pair.releases
+    return Losses(step * (lowest + np.arange(len(total))), np.maximum(total, 0.0), 1 - sure)
+
+
+def gaussian_pair(
+    shift: float, *, rate: float = 1.0, steps: int = 1, hidden: float = 1.0, replaced: bool = False
+) -> Pair:
+    """Return the probabilities of cells of a Gaussian release, in units of its noise, with and without one row.
+
+    Args:
+        shift: distance by which the row moves the release in each step that it is sampled into, at probability
+            ``rate`` for each of ``steps``.
+        hidden: probability that the row takes part in the release at all, which the observer does not see.
+        replaced: whether the other input holds the opposite row instead of none.
+    """
+    # A smaller shift is more noise, which is post-processing: far beyond every claim it changes nothing.
+    moved = min(abs(shift), _STEEPEST / steps / (2 if replaced else 1))
+    counts = np.arange(steps + 1)
+    chances = hidden * binom.pmf(counts, steps, rate) + (1 - hidden) * (counts == 0)
+    likely = chances > 1e-18
+    centres, weights = moved * counts[likely], np.log(chances[likely])
+    low = -_TAIL - (centres[-1] if replaced else 0.0)
+    edges = np.linspace(low, centres[-1] + _TAIL, _CELLS)
+    # The outermost cells reach to infinity, so that no outcome is left out.
+    edges[0], edges[-1] = -np.inf, np.inf
+    one = _mixture(edges, centres, weights)
+    other = _mixture(edges, -centres, weights) if replaced else np.exp(_cells(edges))
+    return Pair(one, other)
+
+
+def _mixture(edges: FloatArray, centres: FloatArray, weights: FloatArray) -> FloatArray:
+    total = np.full(len(edges) - 1, -np.inf)
+    for centre, weight in zip(centres, weights, strict=True):
+        total = np.logaddexp(total, weight + _cells(edges - centre))
+    return np.exp(total)
+
+
+def _cells(edges: FloatArray) -> FloatArray:
+    """Log of the standard Gaussian's mass between neighbouring edges, computed in the nearer tail."""
+    low, high = edges[:-1], edges[1:]
+    mirrored = low + high > 0
+    near = log_ndtr(np.where(mirrored, -low, high))
+    far = log_ndtr(np.where(mirrored, -high, low))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(near + np.log1p(-np.exp(np.minimum(far - near, 0.0))), dtype=np.float64)
+
+
+def _width(pair: Pair) -> float:
+    masses, losses = _log_ratio(pair)
+    first, last = _window(masses, losses)
+    return float(last - first)
+
+
+def _log_ratio(pair: Pair) -> tuple[FloatArray, FloatArray]:
+    """The masses of the outcomes that both inputs can produce, and their losses."""
+    both = (pair.one > 1e-300) & (pair.other > 1e-300)
+    return pair.one[both], np.log(pair.one[both]) - np.log(pair.other[both])
+
+
+def _rounded(pair: Pair, step: float) -> tuple[int, FloatArray, float]:
+    """The first place on the grid of losses, the masses from there on, and the mass of an infinite loss."""
+    masses, losses = _log_ratio(pair)
+    infinite = float(pair.one[(pair.one > 1e-300) & (pair.other <= 0)].sum())
+    places = np.floor(losses / step)
+    # A round without the release has a loss of zero.
+    masses, places = np.append(pair.share * masses, 1 - pair.share), np.append(places, 0)
+    # Far tails would make the grid long; leaving out what they hold lowers delta.
+    first, last = (int(place) for place in _window(masses, places))
+    kept = (places >= first) & (places <= last)
+    spread = np.bincount((places[kept] - first).astype(np.int64), masses[kept], last - first + 1)
+    return first, spread, pair.share * infinite
+
+
+def _window(masses: FloatArray, losses: FloatArray) -> tuple[float, float]:
+    """The lowest and the highest loss beyond which hardly any mass lies; zero is between them."""
+    order = np.argsort(losses, kind="stable")
+    below = np.cumsum(masses[order])
+    above = np.cumsum(masses[order][::-1])[::-1]
+    inner = losses[order][(below > _CUT_OFF) & (above > _CUT_OFF)]
+    return float(inner.min(initial=0.0)), float(inner.max(initial=0.0))
