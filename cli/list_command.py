@@ -34,6 +34,8 @@ METRICS = {
     "probe_noise_of_its_own_in_every_replica": "share of releases without the canary that repeat another replica's",
     "probe_noise_scale_in_every_round": "spread of releases without the canary over the noise law's, worst round",
     "probe_canary_arrives": "shift of the releases by the canary, divided by the shift that the noise law predicts",
+    "probe_epsilon_of_the_law": "epsilon that the published noise law implies, bounded from below; at most the claim's",
+    "probe_curve_of_the_law": "delta that the published noise law implies at an epsilon of the claim's trade-off curve",
     "probe_public_state": "largest change of a number in the public state when one row is removed",
     "auc": "chance that a member scores above a non-member",
     "balanced_accuracy": "share of correct membership guesses when the upper half of the scores is called members",
