@@ -93,14 +93,16 @@ def composed(pairs: Sequence[Pair], *, reach: float) -> Losses:
     step = 2 * _BIAS * max(reach, 1e-3) / releases
     # A grid that is too long is made coarser, which lowers the bound and so stays valid.
     step = max(step, max(_width(pair) for pair in pairs) / _LONGEST)
-    total, lowest, sure = np.ones(1), 0, 1.0
+    total: FloatArray = np.ones(1)
+    lowest, sure = 0, 1.0
     for pair in pairs:
         first, masses, infinite = _rounded(pair, step)
         begun, many = common.self_convolve(masses, pair.releases, _CUT_OFF)
-        total = fftconvolve(total, np.asarray(many, dtype=np.float64))
+        total = np.asarray(fftconvolve(total, np.asarray(many)), dtype=np.float64)
         lowest += begun + first * pair.releases
         sure *= (1 - infinite) ** pair.releases
-    return Losses(step * (lowest + np.arange(len(total))), np.maximum(total, 0.0), 1 - sure)
+    losses = step * (lowest + np.arange(len(total), dtype=np.float64))
+    return Losses(losses, np.maximum(total, 0.0), 1 - sure)
 
 
 def gaussian_pair(
@@ -133,7 +135,7 @@ def _mixture(edges: FloatArray, centres: FloatArray, weights: FloatArray) -> Flo
     total = np.full(len(edges) - 1, -np.inf)
     for centre, weight in zip(centres, weights, strict=True):
         total = np.logaddexp(total, weight + _cells(edges - centre))
-    return np.exp(total)
+    return np.asarray(np.exp(total), dtype=np.float64)
 
 
 def _cells(edges: FloatArray) -> FloatArray:
@@ -169,7 +171,7 @@ def _rounded(pair: Pair, step: float) -> tuple[int, FloatArray, float]:
     first, last = (int(place) for place in _window(masses, places))
     kept = (places >= first) & (places <= last)
     spread = np.bincount((places[kept] - first).astype(np.int64), masses[kept], last - first + 1)
-    return first, spread, pair.share * infinite
+    return first, np.asarray(spread, dtype=np.float64), pair.share * infinite
 
 
 def _window(masses: FloatArray, losses: FloatArray) -> tuple[float, float]:

@@ -45,8 +45,8 @@ _UNITS = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT, Unit.COORDINATE)
 _STATE_HOOKS = ("initial_state", "open_round", "query", "close_round", "participates")
 _CLIENTS = 64
 """Clients for which the law is computed at most, in addition to those with the fewest and the most samples."""
-_DRAWS, _OUTPUTS, _NUMBERS = 4096, 4001, 2**23
-"""Reports drawn from each row; outputs of a grid; numbers computed at most."""
+_DRAWS, _DRAWN, _OUTPUTS, _GRID = 4096, 2**17, 4001, 2**25
+"""Reports drawn from each row and numbers drawn at most; outputs of a grid and numbers on it at most."""
 _MORE = 1.05
 """Noise over the law's from which the difference is no chance of a few draws."""
 _DISTINCT, _TOTAL = 512, 0.01
@@ -282,7 +282,7 @@ def _largest_ratio(law: ReportLaw, absent: Tensor, present: Tensor) -> float:
 
     Where coordinates are independent, the reports of largest ratio are put together from the drawn ones.
     """
-    count = max(16, min(_DRAWS, _NUMBERS // len(absent)))
+    count = max(16, min(_DRAWS, _DRAWN // len(absent)))
     drawn = torch.cat([law.sample(row.float().expand(count, -1), _rng()) for row in (absent, present)])
     ratio = _ratio(law.log_density(drawn, absent), law.log_density(drawn, present))
     best = float(ratio.abs().max())
@@ -307,7 +307,7 @@ def _columns(law: ReportLaw, absent: Tensor, present: Tensor) -> Iterator[tuple[
         law.log_densities(law.sample(present.float(), _rng()), present)
     except ValueError:
         raise NotCheckable("the coordinates of a report are dependent, and delta is above 0") from None
-    if dim * _OUTPUTS > 4 * _NUMBERS:
+    if dim * _OUTPUTS > _GRID:
         raise NotCheckable(f"a report has {dim} coordinates, too many to integrate over")
     # Coordinates with equal rows show nothing; equal ends of the range make equal laws.
     kinds = torch.stack([absent, present], dim=1)
@@ -322,7 +322,7 @@ def _columns(law: ReportLaw, absent: Tensor, present: Tensor) -> Iterator[tuple[
 
 def _masses(law: ReportLaw, absent: Tensor, present: Tensor, place: int) -> tuple[FloatArray, FloatArray]:
     """The probabilities of cells of one coordinate's outputs, with the present row and with the absent one."""
-    count = max(64, min(_DRAWS, _NUMBERS // len(absent)))
+    count = max(64, min(_DRAWS, 4 * _DRAWN // len(absent)))
     drawn = torch.cat([law.sample(row.float().expand(count, -1), _rng()) for row in (absent, present)])
     values = np.unique(drawn[:, place].double().numpy())
     discrete = len(values) <= _DISTINCT
