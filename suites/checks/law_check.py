@@ -393,7 +393,14 @@ def _laws(protection: Protection, claim: Claim, plan: Plan) -> list[Law]:
             found.append(law)
     if not found:
         raise NotCheckable("no law is published for this observer")
-    return found
+    gaussian = [law for law in found if isinstance(law, GaussianLaw)]
+    # One composition costs up to seconds: of many clients' Gaussian laws, the one that shows a row best is computed.
+    return [*([max(gaussian, key=_loudness)] if gaussian else []), *(law for law in found if law not in gaussian)]
+
+
+def _loudness(law: GaussianLaw) -> float:
+    """The mean distance by which a row moves the release, over its noise."""
+    return law.rate * law.steps * abs(law.scale) * law.clip_norm / max(law.noise_std, 1e-300)
 
 
 def _rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int, str]:
