@@ -216,7 +216,7 @@ def test_a_curve_that_promises_more_than_its_epsilon():
 
 # Honest cases in which the rounds times the law are not what the claim is about
 
-CONTRADICTED = {"ldp_fed": 160.0}
+CONTRADICTED = {"ldp_fed": 80.0}
 """Published forms whose own law contradicts their claim, which is known to be false, with all clients in all of four
 rounds; and the epsilon of the law.
 """
