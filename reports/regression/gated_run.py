@@ -31,7 +31,7 @@ from .baseline import Baseline, baseline_file
 from .cells import family
 from .comparison import Comparison, compare_runs
 from .paired import CellOutcome
-from .words import change_words, gap_lines, note_lines, row_line, troubled_rows
+from .words import change_words, gap_lines, note_lines, rounds_lines, row_line, troubled_rows
 
 _MANY = 40
 """Printed lines of one kind at most; the JUnit file holds all of them."""
@@ -125,6 +125,7 @@ def _details(folder: RunFolder, found: Comparison | None, accepting: str) -> lis
     lines = [*_first(worse), *_first(refuted), *again, *_first(others)]
     # The verdict rests on the result rows alone, so that lost data files are listed and do not change it.
     lines += _first([f"unread {line}" for line in unread_lines(folder)])
+    lines += _first(rounds_lines(folder))
     if found is None:
         return lines
     gaps = gap_lines(found)

@@ -120,6 +120,16 @@ def note_lines(found: Comparison) -> list[str]:
     return [f"note   {text}" for text in found.notes]
 
 
+def rounds_lines(folder: RunFolder) -> list[str]:
+    """Return one line for each claim that covers fewer rounds than its federation runs."""
+    rows = (row for row in folder.claims if (folder.rounds_of(row.federation) or 0) > row.claim.rounds)
+    return [
+        f"note   {row.federation}/{printed_label(row.defense)}: the claim covers {row.claim.rounds} of the "
+        f"{folder.rounds_of(row.federation)} rounds that the federation runs"
+        for row in rows
+    ]
+
+
 def as_data(found: Comparison) -> dict[str, Any]:
     """Return the comparison as dictionaries and lists, for the option ``--json``."""
     return {

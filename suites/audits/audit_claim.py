@@ -11,12 +11,14 @@ from ...audit.finding import Finding, Verdict, judge, not_audited
 from ...audit.measurement import Measurement
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.check import CheckResult, check_rows, failed_words
-from ..jobs.block_job import BlockJob
+from ..checks.law_check import law_checks
+from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.cell import Cell
 from ..jobs.planned_audit import PlannedAudit
 from ..results.record import Record
 from ..results.store import Store
 from .audit_method import Reading
+from .audited_federation import federation_of
 from .known_methods import audit_methods, block_method
 
 
@@ -45,9 +47,11 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
     clock = Clock()
     if audit.out_of_scope:
         finding = not_audited(audit.claim, audit.out_of_scope)
+        checks = () if audit.request is None else _without_runs(audit.request)
         # No measurement was made, so the row has a verdict and no value.
-        row = audit.cell.record(metric="epsilon_low", verdict=finding.verdict.value, reason=finding.reason)
-        store.finish(audit.cell.cell_id, [row])
+        reason = f"{finding.reason}{failed_words(checks)}"
+        row = audit.cell.record(metric="epsilon_low", verdict=finding.verdict.value, reason=reason)
+        store.finish(audit.cell.cell_id, [row, *check_rows(audit.cell, checks)])
         return []
     with failures_as_rows([audit.cell], store, clock) as failed:
         method = audit_methods()[audit.method]
@@ -59,6 +63,11 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         rows = [_verdict_row(audit.cell, finding, reading, checks, store), *check_rows(audit.cell, checks)]
         store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
     return failed
+
+
+def _without_runs(request: AuditRequest) -> tuple[CheckResult, ...]:
+    """The checks that need no runs, for a claim that no method audits."""
+    return law_checks(request.protection, request.claim, federation_of(request)[1])
 
 
 def _verdict_row(cell: Cell, finding: Finding, reading: Reading, checks: Sequence[CheckResult], store: Store) -> Record:

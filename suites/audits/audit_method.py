@@ -15,13 +15,12 @@ from ..checks.check import CheckResult
 from ..checks.law_check import law_checks
 from ..checks.replay_checks import check_claim
 from ..config.canaries import why_not_covered
-from ..config.resolve import plan_of, task_of
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
-from .audited_federation import audited_federation, inseparable
+from .audited_federation import audited_federation, federation_of, inseparable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +146,7 @@ class BlockMethod(AuditMethod):
         block = audit.blocks[0]
         task, plan = audited_federation(block)
         replayed = check_claim(task, plan, block.protection, audit.claim, seed=block.seed)
-        # The law is that of the claim's own federation, whose plan set the noise.
-        own = plan_of(block.federation, block.change, task_of(block.federation, block.seed))
-        return (*replayed, *law_checks(block.protection, audit.claim, own, replayed))
+        return (*replayed, *law_checks(block.protection, audit.claim, federation_of(block)[1], replayed))
 
 
 class AttackMethod(AuditMethod):

@@ -36,6 +36,14 @@ def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
     return task, plan_of(job.federation, job.change, task)
 
 
+def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
+    """Build the claim's own federation at full size: a guarantee behind a shuffler depends on the number of clients,
+    and numbers of the protection may depend on the plan.
+    """
+    task = task_of(request.federation, request.seed)
+    return task, plan_of(request.federation, request.change, task)
+
+
 def inseparable(request: AuditRequest) -> str:
     """Return an empty string if a canary can be added. Otherwise return the reason, which is that the audit's model
     mixes the samples of a batch.

@@ -18,15 +18,14 @@ from ...audit.observer import SHUFFLED
 from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
-from ...fl.task import Task
 from ..checks.check import CheckResult
 from ..checks.report_checks import FITS, report_checks
 from ..config.canaries import COORDINATE, JOINT, rows_that_differ
-from ..config.resolve import plan_of, task_of
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
+from .audited_federation import federation_of
 from .crafted_trial import CraftedBatch, CraftedTrial, batch_of_trials, check_noise
 from .replicas import ARMS, Arms, ReplicaMethod, kept_arrays
 
@@ -159,14 +158,6 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
     sizes = list(enumerate([size] * whole + ([rest] if rest else [])))
     out, within = ([batch_of_trials(job, trial, task, plan, arm, n, number) for number, n in sizes] for arm in (0, 1))
     return out, within
-
-
-def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
-    """Build the claim's own federation at full size, because a guarantee behind a shuffler depends on the number of
-    clients.
-    """
-    task = task_of(request.federation, request.seed)
-    return task, plan_of(request.federation, request.change, task)
 
 
 def _law(job: BlockJob) -> ReportLaw:

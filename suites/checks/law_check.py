@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from inspect import isfunction
-from itertools import pairwise
 from types import CodeType, FunctionType
 
 import numpy as np
@@ -25,6 +24,7 @@ from ...audit.gaussian import delta_from_mu, epsilon_from_mu
 from ...audit.observer import FINAL_MODEL, SHUFFLED
 from ...audit.wording import plain
 from ...defenses.accounting.below import LEAST_DELTA, Losses, Pair, composed, gaussian_pair
+from ...defenses.local.sampled import SampledLaw
 from ...fl.laws.law import GaussianLaw, Law, ReportLaw
 from ...fl.laws.layered_law import LayeredGaussianLaw
 from ...fl.partitions.sampling import Epoch
@@ -51,6 +51,10 @@ _MORE = 1.05
 """Noise over the law's from which the difference is no chance of a few draws."""
 _DISTINCT, _TOTAL = 512, 0.01
 """Distinct values up to which a report counts as discrete; error of a density's integral."""
+_STEP = 1.1
+"""Factor by which a density may change within a cell without having jumped."""
+_TAIL = 20
+"""Of so many draws, one at least lies beyond the others' range almost surely if that much mass lies there."""
 
 
 class NotCheckable(ValueError):
@@ -71,6 +75,8 @@ def law_checks(
             or loose.
     """
     try:
+        if claim.unit is Unit.SAMPLE and not protection.per_sample and not _moved(replayed):
+            raise NotCheckable("the law is that of a client, and how far one sample moves its report is not published")
         laws = _laws(protection, claim, plan)
         rounds, why = _rounds_alike(protection, claim, plan)
         found = [
@@ -143,6 +149,8 @@ def _implied(law: Law, claim: Claim, plan: Plan, rounds: int, reached: float) ->
         raise NotCheckable(f"the law is not known to be that of one {claim.unit}")
     if claim.observer.rank == SHUFFLED.rank:
         raise NotCheckable("the law is that of one report before the shuffler, which hides more than the law does")
+    if claim.part != JOINT and isinstance(law, GaussianLaw):
+        raise NotCheckable(f"the law is that of the whole release, and the claim is about {claim.part}")
     if claim.observer.rank == FINAL_MODEL.rank:
         raise NotCheckable("the law is that of one round, and the final model shows no single round")
     if isinstance(law, GaussianLaw):
@@ -262,12 +270,11 @@ def _of_reports(law: ReportLaw, claim: Claim, plan: Plan, rounds: int) -> _Impli
         # Where taking part is a matter of chance, it may happen in every round.
         most = sum(number for number, chance in taken.exposures if chance)
         return _Implied(words=words, pure=most * each)
-    ahead = [Pair(one, other, count) for one, other, count in _columns(law, absent, present)]
-    behind = [pair.swapped() for pair in ahead]
+    columns = list(_columns(law, absent, present))
     # All coordinates of a round are sent together or not at all, so a round is composed before its chance counts.
     losses = tuple(
         composed(taken.pairs(composed(pairs, reach=claim.epsilon).pair), reach=claim.epsilon)
-        for pairs in (ahead, behind)
+        for pairs in zip(*columns, strict=True)
     )
     return _Implied(words=words, losses=losses)
 
@@ -300,53 +307,92 @@ def _ratio(absent: Tensor, present: Tensor) -> Tensor:
     return torch.where(absent.isfinite() & present.isfinite(), present - absent, 0.0)
 
 
-def _columns(law: ReportLaw, absent: Tensor, present: Tensor) -> Iterator[tuple[FloatArray, FloatArray, int]]:
-    """The probabilities of one coordinate's reports under the two rows, and how many coordinates are alike."""
+def _columns(law: ReportLaw, absent: Tensor, present: Tensor) -> Iterator[tuple[Pair, Pair]]:
+    """The probabilities of one coordinate's reports, of the present row before the absent one and the other way round,
+    released as often as there are such coordinates.
+    """
     dim = len(absent)
+    # Coordinates with equal rows show nothing; equal ends of the range make equal laws.
+    kinds = torch.stack([absent, present], dim=1)
+    moved = (absent != present).nonzero().flatten()
+    groups, which = torch.unique(kinds[moved], dim=0, return_inverse=True)
+    if type(law) is SampledLaw and len(groups) == 1 and len(moved) == dim:
+        # Which coordinates are sent does not depend on the data: each of those sent is like a report of one coordinate.
+        sent = min(law.coordinates, dim)
+        yield _masses(replace(law, coordinates=1), absent[:1], present[:1], 0, sent)
+        return
     try:
         law.log_densities(law.sample(present.float(), _rng()), present)
     except ValueError:
         raise NotCheckable("the coordinates of a report are dependent, and delta is above 0") from None
     if dim * _OUTPUTS > _GRID:
         raise NotCheckable(f"a report has {dim} coordinates, too many to integrate over")
-    # Coordinates with equal rows show nothing; equal ends of the range make equal laws.
-    kinds = torch.stack([absent, present], dim=1)
-    moved = (absent != present).nonzero().flatten()
-    groups, which = torch.unique(kinds[moved], dim=0, return_inverse=True)
     if len(groups) > 16:
         raise NotCheckable("the coordinates of a report have many different ranges")
     for number in range(len(groups)):
         places = moved[which == number]
-        yield *_masses(law, absent, present, int(places[0])), len(places)
+        yield _masses(law, absent, present, int(places[0]), len(places))
 
 
-def _masses(law: ReportLaw, absent: Tensor, present: Tensor, place: int) -> tuple[FloatArray, FloatArray]:
-    """The probabilities of cells of one coordinate's outputs, with the present row and with the absent one."""
+def _masses(law: ReportLaw, absent: Tensor, present: Tensor, place: int, alike: int) -> tuple[Pair, Pair]:
+    """The probabilities of cells of one coordinate's outputs, in both directions.
+
+    Where a density jumps, those of the first row are rounded down and those of the other one up, which lowers the
+    losses; outcomes beyond the drawn ones are left out.
+    """
     count = max(64, min(_DRAWS, 4 * _DRAWN // len(absent)))
-    drawn = torch.cat([law.sample(row.float().expand(count, -1), _rng()) for row in (absent, present)])
-    values = np.unique(drawn[:, place].double().numpy())
-    discrete = len(values) <= _DISTINCT
-    if not discrete:
-        # Every value that an input may take is a possible kink, so it is an edge and not within a cell.
-        ends = np.array([values[0], *absent.numpy()[[place]], *present.numpy()[[place]], values[-1]])
-        inner = np.unique(ends[(ends >= values[0]) & (ends <= values[-1])])
-        share = [max(2, round(_OUTPUTS * (high - low) / (values[-1] - values[0]))) for low, high in pairwise(inner)]
-        cells = [np.linspace(low, high, n + 1) for (low, high), n in zip(pairwise(inner), share, strict=True)]
-        edges = np.unique(np.concatenate(cells))
-        values = (edges[1:] + edges[:-1]) / 2
-        widths = np.diff(edges)
+    rows = (present, absent)
+    drawn = [law.sample(row.float().expand(count, -1), _rng())[:, place].double().numpy() for row in rows]
+    values = np.unique(np.concatenate(drawn))
+    if len(values) <= _DISTINCT:
+        low = high = _densities(law, rows, values, place)
+        total = _measure([float(masses.sum()) for masses in low])
     else:
-        widths = np.ones(len(values))
-    outputs = torch.from_numpy(values).unsqueeze(1).expand(-1, len(absent))
-    found = []
-    for row in (absent, present):
-        density = law.log_densities(outputs, row)[:, place].double().exp().numpy()
-        masses = density * widths
-        if abs(masses.sum() - 1) > _TOTAL:
-            raise NotCheckable("the law's densities are no probabilities of single coordinates")
-        # Outcomes beyond the drawn ones are left out, which lowers the losses.
-        found.append(masses / max(1.0, float(masses.sum())))
-    return found[1], found[0]
+        # Every value that an input may take is a possible kink, so it is an edge and not within a cell.
+        kinks = np.array([0.0, float(absent[place]), float(present[place])])
+        kinks = kinks[(kinks > values[0]) & (kinks < values[-1])]
+        edges = np.unique(np.concatenate([np.linspace(values[0], values[-1], _OUTPUTS), kinks]))
+        middles, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+        ends, inner = (_densities(law, rows, places, place) for places in (edges, middles))
+        cells = [np.stack([end[:-1], mid, end[1:]]) for end, mid in zip(ends, inner, strict=True)]
+        smooth = np.logical_and(*(cell.max(0) <= _STEP * cell.min(0) for cell in cells))
+        # Simpson's rule, but where a density jumps its least and its largest number.
+        simpson = [np.array([1, 4, 1]) @ cell / 6 for cell in cells]
+        low, high = (
+            [np.where(smooth, mean, bound(cell, axis=0)) * widths for mean, cell in zip(simpson, cells, strict=True)]
+            for bound in (np.min, np.max)
+        )
+        total = _measure([float(mid @ widths) for mid in inner])
+        if total != 1:
+            # A density may be relative to any measure, but only that of lengths can be integrated.
+            for mid, sample in zip(inner, drawn, strict=True):
+                _check_lengths(np.cumsum(mid * widths) / total, edges[1:], sample)
+            # The total leaves out what lies beyond the drawn ones.
+            low = [masses * (1 - _TAIL / count) for masses in low]
+    ahead, behind = (
+        Pair(one / max(total, float(one.sum())), other / total, alike)
+        for one, other in ((low[0], high[1]), (low[1], high[0]))
+    )
+    return ahead, behind
+
+
+def _densities(law: ReportLaw, rows: tuple[Tensor, Tensor], outputs: FloatArray, place: int) -> list[FloatArray]:
+    held = torch.from_numpy(outputs).unsqueeze(1).expand(-1, len(rows[0]))
+    return [law.log_densities(held, row)[:, place].double().exp().numpy() for row in rows]
+
+
+def _measure(sums: Sequence[float]) -> float:
+    """The total of the densities relative to their measure: 1, or the same number for both rows."""
+    if max(sums) - min(sums) > _TOTAL * max(sums):
+        raise NotCheckable("the law's densities are no probabilities of single coordinates")
+    return 1.0 if abs(max(sums) - 1) <= _TOTAL else max(sums)
+
+
+def _check_lengths(below: FloatArray, places: FloatArray, sample: FloatArray) -> None:
+    """Raise NotCheckable where reports are not spread as the integrated densities are."""
+    shares = np.searchsorted(np.sort(sample), places, side="right") / len(sample)
+    if float(np.abs(shares - below).max()) > 3 / math.sqrt(len(sample)):
+        raise NotCheckable("the law's densities of single coordinates cannot be integrated")
 
 
 def _curve_check(curve: Curve, implied: _Implied, words: str) -> CheckResult:
@@ -464,6 +510,11 @@ def _reached(law: Law, replayed: Sequence[CheckResult]) -> float:
         if found.name == SCALE and found.measured and found.measured > _MORE:
             share /= found.measured
     return share
+
+
+def _moved(replayed: Sequence[CheckResult]) -> bool:
+    """Whether the replays compared how far one unit moves the release."""
+    return any(found.name == SENSITIVITY and found.passed is not None for found in replayed)
 
 
 def _severity(results: tuple[CheckResult, ...]) -> tuple[bool, bool, float]:

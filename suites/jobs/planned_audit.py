@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ...audit.claim import Claim
 from ...audit.evidence import Setting
-from .block_job import BlockJob
+from .block_job import AuditRequest, BlockJob
 from .cell import Cell
 from .trial_job import AttackCell
 
@@ -36,6 +36,7 @@ class PlannedAudit:
         blocks: runs made for it; empty for an audit by attacks.
         attacked: the attacked federation that it reads; None for an audit with runs of its own.
         out_of_scope: why no method audits this claim; it then has no runs. Empty where one does.
+        request: of a claim out of scope, so that its published law can still be held against it.
     """
 
     cell: Cell
@@ -46,3 +47,4 @@ class PlannedAudit:
     blocks: tuple[BlockJob, ...] = ()
     attacked: AttackedFederation | None = None
     out_of_scope: str = ""
+    request: AuditRequest | None = None

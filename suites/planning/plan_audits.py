@@ -121,6 +121,7 @@ class AuditPlanner:
             alpha=alpha,
             blocks=blocks,
             out_of_scope=one.out_of_scope,
+            request=self._request(one.entry, one.claim, one.audit, one.seeds[0]) if one.out_of_scope else None,
         )
 
     def _block(self, one: _Chosen, seed: int, replicas: int) -> BlockJob:

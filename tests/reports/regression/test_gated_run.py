@@ -138,6 +138,15 @@ def test_every_row_that_keeps_a_run_from_being_fine_is_reported_with_its_reason(
     ]
 
 
+def test_a_claim_over_fewer_rounds_than_are_run_says_so(craft):
+    run = craft("new").audit("NOT_REFUTED")
+    assert judge_folder(read(run)).outcome.details == ()
+    run.claims[0]["claim"]["rounds"] = 5
+    outcome = judge_folder(read(run)).outcome
+    assert outcome.details == ("note   main/mine: the claim covers 5 of the 20 rounds that the federation runs",)
+    assert outcome.exit_code == 0
+
+
 def test_a_claim_that_nothing_judged_is_skipped_not_passed(craft):
     run = craft("new").audit("NOT_REFUTED")
     run.claims.append(run.claims[0] | {"defense": "other"})

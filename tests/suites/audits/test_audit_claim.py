@@ -173,6 +173,21 @@ def test_evidence_of_another_setting_is_out_of_scope_however_damning(store, audi
     assert says in row.reason
 
 
+def test_the_law_of_a_claim_out_of_scope_is_still_held_against_it(store, audit_of):
+    audit = audit_of()
+    block = audit.blocks[0]
+    halved = replace(block.protection, noise_std=block.protection.noise_std / 2)
+    request = replace(block, protection=halved)
+    assert not audit_claim(replace(audit, out_of_scope="no canary", blocks=(), request=request), store)
+    row, *checks = store.cell_records(audit.cell.cell_id)
+    assert row.verdict == "OUT_OF_SCOPE"
+    assert row.reason.startswith("no canary; probe: epsilon of the law")
+    assert [(check.metric, check.verdict) for check in checks] == [
+        ("probe_epsilon_of_the_law", "BROKEN"),
+        ("probe_curve_of_the_law", "BROKEN"),
+    ]
+
+
 def test_evidence_of_a_weaker_observer_counts(store, audit_of):
     audit = audit_of()
     write_block(store, audit.blocks[0], BrokenRelease(noise=0.1), observer=Observer("shuffled"))

@@ -192,6 +192,25 @@ def test_a_local_budget_that_is_too_large_at_a_delta():
     assert [found.passed for found in law_check(replace(law, budget=1.1 * law.budget), claim, plan)] == [False, False]
 
 
+SENT = [name for name, part in DEFENSES.items() if {"coordinates", "delta"} <= set(part.__dataclass_fields__)]
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_some_of_the_coordinates_are_sent_at_a_delta(name):
+    """Of 15 coordinates 2 are sent; twice as many as the account has are a contradiction."""
+    plan = plan_for()
+    prepared = DEFENSES[name](epsilon=8.0, delta=1e-5, coordinates=2).prepare(plan)
+    (claim,) = prepared.claims
+    law = law_of(prepared, claim, plan)
+    (found,) = law_check(law, claim, plan)
+    if name == "ldp_hybrid":
+        assert "cannot be integrated" in found.witness
+        return
+    assert found.passed
+    assert found.measured > 5.5
+    assert not law_check(replace(law, coordinates=4), claim, plan)[0].passed
+
+
 def test_a_delta_that_is_ignored():
     plan = plan_for()
     found = checked(LDPGaussian().prepare(plan), plan, delta=0.0, curve=None)[LAW_EPSILON]
@@ -325,7 +344,7 @@ def test_a_unit_that_moves_less_than_the_law_says_counts_as_far_as_it_moves():
     plan = plan_for(rounds=1)
     prepared = LDPGaussian(epsilon=8.0).prepare(plan)
     claim = {"unit": Unit.SAMPLE, "epsilon": 2.0, "curve": None}
-    assert not checked(prepared, plan, **claim)[LAW_EPSILON].passed
+    assert checked(prepared, plan, **claim)[LAW_EPSILON].passed is None
     assert checked(prepared, plan, [replayed("sensitivity", 0.5, 2.0)], **claim)[LAW_EPSILON].passed
     assert not checked(prepared, plan, [replayed("sensitivity", 2.0, 2.0)], **claim)[LAW_EPSILON].passed
 
@@ -357,6 +376,7 @@ REASONS = {
     "shuffler": ({"observer": SHUFFLED}, "before the shuffler"),
     "final model": ({"observer": FINAL_MODEL}, "shows no single round"),
     "another unit": ({"unit": Unit.USER}, "one user"),
+    "a part": ({"part": "one coordinate"}, "about one coordinate"),
     "other subjects": ({"subjects": "some"}, "names no client"),
 }
 
