@@ -124,6 +124,12 @@ def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Findin
     return replace(finding, verdict=Verdict.REFUTED, route=route, reason=reason)
 
 
+def checked_alone(claim: Claim, failed_checks: Sequence[str]) -> Finding:
+    """Return the finding on a claim of which only the implementation was checked, without trials."""
+    passed = _found(Verdict.NOT_REFUTED, "no implementation check failed, and no trials were run", claim, None)
+    return with_failed_checks(passed, failed_checks)
+
+
 def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
     """The verdict by the measurement alone."""
     if claim is None:

@@ -9,13 +9,16 @@ from ..reading.run_folder import RunFolder
 from . import numerals
 from .table import Table
 
+_KINDS = ("mechanisms", "federations", "pairs", "correct cases")
+"""The federations' names in the rows of mutants, as ``planning.plan_mutants`` writes them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditedVersion:
     """The audit results of a mutant (a mechanism with a planted bug), or of its correct version.
 
     ``refuted``: of ``seeds`` audits of one seed each, how many refuted the claim. ``verdict``: of the audit of all
-    seeds together. ``failed_checks``: failed implementation checks, None where there were no checks.
+    seeds together. ``failed_checks``: names of the failed implementation checks, None where there were no checks.
     """
 
     verdict: str
@@ -23,29 +26,39 @@ class AuditedVersion:
     trials: int | None
     refuted: int
     seeds: int
-    failed_checks: int | None
+    failed_checks: tuple[str, ...] | None
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class MutantRow:
     """A table row: a mutant (a mechanism with a planted bug) and its correct version; either is None if it has no
     verdict.
+
+    ``kind``: "mechanisms", "federations", "pairs", or "correct cases", which are unusual and have no bug.
     """
 
     name: str
+    kind: str
     broken: AuditedVersion | None
     correct: AuditedVersion | None
 
 
 def mutant_rows(folder: RunFolder) -> list[MutantRow]:
-    """Return one table row per mutant (mechanism with a planted bug), in alphabetical order; none in a run without
-    mutants.
+    """Return one table row per mutant (mechanism with a planted bug) and correct case, by kind and name; none in a run
+    without mutants.
     """
     seeds = [record for record in folder.rows("replicas") if record.metric == "refuted"]
-    names = sorted({record.defense.removesuffix(CORRECT) for record in seeds})
+    audits = [record for record in folder.rows("audit") if record.federation in _KINDS]
+    kinds = {record.defense.removesuffix(CORRECT): record.federation for record in (*seeds, *audits)}
     return [
-        MutantRow(name=name, broken=_audited(folder, seeds, name), correct=_audited(folder, seeds, f"{name}{CORRECT}"))
-        for name in names
+        MutantRow(
+            name=name,
+            kind=kind,
+            broken=_audited(folder, seeds, name),
+            correct=_audited(folder, seeds, f"{name}{CORRECT}"),
+        )
+        for name, kind in sorted(kinds.items(), key=lambda item: (_order(item[1]), item[0]))
     ]
 
 
@@ -61,6 +74,7 @@ def mutant_table(rows: Sequence[MutantRow]) -> Table:
             "failed checks",
             "correct version: refuted, one seed each",
             "correct version: all seeds",
+            "CPU s",
         ),
         rows=tuple(
             (
@@ -71,12 +85,17 @@ def mutant_table(rows: Sequence[MutantRow]) -> Table:
                 _failed_checks(row.broken),
                 _one_seed_each(row.correct),
                 _verdict(row.correct),
+                f"{sum(one.cpu_seconds for one in (row.broken, row.correct) if one):.1f}",
             )
             for row in rows
         ),
-        numeric=frozenset({1, 2, 4, 5}),
+        numeric=frozenset({1, 2, 5, 7}),
         note=_counts(rows),
     )
+
+
+def _order(kind: str) -> int:
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
 def _audited(folder: RunFolder, seeds: Sequence[Record], label: str) -> AuditedVersion | None:
@@ -86,31 +105,49 @@ def _audited(folder: RunFolder, seeds: Sequence[Record], label: str) -> AuditedV
         return None
     each = [record for record in seeds if record.defense == label]
     checks = [record for record in folder.rows("probe") if record.defense == label]
+    failed = dict.fromkeys(record.metric for record in checks if record.verdict == "BROKEN")
     return AuditedVersion(
         verdict=audits[0].verdict,
         route=audits[0].route,
         trials=each[0].n if each else None,
         refuted=sum(record.value == 1 for record in each),
         seeds=len(each),
-        # None and zero differ: without checks nothing was passed.
-        failed_checks=sum(record.verdict == "BROKEN" for record in checks) if checks else None,
+        # None and an empty tuple differ: without checks nothing was passed.
+        failed_checks=tuple(name.removeprefix("probe_").replace("_", " ") for name in failed) if checks else None,
+        cpu_seconds=audits[0].cpu_s or 0.0,
     )
 
 
 def _counts(rows: Sequence[MutantRow]) -> str:
-    broken = [row.broken for row in rows if row.broken]
-    correct = [row.correct for row in rows if row.correct]
+    mutants = [row for row in rows if row.kind != "correct cases"]
+    broken = [row.broken for row in mutants if row.broken]
     # A mutant without exactly one verdict is not counted as refuted, but stays in the number of all mutants.
     killed = [one for one in broken if one.verdict == "REFUTED"]
     # A bug that only a deterministic check can find says nothing about the power of the statistical tests.
-    statistical = [one for one in broken if one.route != "probe"]
-    wrongly = sum(one.verdict == "REFUTED" for one in correct)
-    checked = len(broken) - len(statistical)
-    return (
-        f"{len(killed)} of {counted(len(rows), 'mutant')} refuted: {len(killed) - checked} by statistics, {checked} by "
-        f"implementation checks alone. With the runs of one seed alone, mutants were refuted in {_tests(statistical)}. "
-        f"Correct versions refuted: {wrongly} of {len(correct)} ({_tests(correct)} of one seed)."
+    statistical = [one for one in broken if one.route != "probe" and one.seeds]
+    checked = sum(one.route == "probe" for one in killed)
+    wrongly, correct = _refuted([row.correct for row in mutants])
+    tested = [row.correct for row in mutants if row.correct and row.correct.seeds]
+    note = (
+        f"{len(killed)} of {counted(len(mutants), 'mutant')} refuted: {len(killed) - checked} by statistics, {checked} "
+        f"by implementation checks alone. With the runs of one seed alone, mutants were refuted in "
+        f"{_tests(statistical)}. Correct versions refuted: {wrongly} of {correct} ({_tests(tested)} of one seed)."
     )
+    if pairs := [row for row in rows if row.kind == "pairs"]:
+        found, _ = _refuted([row.broken for row in pairs])
+        note += (
+            f" Of the {counted(len(pairs), 'pair')} that engineers wrote without knowledge of the checks, {found} "
+            "refuted."
+        )
+    if cases := [row.correct for row in rows if row.kind == "correct cases"]:
+        note += f" Of {counted(len(cases), 'unusual correct protection')}, {_refuted(cases)[0]} refuted."
+    return note
+
+
+def _refuted(versions: Sequence[AuditedVersion | None]) -> tuple[int, int]:
+    """The number of refuted versions, and of those with a verdict."""
+    known = [one for one in versions if one]
+    return sum(one.verdict == "REFUTED" for one in known), len(known)
 
 
 def _tests(audited: Sequence[AuditedVersion]) -> str:
@@ -118,7 +155,7 @@ def _tests(audited: Sequence[AuditedVersion]) -> str:
 
 
 def _one_seed_each(audited: AuditedVersion | None) -> str:
-    return f"{audited.refuted} of {audited.seeds}" if audited else numerals.NOTHING
+    return f"{audited.refuted} of {audited.seeds}" if audited and audited.seeds else numerals.NOTHING
 
 
 def _verdict(audited: AuditedVersion | None) -> str:
@@ -129,4 +166,6 @@ def _verdict(audited: AuditedVersion | None) -> str:
 
 
 def _failed_checks(audited: AuditedVersion | None) -> str:
-    return numerals.NOTHING if audited is None or audited.failed_checks is None else str(audited.failed_checks)
+    if audited is None or audited.failed_checks is None:
+        return numerals.NOTHING
+    return ", ".join(audited.failed_checks) or "none"

@@ -6,6 +6,7 @@ common base of parts and not a part itself.
 """
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,25 +69,41 @@ def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
     Raises:
         ValueError: two files of one name that both define a part.
     """
-    # All folders are parsed before the first part is chosen: a part may derive from a class of a later file.
-    root = resources.files(PACKAGE)
-    trees = {
-        module: ast.parse(text)
-        for folder in folders
-        for module, text in _sources(root.joinpath(*folder.split(".")), f"{PACKAGE}.{folder}")
-    }
-    bases = {name: found for module, tree in trees.items() for name, found in _bases(module, tree)}
     parts: dict[str, PartFile] = {}
-    for module, tree in trees.items():
-        part = _part_in(module, tree, bases, base)
-        if part is None:
+    for module, tree, own in _classes_from(folders, base):
+        if not own:
             continue
+        part = PartFile(
+            name=module.rpartition(".")[2],
+            module=module,
+            class_name=own[0].name,
+            summary=(ast.get_docstring(tree) or ast.get_docstring(own[0]) or "").partition("\n")[0],
+            doc=ast.get_docstring(own[0]) or "",
+        )
         if part.name in parts:
             raise ValueError(
                 f"two defenses or attacks have the same name {part.name!r}: {parts[part.name].module} and {module}"
             )
         parts[part.name] = part
     return dict(sorted(parts.items()))
+
+
+@lru_cache(maxsize=8)
+def part_classes(folder: str, below: str, base: str) -> dict[str, PartFile]:
+    """Return every public class in the files of the folder ``folder.below`` that derives from ``base``, a class of
+    ``folder``. Its name is the class's in lower case, with underscores.
+    """
+    found = {
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.name).lower(): (module, node)
+        for module, _, own in _classes_from((folder,), base)
+        for node in own
+        if module.startswith(f"{PACKAGE}.{folder}.{below}.")
+    }
+    return {
+        name: PartFile(name=name, module=module, class_name=node.name, summary=doc.partition("\n")[0], doc=doc)
+        for name, (module, node) in sorted(found.items())
+        for doc in [ast.get_docstring(node) or ""]
+    }
 
 
 def files_with(function: str, folder: str) -> Iterator[tuple[str, str]]:
@@ -143,22 +160,21 @@ def _classes(tree: ast.Module) -> Sequence[ast.ClassDef]:
     return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
-def _part_in(module: str, tree: ast.Module, bases: dict[_Name, tuple[_Name, ...]], base: str) -> PartFile | None:
-    own = [
-        node
-        for node in _classes(tree)
-        if node.name != base and node.name[0] != "_" and not _is_abstract(node)
-        if _derives((module, node.name), bases, base)
-    ]
-    if not own:
-        return None
-    return PartFile(
-        name=module.rpartition(".")[2],
-        module=module,
-        class_name=own[0].name,
-        summary=(ast.get_docstring(tree) or ast.get_docstring(own[0]) or "").partition("\n")[0],
-        doc=ast.get_docstring(own[0]) or "",
-    )
+def _classes_from(folders: Sequence[str], base: str) -> Iterator[tuple[str, ast.Module, list[ast.ClassDef]]]:
+    """Each file of the folders, with its public classes that derive from ``base`` and are not abstract."""
+    # All folders are parsed before the first class is chosen: it may derive from a class of a later file.
+    root = resources.files(PACKAGE)
+    trees = {
+        module: ast.parse(text)
+        for folder in folders
+        for module, text in _sources(root.joinpath(*folder.split(".")), f"{PACKAGE}.{folder}")
+    }
+    bases = {name: found for module, tree in trees.items() for name, found in _bases(module, tree)}
+    for module, tree in trees.items():
+        named = [
+            node for node in _classes(tree) if node.name != base and node.name[0] != "_" and not _is_abstract(node)
+        ]
+        yield module, tree, [node for node in named if _derives((module, node.name), bases, base)]
 
 
 def _is_abstract(node: ast.ClassDef) -> bool:

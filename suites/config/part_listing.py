@@ -5,10 +5,17 @@ import itertools
 from importlib.metadata import entry_points
 from typing import Any
 
-from .part_files import PACKAGE, Kind, files_with, own_parts
+from .part_files import PACKAGE, Kind, PartFile, files_with, own_parts, part_classes
 
 _CONTROLS = f"{PACKAGE}.defenses.controls."
 _MECHANISMS = "defenses.controls.mechanisms"
+
+
+def cases(below: str) -> dict[str, PartFile]:
+    """Return the classes of all cases: below ``pairs`` those of a broken and a correct version, below ``correct`` the
+    unusual correct ones.
+    """
+    return part_classes("defenses.controls", below, "Case")
 
 
 def summaries(kind: Kind) -> dict[str, str]:
@@ -24,14 +31,19 @@ def summaries(kind: Kind) -> dict[str, str]:
 
 
 def mutant_summaries() -> dict[str, str]:
-    """Return a dictionary with one entry per mutant (a mechanism with a planted bug). A value states where the mutant
-    is audited (``mechanism`` or ``federation``), followed by its first docstring line.
+    """Return a dictionary with one entry per mutant (a mechanism with a planted bug) and per unusual correct case. A
+    value states how it is audited (``mechanism``, ``federation``, ``pair`` or ``correct case``), followed by its first
+    docstring line.
     """
     own = {part.name: part.summary for part in own_parts("defense").values() if part.module.startswith(_CONTROLS)}
     installed = {name: summary(part) for name, part in _installed("defense").items() if part.control}
-    return {name: f"mechanism: {words}" for name, words in files_with("mutant", _MECHANISMS)} | {
-        name: f"federation: {words}" for name, words in (own | installed).items()
+    kinds = {
+        "mechanism": dict(files_with("mutant", _MECHANISMS)),
+        "federation": own | installed,
+        "pair": {name: part.summary for name, part in cases("pairs").items()},
+        "correct case": {name: part.summary for name, part in cases("correct").items()},
     }
+    return {name: f"{kind}: {words}" for kind, found in kinds.items() for name, words in found.items()}
 
 
 def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:

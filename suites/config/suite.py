@@ -239,6 +239,10 @@ class MutantsSpec(_Table):
     """The same for mutants that are whole federations, whose trials cost more."""
     limit: Whole = Field(default=1_000_000, ge=1)
     """Largest number of trials per arm; a bug that needs more is reported as not detectable."""
+    limit_pairs: Whole = Field(default=5_000, ge=1, exclude_if=lambda limit: limit == 5_000)
+    """The same for pairs that no implementation check refutes."""
+    trials: bool = Field(default=True, exclude_if=bool)
+    """Whether to audit by trials. Without them only implementation checks run, and mechanisms are left out."""
 
 
 class SuiteSpec(_Table):

@@ -12,7 +12,7 @@ class MutantJob:
 
     Args:
         alpha: level of all tests of the correct version together.
-        broken, correct: cells of the two versions.
+        broken, correct: cells of the two versions; an unusual correct case has no broken one.
     """
 
     name: str
@@ -20,10 +20,10 @@ class MutantJob:
     seeds: tuple[int, ...]
     alpha: float
     # Two cells but one job: the pilot that plans the audit of both versions then runs once.
-    broken: Cell
+    broken: Cell | None
     correct: Cell
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The two units of work of this job: the audit of the broken version and that of the correct one."""
-        return (self.broken, self.correct)
+        """The units of work of this job: the audits of the broken version, if any, and of the correct one."""
+        return (self.correct,) if self.broken is None else (self.broken, self.correct)

@@ -1,5 +1,6 @@
-"""Audit a deliberately broken defense, and its correct version, in whole federations."""
+"""Audit a deliberately broken defense or protection, and its correct version, in whole federations."""
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -10,10 +11,11 @@ from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
+from ...defenses.controls.case import Case
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant, Score
-from ...defenses.defense import Defense
-from ...fl.algorithms.algorithm import FedSGD
+from ...defenses.defense import Defense, Prepared
+from ...fl.algorithms.algorithm import FedAvg, FedSGD
 from ...fl.canary import Canary
 from ...fl.data.datasets import load_dataset
 from ...fl.engine import run_federation
@@ -34,34 +36,70 @@ from ..checks.replay_checks import check_claim
 from ..config.canaries import absent_row
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
+UNEQUAL, UNEQUAL_SAMPLES = 4, 40
+"""Clients and samples of the federation of cases, whose clients have 8 to 12 samples each."""
+PAIRS = "pairs"
+"""The folder of cases with a broken version."""
 CANARY_NORM = 10.0
 """In clip norms: a canary of norm 1 could never show a missing clip."""
 LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=CANARY_NORM))
 """Bugs to be scored for, as changes of the release; the planner takes the score that needs the fewest trials."""
 
 
-def federated_mutant(control: Defense) -> Mutant:
-    """Build the audit of a deliberately broken defense and of its correct version, on digits with 3 clients of 8
-    samples and 5 rounds.
+@dataclass(frozen=True, kw_only=True)
+class Versions:
+    """The correct version of a protection in one federation, and a broken one; an unusual correct case has none."""
 
-    The claimed unit is sampled.
+    name: str
+    task: Task
+    plan: Plan
+    correct: Prepared
+    broken: Prepared | None
+
+
+# Cached: preparing a defense may take seconds, and the mutant and its checks both need it.
+@lru_cache(maxsize=256)
+def versions_of(part: Defense | type[Case]) -> Versions:
+    """Prepare a control and its correct version, or both versions of a case, for a federation of which the claimed unit
+    is sampled.
+
+    Controls run on digits with 3 clients of 8 samples, cases with 4 clients of unequal sizes; both for 5 rounds.
 
     Raises:
-        ValueError: if the two state different claims, or one that no canary along an inert weight covers.
+        ValueError: if the two state different claims.
     """
-    right = correct_version(control)
-    task, plan = _federation(_sampled_unit(right))
-    broken, correct = control.prepare(plan), right.prepare(plan)
+    if isinstance(part, Defense):
+        right = correct_version(part)
+        task, plan = _federation(_sampled_unit(right))
+        versions = (right.prepare(plan), part.prepare(plan))
+    else:
+        task, plan = _federation(part.sampled, equal=False, local_steps=part.local_steps)
+        versions = (part.prepare(plan), part.prepare(plan, broken=True))
+    name = (type(part) if isinstance(part, Defense) else part).__name__
+    correct, broken = versions
     # Both versions must be held to one claim, or a difference of verdicts would not be due to the bug.
-    claim = broken.claims[0]
-    if claim != correct.claims[0]:
+    if broken.claims != correct.claims:
         raise ValueError(
-            f"{type(control).__name__} (a deliberately broken defense) must state the claim of its "
-            f"correct version, got {claim.describe()}"
+            f"{name} (a deliberately broken defense) must state the claim of its correct version, got "
+            f"{broken.claims[0].describe()}"
         )
+    pair = isinstance(part, Defense) or PAIRS in part.__module__.split(".")
+    return Versions(name=name, task=task, plan=plan, correct=correct, broken=broken if pair else None)
+
+
+def federated_mutant(versions: Versions) -> Mutant:
+    """Build the audit of a broken protection and of its correct version with a canary along an inert weight.
+
+    Raises:
+        ValueError: where no such canary covers the claim, or the correct version publishes no Gaussian law.
+    """
+    task, plan, correct, broken = versions.task, versions.plan, versions.correct, versions.broken
+    claim = correct.claims[0]
+    if broken is None:
+        raise ValueError(f"{versions.name} is a correct case without a broken version")
     law = correct.protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
     if not isinstance(law, GaussianLaw):
-        raise ValueError(f"{type(right).__name__} must publish a Gaussian noise law of its release, got {law}")
+        raise ValueError(f"{versions.name} must publish a Gaussian noise law of its release, got {law}")
     canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
     release = release_of(law, canary.present, replaced=claim.adjacency is Adjacency.REPLACE_ONE, rounds=plan.rounds)
     return Mutant(
@@ -73,39 +111,44 @@ def federated_mutant(control: Defense) -> Mutant:
     )
 
 
-def checks_of(control: Defense, *, broken: bool) -> tuple[CheckResult, ...]:
-    """Run the implementation checks of the broken defense, or of its correct version."""
-    right = correct_version(control)
-    task, plan = _federation(_sampled_unit(right))
-    prepared = (control if broken else right).prepare(plan)
-    replayed = check_claim(task, plan, prepared.protection, prepared.claims[0])
-    return (*replayed, *law_checks(prepared.protection, prepared.claims[0], plan, replayed))
+def checks_of(versions: Versions, *, broken: bool) -> tuple[CheckResult, ...]:
+    """Run the implementation checks of the broken or of the correct version. Of several claims, the result of a check
+    is that of the first claim on which it fails.
+    """
+    prepared = versions.broken if broken and versions.broken is not None else versions.correct
+    found: dict[str, CheckResult] = {}
+    for claim in prepared.claims:
+        replayed = check_claim(versions.task, versions.plan, prepared.protection, claim)
+        for result in (*replayed, *law_checks(prepared.protection, claim, versions.plan, replayed)):
+            kept = found.setdefault(result.name, result)
+            found[result.name] = result if result.passed is False and kept.passed is not False else kept
+    return tuple(found.values())
 
 
-@lru_cache(maxsize=4)
-def _federation(sampled: Unit) -> tuple[Task, Plan]:
+@lru_cache(maxsize=16)
+def _federation(sampled: Unit, *, equal: bool = True, local_steps: int = 1) -> tuple[Task, Plan]:
+    clients = CLIENTS if equal else UNEQUAL
     task = build_task(
         load_dataset("digits"),
         model="logistic",
-        partition=partition_from("iid"),
-        clients=CLIENTS,
+        partition=partition_from("iid" if equal else {"kind": "dirichlet", "alpha": 1.0}),
+        clients=clients,
         streams=Streams(0),
-        samples=CLIENTS * SAMPLES,
+        samples=CLIENTS * SAMPLES if equal else UNEQUAL_SAMPLES,
         # One weight that no data moves: the canary along it is the only thing that it shows besides noise.
     ).with_inert(1)
+    steps = FedAvg(learning_rate=0.5, local_steps=local_steps)
     plan = Plan(
         sizes=task.sizes,
         rounds=ROUNDS,
         cohort=Poisson(0.5) if sampled is Unit.CLIENT else Full(),
         lot=Poisson(0.25) if sampled is Unit.SAMPLE else Full(),
-        algorithm=FedSGD(learning_rate=0.5),
+        algorithm=FedSGD(learning_rate=0.5) if local_steps == 1 else steps,
         layout=task.network.layout,
     )
     return task, plan
 
 
-# Cached: preparing a defense may take seconds, and the mutant and its checks both need the unit.
-@lru_cache(maxsize=16)
 def _sampled_unit(defense: Defense) -> Unit:
     """The unit of its claim where all clients take part; REPORT, so that nothing is sampled, for zero-out."""
     _, plan = _federation(Unit.REPORT)

@@ -1,8 +1,8 @@
-"""Find mechanisms and defenses with a planted bug (mutants) by name, and write the result rows of their audits."""
+"""Find mechanisms and protections with a planted bug (mutants) by name, and write the result rows of their audits."""
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
@@ -10,29 +10,32 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from ...audit.finding import Finding, Verdict, with_failed_checks
+from ...audit.claim import Claim
+from ...audit.finding import Finding, Verdict, checked_alone, with_failed_checks
 from ...audit.nearest import nearest
 from ...defenses import controls as controlled
 from ...defenses.controls import mechanisms
 from ...defenses.controls.mutant import Mutant
 from ..attacking.trial import Clock, failures_as_rows
-from ..checks.check import check_rows
+from ..checks.check import CheckResult, check_rows
 from ..config.catalogue import find, from_entry_points
-from ..config.part_files import own_parts
+from ..config.part_files import PartFile, own_parts
+from ..config.part_listing import cases
 from ..config.source import ConfigError
+from ..config.suite import MutantsSpec
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..results.record import Record
 from ..results.store import Store
-from .federated_mutant import checks_of, federated_mutant
+from .federated_mutant import Versions, checks_of, federated_mutant, versions_of
 from .mutant_audit import MutantAudit, VersionFindings, audit_broken, audit_correct, plan_mutant_audit
 
-MECHANISM, FEDERATION = "mechanism", "federation"
+MECHANISM, FEDERATION, PAIR, CORRECT_CASE = "mechanism", "federation", "pair", "correct case"
 
 
 def known_mutants() -> dict[str, str]:
-    """Return a dictionary from the name of every mutant (planted bug) to its kind: a mechanism of its own, or a broken
-    defense in a federation.
+    """Return a dictionary from the name of every mutant (planted bug) to its kind: a mechanism of its own, a broken
+    defense in a federation, a pair of versions of a protection, or a correct case, which has no bug.
     """
     own = {
         entry.name: MECHANISM
@@ -44,39 +47,56 @@ def known_mutants() -> dict[str, str]:
     ]
     # Controls of other packages are mutants too: they are found by their entry points.
     foreign = [name for name, part in from_entry_points("defense").items() if part.control]
-    return own | dict.fromkeys([*controls, *foreign], FEDERATION)
+    known = own | dict.fromkeys([*controls, *foreign], FEDERATION)
+    return known | dict.fromkeys(cases("pairs"), PAIR) | dict.fromkeys(cases("correct"), CORRECT_CASE)
 
 
-def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
+def chosen_mutants(spec: MutantsSpec) -> dict[str, str]:
     """Return a dictionary from the names of the chosen mutants (planted bugs) to their kinds. If ``only`` is empty, all
-    are chosen; an unknown name raises ConfigError.
+    are chosen, without trials all those of federations; an unknown name raises ConfigError.
     """
     known = known_mutants()
-    for name in only:
+    for name in spec.only:
         if name not in known:
             raise ConfigError(f"unknown mutant {name!r}; known: {nearest(name, known)}")
-    return {name: known[name] for name in only or known}
+    return {name: known[name] for name in spec.only or known if spec.trials or known[name] != MECHANISM}
 
 
 # Cached: planning and the run both need the mutant, and a federated one loads data.
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def build_mutant(name: str) -> Mutant:
-    """Return the mutant (a mechanism with a planted bug) of the given name, ready to be audited.
+    """Return the mutant (a mechanism with a planted bug) of the given name, ready to be audited by trials.
 
     Raises:
-        ValueError: for a control that has no correct version to be compared with.
+        ValueError: for a control that has no correct version to be compared with, and where no canary covers it.
     """
-    if known_mutants()[name] == FEDERATION:
-        return federated_mutant(find("defense", name)())
-    build: Callable[[], Mutant] = module_of(name).mutant
-    return build()
+    if known_mutants()[name] == MECHANISM:
+        build: Callable[[], Mutant] = module_of(name).mutant
+        return build()
+    return federated_mutant(versions(name))
+
+
+def versions(name: str) -> Versions:
+    """Return both versions of a control or a case, prepared for their federation."""
+    found = _case(name)
+    return versions_of(find("defense", name)() if found is None else found.load())
+
+
+def claim_of(name: str) -> Claim:
+    """Return the claim that both versions of a mutant state; of several, the first."""
+    return build_mutant(name).claim if known_mutants()[name] == MECHANISM else versions(name).correct.claims[0]
 
 
 def module_of(name: str) -> ModuleType:
     """Return the module that plants the mutant's bug and describes the real bug that it imitates."""
-    if known_mutants()[name] == FEDERATION:
-        return importlib.import_module(find("defense", name).__module__)
-    return importlib.import_module(f"{mechanisms.__name__}.{name}")
+    if known_mutants()[name] == MECHANISM:
+        return importlib.import_module(f"{mechanisms.__name__}.{name}")
+    found = _case(name)
+    return importlib.import_module(find("defense", name).__module__ if found is None else found.module)
+
+
+def _case(name: str) -> PartFile | None:
+    return (cases("pairs") | cases("correct")).get(name)
 
 
 def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[str]:
@@ -91,27 +111,57 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
         return []
     # Processes share the cores: more threads in each would slow all of them down.
     torch.set_num_threads(1)
-    clock = Clock()
+    kind, clock = known_mutants()[job.name], Clock()
     with failures_as_rows(wanted, store, clock) as failed:
-        spec = job.spec
-        audit = plan_mutant_audit(
-            build_mutant(job.name),
-            name=job.name,
-            pilot=spec.pilot if known_mutants()[job.name] == MECHANISM else spec.pilot_federations,
-            power=spec.power,
-            alpha=spec.kill_alpha,
-            limit=spec.limit,
-        )
+        checks = {cell.cell_id: _checks(job, kind, cell) for cell in job.cells}
+        audit = _audit(job, kind, checks)
         for cell in wanted:
-            rows = _rows(cell, job, audit, store)
+            rows = _rows(cell, job, audit, checks[cell.cell_id], store)
             store.finish(cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
             # The next version's rows must not count this one's time.
             clock = Clock()
     return failed
 
 
-def _rows(cell: Cell, job: MutantJob, audit: MutantAudit, store: Store) -> list[Record]:
+def _checks(job: MutantJob, kind: str, cell: Cell) -> tuple[CheckResult, ...]:
+    # A mechanism has no federation to replay.
+    return () if kind == MECHANISM else checks_of(versions(job.name), broken=cell is job.broken)
+
+
+def _audit(job: MutantJob, kind: str, checks: Mapping[str, tuple[CheckResult, ...]]) -> MutantAudit | None:
+    """The planned trials; None where checks alone decide."""
+    spec, broken = job.spec, job.broken
+    if not spec.trials or broken is None:
+        return None
+    # Trials cost minutes, and a pair that a check has refuted needs none.
+    if kind == PAIR and any(check.passed is False for check in checks[broken.cell_id]):
+        return None
+    try:
+        mutant = build_mutant(job.name)
+    except ValueError:
+        # A claim that no canary covers, or without a law, is left to the checks; a control must have both.
+        if kind != PAIR:
+            raise
+        return None
+    return plan_mutant_audit(
+        mutant,
+        name=job.name,
+        pilot=spec.pilot if kind == MECHANISM else spec.pilot_federations,
+        power=spec.power,
+        alpha=spec.kill_alpha,
+        limit=spec.limit_pairs if kind == PAIR else spec.limit,
+    )
+
+
+def _rows(
+    cell: Cell, job: MutantJob, audit: MutantAudit | None, checks: Sequence[CheckResult], store: Store
+) -> list[Record]:
     """One row per seed that states whether its trials alone refute, one row per check, and the row that decides."""
+    failing = [check.words for check in checks if check.passed is False]
+    if audit is None:
+        finding = checked_alone(claim_of(job.name), failing)
+        verdict = {"verdict": finding.verdict.value, "route": finding.route, "reason": finding.reason}
+        return [*check_rows(cell, checks), cell.record(metric="epsilon_low", **verdict)]
     broken = cell is job.broken
     audit_version, alpha = (audit_broken, job.spec.kill_alpha) if broken else (audit_correct, job.alpha)
     found = audit_version(audit, name=job.name, seeds=job.seeds, alpha=alpha)
@@ -125,10 +175,6 @@ def _rows(cell: Cell, job: MutantJob, audit: MutantAudit, store: Store) -> list[
         )
         for seed, finding in zip(job.seeds, found.each, strict=True)
     ]
-    # A mechanism has no federation to replay.
-    federated = known_mutants()[job.name] == FEDERATION
-    checks = checks_of(find("defense", job.name)(), broken=broken) if federated else ()
-    failing = [check.words for check in checks if check.passed is False]
     return [*each, *check_rows(cell, checks), _decided(cell, found, audit, store, broken=broken, failing=failing)]
 
 

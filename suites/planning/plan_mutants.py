@@ -4,6 +4,7 @@ import hashlib
 import inspect
 from collections.abc import Iterator
 
+from ...defenses.controls import case as case_module
 from ...defenses.controls import mutant as mutant_module
 from ..config.identity import identity
 from ..config.resolve import ResolvedSuite
@@ -12,11 +13,11 @@ from ..config.suite import SuiteSpec
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_claim import PlannedClaim
-from ..mutation.mutants import FEDERATION, build_mutant, chosen_mutants, module_of
+from ..mutation.mutants import CORRECT_CASE, MECHANISM, PAIR, chosen_mutants, claim_of, known_mutants, module_of
 from ..results.record import CORRECT
 
 ESTIMATOR = "planned_event"
-Planned = tuple[MutantJob, tuple[PlannedClaim, PlannedClaim]]
+Planned = tuple[MutantJob, tuple[PlannedClaim, ...]]
 
 
 def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
@@ -29,7 +30,7 @@ def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
     spec = suite.spec.mutants
     if spec is None:
         return ()
-    chosen = chosen_mutants(spec.only)
+    chosen = chosen_mutants(spec)
     # Correct versions share alpha: the chance that any of them is refuted.
     share = suite.spec.alpha / len(chosen)
     return tuple(_planned(suite, run_id, name, kind, share) for name, kind in chosen.items())
@@ -38,7 +39,7 @@ def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
 def mutant_versions(suite: SuiteSpec) -> Iterator[str]:
     """Return the name and code version of every mutant of the suite, which enter the hash that identifies the run."""
     if suite.mutants is not None:
-        for name in chosen_mutants(suite.mutants.only):
+        for name in chosen_mutants(suite.mutants):
             yield f"{name} {_version(name)}"
 
 
@@ -47,16 +48,17 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
     if spec is None:
         raise ValueError("this suite has no [mutants] table, so no mutants can be planned")
     try:
-        claim = build_mutant(name).claim
+        claim = claim_of(name)
     except ValueError as error:
         raise ConfigError(f"mutant {name} cannot be set up: {error}") from error
     stated = [
         PlannedClaim(defense=label, federation=f"{kind}s", control=control, claim=claim)
         # Stored labels: rows of earlier runs are compared by them.
         for label, control in ((name, True), (f"{name}{CORRECT}", False))
+        if control is False or kind != CORRECT_CASE
     ]
     configuration = [spec.model_dump(mode="json"), share, list(suite.seeds)]
-    broken, correct = (
+    cells = [
         Cell(
             cell_id=identity(mutant=name, control=one.control, version=_version(name), configuration=configuration),
             facts={
@@ -64,9 +66,9 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
                 "suite": suite.spec.name,
                 "suite_version": suite.spec.version,
                 "federation": one.federation,
-                "dataset": "digits" if kind == FEDERATION else "none",
-                "dataset_sha256": suite.digests.get("digits", "") if kind == FEDERATION else "",
-                "model": "logistic" if kind == FEDERATION else "none",
+                "dataset": "none" if kind == MECHANISM else "digits",
+                "dataset_sha256": "" if kind == MECHANISM else suite.digests.get("digits", ""),
+                "model": "none" if kind == MECHANISM else "logistic",
                 "defense": one.defense,
                 "defense_version": _version(name),
                 "control": one.control,
@@ -79,13 +81,15 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
             },
         )
         for one in stated
-    )
-    job = MutantJob(name=name, spec=spec, seeds=suite.seeds, alpha=share, broken=broken, correct=correct)
-    return job, (stated[0], stated[1])
+    ]
+    broken = cells[0] if len(cells) == 2 else None
+    job = MutantJob(name=name, spec=spec, seeds=suite.seeds, alpha=share, broken=broken, correct=cells[-1])
+    return job, tuple(stated)
 
 
 def _version(name: str) -> str:
     """Version of a mutant's code: eight hexadecimal digits of a hash of its file and of the class of all mutants."""
     # The source text, not a number kept by hand: a changed bug must never reuse the rows of the old one.
-    source = inspect.getsource(module_of(name)) + inspect.getsource(mutant_module)
+    base = case_module if known_mutants()[name] in (PAIR, CORRECT_CASE) else mutant_module
+    source = inspect.getsource(module_of(name)) + inspect.getsource(base)
     return hashlib.sha256(source.encode()).hexdigest()[:8]

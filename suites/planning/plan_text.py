@@ -41,7 +41,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
             f"train  {name}: {spec.dataset}, {spec.model}, {counted(spec.clients, 'client')}, "
             f"{counted(spec.rounds, 'round')}, {counted(count, 'federation')}"
         )
-    lines += [f"mutant {job.name}: {job.broken.facts['federation']}" for job in plan.mutants]
+    lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
     return [*lines, *(line for audit in plan.audits for line in _audit_lines(audit))]
 
 

@@ -34,8 +34,8 @@ def hunted(run_maker, make_claim):
 def test_a_row_a_mutant_and_a_line_that_counts_them(hunted):
     table = mutant_table(mutant_rows(hunted))
     assert [row[0] for row in table.rows] == ["loud", "missed", "silent"]
-    assert table.rows[0][1:] == ("1\u202f200", "1 of 2", "REFUTED", "–", "0 of 2", "NOT REFUTED")
-    assert table.rows[2][2:5] == ("0 of 2", "REFUTED by implementation check", "1")
+    assert table.rows[0][1:7] == ("1\u202f200", "1 of 2", "REFUTED", "–", "0 of 2", "NOT REFUTED")
+    assert table.rows[2][2:5] == ("0 of 2", "REFUTED by implementation check", "sensitivity")
     assert table.note == (
         "2 of 3 mutants refuted: 1 by statistics, 1 by implementation checks alone. With the runs of one seed alone, "
         "mutants were refuted in 1 of 4 tests. Correct versions refuted: 1 of 3 (1 of 6 tests of one seed)."

@@ -1,15 +1,20 @@
 """The suite of mutants: what it finds, runs, writes and prints."""
 
 import dataclasses
+from collections import Counter
 
 import fedassay
 import pytest
 from fedassay.defenses.controls.control import correct_version
 from fedassay.defenses.controls.control_no_clip import ControlNoClip
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
+from fedassay.suites.config.part_listing import cases, summaries
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.mutation.federated_mutant import federated_mutant
-from fedassay.suites.mutation.mutants import build_mutant, known_mutants, module_of
+from fedassay.suites.mutation.federated_mutant import versions_of
+from fedassay.suites.mutation.mutants import build_mutant, known_mutants, module_of, versions
 
 FEW = ['mutants.only=["control_no_clip", "visible_lots"]', "mutants.pilot_federations=400", "mutants.pilot=2000"]
 
@@ -28,10 +33,47 @@ def test_there_are_at_least_twenty_and_every_control_defense_is_one():
     }
 
 
-@pytest.mark.parametrize("name", sorted(known_mutants()))
+def test_there_are_sixty_pairs_and_forty_correct_cases_and_none_of_them_is_a_defense():
+    kinds = Counter(known_mutants().values())
+    assert kinds["pair"] >= 60
+    assert kinds["correct case"] >= 40
+    assert not summaries("defense").keys() & {*cases("pairs"), *cases("correct")}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, kind in known_mutants().items() if kind in ("mechanism", "federation")]
+)
 def test_every_mutant_names_its_bug_and_both_versions_state_one_claim(name):
     assert "real bug" in module_of(name).__doc__.lower()
     assert build_mutant(name).claim.epsilon > 0
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("name", cases("pairs") | cases("correct"))
+def test_a_case_runs_in_its_federation(name):
+    both = versions(name)
+    assert (both.broken is None) == (known_mutants()[name] == "correct case")
+    assert all(claim.epsilon > 0 for claim in both.correct.claims)
+    models = [
+        run_federation(both.task, both.plan, one.protection, Streams(0), batch=Batch(replicas=2))
+        for one in (both.correct, both.broken)
+        if one
+    ]
+    assert all(model.isfinite().all() for model in models)
+
+
+def test_without_trials_pairs_and_correct_cases_are_checked_and_mechanisms_left_out(tmp_path):
+    only = ["mutants.trials=false", 'mutants.only=["last_coordinate_bare", "triple_noise", "fixed_lots"]']
+    run = fedassay.run("mutants", overrides=only, folder=tmp_path / "out", jobs=1)
+    verdicts = {record.defense: (record.verdict, record.route) for record in run.records if record.role == "audit"}
+    assert verdicts == {
+        "last_coordinate_bare": ("REFUTED", "probe"),
+        "last_coordinate_bare (twin)": ("NOT_REFUTED", ""),
+        "triple_noise (twin)": ("NOT_REFUTED", ""),
+    }
+    text = (run.folder / "report.md").read_text(encoding="utf-8")
+    assert "Of the 1 pair that engineers wrote without knowledge of the checks, 1 refuted." in text
+    assert "Of 1 unusual correct protection, 0 refuted." in text
 
 
 def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished):
@@ -110,4 +152,4 @@ def test_a_control_that_states_another_claim_is_refused():
             return dataclasses.replace(honest, claims=(claim,))
 
     with pytest.raises(ValueError, match="must state the claim of its correct version"):
-        federated_mutant(Another())
+        versions_of(Another())
