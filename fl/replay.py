@@ -2,21 +2,29 @@
 
 Two runs differ only if the draws, the model or the data do. Here the draws are equal with and without a canary, every
 client takes part with all its samples, and neither the server's model nor the gradients change. What remains between
-two runs is what was changed on purpose, a planted row or the hooks' noise, in every round at the same model.
+two runs is what was changed on purpose, a planted row or the hooks' noise, in every round at the same model. Only where
+a defense changes the model before it is broadcast does the server's model move: clients' gradients stay the same, and
+what is broadcast shows what the hook does with the aggregates.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.observer import SHUFFLED, Observer
+from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, Observer
+from .algorithms.algorithm import Algorithm
 from .algorithms.local_training import LocalState, Numbers
 from .canary import Canary
+from .channels import (
+    Channels,
+    array_channels,
+    changes_broadcast,
+    received_channels,
+    state_channels,
+    state_numbers,
+)
 from .engine import run_federation
 from .models.network import Network
 from .partitions.sampling import Full, Sampling
@@ -79,10 +87,13 @@ class FrozenModel:
     An update is ``scale`` times the sum of the steps' directions.
 
     ``local`` is the update so far, not weights: with fixed gradients, (w - g) - w would only round g to w's last digit.
+
+    ``server``: the algorithm whose server combines aggregates with the model; None: the model stays as it is.
     """
 
     scale: float
     local_steps: int
+    server: Algorithm | None = None
 
     @property
     def linear_scale(self) -> float | None:
@@ -105,7 +116,7 @@ class FrozenModel:
         return {}
 
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
-        return model
+        return model if self.server is None else self.server.combine(model, aggregate)
 
     def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
         return {}
@@ -152,7 +163,9 @@ class FrozenFederation:
     rounds: int
 
 
-def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0) -> FrozenFederation:
+def frozen_federation(
+    task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0, moving: bool = False
+) -> FrozenFederation:
     """Build a federation like that of ``plan`` whose model never changes, with one additional weight on which the loss
     does not depend.
 
@@ -163,6 +176,7 @@ def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, 
 
     Args:
         steepness: factor of every gradient; large, so that clipping takes effect.
+        moving: whether the server's model moves by the aggregates, for a defense that changes what is broadcast.
     """
     task, algorithm = task.with_inert(max(1, task.network.inert)), plan.algorithm
     network = task.network
@@ -180,7 +194,11 @@ def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, 
         cohort=DrawAll(plan.cohort),
         lot=DrawAll(plan.lot),
         # Without a linear scale any factor serves: minus one, as for a plain gradient.
-        algorithm=FrozenModel(scale=algorithm.linear_scale or -1.0, local_steps=algorithm.local_steps),
+        algorithm=FrozenModel(
+            scale=algorithm.linear_scale or -1.0,
+            local_steps=algorithm.local_steps,
+            server=algorithm if moving else None,
+        ),
         layout=fixed.layout,
     )
     return FrozenFederation(
@@ -195,24 +213,46 @@ class Recording:
     ``releases``: ``(rows, d)`` in double precision: the reports where the observer sees them (behind a shuffler: before
     shuffling, in the senders' order), otherwise the aggregate as the only row. ``present``: ``(rows,)``; a client that
     has stopped is an absent row of zeros. ``senders``: None for an aggregate. ``states``: the numbers of the public
-    state by name.
+    state by name. ``channels``: everything that the observer receives, by name; ``ending``: what it receives after the
+    last round; ``missing``: what of it cannot be compared, with the reason.
     """
 
     observer: Observer
+    protection: Protection
+    plan: Plan
     releases: list[Tensor] = field(default_factory=list)
     present: list[Tensor] = field(default_factory=list)
     senders: tuple[int, ...] | None = None
     states: list[dict[str, Tensor]] = field(default_factory=list)
+    channels: list[Channels] = field(default_factory=list)
+    ending: Channels = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    _total: Tensor | None = None
 
     def watch(self, event: RoundEvent) -> None:
         """Record what the observer receives in a finished round."""
-        self.states.append({name: value.clone() for name, value in _numbers("", event.state)})
+        state, missing = state_channels(event.state)
+        self.states.append(state_numbers(state))
+        found = received_channels(event, state, self.observer, self.protection, self.plan, missing)
+        self.channels.append(found)
+        self.missing |= missing if self.observer.rank >= GLOBAL_MODELS.rank else {}
+        if self.observer.rank == FINAL_MODEL.rank:
+            self._total = event.aggregate[0] if self._total is None else self._total + event.aggregate[0]
         # Double precision: differences of two runs are tiny compared with the values.
         if self.observer.rank < SHUFFLED.rank:
             self.releases.append(event.aggregate.double())
             self.present.append(torch.ones(1, dtype=torch.bool))
             return
         self._keep(event.reports.values[0].double(), event.reports.present[0].clone(), event.reports.senders or ())
+
+    def finish(self, final: Tensor) -> None:
+        """Record what the observer receives after the last round: the final model ``(1, d)``, or, where the model stays
+        as it is, the sum of the aggregates, from which an observer of the final model alone could compute it.
+        """
+        if changes_broadcast(self.protection):
+            self.ending = array_channels("final model", final[0])
+        elif self._total is not None:
+            self.ending = array_channels("sum of the aggregates", self._total)
 
     def _keep(self, values: Tensor, present: Tensor, came: tuple[int, ...]) -> None:
         """Store a round's rows, one row for each client seen so far."""
@@ -234,14 +274,16 @@ def replay(
     noise: int = 0,
     canary: Canary | None = None,
     world: int = 0,
+    rounds: int | None = None,
 ) -> Recording:
     """Run a federation with a frozen model once, and return what the observer receives.
 
-    Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise.
+    Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise. A run of fewer ``rounds`` is the
+    beginning of a run of more.
     """
-    recording = Recording(observer=observer)
+    recording = Recording(observer=observer, protection=protection, plan=federation.plan)
     streams, batch = ReplayedStreams(seed, noise), Batch(world=world)
-    run_federation(
+    final = run_federation(
         federation.task,
         federation.plan,
         protection,
@@ -249,8 +291,9 @@ def replay(
         batch=batch,
         canary=canary,
         recorders=[recording],
-        stop_after=federation.rounds,
+        stop_after=rounds or federation.rounds,
     )
+    recording.finish(final)
     return recording
 
 
@@ -262,15 +305,3 @@ def _placed(rows: Tensor, came: tuple[int, ...], senders: tuple[int, ...]) -> Te
     placed = rows.new_zeros(len(senders), *rows.shape[1:])
     placed[[senders.index(sender) for sender in came]] = rows
     return placed
-
-
-def _numbers(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
-    """Every number of a nested state with its path; text is skipped."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _numbers(f"{name}.{key}" if name else str(key), item)
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        for place, item in enumerate(value):
-            yield from _numbers(f"{name}[{place}]", item)
-    elif isinstance(value, Tensor | np.ndarray | Real):
-        yield name, torch.as_tensor(value).double()

@@ -20,7 +20,7 @@ from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
-from .audited_federation import audited_federation, federation_of, inseparable
+from .audited_federation import checked_federation, federation_of, inseparable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class BlockMethod(AuditMethod):
         torch.set_num_threads(1)
         # A check is about the code, which all blocks share: one block shows it.
         block = audit.blocks[0]
-        task, plan = audited_federation(block)
+        task, plan = checked_federation(block)
         replayed = check_claim(task, plan, block.protection, audit.claim, seed=block.seed)
         return (*replayed, *law_checks(block.protection, audit.claim, federation_of(block)[1], replayed))
 

@@ -1,5 +1,8 @@
 """Build the small federation to which an audit adds a canary, and determine what its observer receives and knows."""
 
+import math
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -19,6 +22,9 @@ from ...fl.view import View
 from ..config.canaries import check_covered
 from ..config.resolve import audited, plan_of, task_of
 from ..jobs.block_job import AuditRequest, BlockJob
+
+_CLIENTS, _WORK = 16, 2**25
+"""Clients of a federation that is checked as a whole at most, and per-sample gradients of one run in numbers."""
 
 
 def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
@@ -42,6 +48,25 @@ def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
     """
     task = task_of(request.federation, request.seed)
     return task, plan_of(request.federation, request.change, task)
+
+
+def checked_federation(job: BlockJob) -> tuple[Task, Plan]:
+    """Build the federation of the implementation checks: all clients with their own sizes where that is cheap, else the
+    audit's federation.
+
+    The protection was prepared for these clients. Where there are too many samples, each client keeps the same share.
+    """
+    task = task_of(audited(job.federation, job.audit), job.seed).with_inert(job.inert)
+    plan = plan_of(job.federation, job.change, task)
+    work = sum(plan.sizes) * plan.layout.dim * job.claim.rounds * plan.algorithm.local_steps
+    replaced = (job.claim.unit, job.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE)
+    # A replaced sample leaves the number of samples public, so that a claim may rest on it.
+    if task.clients > _CLIENTS or (replaced and work > _WORK):
+        return audited_federation(job)
+    if work > _WORK:
+        parts = tuple(part[: max(2, math.ceil(len(part) * _WORK / work))] for part in task.parts)
+        task = replace(task, parts=parts)
+    return task, plan_of(job.federation, job.change, task)
 
 
 def inseparable(request: AuditRequest) -> str:

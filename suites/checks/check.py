@@ -22,6 +22,7 @@ class CheckResult:
         measured, allowed: the number and its limit, in the check's own unit, which ``unit`` names.
         relation: of ``measured`` to ``allowed`` in a check that passes.
         witness: which runs show it.
+        compared, not_compared: parts of a message that were and were not compared, the latter with the reason.
     """
 
     name: str
@@ -31,6 +32,8 @@ class CheckResult:
     allowed: float | None = None
     relation: str = "<="
     unit: str = ""
+    compared: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
 
     @classmethod
     def at_most(

@@ -7,13 +7,15 @@ sensitivity, or the noise that is missing.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
-from ...audit.observer import SHUFFLED
+from ...audit.observer import FINAL_MODEL, SHUFFLED
 from ...fl.canary import Canary
+from ...fl.channels import changes_broadcast
 from ...fl.laws.law import GaussianLaw, ReportLaw
 from ...fl.plan import Plan
 from ...fl.protection import Protection
@@ -22,38 +24,31 @@ from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
 from .check import CheckResult
+from .message_checks import MessageComparison, Pair
 from .noise_checks import PRESENT, noise_checks, same_state
 
-SENSITIVITY, PUBLIC_STATE = "sensitivity", "public state"
-_CLIENTS, _DRAWS = 4, 3
+SENSITIVITY = "sensitivity"
+_CLIENTS, _DRAWS = 16, 3
+"""Clients that are probed one by one at most, spread over their sizes; and runs of different noise."""
+_FEW = 4
+"""A federation of so few clients gets every row at every client, in all rounds."""
+_BRIEF = 2
+"""Rounds of the probes of further clients; the state of the second round shows what the first one left."""
 _NUMBERS = 2**22
 """Numbers stored of one run at most: a large model is checked in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
 """Length of all real gradients in clip norms, at least: else a real row that is not clipped could not show."""
-_LENGTHS = (10.0, 1e4)
-"""Canaries in clip norms: the audit's own, and one that outweighs all other rows, for clips of a mean or a lot."""
+_LENGTHS = (10.0, 1e4, 0.1)
+"""Canaries in clip norms: the audit's own, one that outweighs all other rows, for clips of a mean or a lot, and one
+that no clip shortens.
+"""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
 """Allowed excess: a share of the limit, and float32 rounding as a share of the numbers compared."""
-_HIDES = 1000.0
-"""Three draws estimate a spread badly: a state fails where a row moves it a thousand times as far as noise does."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Two runs with equal random draws that differ in the update of client ``sender``. ``rows`` counts the vectors in
-    which they differ: 1 if a vector was added, 2 if one was replaced.
-    """
-
-    before: Recording
-    after: Recording
-    rows: int
-    sender: int
-    witness: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySetup:
-    """A small federation that is run repeatedly; runs share all random draws except those that a check changes."""
+    """A federation that is run repeatedly; runs share all random draws except those that a check changes."""
 
     still: FrozenFederation
     protection: Protection
@@ -62,12 +57,25 @@ class ReplaySetup:
     seed: int
 
     def run(
-        self, *, noise: int = 0, canary: Canary | None = None, world: int = 0, task: Task | None = None
+        self,
+        *,
+        noise: int = 0,
+        canary: Canary | None = None,
+        world: int = 0,
+        task: Task | None = None,
+        rounds: int | None = None,
     ) -> Recording:
-        """Run the small federation once and return what was recorded; ``task`` replaces its data."""
+        """Run the federation once and return what was recorded; ``task`` replaces its data."""
         still = self.still if task is None else replace(self.still, task=task)
         return replay(
-            still, self.protection, self.claim.observer, seed=self.seed, noise=noise, canary=canary, world=world
+            still,
+            self.protection,
+            self.claim.observer,
+            seed=self.seed,
+            noise=noise,
+            canary=canary,
+            world=world,
+            rounds=rounds,
         )
 
     def law(self, sender: int) -> GaussianLaw | None:
@@ -80,26 +88,67 @@ class ReplaySetup:
         """Whether each client's report is a random draw from a published distribution."""
         return isinstance(self.protection.law(self.claim.observer, self.still.plan, 0), ReportLaw)
 
+    @cached_property
+    def draws(self) -> list[Recording]:
+        """Runs without a canary that differ in their noise alone."""
+        return [self.run(noise=number) for number in range(_DRAWS)]
+
+    @property
+    def brief(self) -> int | None:
+        """The number of rounds of the probes of further clients; None: all rounds."""
+        # An observer of the final model receives nothing before the last round.
+        return None if self.claim.observer.rank == FINAL_MODEL.rank else min(_BRIEF, self.still.rounds)
+
+    @property
+    def probed(self) -> list[int]:
+        """The clients at which rows are planted: all, or the largest, the smallest and random ones, in this order."""
+        sizes = self.still.plan.sizes
+        order = sorted(range(len(sizes)), key=lambda client: (-sizes[client], client))
+        first = [order[0], *order[:0:-1][:1]]
+        rest = [client for client in range(len(sizes)) if client not in first]
+        drawn = Streams(self.seed).generator("probe clients").permutation(len(rest))
+        return [*first, *(rest[place] for place in drawn)][:_CLIENTS]
+
 
 def check_claim(
     task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
 ) -> tuple[CheckResult, ...]:
-    """Run every implementation check that applies to the claim, by about ten runs of a federation of four clients.
+    """Run every implementation check that applies to the claim, by some thirty runs of the federation, most of them
+    brief.
 
     Sensitivity and noise scale are compared with the published law, in the rounds that share the first one's public
-    state; a claim without a Gaussian law gets the other checks.
+    state; a claim without a Gaussian law gets the other checks. Everything else that the claim's observer receives is
+    compared between runs that differ by a unit.
     """
-    task = task.restricted(clients=_CLIENTS, samples=max(task.sizes))
-    plan = plan.resized(task.sizes)
     length = _clip_norm(claim, protection, plan)
     # A gradient is clipped, or an update, which is gradients times the learning rate.
     scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
     rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
-    still = frozen_federation(task, plan, rounds=rounds, steepness=_STEEP * length / scale, seed=seed)
+    moving = changes_broadcast(protection)
+    steepness = _STEEP * length / scale
+    still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving)
     setup = ReplaySetup(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
-    draws = [setup.run(noise=number) for number in range(_DRAWS)]
-    pairs = [*_planted(setup, draws[0]), *_relabelled(setup, draws[0])]
-    return (_sensitivity(setup, pairs), *_noise(setup, draws), *_public_state(pairs, draws))
+    message, moves = _message(setup), list[CheckResult]()
+    reason = ""
+    for pair in _pairs(setup):
+        message.add(pair)
+        reason = reason or _add_moves(setup, pair, moves)
+    return (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws), *message.results())
+
+
+def _message(setup: ReplaySetup) -> MessageComparison:
+    """The comparison of everything that the observer receives, with what it leaves out."""
+    claim, plan = setup.claim, setup.still.plan
+    sender = 0 if claim.unit is Unit.SAMPLE else plan.clients
+    covered = setup.protection.law(claim.observer, plan, sender) is not None
+    message = MessageComparison(claim=claim, plan=plan, covered=covered)
+    if not changes_broadcast(setup.protection):
+        message.missing["broadcast model"] = "the defense leaves it as it is, so that it follows from the aggregates"
+    if setup.still.rounds < claim.rounds:
+        message.missing[f"rounds after round {setup.still.rounds - 1}"] = "the model is too large to run them all"
+    if len(setup.probed) < plan.clients:
+        message.missing[f"{plan.clients - len(setup.probed)} of {plan.clients} clients"] = "no row was planted at them"
+    return message
 
 
 def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
@@ -111,8 +160,8 @@ def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
 
 def _noise(setup: ReplaySetup, draws: Sequence[Recording]) -> list[CheckResult]:
     sees_sum = setup.claim.observer.rank < SHUFFLED.rank
-    if sees_sum and type(setup.protection).broadcast is not Protection.broadcast:
-        reason = "its noise may be added to the broadcast model, which stays fixed here"
+    if sees_sum and changes_broadcast(setup.protection):
+        reason = "its noise may be added to the broadcast model, which is compared with the whole message"
         return [CheckResult(name=PRESENT, passed=None, witness=reason)]
     senders = draws[0].senders
     if senders is None:
@@ -122,32 +171,76 @@ def _noise(setup: ReplaySetup, draws: Sequence[Recording]) -> list[CheckResult]:
     return noise_checks(draws, laws if len(laws) == len(senders) else None, layers, drawn=setup.drawn)
 
 
-def _planted(setup: ReplaySetup, base: Recording) -> Iterator[Pair]:
-    """A canary of the claim's unit along the unused weight and in a direction of all weights, at every client."""
+def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
+    """Pairs of runs that differ by a planted row or by another label of real rows."""
+    yield from _planted(setup)
+    yield from _relabelled(setup)
+
+
+def _planted(setup: ReplaySetup) -> Iterator[Pair]:
+    """A canary of the claim's unit along the unused weight and in directions of all weights, at every client."""
     claim, clients = setup.claim, setup.still.plan.clients
-    for direction, length, words in _canary_rows(setup):
+    senders = setup.draws[0].senders
+    replaced = claim.adjacency is Adjacency.REPLACE_ONE
+    clean: list[Recording] = []
+    for number, (direction, length, words) in enumerate(_canary_rows(setup)):
         row = setup.clip_norm * length * direction
         witness = f"a row of {length:g} clip norms {words}"
-        if (claim.unit, claim.adjacency) == (Unit.SAMPLE, Adjacency.ADD_REMOVE):
-            for client in range(clients):
-                after = setup.run(canary=Canary(unit=claim.unit, present=row, client=client), world=1)
-                yield Pair(before=base, after=after, rows=1, sender=client, witness=f"{witness} at client {client}")
-        elif (claim.unit, claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE):
-            for client in range(clients):
-                canary = Canary(unit=claim.unit, present=row, absent=-row, client=client)
-                before, after = (setup.run(canary=canary, world=world) for world in (0, 1))
-                words = f"{witness} and its opposite at client {client}"
-                yield Pair(before=before, after=after, rows=2, sender=client, witness=words)
+        if claim.unit is Unit.SAMPLE and claim.adjacency is not Adjacency.ZERO_OUT:
+            for client, rounds in _places(setup, number):
+                canary = Canary(unit=claim.unit, present=row, absent=-row if replaced else None, client=client)
+                opposite = " and its opposite" if replaced else ""
+                yield _pair(setup, canary, client, f"{witness}{opposite} at client {client}", setup.draws, rounds)
         elif (claim.unit, claim.adjacency) in ((Unit.REPORT, Adjacency.REPLACE_ONE), (Unit.CLIENT, Adjacency.ZERO_OUT)):
             canary = Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
-            before, after = (setup.run(canary=canary, world=world) for world in (0, 1))
-            replaced = claim.adjacency is Adjacency.REPLACE_ONE
-            rows, other = (2, "its opposite") if replaced else (1, "zeros")
-            yield Pair(before=before, after=after, rows=rows, sender=clients, witness=f"{witness} and {other}")
+            # The canary is one more client, whose noise the runs without it do not show.
+            clean = clean or [setup.run(canary=canary, world=0, noise=noise) for noise in range(_DRAWS)]
+            other = "its opposite" if replaced else "zeros"
+            rounds = None if number == 0 or clients <= _FEW else setup.brief
+            yield _pair(setup, canary, clients, f"{witness} and {other}", clean, rounds, reuse=number == 0)
         # One client more is one report more, which cannot be separated from its noise; in a sum it can.
-        elif (claim.unit, claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE) and base.senders is None:
-            after = setup.run(canary=Canary(unit=claim.unit, present=row), world=1)
-            yield Pair(before=base, after=after, rows=1, sender=clients, witness=witness)
+        elif (claim.unit, claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE) and senders is None:
+            rounds = None if number == 0 or clients <= _FEW else setup.brief
+            yield _pair(setup, Canary(unit=claim.unit, present=row), clients, witness, setup.draws, rounds)
+
+
+def _places(setup: ReplaySetup, number: int) -> Iterator[tuple[int, int | None]]:
+    """The clients that get the canary row of this number, with the rounds to run; None: all."""
+    probed = setup.probed
+    # Each row at the largest, the smallest or a random client, the first in all rounds; at others two rows in turn.
+    for turn, client in enumerate(probed):
+        if len(probed) <= _FEW:
+            yield client, None
+        elif turn == number:
+            yield client, None if turn == 0 else setup.brief
+        elif turn >= len(_LENGTHS) and turn % (len(_LENGTHS) - 1) == number:
+            yield client, setup.brief
+
+
+def _pair(
+    setup: ReplaySetup,
+    canary: Canary,
+    sender: int,
+    witness: str,
+    others: list[Recording],
+    rounds: int | None,
+    *,
+    reuse: bool = False,
+) -> Pair:
+    """A pair that differs by the canary; ``reuse``: whether ``others`` are its runs without the canary."""
+
+    def arms(noise: int, rounds: int | None = None) -> tuple[Recording, Recording]:
+        after = setup.run(canary=canary, world=1, noise=noise, rounds=rounds)
+        if canary.absent is None:
+            return setup.draws[noise] if noise < _DRAWS else setup.run(noise=noise), after
+        # Rows of zeros are the same whatever the canary.
+        if noise < _DRAWS and others is not setup.draws and (reuse or not bool(canary.absent.any())):
+            return others[noise], after
+        return setup.run(canary=canary, world=0, noise=noise, rounds=rounds), after
+
+    before, after = arms(0, rounds)
+    rows = 2 if canary.adjacency is Adjacency.REPLACE_ONE else 1
+    return Pair(before=before, after=after, rows=rows, sender=sender, witness=witness, others=others, again=arms)
 
 
 def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
@@ -157,73 +250,73 @@ def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
     # The last weight is the inert one where the plan has one.
     unused[-1] = 1.0
     anywhere = normal(Streams(setup.seed).generator("probe direction"), (dim,))
-    short, long = _LENGTHS
-    yield unused, short, "along an unused weight"
-    yield anywhere / torch.linalg.vector_norm(anywhere), long, "along all weights"
+    anywhere = anywhere / torch.linalg.vector_norm(anywhere)
+    long, longest, short = _LENGTHS
+    yield unused, long, "along an unused weight"
+    yield anywhere, longest, "along all weights"
+    yield anywhere, short, "along all weights"
 
 
-def _relabelled(setup: ReplaySetup, base: Recording) -> Iterator[Pair]:
+def _relabelled(setup: ReplaySetup) -> Iterator[Pair]:
     """Another label for one of the real rows: a missing clip may affect a real client or sample only."""
     unit, task = setup.claim.unit, setup.still.task
     if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
         return
-    for client, part in enumerate(task.parts):
-        changed, words = (part[:1], "a sample") if unit is Unit.SAMPLE else (part, "all samples")
+    rng = Streams(setup.seed).generator("probe samples")
+    for turn, client in enumerate(setup.probed):
+        part = task.parts[client]
+        # The first sample of a lot at one client, a random one at the next.
+        sample = 0 if turn % 2 == 0 else int(rng.integers(len(part)))
+        changed, words = (part[sample : sample + 1], "a sample") if unit is Unit.SAMPLE else (part, "all samples")
         labels = task.labels.clone()
         # The next class: always another label, without a random draw.
         labels[changed] = (labels[changed] + 1) % task.network.classes
-        after = setup.run(task=replace(task, labels=labels))
-        witness = f"another label for {words} of client {client}"
-        yield Pair(before=base, after=after, rows=2, sender=client, witness=witness)
+        brief = None if len(setup.probed) <= _FEW else setup.brief
+        again = partial(_relabelled_runs, setup, replace(task, labels=labels))
+        yield Pair(
+            before=setup.draws[0],
+            after=setup.run(task=replace(task, labels=labels), rounds=brief),
+            rows=2,
+            sender=client,
+            witness=f"another label for {words} of client {client}",
+            others=setup.draws,
+            again=again,
+        )
 
 
-def _sensitivity(setup: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
-    """Check the largest move of a release by one row, relative to what the law allows."""
-    found: list[CheckResult] = []
-    for pair in pairs:
-        law = setup.law(pair.sender)
-        if law is None:
-            return CheckResult(name=SENSITIVITY, passed=None, witness="no Gaussian law is published for this observer")
-        if not law.additive:
-            reason = "its noise depends on the rows: equal draws do not cancel"
-            return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
-        allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
-        for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=True)):
-            # The law is published for the first round's public state; in another state its clip norm may differ.
-            if not (same_state(pair.before, number) and same_state(pair.after, number)):
-                continue
-            moved = float(torch.linalg.vector_norm(after - before))
-            slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
-            witness = f"{pair.witness}, round {number}"
-            found.append(CheckResult.at_most(SENSITIVITY, moved, allowed, unit="L2 norm", witness=witness, slack=slack))
+def _relabelled_runs(setup: ReplaySetup, task: Task, noise: int) -> tuple[Recording, Recording]:
+    before = setup.draws[noise] if noise < _DRAWS else setup.run(noise=noise)
+    return before, setup.run(task=task, noise=noise)
+
+
+def _add_moves(setup: ReplaySetup, pair: Pair, found: list[CheckResult]) -> str:
+    """Add how far the pair's row moves each release, relative to what the law allows; return why it cannot be compared,
+    if so.
+    """
+    law = setup.law(pair.sender)
+    if law is None:
+        return "no Gaussian law is published for this observer"
+    if not law.additive:
+        return "its noise depends on the rows: equal draws do not cancel"
+    allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
+    # A brief run is the beginning of a full one.
+    for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=False)):
+        # The law is published for the first round's public state; in another state its clip norm may differ.
+        if not (same_state(pair.before, number) and same_state(pair.after, number)):
+            continue
+        moved = float(torch.linalg.vector_norm(after - before))
+        slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
+        witness = f"{pair.witness}, round {number}"
+        found.append(CheckResult.at_most(SENSITIVITY, moved, allowed, unit="L2 norm", witness=witness, slack=slack))
+    return ""
+
+
+def _sensitivity(setup: ReplaySetup, found: Sequence[CheckResult], reason: str) -> CheckResult:
+    """The largest move of a release by one row, relative to what the law allows."""
+    if reason:
+        return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
     if not found:
         reason = f"no row of one {setup.claim.unit} under {setup.claim.adjacency.phrase} can be planted"
         return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
     # Rounded: the last digit must not decide which of several equal moves is named.
     return max(found, key=lambda result: round((result.measured or 0.0) / (result.allowed or 1.0), 4))
-
-
-def _public_state(pairs: Sequence[Pair], draws: Sequence[Recording]) -> list[CheckResult]:
-    """Check how far one row moves a number of the public state, compared with other noise; empty without a state."""
-    found: list[CheckResult] = []
-    for pair in pairs:
-        for number, (before, after) in enumerate(zip(pair.before.states, pair.after.states, strict=True)):
-            for name in sorted(before.keys() & after.keys()):
-                if before[name].shape != after[name].shape or not before[name].numel():
-                    continue
-                moved = float((after[name] - before[name]).abs().max())
-                spread = _spread([draw.states[number].get(name) for draw in draws])
-                slack = _ROUNDING * float(before[name].abs().max())
-                witness = f"{name}, round {number}, {pair.witness}; allowed: {_HIDES:g} times its noise"
-                result = CheckResult.at_most(
-                    PUBLIC_STATE, moved, _HIDES * spread, unit="the state's own", witness=witness, slack=slack
-                )
-                found.append(result)
-    return [max(found, key=lambda result: (result.passed is False, result.measured or 0.0))] if found else []
-
-
-def _spread(values: Sequence[Tensor | None]) -> float:
-    """How far other noise moves a number of the state, at most; 0 where the state is missing or its shape changes."""
-    first = values[0]
-    others = [value for value in values[1:] if value is not None and first is not None and value.shape == first.shape]
-    return max((float((value - first).abs().max()) for value in others), default=0.0) if first is not None else 0.0

@@ -41,7 +41,7 @@ PLANS = {
     },
 }
 BREAKS = {
-    "control_no_clip": {"sensitivity"},
+    "control_no_clip": {"sensitivity", "whole message"},
     "control_clip_after_mean": {"sensitivity"},
     "control_batch_clip": {"sensitivity"},
     "control_actual_lot": {"sensitivity", "noise scale"},
@@ -103,7 +103,8 @@ def test_a_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
     found = probed(HONEST[name]().prepare(laid_out), laid_out)
     assert all(exposure.passed for exposure in found.values()), failed_words(tuple(found.values()))
     between = {"noise fresh between clients"} if name != "dp_fedavg" else set()
-    assert set(found) == {"sensitivity", "noise present", "noise fresh between rounds", "noise scale"} | between
+    always = {"sensitivity", "noise present", "noise fresh between rounds", "noise scale", "whole message"}
+    assert set(found) == always | between
 
 
 def test_every_control_has_a_probe_that_is_meant_for_it():
@@ -206,7 +207,7 @@ def test_noise_of_a_fixed_seed_and_a_skipped_hook_are_no_noise(protection, where
     prepared = LDPGaussian().prepare(plan_of())
     broken_one = protection(clip_norm=1.0, noise_std=prepared.protection.noise_std)
     found = probed(prepared, plan_of(), protection=broken_one)
-    assert {"noise present", "noise scale"} == broken(found)
+    assert {"noise present", "noise scale"} == broken(found) - {"whole message"}
     assert found["noise present"].measured == 0
     assert found["noise present"].witness.startswith(where)
     assert "no noise, or noise that no stream moves" in found["noise present"].witness
@@ -264,7 +265,7 @@ def test_without_a_law_sensitivity_and_scale_cannot_be_probed_and_the_reason_is_
 
 def test_a_defense_without_any_noise_breaks_a_probe_though_it_publishes_no_law(plan_of, probed):
     found = probed(LDPGaussian().prepare(plan_of()), plan_of(), protection=Protection())
-    assert broken(found) == {"noise present"}
+    assert broken(found) == {"noise present", "whole message"}
     assert found["noise fresh between clients"].passed is None
 
 
@@ -323,7 +324,7 @@ def test_a_secure_sum_keeps_every_probe_under_zero_out(name, secure_sum):
     task, plan = secure_sum
     prepared = DEFENSES[name]().prepare(plan)
     found = {item.name: item for item in check_claim(task, plan, prepared.protection, prepared.claims[0])}
-    assert set(found) == {"sensitivity", "noise present", "noise fresh between rounds", "noise scale"}
+    assert set(found) == {"sensitivity", "noise present", "noise fresh between rounds", "noise scale", "whole message"}
     assert all(item.passed for item in found.values()), failed_words(tuple(found.values()))
     # The canary's clipped row is there or zero, and reaches its bound up to rounding.
     assert found["sensitivity"].measured == pytest.approx(found["sensitivity"].allowed, rel=2e-3)
@@ -335,7 +336,7 @@ def test_noise_that_is_drawn_through_the_rows_is_probed_for_all_but_its_sensitiv
     prepared = DEFENSES["poisson_binomial"]().prepare(plan)
     found = {item.name: item for item in check_claim(task, plan, prepared.protection, prepared.claims[0])}
     assert found.pop("sensitivity").passed is None
-    assert set(found) == {"noise present", "noise fresh between rounds", "noise scale"}
+    assert set(found) == {"noise present", "noise fresh between rounds", "noise scale", "whole message"}
     assert all(item.passed for item in found.values()), failed_words(tuple(found.values()))
 
 
