@@ -69,23 +69,27 @@ class Classifier:
     centre: FloatArray
     spread: FloatArray
     weights: FloatArray
+    squares: bool = True
 
     def score(self, outputs: ArrayLike) -> FloatArray:
         """Return the membership score of each output: an array ``(n, d)`` becomes ``(n,)``, higher means member."""
-        return np.asarray(_features(outputs, self.centre, self.spread) @ self.weights, dtype=np.float64)
+        return np.asarray(_features(outputs, self.centre, self.spread, self.squares) @ self.weights, dtype=np.float64)
 
 
-def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps: int = 30) -> Classifier:
+def fit(
+    member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps: int = 30, squares: bool = True
+) -> Classifier:
     """Train a logistic regression that guesses membership from outputs, by Newton's method on the penalised likelihood.
 
-    Outputs with and without the canary have equal total weight; ``ridge`` > 0 is the penalty in units of trials.
+    ``squares``: whether the squares of the coordinates are features too. Outputs with and without the canary have equal
+    total weight; ``ridge`` > 0 is the penalty in units of trials.
     """
     both = np.concatenate([member, nonmember])
     centre = both.mean(axis=0)
     # The mean absolute deviation, because the squares of large outputs overflow.
     spread = np.abs(both - centre).mean(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
-    features = _features(both, centre, spread)
+    features = _features(both, centre, spread, squares)
     truth = np.r_[np.ones(len(member)), np.zeros(len(nonmember))]
     # Equal weight for both arms: unequal numbers of trials would shift all log-odds towards the larger arm.
     share = np.where(truth == 1, len(both) / (2 * len(member)), len(both) / (2 * len(nonmember)))
@@ -99,7 +103,7 @@ def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps:
         weights += step * min(1.0, 5.0 / max(float(np.linalg.norm(step)), 1e-300))
         if float(np.abs(step).max()) < 1e-8:
             break
-    return Classifier(centre=centre, spread=spread, weights=weights)
+    return Classifier(centre=centre, spread=spread, weights=weights, squares=squares)
 
 
 def hockey_stick(
@@ -145,12 +149,11 @@ def hockey_stick(
     return dataclasses.replace(measured, estimator="hockey_stick", threshold_policy=policy)
 
 
-def _features(outputs: ArrayLike, centre: FloatArray, spread: FloatArray) -> FloatArray:
-    # Far outliers would overflow their squares and rule the fit: cut at ten deviations.
+def _features(outputs: ArrayLike, centre: FloatArray, spread: FloatArray, squares: bool) -> FloatArray:
     # Clipped at ten deviations, because one extreme output would otherwise dominate through its square.
     standard = np.clip((np.asarray(outputs, dtype=np.float64) - centre) / spread, -10, 10)
     ones = np.ones((len(standard), 1))
-    return np.concatenate([ones, standard, standard**2 - 1], axis=1)
+    return np.concatenate([ones, standard, standard**2 - 1] if squares else [ones, standard], axis=1)
 
 
 def _parts(side: str, values: FloatArray, fraction: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

@@ -5,7 +5,6 @@ Pearson 1934, both directions) assumes nothing about the mechanism except that i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import index
 from typing import Any
 
@@ -16,25 +15,14 @@ from ..binomial import ErrorCounts, check_level
 from ..claim import Claim, check_claim
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
 from ..evidence import Setting
-from ..exact import refuse_lost
 from ..finding import Finding, judge
 from ..power.cut import CountingPlan
 from ..wording import shortened
-from .event import Event, learn_event
-from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
+from .search import Found, find_event
+from .trial_stream import Mechanism, TrialPurpose
 
 DEFAULT_TRIALS = 100_000
 """Trials counted per arm by default."""
-# The pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
-_SHARE, _PILOT_LEAST, _PILOT_MOST, _PILOT_VALUES = 2, 40, 50_000, 2**22
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Tried:
-    """A pair of inputs after its pilot."""
-
-    streams: tuple[Stream, Stream]
-    event: Event
 
 
 def audit_mechanism(
@@ -60,13 +48,12 @@ def audit_mechanism(
     same ``seed`` gives the same finding.
 
     ``inputs``: (x0, x1), neighbours in the claim's adjacency. Or ``pairs``: several such pairs, as ``ball_neighbours``
-    makes them; each is tried on its own pilot, and the most promising one is audited with fresh trials and named in the
-    witness.
+    makes them; pilots choose the most promising one, which is audited with fresh trials and named in the witness.
 
     ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, each computed from its output alone, higher means x1. None
-    learns a score: the likelihood ratio where there are few distinct outputs, else a classifier. ``pilot``: trials per
-    input of each pair that fix score and threshold and are never counted; by default half of ``trials``, from 40 to
-    50,000.
+    learns scores (``candidates``) and takes the one that fresh trials choose. ``pilot``: trials per input of a pair
+    that learn scores, choose among them and fix the threshold, and are never counted; by default half of ``trials``,
+    from 40 to 2^20.
 
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
     that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.
@@ -85,16 +72,11 @@ def audit_mechanism(
     seed = _whole("seed", seed, least=0)
     wanted = None if pilot is None else _whole("pilot", pilot, least=4)
     candidates = _pairs(inputs, pairs)
-    plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
-    best: _Tried | None = None
-    for pair, both in enumerate(candidates):
-        tried = _try(mechanism, both, plan, pair=pair, seed=seed, batched=batched, pilot=wanted, score=score)
-        # Only the best pair stays in memory, because a learnt table or classifier may be large.
-        if best is None or tried.event.cut.promise > best.event.cut.promise:
-            best = tried
-    if best is None:
+    if not candidates:
         raise ValueError("pairs must hold at least one pair of inputs, got none")
-    # Choosing among pairs costs no alpha: it used pilots only, and the trials counted now are fresh.
+    plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
+    best = find_event(mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score)
+    # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
     measured = clopper_pearson_of_counts(
         _count(best, plan),
         setting=Setting.claimed(claim),
@@ -102,50 +84,18 @@ def audit_mechanism(
         threshold_policy=f"event fixed on a pilot, seed {seed}",
         curve=claim.curve,
         epsilon=claim.epsilon,
-        witness=_witness(best, len(candidates)),
+        witness=_witness(best),
     )
     return judge(claim, measured)
 
 
-def _try(
-    mechanism: Mechanism,
-    both: tuple[Any, Any],
-    plan: CountingPlan,
-    *,
-    pair: int,
-    seed: int,
-    batched: bool,
-    pilot: int | None,
-    score: Callable[[NDArray[Any]], ArrayLike] | None,
-) -> _Tried:
-    out, within = (
-        open_stream(mechanism, x, world=world, pair=pair, seed=seed, batched=batched) for world, x in enumerate(both)
-    )
-    if (out.shape, out.text) != (within.shape, within.text):
-        kinds = [f"{'strings' if side.text else 'numbers'} of shape {side.shape}" for side in (out, within)]
-        raise ValueError(f"outputs on both inputs must have the same type and shape, got {kinds[0]} and {kinds[1]}")
-    size = max(1, int(np.prod(out.shape)))
-    n = pilot or int(np.clip(min(plan.trials // _SHARE, _PILOT_VALUES // size), _PILOT_LEAST, _PILOT_MOST))
-    nonmember, member = (_joined(list(side.draw(TrialPurpose.PILOT, n))) for side in (out, within))
-    event = learn_event(member, nonmember, plan, score=score, inputs=both)
-    return _Tried(streams=(out, within), event=event)
-
-
-def _joined(chunks: list[NDArray[Any]]) -> NDArray[Any]:
-    joined = np.concatenate(chunks)
-    # Chunks of different number types become floats when joined, which may merge whole numbers above 2^53.
-    if joined.dtype.kind == "f":
-        refuse_lost("outputs", chunks)
-    return joined
-
-
-def _count(tried: _Tried, plan: CountingPlan) -> ErrorCounts:
+def _count(found: Found, plan: CountingPlan) -> ErrorCounts:
     hits_out, hits_in = (
-        sum(tried.event.hits(outputs) for outputs in side.draw(TrialPurpose.COUNTED, plan.trials))
-        for side in tried.streams
+        sum(found.event.hits(outputs) for outputs in side.draw(TrialPurpose.COUNTED, plan.trials))
+        for side in found.streams
     )
     return ErrorCounts(
-        threshold=tried.event.cut.threshold,
+        threshold=found.event.cut.threshold,
         false_positives=hits_out,
         false_negatives=plan.trials - hits_in,
         n0=plan.trials,
@@ -154,10 +104,10 @@ def _count(tried: _Tried, plan: CountingPlan) -> ErrorCounts:
     )
 
 
-def _witness(tried: _Tried, pairs: int) -> str:
-    x0, x1 = (side.input for side in tried.streams)
-    found = "" if pairs == 1 else f", the most promising of {pairs} pairs"
-    return f"inputs {x0} and {x1}{found}; event {tried.event}"
+def _witness(found: Found) -> str:
+    x0, x1 = (side.input for side in found.streams)
+    several = "" if found.pairs == 1 else f", the most promising of {found.pairs} pairs"
+    return f"inputs {x0} and {x1}{several}; event {found.event}"
 
 
 def _pairs(inputs: tuple[Any, Any] | None, pairs: Sequence[tuple[Any, Any]] | None) -> list[tuple[Any, Any]]:

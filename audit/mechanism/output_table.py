@@ -36,7 +36,10 @@ class FrequencyTable:
 
         An array ``(n, ...)`` of numbers or strings becomes ``(n,)``.
         """
-        wanted = row_keys(outputs)
+        return self.of_keys(row_keys(outputs))
+
+    def of_keys(self, wanted: _Keys) -> FloatArray:
+        """Return the log-likelihood ratio of each key (n,), 0 where it was not seen."""
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         return np.where(self.keys[at] == wanted, self.ratios[at], 0.0)
 
@@ -84,7 +87,10 @@ def row_keys(outputs: NDArray[Any]) -> _Keys:
         bits = np.array([_of_text(str(word)) for word in words], dtype=np.uint64)[codes.reshape(rows.shape)]
     else:
         # Adding 0 turns -0.0 into 0.0, which have different bits and equal values.
-        bits = (np.asarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
+        values = np.asarray(rows, dtype=np.float64) + 0.0
+        # One NaN for all, which may have different bits.
+        values = np.where(np.isnan(values), np.nan, values)
+        bits = np.ascontiguousarray(values).view(np.uint64)
         if rows.dtype.kind in "iu" and not (exact := held(rows)).all():
             bits = np.where(exact, bits, rows.astype(np.uint64))
     if bits.shape[1] == 1:

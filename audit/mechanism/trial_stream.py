@@ -24,6 +24,8 @@ _VALUES, _FEWEST, _MOST = 2**20, 64, 2**15
 # Trials of each of the two guard calls, and the number of differing rows from which equal calls are suspicious: a
 # mechanism of few outputs may repeat a call by chance.
 _GUARD = 256
+# Odd, so that a mechanism that switches between two states is in the other one at the second series of calls.
+_FEW = 15
 _UNLIKE = 20
 _ONE_TRIAL = (
     "the mechanism was called as mechanism(x, rng), with one plain input x per trial; one that takes an array with one "
@@ -39,9 +41,17 @@ class TrialPurpose(IntEnum):
     GUARD = 0
     PILOT = 1
     COUNTED = 2
+    LOOK = 3
+    CHOICE = 4
 
 
-_PHRASES = {TrialPurpose.GUARD: "first calls", TrialPurpose.PILOT: "pilot", TrialPurpose.COUNTED: "counted trials"}
+_PHRASES = {
+    TrialPurpose.GUARD: "first calls",
+    TrialPurpose.LOOK: "first look",
+    TrialPurpose.PILOT: "pilot",
+    TrialPurpose.CHOICE: "choice of the event",
+    TrialPurpose.COUNTED: "counted trials",
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,7 +84,8 @@ class Stream:
         return shortened(self.x.item() if isinstance(self.x, np.ndarray) and self.x.ndim == 0 else self.x)
 
     def draw(self, purpose: TrialPurpose, trials: int) -> Iterator[NDArray[Any]]:
-        """Yield the outputs of ``trials`` trials, in arrays ``(n, *shape)`` of finite numbers or of strings.
+        """Yield the outputs of ``trials`` trials, in arrays ``(n, *shape)`` of numbers, which may be NaN or infinite,
+        or of strings.
 
         Raises ValueError for any other output.
         """
@@ -116,6 +127,8 @@ class Stream:
             outputs = np.asarray(raw)
         except ValueError as error:
             raise ValueError(f"outputs must have one shape, got several in {self._where(purpose)}: {error}") from None
+        if outputs.dtype.kind == "O":
+            outputs = _missing_as_nan(outputs)
         if outputs.dtype.kind not in "biufUS":
             odd = next((type(value).__name__ for value in np.ravel(outputs)), "nothing")
             raise ValueError(f"outputs must be numbers or strings, got {odd} in {self._where(purpose)}")
@@ -137,13 +150,6 @@ class Stream:
             )
         if outputs.size == 0:
             raise ValueError(f"outputs must not be empty, got shape {self.shape} in {self._where(purpose)}")
-        if outputs.dtype.kind == "f":
-            bad = ~np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1)
-            if bad.any():
-                raise ValueError(
-                    f"outputs must be finite, got NaN or infinity {np.count_nonzero(bad)} times in "
-                    f"{self._where(purpose)}, first in trial {start + int(np.argmax(bad))}"
-                )
 
     def _where(self, purpose: TrialPurpose) -> str:
         return f"the {_PHRASES[purpose]} on input {self.world} ({self.input})"
@@ -154,18 +160,20 @@ def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: in
     determine the outputs' shape.
 
     Raises ValueError for outputs that cannot be audited, and for a batched mechanism whose trials are not
-    independent: one noise for all rows of a call or most of one, or the same noise at every call.
+    independent: one noise for all rows of a call or most of one, or the same noise at every call. So is a mechanism
+    that keeps state between calls.
     """
     if batched and np.asarray(x).dtype.kind not in "biufcUS":
         raise ValueError(f"inputs of a batched mechanism must be arrays of numbers or strings, got {shortened(x)}")
     if batched or isinstance(x, np.ndarray):
         x = _frozen(x)
     stream = Stream(mechanism=mechanism, x=x, world=world, pair=pair, seed=seed, batched=batched)
-    n = min(_GUARD, stream.chunk) if batched else 1
+    n = min(_GUARD, stream.chunk) if batched else _FEW
     given = _rows(x, n) if batched else None
     first = stream._outputs(TrialPurpose.GUARD, 0, n, 0, given)
     stream = replace(stream, shape=first.shape[1:], text=first.dtype.kind in "US")
     stream._check(first, TrialPurpose.GUARD, 0)
+    _check_state(first, stream._outputs(TrialPurpose.GUARD, 0, n, 0, given), stream)
     if batched:
         second = stream._outputs(TrialPurpose.GUARD, 1, n, n, given)
         stream._check(second, TrialPurpose.GUARD, n)
@@ -175,23 +183,55 @@ def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: in
     return stream
 
 
+def _check_state(first: NDArray[Any], again: NDArray[Any], stream: Stream) -> None:
+    """Refuse a mechanism whose answer depends on more than its input and generator; a correct one never is."""
+    if first.shape != again.shape or not np.array_equal(first, again, equal_nan=not stream.text):
+        raise ValueError(
+            f"the same calls with the same generator returned other outputs on input {stream.world} ({stream.input}): "
+            "the mechanism keeps state between calls or draws noise elsewhere than from the rng that it is given, so "
+            "its trials are not independent and no bound would hold"
+        )
+
+
+def _missing_as_nan(outputs: NDArray[Any]) -> NDArray[Any]:
+    """Outputs with NaN for None, where all others are numbers; None alone is no output but a forgotten return."""
+    flat = outputs.ravel().tolist()
+    kept = [value for value in flat if value is not None]
+    if not 0 < len(kept) < len(flat) or not all(isinstance(value, bool | int | float | np.number) for value in kept):
+        return outputs
+    refuse_lost("outputs", kept)
+    return np.array([np.nan if value is None else float(value) for value in flat]).reshape(outputs.shape)
+
+
 def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
     """Refuse noise shared by one call or by all calls.
 
     With calls of 64 trials or more, a correct mechanism is refused with chance 2^-127 or 1e-18 at most.
     """
-    unlike = (first != first[0]).reshape(len(first), -1).any(axis=1)
-    same = bool((second == second[0]).all())
-    if not unlike.any() and same and (first[0] != second[0]).any():
+    unlike = ~_equal_rows(first)
+    same = _equal(second, second[0])
+    if not unlike.any() and same and not _equal(first[0], second[0]):
         raise ValueError(
             f"all {len(first)} rows that one call returned are equal, while another call returned different ones: "
             "a batched mechanism must draw noise in the shape of x, one draw per row"
         )
-    if np.count_nonzero(unlike) >= _UNLIKE and (first == second).all():
+    if np.count_nonzero(unlike) >= _UNLIKE and _equal(first, second):
         raise ValueError(
             f"two calls returned the same {len(first)} outputs, which differ by row: a batched mechanism must draw "
             "all noise from the rng that it is given"
         )
+
+
+def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return bool(np.array_equal(one, np.broadcast_to(other, one.shape), equal_nan=one.dtype.kind == "f"))
+
+
+def _equal_rows(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each row equals the first; NaN equals NaN."""
+    same = rows == rows[0]
+    if rows.dtype.kind == "f":
+        same |= np.isnan(rows) & np.isnan(rows[0])
+    return np.asarray(same.reshape(len(rows), -1).all(axis=1))
 
 
 def _check_calls(stream: Stream) -> None:

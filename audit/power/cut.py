@@ -35,7 +35,8 @@ class Cut:
 
     ``margin`` is how far its error rates lie under the stated curve; ``bound`` is the lower bound on epsilon.
 
-    ``margin`` is 0 where no cut lies under the curve, and ``bound`` is 0 where one does.
+    ``margin`` is 0 where no cut lies under the curve, and ``bound`` is 0 where one does. ``bound`` is negative where
+    the trials are too few to prove anything.
     """
 
     threshold: float
@@ -89,7 +90,7 @@ def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> C
             return Cut(threshold=float(cuts[best]), margin=float(margins[best]), bound=0.0)
     bounds = _expected(fp, len(score_out), fn, len(score_in), plan)
     best = int(np.argmax(bounds))
-    return Cut(threshold=float(cuts[best]), margin=0.0, bound=max(0.0, float(bounds[best])))
+    return Cut(threshold=float(cuts[best]), margin=0.0, bound=float(bounds[best]))
 
 
 def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan) -> FloatArray:

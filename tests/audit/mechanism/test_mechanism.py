@@ -164,7 +164,8 @@ def test_no_two_trials_share_a_draw_and_the_same_seed_draws_the_same():
         return np.concatenate(drawn)
 
     first = seen(3)
-    assert len(np.unique(first)) == len(first)
+    # The first call on each of the four inputs is made twice, to see whether the mechanism keeps state.
+    assert len(np.unique(first)) == len(first) - 4 * 256
     np.testing.assert_array_equal(first, seen(3))
     assert not np.isin(seen(4), first).any()
 
@@ -172,7 +173,9 @@ def test_no_two_trials_share_a_draw_and_the_same_seed_draws_the_same():
 def test_memory_does_not_grow_with_the_trials():
     def peak(trials):
         tracemalloc.start()
-        audit_mechanism(gaussian(1.0), Claim.stated(5.0, 1e-5), inputs=(0.0, 1.0), trials=trials, batched=True)
+        audit_mechanism(
+            gaussian(1.0), Claim.stated(5.0, 1e-5), inputs=(0.0, 1.0), trials=trials, pilot=50_000, batched=True
+        )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak
@@ -238,14 +241,14 @@ def test_what_no_line_and_no_parabola_separates_is_seen_by_bins():
     assert "bins" in shown.witness
 
 
-def test_a_long_vector_is_projected_on_the_difference_of_its_inputs():
+def test_of_a_long_vector_the_coordinate_that_differs_is_found():
     x1 = np.zeros(500)
     x1[17] = 1.0
     finding = audit_mechanism(
         gaussian(0.25), Claim.stated(8.0, 1e-5, mu=1.0), inputs=(np.zeros(500), x1), trials=3000, batched=True
     )
     assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
-    assert "projection on x1 - x0" in finding.measurement.witness
+    assert any(name in finding.measurement.witness for name in ("x1 - x0", "the coordinate 17"))
 
 
 def test_a_long_vector_of_another_shape_than_the_input_is_projected_on_the_difference_of_the_means():

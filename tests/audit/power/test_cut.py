@@ -51,7 +51,8 @@ def test_more_trials_to_count_move_the_cut_into_the_tail():
 
 def test_one_score_everywhere_and_few_scores_have_a_cut():
     same = best_cut(np.full(5, 2.0), np.full(5, 2.0), plan(GaussianCurve(1.0)))
-    assert (same.threshold, same.promise) == (2.0, (0.0, 0.0))
+    assert (same.threshold, same.margin) == (2.0, 0.0)
+    assert same.bound < 0
     assert best_cut(np.array([1.0]), np.array([0.0]), plan()).threshold == 0.5
 
 

@@ -1,0 +1,239 @@
+"""Candidate scores for a mechanism's outputs, learnt on pilot trials.
+
+No single model suits all mechanisms: tables of the whole output for few outputs, sums of marginal ratios for products,
+conditional ones for sequences with flags, logistic regression and trees for the rest, and values that repeat.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import FloatArray, IntArray
+from ..estimators.hockey_stick import Classifier, fit
+from .cells import cells_of
+from .columns import SUMMARIES, Columns, Coordinates, Difference, Steps, Summary, summaries
+from .event import Score
+from .marginals import Marginals, Value, learn_chain, learn_marginals
+from .numbers import finite, numbers
+from .output_table import tabulate
+from .repeats import GRIDS, learn_repeats
+from .trees import learn_trees
+
+# Newton's method solves a system in the features; beyond 200 it overfits a pilot and takes long.
+_MOST_FEATURES = 200
+# Of more coordinates, those that differ most are looked at more closely.
+_MOST_COORDINATES, _CHOSEN = 40, 16
+_MOST_PAIRED = 24
+_FITTED, _GROWN = 60_000, 120_000
+"""The most trials per input for logistic regression and for trees."""
+
+
+@dataclass(frozen=True, eq=False)
+class Logistic:
+    """A score of a mechanism's output by logistic regression on its coordinates and their squares, as in
+    ``hockey_stick``.
+    """
+
+    classifier: Classifier
+
+    def __str__(self) -> str:
+        return "logistic regression on the coordinates and their squares"
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        return self.classifier.score(finite(numbers(outputs)))
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticCells:
+    """A score by logistic regression on the cells into which the columns of ``marginals`` fall: like these, and right
+    for columns that depend on each other.
+    """
+
+    marginals: Marginals
+    classifier: Classifier
+
+    def __str__(self) -> str:
+        return f"logistic regression on {self.marginals.bins} bins of {self.marginals.columns}"
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        weights = self._weights()
+        rows = self.marginals.columns.of(numbers(outputs))
+        total, at = np.zeros(len(rows)), 0
+        # A sum of table entries is the product with the indicators, without building these.
+        for column, cells in zip(rows.T, self.marginals.cells, strict=True):
+            total += weights[at : at + cells.size][cells.of(column)]
+            at += cells.size
+        return total
+
+    def _weights(self) -> FloatArray:
+        """What an indicator of 1 adds to the log-odds, standardised and cut as when it was fitted."""
+        model = self.classifier
+        one, zero = (np.clip((indicator - model.centre) / model.spread, -10, 10) for indicator in (1.0, 0.0))
+        return np.asarray(model.weights[1:] * (one - zero), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """A score that projects outputs on a ``direction``; it is optimal for isotropic Gaussian noise."""
+
+    direction: FloatArray
+    name: str
+
+    def __str__(self) -> str:
+        return f"projection on {self.name}"
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        return np.asarray(finite(numbers(outputs)) @ self.direction, dtype=np.float64)
+
+
+def candidates(
+    member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any, Any], *, thorough: bool
+) -> Iterator[Score]:
+    """Yield scores learnt on pilot outputs (n, ...) of the second and of the first input.
+
+    ``inputs``: of world 0 and 1; their difference is tried as a direction where it has the shape of an output.
+    ``thorough``: whether the slow ones are learnt too.
+
+    Raises ValueError for strings of too many different values.
+    """
+    table = tabulate(member, nonmember)
+    if table is not None:
+        yield table
+    if member.dtype.kind in "US":
+        if table is None:
+            raise ValueError(
+                "outputs are strings with too many different values to learn a score from pilot trials: pass a "
+                "function that scores them"
+            )
+        return
+    try:
+        rows_in, rows_out = numbers(member), numbers(nonmember)
+    except ValueError:
+        # Whole numbers that no float holds have a table or nothing.
+        if table is None:
+            raise
+        return
+    if table is not None and rows_in.shape[1] == 1:
+        return
+    yield from _of_numbers(rows_in, rows_out, thorough=thorough)
+    if (shift := _shift(inputs, member.shape[1:])) is not None:
+        yield _projection(shift, "x1 - x0")
+
+
+def _of_numbers(member: FloatArray, nonmember: FloatArray, *, thorough: bool) -> Iterator[Score]:
+    width = member.shape[1]
+    yield from _repeats(member, nonmember)
+    if width == 1:
+        yield from (Value(Coordinates(), sign) for sign in (1, -1))
+        yield from (learn_marginals(member, nonmember, Coordinates(), bins) for bins in (16, 64, 1024))
+        yield Logistic(fit(finite(member)[:_FITTED], finite(nonmember)[:_FITTED]))
+        return
+    if width > _MOST_COORDINATES:
+        yield _projection(finite(member).mean(axis=0) - finite(nonmember).mean(axis=0), "the difference of the means")
+        chosen = _most_different(member, nonmember)
+        few = Coordinates(chosen)
+        yield from _single(member, nonmember, Coordinates(chosen[:1]))
+    else:
+        few = Coordinates()
+    views: list[Columns] = [few, Steps()] if width <= _MOST_COORDINATES else [few]
+    yield from _single(member, nonmember, Summary("sum"))
+    for columns in views:
+        yield from (learn_marginals(member, nonmember, columns, bins) for bins in ((2, 8, 64) if thorough else (8,)))
+    yield learn_chain(member, nonmember, few, 8)
+    if thorough:
+        yield from _structure(member, nonmember, few.chosen)
+        if 2 * width <= _MOST_FEATURES:
+            yield Logistic(fit(finite(member)[:_FITTED], finite(nonmember)[:_FITTED]))
+        for columns in views:
+            yield from _logistic_cells(member, nonmember, columns)
+        if width <= _MOST_COORDINATES:
+            yield learn_trees(member[:_GROWN], nonmember[:_GROWN])
+
+
+def _repeats(member: FloatArray, nonmember: FloatArray) -> Iterator[Score]:
+    for places in GRIDS:
+        if (found := learn_repeats(member, nonmember, places, together=False)) is not None:
+            yield found
+    if (found := learn_repeats(member, nonmember, 0, together=True)) is not None:
+        yield found
+
+
+def _logistic_cells(member: FloatArray, nonmember: FloatArray, columns: Columns) -> Iterator[Score]:
+    for bins in (4, 2):
+        marginals = learn_marginals(member, nonmember, columns, bins)
+        if sum(cells.size for cells in marginals.cells) <= _MOST_FEATURES:
+            sides = [_indicators(side[:_FITTED], marginals) for side in (member, nonmember)]
+            yield LogisticCells(marginals, fit(*sides, squares=False))
+            return
+
+
+def _indicators(rows: FloatArray, marginals: Marginals) -> FloatArray:
+    found = marginals.columns.of(rows)
+    return np.concatenate(
+        [np.eye(cells.size)[cells.of(column)] for column, cells in zip(found.T, marginals.cells, strict=True)], axis=1
+    )
+
+
+def _structure(member: FloatArray, nonmember: FloatArray, chosen: IntArray | None) -> Iterator[Score]:
+    """The summary and the difference of two coordinates that tell the inputs apart best."""
+    gains = [_evidence(*both) for both in zip(summaries(member).T, summaries(nonmember).T, strict=True)]
+    yield from _single(member, nonmember, Summary(SUMMARIES[int(np.argmax(gains))]))
+    gains = [_evidence(*both) for both in zip(member.T, nonmember.T, strict=True)]
+    yield from _single(member, nonmember, Coordinates(np.array([int(np.argmax(gains))])))
+    if chosen is None:
+        width = member.shape[1]
+        chosen = np.arange(width) if width <= _MOST_PAIRED else _most_different(member, nonmember)
+    pairs = [Difference(int(first), int(second)) for first, second in combinations(chosen, 2)]
+    gains = [_evidence(pair.of(member)[:, 0], pair.of(nonmember)[:, 0]) for pair in pairs]
+    yield from _single(member, nonmember, pairs[int(np.argmax(gains))])
+
+
+def _single(member: FloatArray, nonmember: FloatArray, columns: Columns) -> Iterator[Score]:
+    yield from (Value(columns, sign) for sign in (1, -1))
+    yield learn_marginals(member, nonmember, columns, 16)
+
+
+def _evidence(member: FloatArray, nonmember: FloatArray, rows: int = 20_000) -> float:
+    """How clearly one column differs: the chi-squared statistic over its cells, less its mean under equal laws."""
+    sides = member[:rows], nonmember[:rows]
+    cells = cells_of(np.concatenate(sides), 8)
+    inside, outside = (np.bincount(cells.of(side), minlength=cells.size) for side in sides)
+    total = inside + outside
+    return float(((inside - outside) ** 2 / np.maximum(total, 1)).sum() - np.count_nonzero(total))
+
+
+def _most_different(member: FloatArray, nonmember: FloatArray) -> IntArray:
+    """The coordinates that differ most between the inputs, in mean, in size or in how often they have one value."""
+    known = finite(member), finite(nonmember)
+    centre, spread = np.median(np.concatenate(known), axis=0), np.abs(np.concatenate(known)).mean(axis=0) + 1e-300
+    gains = np.zeros(member.shape[1])
+    for feature in (
+        lambda rows: np.clip((rows - centre) / spread, -3, 3),
+        lambda rows: np.minimum(np.abs(rows - centre) / spread, 10),
+        lambda rows: (rows == centre).astype(float),
+    ):
+        inside, outside = map(feature, known)
+        error = np.sqrt((inside.var(axis=0) + outside.var(axis=0)) / len(inside)) + 1e-12
+        gains = np.maximum(gains, np.abs(inside.mean(axis=0) - outside.mean(axis=0)) / error)
+    return np.asarray(np.argsort(-gains, kind="stable")[:_CHOSEN], dtype=np.int64)
+
+
+def _shift(inputs: tuple[Any, Any], shape: tuple[int, ...]) -> FloatArray | None:
+    try:
+        arrays = [np.asarray(x) for x in inputs]
+    except ValueError:
+        return None
+    if any(array.dtype.kind not in "biuf" or array.shape != shape for array in arrays):
+        return None
+    shift = arrays[1].astype(np.float64) - arrays[0]
+    return shift.reshape(-1) if np.isfinite(shift).all() and shift.any() else None
+
+
+def _projection(direction: FloatArray, name: str) -> Projection:
+    # Scaled to 1, so that products with large outputs do not overflow.
+    largest = float(np.abs(direction).max())
+    return Projection(direction / largest if largest > 0 else direction, name)
