@@ -79,6 +79,14 @@ class DrawAll(Sampling):
         return self.rule.most(n)
 
 
+@dataclass(frozen=True)
+class DrawNone(DrawAll):
+    """A sampling rule that draws no item but publishes the numbers of the rule that it replaces."""
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
+        return torch.zeros_like(Full().draw(rng, replicas, n))
+
+
 @dataclass(frozen=True, kw_only=True)
 class FrozenModel:
     """A federated algorithm whose server model never changes, so that two runs differ only in what the audit changes on
@@ -140,6 +148,10 @@ class FixedGradients(Network):
     steepness: float
 
     def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
+        if dropout is None and _alike(images) and _alike(labels):
+            # Equal samples at one point: the replicas of a batch have the same gradients.
+            rows = self.steepness * super().sample_gradients(self._fixed(params[:1]), images[:1], labels[:1])
+            return rows.expand(len(params), -1, -1)
         return self.steepness * super().sample_gradients(self._fixed(params), images, labels, dropout)
 
     def gradient(
@@ -149,6 +161,11 @@ class FixedGradients(Network):
 
     def _fixed(self, params: Tensor) -> Tensor:
         return self.point.expand(len(params), -1)
+
+
+def _alike(cases: Tensor) -> bool:
+    """Whether all replicas of a batch of several have the same samples."""
+    return len(cases) > 1 and torch.equal(cases, cases[:1].expand_as(cases))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,14 +16,12 @@ PRESENT, BETWEEN_CLIENTS, BETWEEN_ROUNDS, SCALE = (
     "noise fresh between rounds",
     "noise scale",
 )
-_SHARED = 0.9
-"""Cosine from which two noise vectors count as one draw; independent ones of 10 numbers reach it once in 10^4, of 100
-numbers never.
+_SHARED = 0.99999
+"""Cosine from which two noise vectors count as one draw. Noise that adds up over the rounds, as under momentum or in a
+running sum, comes near 1; noise used twice gives 1 up to rounding.
 """
 _FEWEST, _FEWEST_DRAWN = 10, 50
 """Numbers that both noise vectors must move before they are compared; coins are equal by chance, Gaussians never."""
-_ERRORS = 6.0
-"""Standard errors by which noise must fall short of its law before the check fails."""
 
 
 def noise_checks(
@@ -33,8 +31,7 @@ def noise_checks(
     *,
     drawn: bool = False,
 ) -> list[CheckResult]:
-    """Check that noise is present, independent between clients and between rounds, and as large as the defense
-    publishes.
+    """Check that noise is present and fresh between clients and between rounds; how large it is needs more draws.
 
     Args:
         draws: at least two recordings with equal data, cohorts and lots.
@@ -60,18 +57,20 @@ def noise_checks(
         rounds = [f"round {t}" for t in range(len(noise))]
         found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
     if laws is None:
-        return [*found, CheckResult(name=SCALE, passed=None, witness="no Gaussian law is published for this observer")]
-    # The law holds for the public state of the first round only.
-    steady = [t for t in range(len(noise)) if all(same_state(draw, t) for draw in draws)]
-    return [*found, _scale(releases[:, steady], present[steady], laws, layers)]
+        found.append(CheckResult(name=SCALE, passed=None, witness="no Gaussian law is published for this observer"))
+    return found
 
 
 def same_state(recording: Recording, number: int) -> bool:
     """Return whether a round started from the same public state as the first round, for which the noise distribution is
     published.
     """
-    first, now = recording.states[0], recording.states[number]
-    return first.keys() == now.keys() and all(_equal(first[name], now[name]) for name in first)
+    return equal_states(recording.states[0], recording.states[number])
+
+
+def equal_states(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Return whether two public states hold the same numbers; a number that is not one equals itself."""
+    return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
@@ -149,25 +148,3 @@ def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequenc
         unit="cosine",
         witness=f"{members[int(other)]} and {members[int(one)]}, {groups[int(group)]}",
     )
-
-
-def _scale(releases: Tensor, present: Tensor, laws: Sequence[GaussianLaw], layers: Mapping[str, slice]) -> CheckResult:
-    """Check the standard deviation of the noise over the law's: of all rounds together, each release and each layer.
-
-    The one that falls short by the most standard errors is reported. More noise than published violates no claim.
-    """
-    std = torch.tensor([law.noise_std for law in laws], dtype=torch.float64)
-    if not bool((std > 0).all()):
-        return CheckResult(name=SCALE, passed=None, witness="the published law has no noise")
-    # Each number's variance over the draws has draws - 1 degrees of freedom; absent clients have no noise.
-    squares = (releases.var(0) / std.square().unsqueeze(-1))[present]
-    parts = {"all releases": squares, **{layer: squares[:, place] for layer, place in layers.items()}}
-    parts |= {f"release {number}": row for number, row in enumerate(squares)}
-    worst, ratio, limit, where = math.inf, math.nan, math.nan, ""
-    for name, part in parts.items():
-        measured = float(part.mean().sqrt())
-        error = 1 / math.sqrt(2 * (len(releases) - 1) * part.numel())
-        if (measured - 1) / error < worst:
-            worst, ratio, limit = (measured - 1) / error, measured, 1 - _ERRORS * error
-            where = f"standard deviation over the law's, {name}, standard error {error:.2g}"
-    return CheckResult.at_least(SCALE, ratio, limit, unit="standard deviations of the law", witness=where)

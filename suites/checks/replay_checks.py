@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,8 +25,12 @@ from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
 from .check import CheckResult
+from .draw_checks import LawOfDraws, draw_checks, other_data_check
 from .message_checks import MessageComparison, Pair
-from .noise_checks import PRESENT, noise_checks, same_state
+from .noise_checks import PRESENT, SCALE, noise_checks, same_state
+from .noise_sample import NUMBERS, noise_sample, runs_needed
+from .other_data import other_data
+from .structure_checks import Move, structure_checks
 
 SENSITIVITY = "sensitivity"
 _CLIENTS, _DRAWS = 16, 3
@@ -128,12 +133,13 @@ def check_claim(
     steepness = _STEEP * length / scale
     still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving)
     setup = ReplaySetup(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
-    message, moves = _message(setup), list[CheckResult]()
+    message, moves, moved = _message(setup), list[CheckResult](), list[Move]()
     reason = ""
     for pair in _pairs(setup):
         message.add(pair)
         reason = reason or _add_moves(setup, pair, moves)
-    return (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws), *message.results())
+        moved += _moved(setup, pair)
+    return (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved), *message.results())
 
 
 def _message(setup: ReplaySetup) -> MessageComparison:
@@ -158,7 +164,7 @@ def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
     return float(published) if isinstance(published, int | float) else 1.0
 
 
-def _noise(setup: ReplaySetup, draws: Sequence[Recording]) -> list[CheckResult]:
+def _noise(setup: ReplaySetup, draws: Sequence[Recording], moved: Sequence[Move]) -> list[CheckResult]:
     sees_sum = setup.claim.observer.rank < SHUFFLED.rank
     if sees_sum and changes_broadcast(setup.protection):
         reason = "its noise may be added to the broadcast model, which is compared with the whole message"
@@ -167,8 +173,43 @@ def _noise(setup: ReplaySetup, draws: Sequence[Recording]) -> list[CheckResult]:
     if senders is None:
         senders = (0 if setup.claim.unit is Unit.SAMPLE else setup.still.plan.clients,)
     laws = [law for law in map(setup.law, senders) if law is not None]
-    layers = setup.still.plan.layout.slices
-    return noise_checks(draws, laws if len(laws) == len(senders) else None, layers, drawn=setup.drawn)
+    law = LawOfDraws(laws=laws, layers=setup.still.plan.layout.slices) if len(laws) == len(senders) else None
+    found = noise_checks(draws, laws if law else None, setup.still.plan.layout.slices, drawn=setup.drawn)
+    # Reports that are drawn from a law of their own have no noise that could be told from the rest.
+    return found if setup.drawn else [*found, *_sampled(setup, len(senders), law, moved)]
+
+
+def _sampled(setup: ReplaySetup, rows: int, law: LawOfDraws | None, moved: Sequence[Move]) -> Iterator[CheckResult]:
+    """The checks of noise that need many runs."""
+    still, dim = setup.still, setup.still.plan.layout.dim
+    draw = partial(noise_sample, protection=setup.protection, observer=setup.claim.observer, seed=setup.seed)
+    rounds = max(1, min(still.rounds, NUMBERS // (6 * rows * dim)))
+    sample = draw(still, runs=runs_needed(dim, rows, rounds), rounds=rounds)
+    one, other = setup.draws[:2]
+    noisy = any(bool((a != b).any()) for a, b in zip(one.releases, other.releases, strict=True))
+    if noisy and bool((sample.values == sample.values[:1]).all()):
+        reason = "parallel runs share their noise, which is drawn once for all of them"
+        yield CheckResult(name=SCALE, passed=None, witness=reason)
+        return
+    if law is not None:
+        yield from draw_checks(sample, law, setup.claim)
+        few, brief = 8 if rows >= _FEW else 16, min(_BRIEF, rounds)
+        others = enumerate(other_data(still), start=1)
+        samples = {words: draw(other, runs=few, rounds=brief, number=n) for n, (words, other) in others}
+        yield other_data_check(samples, law)
+    yield from structure_checks(sample, moved, setup.claim)
+
+
+def _moved(setup: ReplaySetup, pair: Pair) -> Iterator[Move]:
+    """How far the pair's row moved each row of the first and the last round that both runs have."""
+    law = setup.law(pair.sender)
+    if (law is not None and not law.additive) or pair.before.senders != pair.after.senders:
+        return
+    rounds = min(len(pair.before.releases), len(pair.after.releases))
+    for turn in sorted({0, rounds - 1}):
+        delta = (pair.after.releases[turn] - pair.before.releases[turn]).numpy() / pair.rows
+        for row in np.flatnonzero(np.abs(delta).max(axis=1) > 0):
+            yield Move(delta[row], f"{pair.witness}, round {turn}")
 
 
 def _pairs(setup: ReplaySetup) -> Iterator[Pair]:

@@ -1,0 +1,187 @@
+"""Many runs of one federation that differ in the hooks' noise alone, run together, so that the noise can be tested."""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.arrays import BoolArray, FloatArray
+from ...audit.observer import SHUFFLED, Observer
+from ...fl.channels import state_channels, state_numbers
+from ...fl.engine import run_federation
+from ...fl.protection import Protection
+from ...fl.recorder import RoundEvent
+from ...fl.replay import FrozenFederation, ReplayedStreams
+from ...fl.training.local import Batch
+from .noise_checks import equal_states
+
+NUMBERS = 2**23
+"""Released numbers of all runs of one sample together, at most."""
+_STREAM = 64
+"""Number of the noise of the first sample: the single runs of the other checks have lower ones."""
+_LEAST, _FEWEST, _MOST = 6, 10, 64
+"""Runs of a sample: of large models, of small ones, and at most."""
+_TAILS = 2**16
+"""Numbers of all runs of a sample together, at least where few runs give them."""
+
+
+@dataclass(kw_only=True)
+class NoiseSample:
+    """What ``observer`` received in two batches of runs with equal data, cohorts and lots.
+
+    ``values``: ``(runs, rows, rounds, d)``, the second batch after the first; ``present``: ``(rows, rounds)``, whether
+    a row was sent in all runs; ``steady``: ``(rounds,)``, whether a round started from the public state of the first
+    round; ``senders``: None for an aggregate.
+    """
+
+    values: FloatArray
+    present: BoolArray
+    steady: BoolArray
+    senders: tuple[int, ...] | None
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return len(self.values)
+
+    @property
+    def row_names(self) -> list[str]:
+        """Names of the rows."""
+        return ["the sum"] if self.senders is None else [f"client {sender}" for sender in self.senders]
+
+    @cached_property
+    def contrasts(self) -> FloatArray:
+        """Independent noise ``(runs - 1, rows, rounds, d)``: orthonormal contrasts of the runs, in which all that the
+        runs share cancels. Independent Gaussian noise stays independent, with the same variance.
+        """
+        # Helmert's matrix: run k less the mean of the runs before it.
+        rows = np.tril(np.ones((self.runs, self.runs)), -1)[1:]
+        counts = np.arange(1, self.runs)
+        rows[np.arange(self.runs - 1), counts] = -counts
+        rows /= np.sqrt(counts * (counts + 1))[:, None]
+        flat = rows @ self.values.reshape(self.runs, -1)
+        return np.asarray(flat.reshape(self.runs - 1, *self.values.shape[1:]))
+
+    @cached_property
+    def paired(self) -> FloatArray:
+        """Noise ``(runs / 2, rows, rounds, d)`` from runs of one place in the two batches: their differences, in which
+        noise cancels that the hooks draw from seeds of their own.
+        """
+        half = self.runs // 2
+        return np.asarray((self.values[:half] - self.values[half:]) / math.sqrt(2))
+
+    @cached_property
+    def rounding(self) -> FloatArray:
+        """Half the distance between values that a row can take, ``(rows,)``, as far as the values show it.
+
+        It is the largest of what is seen of a few vectors: the smallest distance between numbers of one vector, and the
+        last digit in use of its largest number.
+        """
+        found = np.zeros(self.values.shape[1])
+        for row in range(len(found)):
+            vectors = self.values[:3, row, self.present[row]][:, :3].reshape(-1, self.values.shape[-1])
+            found[row] = max((_spacing(vector) for vector in vectors), default=0.0) / 2
+        return found
+
+
+@dataclass(kw_only=True)
+class _SampleRecorder:
+    """A recorder that keeps the releases of all runs."""
+
+    observer: Observer
+    rounds: list[tuple[Tensor, Tensor, tuple[int, ...] | None]] = field(default_factory=list)
+    steady: list[bool] = field(default_factory=list)
+    first: dict[str, Tensor] = field(default_factory=dict)
+
+    def watch(self, event: RoundEvent) -> None:
+        state = state_numbers(state_channels(event.state)[0])
+        self.first = state if not self.rounds else self.first
+        self.steady.append(equal_states(self.first, state))
+        if self.observer.rank < SHUFFLED.rank:
+            values = event.aggregate.unsqueeze(1)
+            self.rounds.append((values.double(), torch.ones(values.shape[:2], dtype=torch.bool), None))
+        else:
+            reports = event.reports
+            self.rounds.append((reports.values.double(), reports.present, reports.senders or ()))
+
+
+def runs_needed(dim: int, rows: int, rounds: int) -> int:
+    """Return the number of runs whose noise vectors, of all rows and rounds, are a quarter more than the weights, and
+    whose numbers show a missing tail.
+    """
+    enough = math.ceil(max(1.25 * dim + 64, _TAILS / dim) / max(1, rows * rounds)) + 1
+    found = min(_MOST, max(_FEWEST, enough), NUMBERS // max(1, rows * rounds * dim))
+    return max(_LEAST, found + found % 2)
+
+
+def noise_sample(
+    federation: FrozenFederation,
+    protection: Protection,
+    observer: Observer,
+    *,
+    seed: int,
+    runs: int,
+    rounds: int,
+    number: int = 0,
+) -> NoiseSample:
+    """Run a federation with a frozen model many times, in two batches; ``number`` distinguishes samples of other
+    noise.
+    """
+    batches = [_batch(federation, protection, observer, seed, runs // 2, rounds, 2 * number + n) for n in range(2)]
+    came = {sender for one in batches for _, _, senders in one.rounds for sender in senders or ()}
+    senders = tuple(sorted(came)) if batches[0].rounds[0][2] is not None else None
+    count, half = 1 if senders is None else len(senders), runs // 2
+    dim = batches[0].rounds[0][0].shape[-1]
+    values, present = np.zeros((2 * half, count, rounds, dim)), np.ones((count, rounds), dtype=bool)
+    for batch, start in zip(batches, (0, half), strict=True):
+        for turn, (rows, there, names) in enumerate(batch.rounds):
+            places = [0] if names is None or senders is None else [senders.index(name) for name in names]
+            values[start : start + half, places, turn] = rows.numpy()
+            here = np.zeros(count, dtype=bool)
+            here[places] = there.all(0).numpy()
+            present[:, turn] &= here
+    steady = np.array([all(pair) for pair in zip(*(batch.steady for batch in batches), strict=True)])
+    return NoiseSample(values=values, present=present, steady=steady, senders=senders)
+
+
+def _batch(
+    federation: FrozenFederation,
+    protection: Protection,
+    observer: Observer,
+    seed: int,
+    runs: int,
+    rounds: int,
+    number: int,
+) -> _SampleRecorder:
+    recorder = _SampleRecorder(observer=observer)
+    run_federation(
+        federation.task,
+        federation.plan,
+        protection,
+        ReplayedStreams(seed, _STREAM + number),
+        batch=Batch(replicas=runs),
+        recorders=[recorder],
+        stop_after=rounds,
+    )
+    return recorder
+
+
+def _spacing(vector: FloatArray) -> float:
+    """The distance between neighbouring values that a vector's numbers show, at the largest of them."""
+    largest = float(np.abs(vector).max(initial=0.0))
+    if not 0 < largest < math.inf:
+        return 0.0
+    ordered = np.unique(vector)
+    gaps = np.diff(ordered)
+    # Numbers that differ by rounding in single precision are one value.
+    gaps = gaps[gaps > largest * 2.0**-20]
+    least = float(gaps.min(initial=math.inf))
+    # Of continuous numbers some two are always close to each other.
+    least = least if len(gaps) < len(vector) / 2 and math.isfinite(least) else 0.0
+    bits = int(np.bitwise_or.reduce(vector.astype(np.float32).view(np.uint32)))
+    unused = (bits & -bits).bit_length() - 1 if bits else 0
+    digit = math.ldexp(largest, unused - 23) if unused > 4 else 0.0
+    return max(least, digit)

@@ -1,0 +1,364 @@
+"""Draws: noise that differs from its law in any way is found, and more noise or noise on top of it is not."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.fl.laws.law import GaussianLaw, clip
+from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.streams import normal
+from fedassay.suites.checks import draw_checks as draw_checks_module
+from fedassay.suites.checks import false_alarms
+from fedassay.suites.checks.draw_checks import (
+    DIRECTIONS,
+    GIVEN_CLIENTS,
+    GIVEN_ROUNDS,
+    OTHER_DATA,
+    SHAPE,
+    LawOfDraws,
+    draw_checks,
+)
+from fedassay.suites.checks.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE
+from fedassay.suites.checks.noise_sample import NoiseSample
+from fedassay.suites.checks.replay_checks import check_claim
+from fedassay.suites.checks.structure_checks import DIRECTIONS as MOVED
+from fedassay.suites.checks.structure_checks import REPEATS
+from toy_federation import toy_plan, toy_task
+
+ROUNDS = 6
+NOISE = {SCALE, DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, SHAPE, OTHER_DATA, REPEATS, MOVED}
+
+
+@pytest.fixture(scope="module")
+def task():
+    return toy_task((4, 7, 5), side=4, inert=1)
+
+
+@pytest.fixture(scope="module")
+def checked(task):
+    """(defense, class of its protection, its fields) -> results by name."""
+
+    def check(part, kind=None, *, fields=None, seed=0, law=True, **changes):
+        plan = toy_plan(task, rounds=ROUNDS, **changes)
+        prepared = part.prepare(plan)
+        kind = kind or type(prepared.protection)
+        if not law:
+            kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
+        protection = kind(**vars(prepared.protection), **(fields or {}))
+        return {one.name: one for one in check_claim(task, plan, protection, prepared.claims[0], seed=seed)}
+
+    return check
+
+
+def failed(found):
+    return {name for name, one in found.items() if one.passed is False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reports(LDPGaussianProtection):
+    """A local Gaussian whose standard noise ``(R, rows, d)`` a subclass draws."""
+
+    def report(self, updates, context, state, rng):
+        noise = self.noise_std * self.noise(tuple(updates.values.shape), context, rng, updates.values)
+        return updates.with_values(clip(updates.values, self.clip_norm) + noise)
+
+
+class Tiled(Reports):
+    """The second half of the noise is the first half again."""
+
+    def noise(self, shape, context, rng, values):
+        half = normal(rng, (*shape[:2], (shape[2] + 1) // 2))
+        return torch.cat([half, half], dim=-1)[..., : shape[2]]
+
+
+class Antithetic(Reports):
+    def noise(self, shape, context, rng, values):
+        half = normal(rng, (*shape[:2], (shape[2] + 1) // 2))
+        return torch.cat([half, -half.flip(-1)], dim=-1)[..., : shape[2]]
+
+
+class LowRank(Reports):
+    """Ten numbers, spread over all weights with the right variance."""
+
+    def noise(self, shape, context, rng, values):
+        spread = torch.from_numpy(np.random.default_rng(5).standard_normal((10, shape[2]))).float()
+        return normal(rng, (*shape[:2], 10)) @ (spread / torch.linalg.vector_norm(spread, dim=0))
+
+
+class SumsToZero(Reports):
+    def noise(self, shape, context, rng, values):
+        noise = normal(rng, shape)
+        return (noise - noise.mean(-1, keepdim=True)) * (shape[2] / (shape[2] - 1)) ** 0.5
+
+
+class Smoothed(Reports):
+    """Each weight's noise is the mean of two neighbours', at the right variance."""
+
+    def noise(self, shape, context, rng, values):
+        noise = normal(rng, shape)
+        return (noise + noise.roll(1, -1)) / 2**0.5
+
+
+class OneWeightBare(Reports):
+    def noise(self, shape, context, rng, values):
+        noise = normal(rng, shape)
+        noise[..., 7] = 0
+        return noise
+
+
+class OneWeightHalved(Reports):
+    def noise(self, shape, context, rng, values):
+        noise = normal(rng, shape)
+        noise[..., 7] /= 2
+        return noise
+
+
+class OneNumberBare(Reports):
+    """One weight of one client in one round has no noise."""
+
+    def noise(self, shape, context, rng, values):
+        noise = normal(rng, shape)
+        if context.round == 3:
+            noise[:, 1, 7] = 0
+        return noise
+
+
+class OneRoundHalved(Reports):
+    def noise(self, shape, context, rng, values):
+        return normal(rng, shape) * (0.5 if context.round == 4 else 1.0)
+
+
+class Decaying(Reports):
+    def noise(self, shape, context, rng, values):
+        return normal(rng, shape) * 0.97**context.round
+
+
+class OneClientLess(Reports):
+    def noise(self, shape, context, rng, values):
+        noise = normal(rng, shape)
+        noise[:, 2] *= 0.8
+        return noise
+
+
+class CancelsBetweenClients(Reports):
+    """The clients' noise adds up to zero: all others' reports give each one away."""
+
+    def noise(self, shape, context, rng, values):
+        noise = normal(rng, shape)
+        return (noise - noise.mean(1, keepdim=True)) * (shape[1] / max(1, shape[1] - 1)) ** 0.5
+
+
+class SharedBetweenClients(Reports):
+    """Nine tenths of every client's variance are one draw for all."""
+
+    def noise(self, shape, context, rng, values):
+        return 0.9**0.5 * normal(rng, (shape[0], 1, shape[2])) + 0.1**0.5 * normal(rng, shape)
+
+
+class Uniform(Reports):
+    def noise(self, shape, context, rng, values):
+        return torch.from_numpy(rng.uniform(-(3**0.5), 3**0.5, shape)).float()
+
+
+class Laplace(Reports):
+    def noise(self, shape, context, rng, values):
+        return torch.from_numpy(rng.laplace(0, 0.5**0.5, shape)).float()
+
+
+class ClippedNoise(Reports):
+    def noise(self, shape, context, rng, values):
+        return normal(rng, shape).clamp(-2.5, 2.5)
+
+
+class OfManyTwoPoints(Reports):
+    """Signs, which have the right variance and no tails."""
+
+    def noise(self, shape, context, rng, values):
+        return normal(rng, shape).sign() + 1e-3 * normal(rng, shape)
+
+
+class AsLargeAsTheData(Reports):
+    """Noise in proportion to the update's own length, up to the clip norm."""
+
+    def noise(self, shape, context, rng, values):
+        return normal(rng, shape) * torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(max=1)
+
+
+class FewSeeds(Reports):
+    """A generator of its own for each report, with seeds of twelve bits."""
+
+    def noise(self, shape, context, rng, values):
+        seeds = rng.integers(0, 2**12, shape[:2])
+        drawn = [np.random.default_rng(int(seed)).standard_normal(shape[2]) for seed in seeds.flat]
+        return torch.from_numpy(np.stack(drawn).reshape(shape)).float()
+
+
+BROKEN = {
+    Tiled: {DIRECTIONS},
+    Antithetic: {DIRECTIONS},
+    LowRank: {DIRECTIONS, MOVED},
+    SumsToZero: {DIRECTIONS, MOVED},
+    Smoothed: {DIRECTIONS},
+    OneWeightBare: {SCALE},
+    OneWeightHalved: {SCALE},
+    OneNumberBare: {SCALE},
+    OneRoundHalved: {SCALE},
+    Decaying: {SCALE},
+    OneClientLess: {SCALE},
+    CancelsBetweenClients: {GIVEN_CLIENTS},
+    SharedBetweenClients: {GIVEN_CLIENTS},
+    Uniform: {SHAPE},
+    Laplace: {SHAPE},
+    ClippedNoise: {SHAPE},
+    OfManyTwoPoints: {SHAPE},
+    AsLargeAsTheData: {OTHER_DATA},
+    FewSeeds: {REPEATS},
+}
+"""The checks of which each must fail; the same noise on top of the law's must fail none."""
+
+
+def on_top(kind):
+    """The same noise, added to noise of the law."""
+
+    class OnTop(kind):
+        def noise(self, shape, context, rng, values):
+            return normal(rng, shape) + super().noise(shape, context, rng, values)
+
+    OnTop.__name__ = f"{kind.__name__}OnTop"
+    return OnTop
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_noise_that_is_not_its_laws_is_found_and_the_same_noise_on_top_of_the_laws_is_not(kind, checked):
+    found = checked(LDPGaussian(), kind)
+    assert BROKEN[kind] <= failed(found), [one.words for one in found.values()]
+    correct = checked(LDPGaussian(), on_top(kind))
+    assert not failed(correct), [one.words for one in correct.values() if one.passed is False]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseForFullLots(DPSGDProtection):
+    """An empty lot returns before the noise is added."""
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        direction = super().local_step(gradients, present, client, context, state, rng)
+        return direction * present.any(1, keepdim=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOfTheLongest(DPSGDProtection):
+    """Noise in proportion to the longest gradient of the lot, at most the clip norm."""
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        total = self.total(gradients, present)
+        lengths = torch.linalg.vector_norm(gradients, dim=-1).masked_fill(~present, 0)
+        longest = lengths.amax(1, keepdim=True).clamp(max=self.clip_norm)
+        noise = self.noise_multiplier * longest * normal(rng, tuple(total.shape))
+        return (total + noise) / context.plan.expected_lot(client)
+
+
+@pytest.mark.parametrize("kind", [NoiseForFullLots, NoiseOfTheLongest])
+def test_noise_that_depends_on_the_data_is_found_by_other_data(kind, checked):
+    found = checked(DPSGD(), kind, lot=Poisson(0.5))
+    assert failed(found) == {OTHER_DATA}
+    assert not failed(checked(DPSGD(), lot=Poisson(0.5)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums(DPFedAvgProtection):
+    """A central Gaussian whose standard noise ``(R, d)`` a subclass draws."""
+
+    def aggregate(self, received, context, state, rng):
+        total = received.values.sum(1)
+        noise = self.noise(tuple(total.shape), context, rng)
+        return (total + self.noise_multiplier * self.clip_norm * noise) / context.plan.expected_cohort
+
+
+class LateRoundsSeeded(Sums):
+    """From round 3 on three quarters of the variance come from a seed of their own, in the shape of the batch."""
+
+    def noise(self, shape, context, rng):
+        if context.round < 3:
+            return normal(rng, shape)
+        return 0.5 * normal(rng, shape) + 0.75**0.5 * self.kept(shape)
+
+    def kept(self, shape):
+        return torch.from_numpy(np.random.default_rng(3).standard_normal(shape)).float()
+
+
+class Differences(Sums):
+    """The noise of each round takes back that of the round before: the sum over all rounds has hardly any."""
+
+    def noise(self, shape, context, rng):
+        noise, before = normal(rng, shape), self.rounds.get((context.round - 1, shape), torch.zeros(shape))
+        self.rounds[context.round, shape] = noise
+        return noise - before if context.round else noise
+
+    @property
+    def rounds(self):
+        return _NOISE
+
+
+_NOISE = {}
+
+
+def test_noise_of_a_seed_of_its_own_is_no_noise_though_it_is_drawn_for_each_run_of_a_batch(checked):
+    assert SCALE in failed(checked(DPFedAvg(), LateRoundsSeeded))
+
+
+def test_correlated_noise_of_enough_variance_is_a_mechanism_of_its_own(checked):
+    """Its budget may be computed for the correlation; one round alone does not break it."""
+    found = checked(DPFedAvg(epsilon=30.0), Differences)
+    assert not failed(found) & {SCALE, DIRECTIONS, SHAPE, PRESENT, BETWEEN_ROUNDS}
+    assert not failed(found), [one.words for one in found.values() if one.passed is False]
+
+
+class Marginal:
+    """Pure noise of the law, without a federation."""
+
+    law = LawOfDraws(
+        laws=[GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=2.0)] * 3, layers={"a": slice(0, 5), "b": slice(5, 8)}
+    )
+
+    @classmethod
+    def sample(cls, seed, runs=10, rounds=2, factor=1.0):
+        values = 2.0 * factor * np.random.default_rng(seed).standard_normal((runs, 3, rounds, 8)) + 7
+        present, steady = np.ones((3, rounds), dtype=bool), np.ones(rounds, dtype=bool)
+        return NoiseSample(values=values, present=present, steady=steady, senders=(0, 1, 2))
+
+
+@pytest.mark.simulations
+def test_each_family_of_tests_has_its_share_of_the_false_alarms(monkeypatch, checked):
+    """With a share of .2 for each family every check fails at most as often as its families together."""
+    families = {SCALE: 22, DIRECTIONS: 2, GIVEN_CLIENTS: 1, GIVEN_ROUNDS: 1, SHAPE: 30}
+    share, repeats = 0.004, 1000
+    monkeypatch.setattr(false_alarms, "RUN", share * false_alarms.CLAIMS * false_alarms.FAMILIES)
+    claim = LDPGaussian().prepare(toy_plan(toy_task((4, 7, 5), side=4))).claims[0]
+    monkeypatch.setattr(draw_checks_module, "_breaks", lambda *_: True)
+    alarms = dict.fromkeys(families, 0)
+    for seed in range(repeats):
+        for found in draw_checks(Marginal.sample(seed), Marginal.law, claim):
+            alarms[found.name] += found.passed is False
+    for name, count in families.items():
+        expected = repeats * share * count
+        assert alarms[name] <= expected + 4 * expected**0.5 + 1, alarms
+    # The tests use their share up: a scale that never failed would have no power.
+    assert alarms[SCALE] > 0
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (3.0, True), (0.5, False)])
+def test_a_law_of_known_noise_is_held_exactly(factor, passed):
+    claim = LDPGaussian().prepare(toy_plan(toy_task((4, 7, 5), side=4))).claims[0]
+    found = {one.name: one for one in draw_checks(Marginal.sample(0, factor=factor), Marginal.law, claim)}
+    assert found[SCALE].passed is passed
+    assert found[SCALE].measured == pytest.approx(factor, rel=0.1)
+
+
+def test_the_level_of_a_test_is_its_share_of_all_tests_of_a_run():
+    total = false_alarms.level(1000) * 1000 * false_alarms.FAMILIES * false_alarms.CLAIMS
+    assert total == pytest.approx(false_alarms.RUN)
+    assert false_alarms.RUN <= 1e-3
