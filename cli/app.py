@@ -306,9 +306,11 @@ def _without_output(words: list[str]) -> list[str]:
 def _close(finished: Any) -> NoReturn:
     from ..reports.formats.terminal import tables
     from ..reports.reading.run_folder import RunFolder
+    from ..reports.tables.coverage import coverage_lines
 
     # Printed from the records, as the report is: terminal and page cannot disagree.
-    print_lines(*finished.lines(), "", *tables(RunFolder.read(finished.folder)))
+    folder = RunFolder.read(finished.folder)
+    print_lines(*finished.lines(), *coverage_lines(folder), "", *tables(folder))
     print_lines(f"gate   {finished.verdict.verdict_line} (exit code {finished.verdict.exit_code})")
     print_lines(f"open   {finished.folder / 'report.html'}")
     raise typer.Exit(finished.verdict.exit_code)

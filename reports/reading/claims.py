@@ -97,6 +97,16 @@ class ClaimRow:
         return self.record.detectable if self.record and self.stated else None
 
     @property
+    def looked_at(self) -> list[str]:
+        """What the claim's implementation checks looked at; empty where none ran."""
+        return self.record.looked_at if self.record else []
+
+    @property
+    def not_looked_at(self) -> list[str]:
+        """What they did not look at, each with the reason."""
+        return self.record.not_looked_at if self.record else []
+
+    @property
     def needs_attention(self) -> bool:
         """Whether the report must list the row first: a claim was refuted or one of its implementation checks failed, a
         control (a deliberately broken defense) was not refuted, or an audit failed. Every verdict is acceptable for a

@@ -26,6 +26,7 @@ from ...suites.results.outcome import (
 from ...suites.results.outcome import problems as problems_of
 from ...suites.results.rows import skipped_counts
 from ..reading.run_folder import RunFolder
+from ..tables.coverage import coverage_lines
 from ..tables.unread import unread_lines
 from .baseline import Baseline, baseline_file
 from .cells import family
@@ -125,7 +126,7 @@ def _details(folder: RunFolder, found: Comparison | None, accepting: str) -> lis
     lines = [*_first(worse), *_first(refuted), *again, *_first(others)]
     # The verdict rests on the result rows alone, so that lost data files are listed and do not change it.
     lines += _first([f"unread {line}" for line in unread_lines(folder)])
-    lines += _first(rounds_lines(folder))
+    lines += _first([*rounds_lines(folder), *coverage_lines(folder)])
     if found is None:
         return lines
     gaps = gap_lines(found)

@@ -1,6 +1,7 @@
 """Audit one claim: run its trials, bound epsilon from below, check the implementation and give the verdict."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,13 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         checks = method.checks(audit, store)
         # A check may show why statistics found nothing, such as a canary that never arrived: so checks come first.
         weakness = method.weakness(audit, reading.measurement, checks)
+        coverage = method.coverage(audit, checks)
+        weakness = replace(weakness, unknown_power=weakness.unknown_power or coverage.half_blind)
         finding = judge(audit.claim, reading.measurement, weakness=weakness)
-        rows = [_verdict_row(audit.cell, finding, reading, checks, store), *check_rows(audit.cell, checks)]
+        verdict = _verdict_row(audit.cell, finding, reading, checks, store)
+        # Without checks, as for attacks on final models, there is nothing to state.
+        seen = {"looked_at": list(coverage.looked_at), "not_looked_at": list(coverage.not_looked_at)} if checks else {}
+        rows = [verdict.model_copy(update=seen), *check_rows(audit.cell, checks)]
         store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
     return failed
 

@@ -12,6 +12,7 @@ from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ..checks.check import CheckResult
+from ..checks.coverage import Coverage, coverage_of
 from ..checks.law_check import law_checks
 from ..checks.replay_checks import check_claim
 from ..config.canaries import why_not_covered
@@ -20,7 +21,7 @@ from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
-from .audited_federation import checked_federation, federation_of, inseparable
+from .audited_federation import audited_federation, checked_federation, federation_of, inseparable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,10 @@ class AuditMethod(ABC):
         ``audit.finding.judge`` alone draws the conclusion, so that no method can change a verdict.
         """
         return Weakness()
+
+    def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
+        """Return what the claim's implementation checks looked at, and what they did not."""
+        return coverage_of(checks, sampled=False)
 
 
 class BlockMethod(AuditMethod):
@@ -147,6 +152,25 @@ class BlockMethod(AuditMethod):
         task, plan = checked_federation(block)
         replayed = check_claim(task, plan, block.protection, audit.claim, seed=block.seed)
         return (*replayed, *law_checks(block.protection, audit.claim, federation_of(block)[1], replayed))
+
+    def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
+        block = audit.blocks[0]
+        own, checked = federation_of(block)[1], checked_federation(block)[1]
+        sampled = own.cohort_rate < 1 or any(own.lot.rate(size) < 1 for size in own.sizes)
+        smaller = [
+            f"{what}: the checks ran {few} of {all_of_them}"
+            for what, few, all_of_them in (
+                ("clients", checked.clients, own.clients),
+                ("samples of clients", sum(checked.sizes), sum(own.sizes[: checked.clients])),
+                ("weights of the model", checked.layout.model_dim, own.layout.model_dim),
+            )
+            if few < all_of_them
+        ]
+        few = audited_federation(block)[1].clients if self.own_federation else own.clients
+        if few < own.clients:
+            smaller.append(f"all clients in independent runs: these had {few} of {own.clients}")
+        size = f"{checked.clients} of {own.clients} clients of {min(checked.sizes)} to {max(checked.sizes)} samples"
+        return coverage_of(checks, sampled=sampled, federation=[size], smaller=smaller)
 
 
 class AttackMethod(AuditMethod):

@@ -37,6 +37,10 @@ def _plausible(value: float) -> float:
     return value
 
 
+def _empty(items: list[str]) -> bool:
+    return not items
+
+
 def _one_name(cell_id: str) -> str:
     if cell_id in ("", ".") or "/" in cell_id:
         raise ValueError(f"the cell's id must be the name of a single folder, got {cell_id!r}")
@@ -124,6 +128,10 @@ class Record(BaseModel):
     status: Status = "ok"
     """``failed``: an error; ``unavailable``: needs something that this machine lacks; ``skipped``: not defined here."""
     reason: str = ""
+    looked_at: list[str] = Field(default_factory=list, exclude_if=_empty)
+    """Of an audited claim: implementation checks that were made, and parts of messages that they compared."""
+    not_looked_at: list[str] = Field(default_factory=list, exclude_if=_empty)
+    """Of an audited claim: what was not looked at, each with the reason."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_mem_mb: float = 0.0

@@ -66,6 +66,14 @@ def test_a_claim_at_its_boundary_is_not_refuted(store, audit_of):
     assert 0 < row.value < audit.claim.epsilon < row.ceiling
 
 
+def test_the_row_of_a_verdict_states_what_was_looked_at_and_what_was_not(store, audit_of):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease())
+    row = judged(store, audit)
+    assert {"sensitivity", "noise scale", "whole message", "epsilon of the law"} <= {*row.looked_at}
+    assert row.not_looked_at[-1].startswith("the timing of messages: ")
+
+
 @pytest.mark.simulations
 def test_a_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(store, audit_of):
     # alpha .05: of 20 runs more than 6 would be refuted once in 30,000 batches.
