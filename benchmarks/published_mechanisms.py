@@ -214,12 +214,12 @@ MECHANISMS = [
         name="RAPPOR",
         call=rappor(0.75, 0.45, 0.55),
         pairs=_ONE,
-        epsilon=8 * math.log(41 / 39),
+        epsilon=6 * math.log(41 / 39),
         search=0.2924,
         last=0.3008,
     ),
     Published(
-        name="OneTimeRAPPOR", call=rappor(0.95), pairs=_ONE, epsilon=8 * math.log(21 / 19), search=0.5970, last=0.5999
+        name="OneTimeRAPPOR", call=rappor(0.95), pairs=_ONE, epsilon=6 * math.log(21 / 19), search=0.5970, last=0.5999
     ),
     Published(name="LaplaceParallel", call=laplace_parallel, pairs=_ONE, epsilon=0.1, search=0.0287, last=0.0350),
     Published(name="SVT34Parallel", call=svt34, pairs=_TEN, epsilon=None, search=0.2599, last=0.2616),

@@ -100,6 +100,8 @@ def candidates(
 
     Raises ValueError for strings of too many different values.
     """
+    if member.dtype.kind == "f" and np.isnan(member).all() and np.isnan(nonmember).all():
+        raise ValueError("outputs must hold numbers, got only NaN on both inputs")
     table = tabulate(member, nonmember)
     if table is not None:
         yield table

@@ -4,16 +4,23 @@ count.
 A poor choice lowers the bound and leaves it valid.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from ..arrays import FloatArray
+from ..binomial import privacy_loss, upper_bound
+from ..estimators.event_ratio import Contrast
 from ..exact import as_floats
 from ..power.cut import CountingPlan, Cut, best_cut
+
+# With fewer hits the test of the ratio loses what it gains over two separate bounds.
+_FEWEST_HITS = 200
 
 
 class Score(Protocol):
@@ -53,10 +60,14 @@ class Given:
 class Event:
     """The event that an output's score exceeds a threshold, in which case the audit guesses that the mechanism ran on
     the second input.
+
+    ``contrast``: how its counts are to be compared where a test of their ratio is expected to show more than two
+    bounds.
     """
 
     score: Score
     cut: Cut
+    contrast: Contrast | None = None
 
     def __str__(self) -> str:
         return f"{{{self.score} > {self.cut.threshold:.6g}}}"
@@ -68,7 +79,26 @@ class Event:
 
 def fix_event(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
     """Fix the threshold of a score, from its values (n,) on pilot outputs of the second and of the first input."""
-    return Event(score=score, cut=best_cut(member, nonmember, plan))
+    cut = best_cut(member, nonmember, plan)
+    # A stated curve is tested by the two rates, which spend the whole of alpha.
+    contrast = None if plan.curve is not None else _contrast(cut, member, nonmember, plan)
+    return Event(score=score, cut=cut, contrast=contrast)
+
+
+def _contrast(cut: Cut, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Contrast | None:
+    n = plan.trials
+    tpr, fpr = (float(np.mean(side > cut.threshold)) for side in (member, nonmember))
+    bounds = [float(upper_bound(np.floor(rate * n), n, plan.alpha / 2)) for rate in (fpr, 1 - tpr)]
+    best, shown = None, float(privacy_loss(*bounds, plan.delta))
+    for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
+        if min(high - plan.delta, low) * n < _FEWEST_HITS:
+            continue
+        ratio = (high - plan.delta) / low
+        error = math.sqrt(high * (1 - high) / (high - plan.delta) ** 2 + (1 - low) / low) / math.sqrt(n)
+        expected = math.log(ratio) - float(ndtri(1 - plan.alpha)) * error
+        if expected > shown:
+            best, shown = Contrast(weight=ratio, complement=bool(complement)), expected
+    return best
 
 
 def check_alone(score: Score, outputs: NDArray[Any]) -> None:

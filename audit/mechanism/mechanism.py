@@ -1,7 +1,8 @@
 """Audits one mechanism, which may be any function of an input and a random generator; no federation is trained.
 
-An event is fixed on a pilot; then fresh trials of both inputs are streamed and only counted. The bound (Clopper and
-Pearson 1934, both directions) assumes nothing about the mechanism except that its trials are independent.
+An event is fixed on a pilot; then fresh trials of both inputs are streamed and only counted. The bound (an exact test
+of the ratio of the two rates, or Clopper and Pearson 1934 in both directions) assumes nothing about the mechanism
+except that its trials are independent.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..binomial import ErrorCounts, check_level
 from ..claim import Claim, check_claim
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
+from ..estimators.event_ratio import event_ratio_of_counts
+from ..estimators.pairwise_event import EventCounts
 from ..evidence import Setting
 from ..finding import Finding, judge
 from ..power.cut import CountingPlan
@@ -77,15 +80,37 @@ def audit_mechanism(
     plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
     best = find_event(mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score)
     # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
-    measured = clopper_pearson_of_counts(
-        _count(best, plan),
-        setting=Setting.claimed(claim),
-        delta=claim.delta,
-        threshold_policy=f"event fixed on a pilot, seed {seed}",
-        curve=claim.curve,
-        epsilon=claim.epsilon,
-        witness=_witness(best),
-    )
+    counts = _count(best, plan)
+    policy, witness = f"event fixed on a pilot, seed {seed}", _witness(best)
+    setting = Setting.claimed(claim)
+    if best.event.contrast is not None:
+        hits = EventCounts(
+            hits_in=counts.n1 - counts.false_negatives,
+            n1=counts.n1,
+            hits_out=counts.false_positives,
+            n0=counts.n0,
+            setting=setting,
+        )
+        measured = event_ratio_of_counts(
+            hits,
+            contrast=best.event.contrast,
+            delta=claim.delta,
+            alpha=alpha,
+            threshold=counts.threshold,
+            threshold_policy=policy,
+            epsilon=claim.epsilon,
+            witness=witness,
+        )
+    else:
+        measured = clopper_pearson_of_counts(
+            counts,
+            setting=setting,
+            delta=claim.delta,
+            threshold_policy=policy,
+            curve=claim.curve,
+            epsilon=claim.epsilon,
+            witness=witness,
+        )
     return judge(claim, measured)
 
 

@@ -37,8 +37,9 @@ def coin(x, rng):
 
 
 def test_randomised_response_over_ten_shows_98_hundredths_from_a_million_trials():
-    finding = audit_mechanism(randomised(1, 10), Claim.stated(1.0), inputs=(0, 1), trials=10**6, batched=True)
-    assert 0.98 <= finding.measurement.epsilon_low < 1
+    # A claim a little above the true epsilon of 1, because one seed in twenty may refute a claim at it.
+    finding = audit_mechanism(randomised(1, 10), Claim.stated(1.01), inputs=(0, 1), trials=10**6, batched=True)
+    assert 0.98 <= finding.measurement.epsilon_low < 1.01
     assert finding.verdict is Verdict.NOT_REFUTED
     assert (finding.measurement.n0, finding.measurement.n1) == (10**6, 10**6)
 
@@ -193,13 +194,13 @@ def test_the_search_finds_the_pair_that_leaks_and_audits_it_with_fresh_trials():
 
     claim = Claim.stated(1.0)
     finding = audit_mechanism(
-        mechanism, claim, pairs=ball_neighbours(10, radius=1.0, norm=1), trials=20_000, batched=True
+        mechanism, claim, pairs=ball_neighbours(10, radius=1.0, norm=1), trials=4000, batched=True
     )
     assert finding.verdict is Verdict.REFUTED
     last = "array([ 0., 0., 0., 0., 0., 0., 0., 0., 0., -1.])"
     assert finding.measurement.witness.startswith(f"inputs {last} and ")
     assert "the most promising of 10 pairs" in finding.measurement.witness
-    blind = audit_mechanism(mechanism, claim, inputs=(np.eye(10)[0], -np.eye(10)[0]), trials=20_000, batched=True)
+    blind = audit_mechanism(mechanism, claim, inputs=(np.eye(10)[0], -np.eye(10)[0]), trials=4000, batched=True)
     assert blind.verdict is Verdict.NOT_REFUTED
 
 

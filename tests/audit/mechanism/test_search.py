@@ -133,5 +133,5 @@ def test_independent_answers_add_up():
         return np.where(rng.random(x.shape) < 1 / (1 + math.exp(-0.2)), x, 1 - x)
 
     inputs = (np.zeros(10), np.ones(10))
-    found = audit_mechanism(mechanism, Claim.stated(2.0), inputs=inputs, trials=100_000, batched=True).measurement
-    assert 0.8 < found.epsilon_low < 2
+    found = audit_mechanism(mechanism, Claim.stated(2.0), inputs=inputs, trials=20_000, batched=True).measurement
+    assert 0.6 < found.epsilon_low < 2
