@@ -150,6 +150,9 @@ def audit(
     ] = None,
     trials: Annotated[int | None, typer.Option(help="For a function: trials per input, by default 100,000.")] = None,
     batched: Annotated[bool, typer.Option("--batched", help="For a function: x has one row per trial.")] = False,
+    low_bits: Annotated[
+        bool, typer.Option("--low-bits", help="For a function: audit the lowest bits of its floating-point outputs.")
+    ] = False,
     threshold: Annotated[
         float | None, typer.Option(help="For scores: a threshold that was fixed before they were seen.")
     ] = None,
@@ -166,7 +169,13 @@ def audit(
             epsilon=epsilon, delta=delta, mu=mu, unit=unit, adjacency=adjacency, observer=observer, rounds=rounds
         )
         options = AuditOptions(
-            seed=seed, alpha=alpha, threshold=threshold, inputs=inputs, trials=trials, batched=batched
+            seed=seed,
+            alpha=alpha,
+            threshold=threshold,
+            inputs=inputs,
+            trials=trials,
+            batched=batched,
+            low_bits=low_bits,
         )
         finding = audit_target(target, claim, options)
         gate = judge_finding(target, finding)

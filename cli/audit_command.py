@@ -45,6 +45,7 @@ class AuditOptions:
     inputs: tuple[str, str] | None
     trials: int | None
     batched: bool
+    low_bits: bool
 
 
 def stated_claim(**fields: Any) -> Claim:
@@ -64,7 +65,15 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
     """
     suffix = Path(target).suffix.lower()
     if suffix in (".npz", ".csv"):
-        _refuse(target, {"--inputs": options.inputs, "--trials": options.trials, "--batched": options.batched or None})
+        _refuse(
+            target,
+            {
+                "--inputs": options.inputs,
+                "--trials": options.trials,
+                "--batched": options.batched or None,
+                "--low-bits": options.low_bits or None,
+            },
+        )
         scores = _read_scores(Path(target))
         return _with_config_errors(
             target,
@@ -96,6 +105,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
             seed=options.seed,
             alpha=options.alpha,
             batched=options.batched,
+            low_bits=options.low_bits,
             trials=DEFAULT_TRIALS if options.trials is None else options.trials,
         ),
     )

@@ -17,6 +17,7 @@ from ..estimators.hockey_stick import Classifier, fit
 from .cells import cells_of
 from .columns import SUMMARIES, Columns, Coordinates, Difference, Steps, Summary, summaries
 from .event import Score
+from .low_bits import learn_low_bits
 from .marginals import Marginals, Value, learn_chain, learn_marginals
 from .numbers import finite, numbers
 from .output_table import tabulate
@@ -91,15 +92,22 @@ class Projection:
 
 
 def candidates(
-    member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any, Any], *, thorough: bool
+    member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any, Any], *, thorough: bool, low_bits: bool
 ) -> Iterator[Score]:
     """Yield scores learnt on pilot outputs (n, ...) of the second and of the first input.
 
     ``inputs``: of world 0 and 1; their difference is tried as a direction where it has the shape of an output.
-    ``thorough``: whether the slow ones are learnt too.
+    ``thorough``: whether the slow ones are learnt too. ``low_bits``: whether the only score is that of the lowest bits,
+    which no other candidate looks at.
 
-    Raises ValueError for strings of too many different values.
+    Raises ValueError for strings of too many different values, for NaN alone, and for low bits of other numbers than
+    floating-point ones.
     """
+    if low_bits:
+        if member.dtype.kind != "f":
+            raise ValueError(f"low bits need floating-point outputs, got {member.dtype}")
+        yield learn_low_bits(numbers(member), numbers(nonmember))
+        return
     if member.dtype.kind == "f" and np.isnan(member).all() and np.isnan(nonmember).all():
         raise ValueError("outputs must hold numbers, got only NaN on both inputs")
     table = tabulate(member, nonmember)

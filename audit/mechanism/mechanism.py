@@ -40,6 +40,7 @@ def audit_mechanism(
     alpha: float = 0.05,
     batched: bool = False,
     score: Callable[[NDArray[Any]], ArrayLike] | None = None,
+    low_bits: bool = False,
 ) -> Finding:
     """Judge a claim by running a mechanism many times on each of two neighbouring inputs.
 
@@ -58,6 +59,9 @@ def audit_mechanism(
     that learn scores, choose among them and fix the threshold, and are never counted; by default half of ``trials``,
     from 40 to 2^20.
 
+    ``low_bits``: whether the event is one of the lowest bits of floating-point outputs, which no other audit looks at:
+    ``x + rng.laplace()`` itself fails this check (Mironov 2012).
+
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
     that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.
 
@@ -69,6 +73,8 @@ def audit_mechanism(
         raise TypeError(f"mechanism must be a function mechanism(x, rng), got {mechanism!r}")
     if score is not None and not callable(score):
         raise TypeError(f"score must be a function score(outputs), got {score!r}")
+    if score is not None and low_bits:
+        raise ValueError("give either score or low_bits, got both")
     check_claim(claim)
     check_level("alpha", alpha)
     counted = _whole("trials", trials, least=2)
@@ -78,7 +84,9 @@ def audit_mechanism(
     if not candidates:
         raise ValueError("pairs must hold at least one pair of inputs, got none")
     plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
-    best = find_event(mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score)
+    best = find_event(
+        mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score, low_bits=low_bits
+    )
     # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
     counts = _count(best, plan)
     policy, witness = f"event fixed on a pilot, seed {seed}", _witness(best)

@@ -48,10 +48,12 @@ def find_event(
     batched: bool,
     pilot: int | None,
     score: Callable[[NDArray[Any]], ArrayLike] | None,
+    low_bits: bool,
 ) -> Found:
     """Return the pair of inputs and the event that are expected to refute a false claim best.
 
     ``pilot``: trials per input and pair, None for the default. ``score``: the user's own, which only needs a threshold.
+    ``low_bits``: look at the lowest bits of floating-point outputs, and at nothing else.
     """
     opened = [_open(mechanism, both, pair=at, seed=seed, batched=batched) for at, both in enumerate(pairs)]
     inputs = dict(zip(opened, pairs, strict=True))
@@ -61,13 +63,18 @@ def find_event(
         return _chosen(ranked, plan, pilot, len(pairs), share=1.0)
     if len(opened) > _PAIRS:
         looked = [
-            max(event.cut.promise for event in _learnt(both, inputs[both], plan, pilot, thorough=False))
+            max(
+                event.cut.promise
+                for event in _learnt(both, inputs[both], plan, pilot, thorough=False, low_bits=low_bits)
+            )
             for both in opened
         ]
         # A stable order, so that pairs of equal promise keep theirs.
         opened = [opened[at] for at in sorted(range(len(opened)), key=lambda at: looked[at], reverse=True)[:_PAIRS]]
     events = [
-        (event, both) for both in opened for event in _best(_learnt(both, inputs[both], plan, pilot, thorough=True))
+        (event, both)
+        for both in opened
+        for event in _best(_learnt(both, inputs[both], plan, pilot, thorough=True, low_bits=low_bits))
     ]
     events.sort(key=lambda found: found[0].cut.promise, reverse=True)
     return _chosen([(both, event.score) for event, both in events[:_FINALISTS]], plan, pilot, len(pairs), share=0.5)
@@ -84,7 +91,7 @@ def _open(mechanism: Mechanism, both: tuple[Any, Any], *, pair: int, seed: int, 
 
 
 def _learnt(
-    both: _Streams, inputs: tuple[Any, Any], plan: CountingPlan, pilot: int | None, *, thorough: bool
+    both: _Streams, inputs: tuple[Any, Any], plan: CountingPlan, pilot: int | None, *, thorough: bool, low_bits: bool
 ) -> list[Event]:
     """Scores learnt on two thirds of some trials, with the threshold and the promise that the rest gives them."""
     size = max(1, int(np.prod(both[0].shape)))
@@ -94,7 +101,7 @@ def _learnt(
     # Apart, because a score looks better on the trials that it was fitted to than on new ones.
     first = n * 2 // 3
     found = []
-    for score in candidates(member[:first], nonmember[:first], inputs, thorough=thorough):
+    for score in candidates(member[:first], nonmember[:first], inputs, thorough=thorough, low_bits=low_bits):
         found.append(fix_event(score, score.score(member[first:]), score.score(nonmember[first:]), plan))
     return found
 

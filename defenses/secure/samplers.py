@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...audit.arrays import BoolArray, IntArray
+from ...audit.arrays import BoolArray, FloatArray, IntArray
 
 LARGEST_SCALE = 4096
 """Largest standard deviation of the discrete Gaussian: the squares in its decisions stay below 2^62."""
@@ -63,6 +63,35 @@ def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generato
         return np.where(negative, -size, size), kept & ~(negative & (size == 0))
 
     return _filled(shape, candidates)
+
+
+def laplace_on_grid(
+    values: FloatArray, rng: np.random.Generator, *, epsilon: float, sensitivity: float, grid: float
+) -> FloatArray:
+    """Add Laplace noise to numbers without the low bits that reveal them: round to a grid, then add a discrete Laplace
+    integer times its width.
+
+    Each number is (epsilon, 0)-DP by itself, for values that differ by at most ``sensitivity``; as the noise is a whole
+    number of steps, each result is an exact multiple of ``grid`` whatever the value (see ``discrete_laplace``).
+
+    Args:
+        values: finite, at most 2^40 steps in size.
+        grid: a power of two, such as 2^-10, because its multiples are exact in floating point.
+
+    Raises:
+        ValueError: for other values, levels or grids.
+    """
+    if not (math.isfinite(epsilon) and epsilon > 0 and math.isfinite(sensitivity) and sensitivity > 0):
+        raise ValueError(f"epsilon and sensitivity must be > 0 and finite, got {epsilon!r} and {sensitivity!r}")
+    if not (math.isfinite(grid) and grid > 0 and math.frexp(grid)[0] == 0.5):
+        raise ValueError(f"grid must be a power of two, got {grid!r}")
+    steps = np.rint(np.asarray(values, dtype=np.float64) / grid)
+    if not np.all(np.abs(steps) <= 2.0**40):
+        raise ValueError("values must be finite and at most 2^40 steps of the grid in size")
+    # Rounding may move two values apart by one step more.
+    scale = math.ceil((math.floor(sensitivity / grid) + 1) / epsilon)
+    noise = discrete_laplace(scale, steps.shape, rng)
+    return np.asarray((steps + noise) * grid, dtype=np.float64)
 
 
 def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:

@@ -1,0 +1,69 @@
+"""The lowest bits of floating-point noise reveal the input; those of noise on a grid do not."""
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Claim
+from fedassay.audit.finding import Verdict
+from fedassay.audit.mechanism.low_bits import bit_cells
+from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.defenses.secure.samplers import laplace_on_grid
+
+
+def audit(mechanism, **options):
+    options = {"inputs": (0.0, 1.0), "trials": 40_000, "batched": True} | options
+    return audit_mechanism(mechanism, Claim.stated(1.0), **options)
+
+
+def laplace(x, rng):
+    return x + 1.05 * rng.laplace(size=x.shape)
+
+
+BROKEN = {
+    "laplace": laplace,
+    "single precision": lambda x, rng: laplace(x, rng).astype(np.float32).astype(float),
+    "vectors": lambda x, rng: np.stack([rng.laplace(size=x.shape), laplace(x, rng)], axis=1),
+}
+SAFE = {
+    "grid": lambda x, rng: laplace_on_grid(x, rng, epsilon=0.95, sensitivity=1.0, grid=2.0**-10),
+    "rounded after a wide noise": lambda x, rng: np.round(laplace(x, rng) * 64) / 64,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_low_bits_of_noise_in_floating_point_are_refuted(name):
+    assert audit(BROKEN[name], low_bits=True).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_low_bits_of_noise_on_a_grid_are_not(name):
+    assert audit(SAFE[name], low_bits=True).verdict is Verdict.NOT_REFUTED
+
+
+def test_without_the_option_no_audit_looks_at_low_bits():
+    assert audit(laplace).verdict is Verdict.NOT_REFUTED
+
+
+def test_cells_are_pairs_of_exponents():
+    same = bit_cells(np.array([1.0, -1.0]))
+    assert same[0] == same[1]
+    assert len(set(bit_cells(np.array([1.0, 1.5, 3.0, 1 + 2.0**-52, 0.75])).tolist())) == 5
+    assert bit_cells(np.array([0.0, np.nan, np.inf, -np.inf])).tolist() == [0, 0, 0, 0]
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ValueError, match="give either score or low_bits, got both"):
+        audit(laplace, low_bits=True, score=lambda outputs: outputs)
+    with pytest.raises(ValueError, match="low bits need floating-point outputs, got int64"):
+        audit(lambda x, rng: rng.integers(0, 9, size=x.shape), low_bits=True)
+
+
+def test_noise_on_a_grid_has_the_scale_of_its_claim():
+    rng = np.random.default_rng(0)
+    drawn = laplace_on_grid(np.full(50_000, 0.3), rng, epsilon=1.0, sensitivity=1.0, grid=2.0**-6)
+    assert np.all(drawn * 64 == np.rint(drawn * 64))
+    assert abs(drawn.mean() - 0.3) < 0.03
+    # One step more than the sensitivity: a scale of 65/64.
+    assert abs(np.abs(drawn - 0.3).mean() - 65 / 64) < 0.02
+    for bad in ({"grid": 0.1}, {"epsilon": 0.0}, {"sensitivity": np.inf}):
+        with pytest.raises(ValueError, match="must be"):
+            laplace_on_grid(np.zeros(2), rng, **({"epsilon": 1.0, "sensitivity": 1.0, "grid": 0.5} | bad))
