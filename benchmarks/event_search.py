@@ -5,7 +5,7 @@
     python benchmarks/event_search.py --trials 100000 --seeds 20   # bounds above a known epsilon, by seed
 
 The level is .1, that of DP-Sniper's bounds. Its search trained on 10.7 million trials per input and chose by as many
-more; its last bounds count 200 million. Ours counts ``--trials`` and learns on as many others (``--pilot``).
+more; its last bounds count 200 million. Ours counts ``--trials`` and learns on ``--pilot`` others.
 """
 
 import argparse
@@ -23,11 +23,10 @@ CLAIM = Claim.stated(50.0)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10**6)
-    parser.add_argument("--pilot", type=int, default=0, help="trials per input that learn and choose; 0: as many")
+    parser.add_argument("--pilot", type=int, default=400_000, help="trials per input that learn and choose")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=[])
     arguments = parser.parse_args()
-    pilot = arguments.pilot or arguments.trials
     print(f"{'mechanism':19} {'true':>7} {'search':>7} {'last':>7} {'ours':>8} {'counted':>8}  CPU s  event")
     reached = {"search": 0, "last": 0}
     for one in MECHANISMS:
@@ -40,7 +39,7 @@ def main() -> None:
                 CLAIM,
                 pairs=one.pairs,
                 trials=arguments.trials,
-                pilot=pilot,
+                pilot=arguments.pilot,
                 alpha=ALPHA,
                 seed=seed,
                 batched=True,

@@ -28,9 +28,9 @@ from .trees import learn_trees
 _MOST_FEATURES = 200
 # Of more coordinates, those that differ most are looked at more closely.
 _MOST_COORDINATES, _CHOSEN = 40, 16
-_MOST_PAIRED = 24
-_FITTED, _GROWN = 60_000, 120_000
-"""The most trials per input for logistic regression and for trees."""
+_MOST_PAIRED, _MOST_ROUNDED = 24, 4
+_FITTED, _GROWN, _KEPT = 60_000, 60_000, 100_000
+"""The most trials per input for logistic regression, for trees and for values that repeat."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +165,8 @@ def _of_numbers(member: FloatArray, nonmember: FloatArray, *, thorough: bool) ->
 
 
 def _repeats(member: FloatArray, nonmember: FloatArray) -> Iterator[Score]:
-    for places in GRIDS:
+    member, nonmember = member[:_KEPT], nonmember[:_KEPT]
+    for places in GRIDS if member.shape[1] <= _MOST_ROUNDED else GRIDS[:1]:
         if (found := learn_repeats(member, nonmember, places, together=False)) is not None:
             yield found
     if (found := learn_repeats(member, nonmember, 0, together=True)) is not None:

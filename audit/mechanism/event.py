@@ -88,8 +88,8 @@ def fix_event(score: Score, member: FloatArray, nonmember: FloatArray, plan: Cou
 def _contrast(cut: Cut, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Contrast | None:
     n = plan.trials
     tpr, fpr = (float(np.mean(side > cut.threshold)) for side in (member, nonmember))
-    bounds = [float(upper_bound(np.floor(rate * n), n, plan.alpha / 2)) for rate in (fpr, 1 - tpr)]
-    best, shown = None, float(privacy_loss(*bounds, plan.delta))
+    fpr_high, fnr_high = (upper_bound(np.floor(rate * n), n, plan.alpha / 2) for rate in (fpr, 1 - tpr))
+    best, shown = None, float(privacy_loss(fpr_high, fnr_high, plan.delta))
     for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
         if min(high - plan.delta, low) * n < _FEWEST_HITS:
             continue

@@ -1,7 +1,8 @@
-"""A score of the lowest bits of floating-point outputs, which reveal the input of noise that is added in floating point.
+"""A score of the lowest bits of floating-point outputs, which reveal the input of noise that is added in floating
+point.
 
-Numbers lie closer together near 0 than far from it. So ``x + noise`` near 0 is a multiple of the coarse spacing at x, while
-the noise alone is nearly never one (Mironov 2012, "On significance of the least significant bits for differential
+Numbers lie closer together near 0 than far from it. So ``x + noise`` near 0 is a multiple of the coarse spacing at x,
+while the noise alone is nearly never one (Mironov 2012, "On significance of the least significant bits for differential
 privacy").
 """
 

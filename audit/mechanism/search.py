@@ -22,7 +22,7 @@ from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 # A pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
 _SHARE, _FEWEST, _MOST, _VALUES = 2, 40, 2**20, 2**22
 # Pairs of inputs and scores that are kept after each stage.
-_PAIRS, _SCORES, _FINALISTS = 3, 2, 4
+_PAIRS, _SCORES, _FINALISTS = 2, 2, 4
 _PART = 2
 """The first look at a pair takes half of a pilot, and so does learning."""
 

@@ -86,7 +86,7 @@ def test_a_mechanism_at_its_claim_is_ok(say, target):
         f"claim  {target}  eps 1, delta 0, one report (replace-one), adversary: the server that observes"
     )
     assert claim.endswith(": NOT REFUTED")
-    assert seen.startswith("seen   clopper_pearson, 20000 + 20000 trials, alpha 0.05, event fixed on a pilot, seed 0; ")
+    assert seen.startswith("seen   event_ratio, 20000 + 20000 trials, alpha 0.05, event fixed on a pilot, seed 0; ")
     assert "inputs -1 and 0; event {" in seen
     assert gate == "gate   OK: 1 claim NOT REFUTED (exit code 0)"
     assert result.exit_code == 0
