@@ -43,6 +43,7 @@ METRICS = {
     "probe_canary_arrives": "shift of the releases by the canary, divided by the shift that the noise law predicts",
     "probe_epsilon_of_the_law": "epsilon that the published noise law implies, bounded from below; at most the claim's",
     "probe_curve_of_the_law": "delta that the published noise law implies at an epsilon of the claim's trade-off curve",
+    "probe_epsilon_of_the_releases": "epsilon of measured sensitivity and noise, without a law; at most the claim's",
     "probe_public_state": "largest change of a number in the public state when one row changes",
     "probe_whole_message": "channels of what the observer receives that change with one unit and not with noise",
     "auc": "chance that a member scores above a non-member",

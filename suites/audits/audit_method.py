@@ -14,7 +14,8 @@ from ...audit.measurement import Measurement
 from ..checks.check import CheckResult
 from ..checks.coverage import Coverage, coverage_of
 from ..checks.law_check import law_checks
-from ..checks.replay_checks import check_claim
+from ..checks.measured_checks import MEASURED, measured_checks
+from ..checks.replay_checks import SENSITIVITY, check_claim
 from ..config.canaries import why_not_covered
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
@@ -151,7 +152,12 @@ class BlockMethod(AuditMethod):
         block = audit.blocks[0]
         task, plan = checked_federation(block)
         replayed = check_claim(task, plan, block.protection, audit.claim, seed=block.seed)
-        return (*replayed, *law_checks(block.protection, audit.claim, federation_of(block)[1], replayed))
+        own = federation_of(block)[1]
+        return (
+            *replayed,
+            *law_checks(block.protection, audit.claim, own, replayed),
+            *measured_checks(task, plan, block.protection, audit.claim, own, seed=block.seed),
+        )
 
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
         block = audit.blocks[0]
@@ -192,6 +198,19 @@ class AttackMethod(AuditMethod):
         """Return the attacks that the audit uses. They are fixed before any run, because a choice by results would
         raise the error rate above alpha.
         """
+
+
+def unknown_power(checks: Sequence[CheckResult]) -> str:
+    """Return why an audit without a law that showed nothing may have been too weak: neither sensitivity nor noise could
+    be compared with what the claim states. Empty string if they could.
+    """
+    compared = (SENSITIVITY, MEASURED)
+    if any(check.name in compared and check.passed is not None for check in checks):
+        return ""
+    reasons = dict.fromkeys(check.witness for check in checks if check.name in compared)
+    return (
+        f"nothing was shown, and sensitivity and noise could not be compared ({'; '.join(reasons) or 'no check ran'})"
+    )
 
 
 def pooled_replicas(audit: PlannedAudit) -> int:

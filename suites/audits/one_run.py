@@ -32,7 +32,7 @@ from ..config.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
-from .audit_method import BlockMethod, Reading
+from .audit_method import BlockMethod, Reading, unknown_power
 from .audited_federation import audited_federation, canary_length, claimed_release, knowledge, observed
 from .planted_canary import canary_words
 from .replicas import SETTING
@@ -97,7 +97,7 @@ class OneRun(BlockMethod):
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         if claimed_release(audit.blocks[0]) is None:
-            return Weakness()
+            return Weakness(unknown_power=unknown_power(checks))
         reason = "no missing noise would have been refuted (it takes more canaries, or replicas): too few canaries"
         return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
 

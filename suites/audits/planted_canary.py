@@ -20,7 +20,7 @@ from ..config.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
-from .audit_method import Reading, pooled_replicas
+from .audit_method import Reading, pooled_replicas, unknown_power
 from .audited_federation import audited_federation, claimed_release, published_law
 from .canary_replicas import CanaryMethod
 from .power import designed_tests, detectable_epsilon, replicas_needed
@@ -54,7 +54,9 @@ class PlantedCanary(CanaryMethod):
         release = claimed_release(audit.blocks[0])
         member, nonmember = pooled(audit, store)
         if release is None:
-            return self.measure_by_split(audit, member, nonmember)
+            found = self.measure_by_split(audit, member, nonmember)
+            # Without a law it is not known how much less noise the score would show.
+            return replace(found, measurement=replace(found.measurement, detectable=None))
         # The smaller arm counts for the design: power must not be promised from replicas that are missing.
         claim, trials = audit.claim, min(len(member.values), len(nonmember.values))
         tests = designed_tests(claim, release, audit.blocks[0].audit, n=trials)
@@ -85,7 +87,9 @@ class PlantedCanary(CanaryMethod):
         missed = [check.words for check in checks if check.name == ARRIVES and check.passed is not True]
         unseen = f"the canary hardly reached the release ({missed[0]}): plant one that does" if missed else ""
         release = claimed_release(audit.blocks[0])
-        if release is None or measured.detectable is not None:
+        if release is None:
+            return Weakness(unseen=unseen, unknown_power=unknown_power(checks))
+        if measured.detectable is not None:
             return Weakness(unseen=unseen)
         no_power = (
             f"no missing noise would have been refuted ({_cost_of_half(audit, release)}): too few replicas, "

@@ -125,14 +125,7 @@ def check_claim(
     state; a claim without a Gaussian law gets the other checks. Everything else that the claim's observer receives is
     compared between runs that differ by a unit.
     """
-    length = _clip_norm(claim, protection, plan)
-    # A gradient is clipped, or an update, which is gradients times the learning rate.
-    scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
-    rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
-    moving = changes_broadcast(protection)
-    steepness = _STEEP * length / scale
-    still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving)
-    setup = ReplaySetup(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
+    setup = replay_setup(task, plan, protection, claim, seed=seed)
     message, moves, moved = _message(setup), list[CheckResult](), list[Move]()
     reason = ""
     for pair in _pairs(setup):
@@ -140,6 +133,18 @@ def check_claim(
         reason = reason or _add_moves(setup, pair, moves)
         moved += _moved(setup, pair)
     return (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved), *message.results())
+
+
+def replay_setup(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> ReplaySetup:
+    """Build the federation that is run repeatedly, whose gradients never change."""
+    length = _clip_norm(claim, protection, plan)
+    # A gradient is clipped, or an update, which is gradients times the learning rate.
+    scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
+    rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
+    moving = changes_broadcast(protection)
+    steepness = _STEEP * length / scale
+    still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving)
+    return ReplaySetup(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
 
 
 def _message(setup: ReplaySetup) -> MessageComparison:

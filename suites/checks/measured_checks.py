@@ -1,0 +1,300 @@
+"""Measure sensitivity over noise where no law is published, and hold the epsilon that they imply against the claim.
+
+One unit shifts the release along a chosen direction, and equal draws show by how much; other draws show the noise along
+the same direction. Both go through everything that the defense does with the release afterwards, so that scaling,
+averaging over rounds, masks and rounding change their ratio no more than they change the privacy.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import GaussianCurve
+from ...audit.observer import FINAL_MODEL, SHUFFLED
+from ...audit.wording import plain
+from ...fl.canary import Canary
+from ...fl.laws.law import GaussianLaw
+from ...fl.partitions.sampling import Full
+from ...fl.plan import Plan
+from ...fl.protection import Protection
+from ...fl.replay import Recording
+from ...fl.streams import Streams, normal
+from ...fl.task import Task
+from ..config.canaries import JOINT, absent_row
+from .check import CheckResult
+from .law_check import NotCheckable, law_check
+from .replay_checks import ReplaySetup, replay_setup
+
+MEASURED = "epsilon of the releases"
+_LENGTH = 1e4
+"""The canary in clip norms: it outweighs all other rows, so that a clip of a mean or a lot shows too."""
+_DRAWS = 4
+"""Runs of different noise."""
+_ERRORS = 6.0
+"""Standard errors by which the measured ratio is lowered; a correct defense fails once in 10^9 checks."""
+_LAYERS = 4
+"""Layers that get a canary of their own at most: the smallest and the largest ones."""
+_STATED = ("noise_multiplier", "noise_std")
+"""Parameters of a claim that state the standard deviation of Gaussian noise."""
+
+
+def measured_checks(
+    task: Task, plan: Plan, protection: Protection, claim: Claim, own: Plan, *, seed: int = 0
+) -> tuple[CheckResult, ...]:
+    """Compare the claim with the epsilon of the sensitivity and the noise that runs with equal draws show; empty where
+    a law is published, with which other checks compare them.
+
+    Args:
+        task, plan: the federation that is run.
+        own: the plan for which the defense was prepared, with its rounds and cohorts.
+    """
+    try:
+        if protection.law(claim.observer, plan, _sender(claim, plan)) is not None:
+            return ()
+        found = _measured(task, plan, protection, claim, own, seed)
+    except NotCheckable as reason:
+        found = CheckResult(name=MEASURED, passed=None, witness=str(reason))
+    return (found,)
+
+
+def _measured(task: Task, plan: Plan, protection: Protection, claim: Claim, own: Plan, seed: int) -> CheckResult:
+    if not (isinstance(claim.curve, GaussianCurve) or any(name in claim.parameters for name in _STATED)):
+        raise NotCheckable("no law is published, and the claim states no Gaussian noise")
+    if claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
+        raise NotCheckable("no law is published, and the adversary receives neither a report nor a sum of one round")
+    if claim.observer.rank < SHUFFLED.rank and type(protection).broadcast is not Protection.broadcast:
+        raise NotCheckable("its noise may be added to the broadcast model, which stays fixed here")
+    if claim.part != JOINT:
+        raise NotCheckable(f"no law is published, and the claim is about {claim.part} alone")
+    rate = _rate(claim, own)
+    # Steps that are noised one by one add up in a round's release.
+    steps = own.algorithm.local_steps if claim.unit is Unit.SAMPLE and protection.per_sample else 1
+    setup = replay_setup(task, plan, protection, claim, seed=seed)
+    measured = [_ratio(runs, direction, client) for runs in _runs_of(setup) for direction, client in _directions(runs)]
+    worst = max(measured, key=lambda ratio: ratio.each)
+    # A release in units of its own noise; noise that was measured may be discrete.
+    law = GaussianLaw(
+        clip_norm=max(worst.each, 1e-12) / steps if math.isfinite(worst.each) else 1.0,
+        scale=1.0,
+        noise_std=1.0 if math.isfinite(worst.each) else 0.0,
+        rate=rate,
+        steps=steps,
+        additive=False,
+    )
+    first, *rest = law_check(law, claim, own, rounds=worst.rounds)
+    if first.passed is None:
+        raise NotCheckable(first.witness)
+    broken = next((found for found in (first, *rest) if found.passed is False), first)
+    words = (
+        f"at least {plain(round(worst.each, 4))} noise standard deviations in each of {worst.rounds} "
+        f"round{'s' * (worst.rounds != 1)}, {worst.direction.words}, rate {plain(rate)}, steps {steps}"
+    )
+    return replace(broken, name=MEASURED, witness=f"one {claim.unit} moves the release by {words}")
+
+
+def _sender(claim: Claim, plan: Plan) -> int:
+    return 0 if claim.unit is Unit.SAMPLE else plan.clients
+
+
+def _rate(claim: Claim, plan: Plan) -> float:
+    """The probability that a unit is sampled: the claim's where it states one, 1 where nothing is sampled."""
+    stated = claim.parameters.get("rate")
+    if isinstance(stated, int | float) and not isinstance(stated, bool):
+        if not 0 < stated <= 1:
+            raise NotCheckable(f"the rate that the claim states is no probability above 0, but {stated}")
+        return float(stated)
+    if claim.unit is Unit.SAMPLE and not isinstance(plan.lot, Full):
+        raise NotCheckable("no law is published, and the claim states no rate at which samples are drawn")
+    return 1.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Direction:
+    """A unit vector ``(d,)``, with its words."""
+
+    values: Tensor
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ratio:
+    """A lower bound on the shift over the noise of each of ``rounds`` rounds."""
+
+    each: float
+    rounds: int
+    direction: _Direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Runs:
+    """Runs on one data set; ``alike``: whether all samples of all clients are equal, so that their rows add up."""
+
+    setup: ReplaySetup
+    alike: bool
+
+    @cached_property
+    def clean(self) -> list[Recording]:
+        """Runs without the unit that differ in their noise."""
+        return [self.setup.run(noise=number) for number in range(_DRAWS)]
+
+
+def _runs_of(setup: ReplaySetup) -> Iterator[_Runs]:
+    yield _Runs(setup=setup, alike=False)
+    still, task = setup.still, setup.still.task
+    if setup.claim.adjacency is not Adjacency.ADD_REMOVE or task.network.mixes:
+        return
+    first = int(task.parts[0][0])
+    images, labels = (values[first : first + 1].expand_as(values) for values in (task.images, task.labels))
+    equal = replace(task, images=images, labels=labels)
+    yield _Runs(setup=replace(setup, still=replace(still, task=equal)), alike=True)
+
+
+def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
+    """All weights at every client and single layers at one; where all rows are alike, against them."""
+    setup = runs.setup
+    layout, clients = setup.still.plan.layout, setup.still.plan.clients
+    sampled = setup.claim.unit is Unit.SAMPLE
+    sender = 0 if sampled else clients
+    if runs.alike:
+        if runs.clean[0].senders is None or sender in runs.clean[0].senders:
+            # What one row adds may depend on the others, as where a sum is divided by their number.
+            others = torch.stack([_rows(run, sender) for run in runs.clean]).mean((0, 1))
+            scale = setup.still.plan.algorithm.linear_scale or -1.0
+            against = -others * (math.copysign(1.0, scale) if sampled else 1.0)
+            if bool(others.any()):
+                yield _Direction(values=_unit(against), words="against all other rows"), sender
+        return
+    rng = Streams(setup.seed).generator("measured directions")
+
+    def drawn(place: slice, words: str) -> _Direction:
+        values = torch.zeros(layout.dim, dtype=torch.float64)
+        values[place] = normal(rng, (len(values[place]),), dtype=torch.float64)
+        return _Direction(values=_unit(values), words=words)
+
+    whole = drawn(slice(0, layout.dim), "along all weights")
+    yield from ((whole, client) for client in (range(clients) if sampled else [clients]))
+    layers = sorted(layout.slices.items(), key=lambda item: item[1].stop - item[1].start)
+    if len(layers) > 1:
+        half = _LAYERS // 2
+        for name, place in layers if len(layers) <= _LAYERS else [*layers[:half], *layers[-half:]]:
+            yield drawn(place, f"along {name}"), sender
+
+
+def _unit(values: Tensor) -> Tensor:
+    unit: Tensor = values / torch.linalg.vector_norm(values)
+    return unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Releases:
+    """What one client or the sum releases, ``(draws, rounds, d)`` without and with the unit."""
+
+    before: Tensor
+    after: Tensor
+
+    @cached_property
+    def noise(self) -> Tensor:
+        return self.before - self.before.mean(0)
+
+
+def _ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio:
+    releases = _releases(runs, direction, client)
+    noise, moved = releases.noise, releases.after - releases.before
+    if not bool(moved[0].any()):
+        return _Ratio(each=0.0, rounds=moved.shape[1], direction=direction)
+    # The direction is that in which the first draw's release moved; the other draws show how far.
+    towards = _unit(moved[0].mean(0)) if bool(moved[0].mean(0).any()) else direction.values
+    along = moved[1:] @ towards
+    # A round in which nothing is sent shows neither.
+    variance = (noise.square() @ towards.square()).sum(0) / (_DRAWS - 1)
+    silent = (variance == 0) & (along == 0).all(0)
+    if bool(silent.all()):
+        raise NotCheckable("the unit's client sent nothing")
+    if bool(((variance == 0) & ~silent).any()):
+        return _Ratio(each=math.inf, rounds=1, direction=direction)
+    noise, along = noise[:, ~silent], along[:, ~silent]
+    _check_independent(releases.before[:, ~silent], runs.setup)
+    weighed = noise * towards
+    moments = weighed.square()
+    # Degrees of freedom of the variance: those of Gaussian noise of equal size, fewer for few or uneven numbers.
+    free = float((3 * moments.sum((0, 2)).square() / moments.square().sum((0, 2))).min()) * (_DRAWS - 1) / _DRAWS
+    rounds = max(1, min(along.shape[1], int((free - 10) / 3)))
+    shift, covariance = along[:, :rounds], torch.einsum("ktd,ksd->ts", weighed[:, :rounds], weighed[:, :rounds])
+    return _Ratio(each=_bound(shift, covariance / (_DRAWS - 1), free), rounds=rounds, direction=direction)
+
+
+def _bound(shift: Tensor, covariance: Tensor, free: float) -> float:
+    """A lower bound on the shift over the noise, as a mean over the rounds.
+
+    Args:
+        shift: ``(draws, rounds)``; covariance: ``(rounds, rounds)``, with ``free`` degrees of freedom.
+    """
+    rounds, mean = len(covariance), shift.mean(0)
+    scatter = float((shift - mean).square().sum() / max(1, shift.numel() - rounds))
+    lowest = mean.abs() - (_ERRORS if shift.numel() > 12 else 3 * _ERRORS) * math.sqrt(scatter / shift.numel())
+    mean = mean.sign() * lowest.clamp_min(0)
+    if _white(covariance, free):
+        # Only then do all rounds together estimate the noise.
+        total = float((mean.square() / covariance.diagonal()).sum())
+        error = math.sqrt(1 / (2 * free * rounds)) + (math.sqrt(1 / (free * rounds)) if rounds > 1 else 0.0)
+    else:
+        left = free - rounds - 1
+        inverse = torch.linalg.pinv(covariance, rtol=1e-6, hermitian=True)
+        total = float(mean @ inverse @ mean) * left / free
+        error = math.sqrt(1 / (2 * left))
+    return math.sqrt(max(0.0, total) / rounds) * max(0.0, 1 - _ERRORS * error)
+
+
+def _white(covariance: Tensor, free: float) -> bool:
+    """Whether no correlation of rounds at any distance shows, and no round is noisier than another."""
+    deviations = covariance.diagonal().sqrt()
+    correlation = covariance / deviations.outer(deviations)
+    rounds = len(covariance)
+    lags = (float(correlation.diagonal(lag).mean()) * math.sqrt(free * (rounds - lag)) for lag in range(1, rounds))
+    even = (deviations / deviations.mean() - 1).abs().max() < _ERRORS / math.sqrt(2 * free)
+    return bool(even) and all(abs(lag) < _ERRORS for lag in lags)
+
+
+def _check_independent(before: Tensor, setup: ReplaySetup) -> None:
+    """Raise NotCheckable where the noise of different weights is dependent, so that its size along a direction is not
+    that of its numbers.
+    """
+    noise = before[0::2] - before[1::2]
+    for place in setup.still.plan.layout.slices.values():
+        noise[..., place] /= noise[..., place].square().mean((0, 1, 2), keepdim=True).sqrt().clamp_min(1e-300)
+    unit = noise / torch.linalg.vector_norm(noise, dim=-1, keepdim=True).clamp_min(1e-300)
+    cosines = (unit[0] @ unit[1].T).square()
+    allowed = (2 + _ERRORS * math.sqrt(2 / cosines.numel())) / before.shape[-1]
+    if float(cosines.mean()) > allowed:
+        raise NotCheckable("no law is published, and the noise of different weights is dependent")
+
+
+def _releases(runs: _Runs, direction: _Direction, client: int) -> _Releases:
+    setup, claim = runs.setup, runs.setup.claim
+    row = (setup.clip_norm * _LENGTH * direction.values).float()
+    absent = absent_row(row, claim.adjacency)
+    of_sample = claim.unit is Unit.SAMPLE
+    canary = Canary(unit=claim.unit, present=row, absent=absent, **({"client": client} if of_sample else {}))
+    pairs = []
+    for number in range(_DRAWS):
+        without = runs.clean[number] if absent is None else setup.run(noise=number, canary=canary, world=0)
+        pairs.append((without, setup.run(noise=number, canary=canary, world=1)))
+    share = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
+    before, after = (torch.stack([_rows(pair[arm], client) for pair in pairs]) for arm in (0, 1))
+    # A replaced row moves the release from its own place to the opposite one: twice what one row adds.
+    return _Releases(before=before, after=before + (after - before) / share)
+
+
+def _rows(recording: Recording, client: int) -> Tensor:
+    """The releases of a client, or the sums, ``(rounds, d)``."""
+    if recording.senders is None:
+        return torch.stack([release[0] for release in recording.releases])
+    if client not in recording.senders:
+        raise NotCheckable("one client more is one report more, which cannot be separated from its noise")
+    place = recording.senders.index(client)
+    return torch.stack([release[place] for release in recording.releases])
