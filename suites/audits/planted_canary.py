@@ -12,6 +12,7 @@ from ...audit.estimators.release_tests import GaussianRelease, ReleaseTest, audi
 from ...audit.evidence import MembershipScores, Projections
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
+from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw
 from ..checks.check import CheckResult
 from ..checks.replica_checks import ARRIVES, check_centred, replica_checks
@@ -22,9 +23,10 @@ from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
 from .audit_method import Reading, pooled_replicas, unknown_power
 from .audited_federation import audited_federation, claimed_release, published_law
-from .canary_replicas import CanaryMethod
+from .canary_replicas import CanaryMethod, canary_for
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .replicas import Arms, pooled
+from .stated_release import stated_release, unit_of
 
 _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
 
@@ -44,18 +46,24 @@ class PlantedCanary(CanaryMethod):
 
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
         arms, more = super().trials(job)
-        law = published_law(job, audited_federation(job)[1])
+        task, plan = audited_federation(job)
+        law = published_law(job, plan)
+        if stated_release(job) is not None:
+            canary = canary_for(job, task, plan)
+            # A canary that moves nothing is scored as it is.
+            unit = (unit_of(job, task, plan, canary) if isinstance(canary, Canary) else 0.0) or 1.0
+            arms = [[replace(batch, values=batch.values / unit) for batch in arm] for arm in arms]
         # A replaced sample is there without the canary too: under a misplaced law it does not scatter about zero.
         if isinstance(law, GaussianLaw) and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE:
             check_centred(arms[0])
         return arms, more
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
-        release = claimed_release(audit.blocks[0])
+        law = claimed_release(audit.blocks[0])
+        release = law or stated_release(audit.blocks[0])
         member, nonmember = pooled(audit, store)
         if release is None:
             found = self.measure_by_split(audit, member, nonmember)
-            # Without a law it is not known how much less noise the score would show.
             return replace(found, measurement=replace(found.measurement, detectable=None))
         # The smaller arm counts for the design: power must not be promised from replicas that are missing.
         claim, trials = audit.claim, min(len(member.values), len(nonmember.values))
@@ -71,7 +79,8 @@ class PlantedCanary(CanaryMethod):
             epsilon=claim.epsilon,
             witness=self.witness(audit),
         )
-        detectable = detectable_epsilon(claim, release, tests, n=trials, alpha=audit.alpha)
+        # Without a law it is not known how the release differs from that of a defense with less noise.
+        detectable = detectable_epsilon(claim, law, tests, n=trials, alpha=audit.alpha) if law else None
         return Reading(
             measurement=replace(measured, detectable=detectable),
             scores=_scores_read(measured, release, tests, member, nonmember),

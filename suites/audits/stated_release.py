@@ -1,0 +1,76 @@
+"""Score a canary by the noise that the claim states, for a defense that publishes no law."""
+
+import math
+
+import torch
+
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import GaussianCurve
+from ...audit.estimators.release_tests import GaussianRelease
+from ...audit.observer import FINAL_MODEL
+from ...fl.canary import Canary
+from ...fl.partitions.sampling import Full
+from ...fl.plan import Plan
+from ...fl.task import Task
+from ..checks.replay_checks import replay_setup
+from ..jobs.block_job import BlockJob
+from .audited_federation import audited_federation, published_law
+
+
+def stated_release(job: BlockJob) -> GaussianRelease | None:
+    """Return the Gaussian noise that the claim states, in units of the sensitivity to the canary; None where a law is
+    published, or the claim states no noise over sensitivity, or its observer receives no single round.
+    """
+    claim, (_, plan) = job.claim, audited_federation(job)
+    if not job.inert or claim.observer.rank == FINAL_MODEL.rank or published_law(job, plan) is not None:
+        return None
+    if plan.cohort.participations(claim.rounds) < claim.rounds or plan.algorithm.linear_scale is None:
+        return None
+    rate = _number(claim, "rate") or (1.0 if claim.unit is not Unit.SAMPLE or isinstance(plan.lot, Full) else None)
+    steps = _steps(job, plan)
+    sigma = _sigma(claim, claim.rounds * steps)
+    if sigma is None or rate is None or not 0 < rate <= 1:
+        return None
+    return GaussianRelease(sigma=sigma, rate=rate, steps=steps, rounds=claim.rounds)
+
+
+def unit_of(job: BlockJob, task: Task, plan: Plan, canary: Canary) -> float:
+    """Return by how much the canary moves a release in one step, as a share of the canary itself, from two runs with
+    equal draws; 0 if it does not move it.
+    """
+    setup = replay_setup(task, plan, job.protection, job.claim, seed=job.seed)
+    without = None if canary.absent is None else canary
+    before, after = setup.run(canary=without), setup.run(canary=canary, world=1)
+    moved = [
+        float((one[..., -1] - other[..., -1]).abs().max())
+        for one, other in zip(after.releases, before.releases, strict=True)
+        if one.shape == other.shape
+    ]
+    absent = torch.zeros_like(canary.present) if canary.absent is None else canary.absent
+    scale = abs(plan.algorithm.linear_scale or 1.0) if canary.unit is Unit.SAMPLE else 1.0
+    length = scale * float(torch.linalg.vector_norm(canary.present - absent))
+    # The first release that it moves, as in projections.
+    return next((shift for shift in moved if shift), 0.0) / length / _steps(job, plan)
+
+
+def _steps(job: BlockJob, plan: Plan) -> int:
+    """Noisy steps of one release."""
+    return plan.algorithm.local_steps if job.claim.unit is Unit.SAMPLE and job.protection.per_sample else 1
+
+
+def _sigma(claim: Claim, steps: int) -> float | None:
+    """The noise of one step over the sensitivity, as the claim states it."""
+    multiplier, deviation, norm = (_number(claim, name) for name in ("noise_multiplier", "noise_std", "clip_norm"))
+    if isinstance(claim.curve, GaussianCurve) and claim.curve.mu > 0:
+        return math.sqrt(steps) / claim.curve.mu
+    rows = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
+    if multiplier:
+        return multiplier / rows
+    return deviation / norm / rows if deviation and norm else None
+
+
+def _number(claim: Claim, name: str) -> float | None:
+    value = claim.parameters.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < math.inf else None
