@@ -1,0 +1,225 @@
+"""Sensitivity over noise without a published law: known answers, bugs, and correct defenses that change their noise."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from fedassay.audit.claim import Adjacency
+from fedassay.audit.observer import SHUFFLED
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.controls.control_batch_clip import ControlBatchClip
+from fedassay.defenses.controls.control_no_clip import ControlNoClip
+from fedassay.defenses.controls.control_noise_halved import ControlNoiseHalved
+from fedassay.defenses.controls.control_noise_one_layer import ControlNoiseOneLayer
+from fedassay.defenses.controls.control_replace_one import ControlReplaceOne
+from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.data.datasets import load_dataset
+from fedassay.fl.partitions.partitions import partition_from
+from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.plan import Plan
+from fedassay.fl.streams import Streams
+from fedassay.fl.task import build_task
+from fedassay.suites.checks.measured_checks import MEASURED, measured_checks
+from hidden_law import without_law
+from known_parts import parts_by_name
+
+DEFENSES = parts_by_name("defense")
+TASK = build_task(
+    load_dataset("digits"),
+    model="logistic",
+    partition=partition_from("iid"),
+    clients=2,
+    streams=Streams(0),
+    samples=16,
+).with_inert(1)
+
+
+def plan_of(rounds=4, **changes):
+    fields = {
+        "cohort": Full(),
+        "lot": Poisson(0.25),
+        "algorithm": FedSGD(learning_rate=0.5),
+        "layout": TASK.network.layout,
+    }
+    return Plan(sizes=TASK.sizes, rounds=rounds, **(fields | changes))
+
+
+def measured(prepared, plan, *, claim=None, protection=None):
+    """The result for the first claim, with the law hidden."""
+    hidden = without_law(protection or prepared.protection)
+    (found,) = measured_checks(TASK, plan, hidden, claim or prepared.claims[0], plan)
+    assert found.name == MEASURED
+    return found
+
+
+@pytest.mark.parametrize("part", [LDPGaussian(), DPSGD(), DPFedAvg()])
+def test_a_correct_defense_keeps_its_claim_and_is_measured_nearly_as_it_is(part):
+    plan = plan_of()
+    prepared = part.prepare(plan)
+    found = measured(prepared, plan)
+    assert found.passed
+    assert 0.6 * found.allowed < found.measured < found.allowed
+
+
+@pytest.mark.parametrize(
+    "part", [ControlNoClip(), ControlNoiseHalved(), ControlBatchClip(), ControlNoiseOneLayer(), ControlReplaceOne()]
+)
+def test_a_bug_shows_without_a_law(part):
+    plan = plan_of()
+    assert measured(part.prepare(plan), plan).passed is False
+
+
+def test_rounds_that_are_not_accounted_show():
+    plan, half = plan_of(rounds=8), plan_of(rounds=3)
+    prepared = LDPGaussian().prepare(half)
+    assert measured(prepared, plan, claim=replace(prepared.claims[0], rounds=8)).passed is False
+
+
+# Correct defenses that change what they release after the noise
+
+
+class _After(DPFedAvgProtection):
+    """DP-FedAvg whose aggregates are changed after the noise."""
+
+    def aggregate(self, received, context, state, rng):
+        return self.after(super().aggregate(received, context, state, rng), rng)
+
+
+class Momentum(DPFedAvgProtection):
+    def initial_state(self, plan):
+        return {"velocity": [0.0]}
+
+    def aggregate(self, received, context, state, rng):
+        state["velocity"][0] = 0.9 * state["velocity"][0] + super().aggregate(received, context, state, rng)
+        return state["velocity"][0]
+
+
+class Delayed(DPFedAvgProtection):
+    def initial_state(self, plan):
+        return {"last": []}
+
+    def aggregate(self, received, context, state, rng):
+        state["last"].append(super().aggregate(received, context, state, rng))
+        return state["last"][-2] if len(state["last"]) > 1 else torch.zeros_like(state["last"][0])
+
+
+class Repeated(Delayed):
+    def aggregate(self, received, context, state, rng):
+        now = DPFedAvgProtection.aggregate(self, received, context, state, rng)
+        state["last"].append(now if context.round % 2 == 0 else state["last"][-1])
+        return state["last"][-1]
+
+
+class Half(_After):
+    def after(self, total, rng):
+        return total.half().float()
+
+
+class Rounded(_After):
+    def after(self, total, rng):
+        step = float(total.std())
+        return torch.round(total / step) * step
+
+
+class Signs(_After):
+    def after(self, total, rng):
+        return total.sign()
+
+
+class Largest(_After):
+    def after(self, total, rng):
+        kept = total.abs() >= total.abs().quantile(0.9, dim=-1, keepdim=True)
+        return total * kept
+
+
+class ClippedAgain(_After):
+    def after(self, total, rng):
+        return total / torch.linalg.vector_norm(total, dim=-1, keepdim=True).clamp_min(1e-3)
+
+
+class Masked(_After):
+    def after(self, total, rng):
+        kept = torch.from_numpy(rng.random(total.shape) < 0.5)
+        return total * kept * 2
+
+
+class Sketched(_After):
+    def after(self, total, rng):
+        basis = torch.linalg.qr(torch.randn(total.shape[-1], 40, generator=torch.Generator().manual_seed(1)))[0]
+        return total @ basis @ basis.T
+
+
+class Louder(DPFedAvgProtection):
+    def aggregate(self, received, context, state, rng):
+        louder = DPFedAvgProtection(clip_norm=self.clip_norm, noise_multiplier=3 * self.noise_multiplier)
+        return louder.aggregate(received, context, state, rng)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Momentum, Delayed, Repeated, Half, Rounded, Signs, Largest, ClippedAgain, Masked, Sketched, Louder],
+    ids=lambda kind: kind.__name__,
+)
+def test_what_happens_after_the_noise_is_no_fault(kind):
+    plan = plan_of(rounds=6)
+    prepared = DPFedAvg(epsilon=2.0).prepare(plan)
+    found = measured(prepared, plan, protection=kind(**vars(prepared.protection)))
+    assert found.passed is not False, found.words
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("name", DEFENSES)
+def test_no_bundled_defense_without_its_law_exceeds_its_claim(name):
+    if DEFENSES[name].control:
+        pytest.skip("a control exceeds its claim on purpose")
+    for cohort in (plan_of().cohort, Poisson(0.6)):
+        try:
+            plan = plan_of(cohort=cohort)
+            prepared = DEFENSES[name]().prepare(plan)
+        except ValueError:
+            continue
+        hidden = without_law(prepared.protection)
+        for claim in prepared.claims:
+            for found in measured_checks(TASK, plan, hidden, claim, plan):
+                assert found.passed is not False, (claim.describe(), found.words)
+
+
+# What is not measured, and why
+
+
+def test_a_published_law_is_not_measured_again():
+    plan = plan_of()
+    prepared = LDPGaussian().prepare(plan)
+    assert measured_checks(TASK, plan, prepared.protection, prepared.claims[0], plan) == ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    part: object
+    changes: dict
+    reason: str
+
+
+CASES = {
+    "no Gaussian noise": _Case(part=LDPDuchi(), changes={}, reason="states no Gaussian noise"),
+    "shuffler": _Case(part=LDPGaussian(), changes={"observer": SHUFFLED}, reason="neither a report nor a sum"),
+    "a layer": _Case(part=LDPGaussian(), changes={"part": "layer output.bias"}, reason="output.bias alone"),
+    "no rate": _Case(part=DPSGD(), changes={"parameters": {"noise_multiplier": 1.0}}, reason="states no rate"),
+    "no pair": _Case(
+        part=LDPGaussian(),
+        changes={"unit": "client", "adjacency": Adjacency.ADD_REMOVE},
+        reason="one report more",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_be_measured_is_said(case):
+    plan, case = plan_of(), CASES[case]
+    prepared = case.part.prepare(plan)
+    found = measured(prepared, plan, claim=replace(prepared.claims[0], **case.changes))
+    assert found.passed is None
+    assert case.reason in found.witness
