@@ -52,7 +52,9 @@ class PlantedCanary(CanaryMethod):
             canary = canary_for(job, task, plan)
             # A canary that moves nothing is scored as it is.
             unit = (unit_of(job, task, plan, canary) if isinstance(canary, Canary) else 0.0) or 1.0
-            arms = [[replace(batch, values=batch.values / unit) for batch in arm] for arm in arms]
+            # A row and its opposite lie half of their distance from the middle, whatever a clip leaves of them.
+            middle = 0.5 if job.claim.adjacency is Adjacency.REPLACE_ONE else 0.0
+            arms = [[replace(batch, values=(batch.values - middle) / unit + middle) for batch in arm] for arm in arms]
         # A replaced sample is there without the canary too: under a misplaced law it does not scatter about zero.
         if isinstance(law, GaussianLaw) and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE:
             check_centred(arms[0])

@@ -1,6 +1,7 @@
 """Score a canary by the noise that the claim states, for a defense that publishes no law."""
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -11,10 +12,14 @@ from ...audit.observer import FINAL_MODEL
 from ...fl.canary import Canary
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
+from ...fl.replay import frozen_federation
 from ...fl.task import Task
-from ..checks.replay_checks import replay_setup
+from ..checks.replay_checks import ReplaySetup, replay_setup
 from ..jobs.block_job import BlockJob
 from .audited_federation import audited_federation, published_law
+
+_FLAT = 1e-3
+"""Factor of the gradients of all other rows."""
 
 
 def stated_release(job: BlockJob) -> GaussianRelease | None:
@@ -38,7 +43,18 @@ def unit_of(job: BlockJob, task: Task, plan: Plan, canary: Canary) -> float:
     """Return by how much the canary moves a release in one step, as a share of the canary itself, from two runs with
     equal draws; 0 if it does not move it.
     """
-    setup = replay_setup(task, plan, job.protection, job.claim, seed=job.seed)
+    setup, steps = replay_setup(task, plan, job.protection, job.claim, seed=job.seed), _steps(job, plan)
+    if job.claim.unit is Unit.SAMPLE and steps == 1:
+        # As in the audit's runs: sampled lots, and other rows that are hardly there.
+        still = frozen_federation(task, plan, rounds=setup.still.rounds, steepness=_FLAT, seed=job.seed)
+        sampled = replace(setup, still=replace(still, plan=replace(still.plan, lot=plan.lot)))
+        # A canary that no lot holds moves nothing.
+        return _moved(sampled, plan, canary) or _moved(setup, plan, canary)
+    return _moved(setup, plan, canary) / steps
+
+
+def _moved(setup: ReplaySetup, plan: Plan, canary: Canary) -> float:
+    """By how much the canary moves the first release that it moves, over its length; 0 if it moves none."""
     without = None if canary.absent is None else canary
     before, after = setup.run(canary=without), setup.run(canary=canary, world=1)
     moved = [
@@ -49,8 +65,7 @@ def unit_of(job: BlockJob, task: Task, plan: Plan, canary: Canary) -> float:
     absent = torch.zeros_like(canary.present) if canary.absent is None else canary.absent
     scale = abs(plan.algorithm.linear_scale or 1.0) if canary.unit is Unit.SAMPLE else 1.0
     length = scale * float(torch.linalg.vector_norm(canary.present - absent))
-    # The first release that it moves, as in projections.
-    return next((shift for shift in moved if shift), 0.0) / length / _steps(job, plan)
+    return next((shift for shift in moved if shift), 0.0) / length
 
 
 def _steps(job: BlockJob, plan: Plan) -> int:

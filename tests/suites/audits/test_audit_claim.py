@@ -256,13 +256,15 @@ def test_the_canary_of_a_report_stands_at_both_ends_of_the_unused_weight(audit_o
     assert task.sizes == (4, 4)
 
 
-def test_a_defense_without_noise_and_without_a_law_is_refuted_by_a_split(assay, suite_file, own_defense):
+def test_a_defense_without_noise_and_without_a_law_is_refuted_by_the_noise_that_it_states(
+    assay, suite_file, own_defense
+):
     module = own_defense("pass")
     changes = ("replicas = 40", "replicas = 200", "batch = 16", "batch = 200")
     run = assay(suite_file(*changes), defenses=[f"{module}:Signing"])
     (row,) = [row for row in run.records if row.role == "audit" and row.defense == "Signing"]
-    assert (row.verdict, row.n) == ("REFUTED", 100)
-    assert row.ci_method == "clopper_pearson, one-sided, split(fraction=0.5, seed=0)"
+    assert (row.verdict, row.n, row.detectable) == ("REFUTED", 200, None)
+    assert row.ci_method == "clopper_pearson, one-sided, bonferroni(k=2)"
     assert run.verdict.exit_code == 10
     assert run.verdict.verdict_line == ("FAIL: claims REFUTED: Signing; implementation checks failed: Signing")
 
