@@ -8,15 +8,16 @@ import torch
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
 from ...audit.estimators.release_tests import GaussianRelease
-from ...audit.observer import FINAL_MODEL
+from ...audit.observer import FINAL_MODEL, SHUFFLED
 from ...fl.canary import Canary
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
+from ...fl.protection import Protection
 from ...fl.replay import frozen_federation
 from ...fl.task import Task
 from ..checks.replay_checks import ReplaySetup, replay_setup
 from ..jobs.block_job import BlockJob
-from .audited_federation import audited_federation, published_law
+from .audited_federation import audited_federation, federation_of, published_law
 
 _FLAT = 1e-3
 """Factor of the gradients of all other rows."""
@@ -28,6 +29,11 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
     """
     claim, (_, plan) = job.claim, audited_federation(job)
     if not job.inert or claim.observer.rank == FINAL_MODEL.rank or published_law(job, plan) is not None:
+        return None
+    own = federation_of(job)[1]
+    shared = type(job.protection).report is not Protection.report and claim.observer.rank < SHUFFLED.rank
+    if shared and plan.clients < own.clients:
+        # Fewer clients may hold less noise together than the claim states.
         return None
     if plan.cohort.participations(claim.rounds) < claim.rounds or plan.algorithm.linear_scale is None:
         return None

@@ -75,6 +75,11 @@ def _measured(task: Task, plan: Plan, protection: Protection, claim: Claim, own:
         raise NotCheckable("its noise may be added to the broadcast model")
     if claim.part != JOINT:
         raise NotCheckable(f"no law is published, and the claim is about {claim.part} alone")
+    if claim.observer.rank < SHUFFLED.rank and plan.clients < own.clients:
+        # Clients may share the noise of a sum, as in secure aggregation.
+        raise NotCheckable(
+            f"no law is published, and a sum of {plan.clients} clients may hold less noise than one of all"
+        )
     rate = _rate(claim, own)
     # Steps that are noised one by one add up in a round's release.
     steps = own.algorithm.local_steps if claim.unit is Unit.SAMPLE and protection.per_sample else 1
