@@ -110,6 +110,11 @@ class PlantedCanary(CanaryMethod):
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
         trials, release = pooled_replicas(audit), claimed_release(audit.blocks[0])
+        if release is None and (stated := stated_release(audit.blocks[0])) is not None:
+            tests = designed_tests(audit.claim, stated, audit.blocks[0].audit, n=trials)
+            best = largest_certifiable_epsilon(trials, trials, audit.claim.delta, audit.alpha / len(tests))
+            size = f"{trials} replicas per arm, max certifiable {best:.2f}, {self.witness(audit)}"
+            return [f"{size}: no law is published, scored by the noise that the claim states"]
         if release is None:
             return super().plan_text(audit)
         tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
