@@ -136,7 +136,7 @@ def candidates(
 
 def _of_numbers(member: FloatArray, nonmember: FloatArray, *, thorough: bool) -> Iterator[Score]:
     width = member.shape[1]
-    yield from _repeats(member, nonmember)
+    yield from _repeats(member, nonmember, _KEPT if thorough else _KEPT // 4)
     if width == 1:
         yield from (Value(Coordinates(), sign) for sign in (1, -1))
         yield from (learn_marginals(member, nonmember, Coordinates(), bins) for bins in (16, 64, 1024))
@@ -164,8 +164,8 @@ def _of_numbers(member: FloatArray, nonmember: FloatArray, *, thorough: bool) ->
             yield learn_trees(member[:_GROWN], nonmember[:_GROWN])
 
 
-def _repeats(member: FloatArray, nonmember: FloatArray) -> Iterator[Score]:
-    member, nonmember = member[:_KEPT], nonmember[:_KEPT]
+def _repeats(member: FloatArray, nonmember: FloatArray, rows: int) -> Iterator[Score]:
+    member, nonmember = member[:rows], nonmember[:rows]
     for places in GRIDS if member.shape[1] <= _MOST_ROUNDED else GRIDS[:1]:
         if (found := learn_repeats(member, nonmember, places, together=False)) is not None:
             yield found
