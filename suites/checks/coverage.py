@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from .check import CheckResult
 from .law_check import LAW_CURVE, LAW_EPSILON
+from .measured_checks import MEASURED
 from .message_checks import MESSAGE, PUBLIC_STATE
 from .noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
 from .replay_checks import SENSITIVITY
@@ -15,10 +16,10 @@ NEVER = ("the timing of messages: no check measures it",)
 """What no check of this package can look at."""
 _LOW_BITS = "trailing zero bits"
 _SUBJECTS = (
-    (SENSITIVITY, FITS),
-    (PRESENT, SCALE, EVERY_ROUND, FITS),
+    (SENSITIVITY, FITS, MEASURED),
+    (PRESENT, SCALE, EVERY_ROUND, FITS, MEASURED),
     (BETWEEN_CLIENTS, BETWEEN_ROUNDS, REPEATED, FITS, PLACE),
-    (LAW_EPSILON, LAW_CURVE),
+    (LAW_EPSILON, LAW_CURVE, MEASURED),
     (MESSAGE, PUBLIC_STATE),
 )
 """Checks of one subject replace each other: reports that fit their law need no check of additive noise."""
