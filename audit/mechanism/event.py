@@ -17,7 +17,7 @@ from ..arrays import FloatArray
 from ..binomial import privacy_loss, upper_bound
 from ..estimators.event_ratio import Contrast
 from ..exact import as_floats
-from ..power.cut import CAUTION, CountingPlan, Cut, best_cut
+from ..power.cut import CountingPlan, Cut, best_cut
 
 # With fewer hits the test of the ratio loses what it gains over two separate bounds.
 _FEWEST_HITS = 200
@@ -77,11 +77,9 @@ class Event:
         return int(np.count_nonzero(self.score.score(outputs) > self.cut.threshold))
 
 
-def fix_event(
-    score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, caution: float = CAUTION
-) -> Event:
+def fix_event(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
     """Fix the threshold of a score, from its values (n,) on pilot outputs of the second and of the first input."""
-    cut = best_cut(member, nonmember, plan, caution=caution)
+    cut = best_cut(member, nonmember, plan)
     # A stated curve is tested by the two rates, which spend the whole of alpha.
     contrast = None if plan.curve is not None else _contrast(cut, member, nonmember, plan)
     return Event(score=score, cut=cut, contrast=contrast)

@@ -23,8 +23,6 @@ from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 _SHARE, _FEWEST, _MOST, _VALUES = 2, 40, 2**20, 2**22
 # Pairs of inputs and scores that are kept after each stage.
 _PAIRS, _SCORES, _FINALISTS = 2, 2, 4
-# Of few scores the best looks only a little better than it is; more caution would miss rare events.
-_CAUTION = 0.25
 _PART = 2
 """The first look at a pair takes half of a pilot, and so does learning."""
 
@@ -122,7 +120,7 @@ def _chosen(
         scores = [score for streams, score in ranked if streams is both]
         values = [_scored(side, scores, n) for side in both]
         for at, score in enumerate(scores):
-            event = fix_event(score, values[1][at], values[0][at], plan, _CAUTION)
+            event = fix_event(score, values[1][at], values[0][at], plan)
             if best is None or event.cut.promise > best.event.cut.promise:
                 best = Found(streams=both, event=event, pairs=pairs)
     assert best is not None

@@ -11,8 +11,8 @@ from ..curve import Curve
 
 # More candidates cost time and gain nothing, because neighbouring cuts count nearly the same errors.
 _CUTS = 400
-CAUTION = 0.05
-"""The level at which pilot rates are raised before cuts are compared."""
+# The level at which pilot rates are raised before cuts are compared.
+_CAUTION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +68,14 @@ def margin(curve: Curve, fpr: ArrayLike, fnr: ArrayLike, n: int) -> FloatArray:
     return np.asarray((curve.fnr(false_in) - false_out) / spread, dtype=np.float64)
 
 
-def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan, *, caution: float = CAUTION) -> Cut:
+def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Cut:
     """Choose, on pilot scores, the threshold that is expected to refute a false claim best on the trials that are
     counted.
 
     That is the one with the largest margin under the stated curve if any lies under it, else the one with the largest
     expected bound on epsilon.
 
-    ``member``: (n1,), ``nonmember``: (n0,) finite scores that will not be counted. ``caution``: the level at which
-    their rates are raised, because the best of many cuts looks better than it is.
+    ``member``: (n1,), ``nonmember``: (n0,) finite scores that will not be counted.
     """
     score_in, score_out = np.sort(member), np.sort(nonmember)
     cuts = _cuts(np.unique(np.concatenate([score_in, score_out])))
@@ -89,15 +88,15 @@ def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan, *, c
         best = int(np.argmax(margins))
         if margins[best] > 0:
             return Cut(threshold=float(cuts[best]), margin=float(margins[best]), bound=0.0)
-    bounds = _expected(fp, len(score_out), fn, len(score_in), plan, caution)
+    bounds = _expected(fp, len(score_out), fn, len(score_in), plan)
     best = int(np.argmax(bounds))
     return Cut(threshold=float(cuts[best]), margin=0.0, bound=float(bounds[best]))
 
 
-def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan, caution: float) -> FloatArray:
+def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan) -> FloatArray:
     """The bound expected from the counted trials."""
     # At rates worse than those seen, because the best of many cuts looks better than it is.
-    expected = [np.floor(upper_bound(k, n, caution) * plan.trials) for k, n in ((fp, n0), (fn, n1))]
+    expected = [np.floor(upper_bound(k, n, _CAUTION) * plan.trials) for k, n in ((fp, n0), (fn, n1))]
     fpr_high, fnr_high = (upper_bound(k, plan.trials, plan.alpha / 2) for k in expected)
     return privacy_loss(fpr_high, fnr_high, plan.delta)
 
