@@ -8,11 +8,10 @@ import torch
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
 from ...audit.estimators.release_tests import GaussianRelease
-from ...audit.observer import FINAL_MODEL, SHUFFLED
+from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
 from ...fl.canary import Canary
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
-from ...fl.protection import Protection
 from ...fl.replay import frozen_federation
 from ...fl.task import Task
 from ..checks.replay_checks import ReplaySetup, replay_setup
@@ -27,7 +26,7 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
     """Return the Gaussian noise that the claim states, in units of the sensitivity to the canary; None where a law is
     published, or the claim states no noise over sensitivity, or its observer receives no single round.
     """
-    claim, (_, plan) = job.claim, audited_federation(job)
+    claim, (task, plan) = job.claim, audited_federation(job)
     # Thresholds designed for Gaussian noise at delta 0 lie so far out that they miss a release without noise.
     if (
         claim.delta == 0
@@ -37,8 +36,7 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
     ):
         return None
     own = federation_of(job)[1]
-    shared = type(job.protection).report is not Protection.report and claim.observer.rank < SHUFFLED.rank
-    if shared and plan.clients < own.clients:
+    if claim.observer.rank < SHUFFLED.rank and plan.clients < own.clients and _clients_add_noise(job, task, plan):
         # Fewer clients may hold less noise together than the claim states.
         return None
     if plan.cohort.participations(claim.rounds) < claim.rounds or plan.algorithm.linear_scale is None:
@@ -49,6 +47,14 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
     if sigma is None or rate is None or not 0 < rate <= 1:
         return None
     return GaussianRelease(sigma=sigma, rate=rate, steps=steps, rounds=claim.rounds)
+
+
+def _clients_add_noise(job: BlockJob, task: Task, plan: Plan) -> bool:
+    """Whether the hooks' draws move what clients send."""
+    claim = replace(job.claim, observer=UPLOADS)
+    setup = replay_setup(task, plan, job.protection, claim, seed=job.seed)
+    one, other = (setup.run(noise=noise, rounds=1).releases[0] for noise in (0, 1))
+    return not torch.equal(one, other)
 
 
 def unit_of(job: BlockJob, task: Task, plan: Plan, canary: Canary) -> float:
