@@ -31,7 +31,7 @@ from .partitions.sampling import Full, Sampling
 from .plan import Plan
 from .protection import Protection
 from .recorder import RoundEvent
-from .streams import Streams
+from .streams import Streams, uniform
 from .task import Task
 from .training.local import Batch
 
@@ -85,6 +85,14 @@ class DrawNone(DrawAll):
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
         return torch.zeros_like(Full().draw(rng, replicas, n))
+
+
+@dataclass(frozen=True)
+class DrawHalf(DrawAll):
+    """A sampling rule that draws other items in each round but publishes the numbers of the rule that it replaces."""
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
+        return uniform(rng, (replicas, n)) < 1 / 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,6 +154,9 @@ class GaussianLaw:
         steps: independent noisy steps in one release.
         grid: spacing of the values that the release can take; 0 for floating-point values.
         additive: whether equal draws give equal noise for any rows; false where the noise depends on the rows' values.
+        then: what is done with the noised release before it is sent, in words, such as "clipped to [-1, 1]". The law
+            is that of the release before it. Post-processing costs no privacy, but the noise and the sensitivity of
+            what is sent cannot be compared with the law.
     """
 
     clip_norm: float
@@ -163,6 +166,7 @@ class GaussianLaw:
     steps: int = 1
     grid: float = 0.0
     additive: bool = True
+    then: str = ""
 
     def __post_init__(self) -> None:
         _check_norm(self.clip_norm)
@@ -189,6 +193,11 @@ class GaussianLaw:
             )
         distance = (release - contribution).square().sum(-1) / (2 * self.noise_std**2)
         return -distance - release.shape[-1] * math.log(self.noise_std * math.sqrt(2 * math.pi))
+
+
+def describes_release(law: Law | None) -> bool:
+    """Return whether a law is that of what is released, and not of what is post-processed afterwards."""
+    return law is not None and not (isinstance(law, GaussianLaw) and law.then)
 
 
 def _clip_any(rows: Tensor, norm: float | Tensor) -> Tensor:

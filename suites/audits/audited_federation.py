@@ -110,7 +110,7 @@ def claimed_release(job: BlockJob) -> GaussianRelease | None:
     _, plan = audited_federation(job)
     length, law = canary_length(job, plan), published_law(job, plan)
     # A final model shows no single round that a law could score.
-    if not job.inert or not isinstance(law, GaussianLaw) or job.claim.observer.rank == FINAL_MODEL.rank:
+    if not job.inert or not isinstance(law, GaussianLaw) or law.then or job.claim.observer.rank == FINAL_MODEL.rank:
         return None
     if plan.cohort.participations(job.claim.rounds) < job.claim.rounds:
         return None

@@ -53,7 +53,7 @@ class CanaryMethod(ReplicaMethod):
         ]
         law = published_law(job, plan)
         spacing = law.grid / law.noise_std if isinstance(law, GaussianLaw) and law.grid else 0.0
-        check_independent(arms[0], noisy=isinstance(law, GaussianLaw), spacing=spacing)
+        check_independent(arms[0], noisy=isinstance(law, GaussianLaw) and not law.then, spacing=spacing)
         return arms, {}
 
     def witness(self, audit: PlannedAudit) -> str:

@@ -56,7 +56,7 @@ class PlantedCanary(CanaryMethod):
             middle = 0.5 if job.claim.adjacency is Adjacency.REPLACE_ONE else 0.0
             arms = [[replace(batch, values=(batch.values - middle) / unit + middle) for batch in arm] for arm in arms]
         # A replaced sample is there without the canary too: under a misplaced law it does not scatter about zero.
-        if isinstance(law, GaussianLaw) and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE:
+        if isinstance(law, GaussianLaw) and not law.then and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE:
             check_centred(arms[0])
         return arms, more
 

@@ -10,6 +10,7 @@ from ...audit.curve import GaussianCurve
 from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
 from ...fl.canary import Canary
+from ...fl.laws.law import describes_release
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
 from ...fl.replay import frozen_federation
@@ -32,7 +33,7 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
         claim.delta == 0
         or not job.inert
         or claim.observer.rank == FINAL_MODEL.rank
-        or published_law(job, plan) is not None
+        or describes_release(published_law(job, plan))
     ):
         return None
     own = federation_of(job)[1]

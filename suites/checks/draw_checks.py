@@ -63,11 +63,11 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
 
     The law is published for the public state of the first round, so that only rounds with this state are checked.
     """
-    tested = _Tested.of(sample, law)
+    tested = _Tested.of(sample, law, silent=sample.silent)
     if not tested.there.any():
         reason = "no row was sent in all runs in a round with the first round's public state"
         return [CheckResult(name=SCALE, passed=None, witness=reason)]
-    paired, scales = _Tested.of(sample, law, sample.paired), list[Shortfall]()
+    paired, scales = _Tested.of(sample, law, sample.paired, silent=sample.silent), list[Shortfall]()
     between = [*_between_clients(tested), *_between_rounds(tested, claim)]
     if _rounds_depend(tested):
         # Sums over dependent rounds have other distributions: each round is tested alone, and the first in all ways.
@@ -82,11 +82,15 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
     ]
 
 
-def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws) -> CheckResult:
-    """Check the scale of the noise in runs on other data, by what the data are."""
+def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws, silent: BoolArray) -> CheckResult:
+    """Check the scale of the noise in runs on other data, by what the data are.
+
+    ``silent``: ``(rows, rounds)``, where nothing is released on the usual data either.
+    """
     found = []
     for words, sample in samples.items():
-        tested = _Tested.of(sample, law)
+        # Zeros that only such data give are noise that is missing.
+        tested = _Tested.of(sample, law, silent=silent[:, : sample.values.shape[2]])
         if tested.there.any():
             found += [one._replace(witness=f"{words}: {one.witness}") for one in _margins(tested)]
     if not found:
@@ -108,9 +112,11 @@ class _Tested:
     rows: Sequence[str]
 
     @classmethod
-    def of(cls, sample: NoiseSample, law: LawOfDraws, noise: FloatArray | None = None) -> "_Tested":
+    def of(
+        cls, sample: NoiseSample, law: LawOfDraws, noise: FloatArray | None = None, *, silent: BoolArray
+    ) -> "_Tested":
         stds = law.stds
-        there = sample.present & sample.steady & (stds > 0)[:, None]
+        there = sample.present & ~silent & sample.steady & (stds > 0)[:, None]
         noise = (sample.contrasts if noise is None else noise) / np.where(stds > 0, stds, 1.0)[:, None, None]
         noise[:, ~there] = 0.0
         grids = np.array([one.grid for one in law.laws]) / 2

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from ...audit.observer import FINAL_MODEL, SHUFFLED
 from ...audit.wording import plain
 from ...fl.canary import Canary
 from ...fl.channels import changes_broadcast
-from ...fl.laws.law import GaussianLaw
+from ...fl.laws.law import GaussianLaw, describes_release
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
 from ...fl.protection import Protection
@@ -42,6 +43,8 @@ _CLIENTS = 4
 """Clients that get a canary at most: the largest, the smallest and random ones."""
 _LAYERS = 4
 """Layers that get a canary of their own at most: the smallest and the largest ones."""
+_DISTINCT = 0.9
+"""Share of distinct numbers from which noise counts as continuous."""
 _STATED = ("noise_multiplier", "noise_std")
 """Parameters of a claim that state the standard deviation of Gaussian noise."""
 
@@ -57,7 +60,7 @@ def measured_checks(
         own: the plan for which the defense was prepared, with its rounds and cohorts.
     """
     try:
-        if protection.law(claim.observer, plan, _sender(claim, plan)) is not None:
+        if describes_release(protection.law(claim.observer, plan, _sender(claim, plan))):
             return ()
         found = _measured(task, plan, protection, claim, own, seed)
     except NotCheckable as reason:
@@ -224,6 +227,13 @@ def _ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio:
     if bool(silent.all()):
         raise NotCheckable("the unit's client sent nothing")
     if bool(((variance == 0) & ~silent).any()):
+        # Signs and sparse vectors show no noise in a few draws, or show it with the unit only.
+        seen = releases.before[releases.before != 0]
+        after = ((releases.after - releases.after.mean(0)).square() @ towards.square()).sum(0)
+        if (len(seen) and len(np.unique(seen.numpy())) < _DISTINCT * len(seen)) or bool(
+            after[(variance == 0) & ~silent].any()
+        ):
+            raise NotCheckable("no law is published, and a release shows its noise in some numbers only")
         return _Ratio(each=math.inf, rounds=1, direction=direction)
     noise, along = noise[:, ~silent], along[:, ~silent]
     _check_independent(releases.before[:, ~silent], runs.setup)

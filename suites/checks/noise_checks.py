@@ -30,23 +30,28 @@ def noise_checks(
     layers: Mapping[str, slice],
     *,
     drawn: bool = False,
+    rounded: bool = False,
+    reason: str = "",
 ) -> list[CheckResult]:
     """Check that noise is present and fresh between clients and between rounds; how large it is needs more draws.
 
     Args:
         draws: at least two recordings with equal data, cohorts and lots.
         laws: one per row of a release; None where the defense publishes no Gaussian law.
+        rounded: whether the released numbers are rounded, so that other noise may leave a number as it was.
+        reason: why no law can be compared, where ``laws`` is None.
         layers: coordinates of each layer.
         drawn: whether reports are drawn from a law of their own, such as coins.
     """
     releases = torch.stack([torch.stack(draw.releases) for draw in draws])
-    present = torch.stack(draws[0].present)
+    # A release of zeros, as in a round that is skipped, tells nothing.
+    present = torch.stack(draws[0].present) & (releases != 0).any(0).any(-1)
     senders = draws[0].senders
     if drawn:
         found = [_any_presence(releases, present)]
     else:
-        places = layers if laws else {"release": slice(None)}
-        found = [_presence(releases, present, places, senders, gaussian=bool(laws))]
+        places = layers if laws and not rounded else {"release": slice(None)}
+        found = [_presence(releases, present, places, senders, gaussian=bool(laws) and not rounded)]
     fewest = _FEWEST_DRAWN if drawn else _FEWEST
     # Data, cohorts and lots cancel in the difference of two draws.
     noise = (releases[0] - releases[1]).masked_fill(~present.unsqueeze(-1), 0)
@@ -57,7 +62,7 @@ def noise_checks(
         rounds = [f"round {t}" for t in range(len(noise))]
         found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
     if laws is None:
-        found.append(CheckResult(name=SCALE, passed=None, witness="no Gaussian law is published for this observer"))
+        found.append(CheckResult(name=SCALE, passed=None, witness=reason))
     return found
 
 

@@ -24,6 +24,10 @@ _STREAM = 64
 """Number of the noise of the first sample: the single runs of the other checks have lower ones."""
 _LEAST, _FEWEST, _MOST = 6, 10, 64
 """Runs of a sample: of large models, of small ones, and at most."""
+_DIGITS, _SINGLE = 4, 2.0**-20
+"""Last bits that numbers of full precision leave unused at most; rounding of single precision."""
+_FEW, _NEAR = 12, 0.05
+"""Numbers that show a lattice, at least, and their distance from it in its steps, at most."""
 _TAILS = 2**16
 """Numbers of all runs of a sample together, at least where few runs give them."""
 
@@ -46,6 +50,11 @@ class NoiseSample:
     def runs(self) -> int:
         """The number of runs."""
         return len(self.values)
+
+    @cached_property
+    def silent(self) -> BoolArray:
+        """Whether a row was zeros in all runs, ``(rows, rounds)``, as in a round that is skipped."""
+        return np.asarray(~self.values.any(axis=(0, 3)))
 
     @property
     def row_names(self) -> list[str]:
@@ -83,7 +92,7 @@ class NoiseSample:
         found = np.zeros(self.values.shape[1])
         for row in range(len(found)):
             vectors = self.values[:3, row, self.present[row]][:, :3].reshape(-1, self.values.shape[-1])
-            found[row] = max((_spacing(vector) for vector in vectors), default=0.0) / 2
+            found[row] = max((spacing(vector) for vector in vectors), default=0.0) / 2
         return found
 
 
@@ -169,19 +178,29 @@ def _batch(
     return recorder
 
 
-def _spacing(vector: FloatArray) -> float:
-    """The distance between neighbouring values that a vector's numbers show, at the largest of them."""
+def spacing(vector: FloatArray) -> float:
+    """Return the distance between neighbouring values that a vector's numbers can take, at the largest of them; 0 for
+    numbers of full single precision.
+    """
     largest = float(np.abs(vector).max(initial=0.0))
     if not 0 < largest < math.inf:
         return 0.0
-    ordered = np.unique(vector)
-    gaps = np.diff(ordered)
-    # Numbers that differ by rounding in single precision are one value.
-    gaps = gaps[gaps > largest * 2.0**-20]
-    least = float(gaps.min(initial=math.inf))
-    # Of continuous numbers some two are always close to each other.
-    least = least if len(gaps) < len(vector) / 2 and math.isfinite(least) else 0.0
     bits = int(np.bitwise_or.reduce(vector.astype(np.float32).view(np.uint32)))
     unused = (bits & -bits).bit_length() - 1 if bits else 0
-    digit = math.ldexp(largest, unused - 23) if unused > 4 else 0.0
-    return max(least, digit)
+    digit = math.ldexp(largest, unused - 23) if unused > _DIGITS else 0.0
+    return max(_lattice(vector, largest), digit)
+
+
+def _lattice(vector: FloatArray, largest: float) -> float:
+    """The distance of the lattice on which all numbers of a vector lie; 0 without one."""
+    gaps = np.diff(np.unique(vector))
+    # Numbers that differ by rounding in single precision are one value.
+    least = float(gaps[gaps > largest * _SINGLE].min(initial=math.inf))
+    if math.isinf(least):
+        return largest
+    for parts in (1, 2, 3):
+        steps = (vector - vector[0]) / (least / parts)
+        # Numbers of no lattice lie anywhere between two of its points.
+        if len(vector) >= _FEW and float(np.abs(steps - np.rint(steps)).max()) < _NEAR:
+            return least / parts
+    return 0.0

@@ -47,7 +47,7 @@ def structure_checks(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -
 
 def _unfit(sample: NoiseSample) -> str:
     """Why the sample cannot be checked; empty if it can."""
-    noisy = sample.values[:, sample.present]
+    noisy = sample.values[:, sample.present & ~sample.silent]
     moved = (noisy != noisy[:1]).any(0)
     if not moved.any():
         return "the runs of one batch show no noise"
@@ -100,7 +100,7 @@ def _copies(vectors: FloatArray, runs: IntArray) -> int:
 def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> CheckResult:
     """The largest move over the noise in its direction, over all directions (the Mahalanobis length of the move)."""
     allowed = max(_HIDES, 3 * largest_move(claim))
-    vectors = sample.contrasts[:, sample.present].reshape(-1, sample.values.shape[-1])
+    vectors = sample.contrasts[:, sample.present & ~sample.silent].reshape(-1, sample.values.shape[-1])
     count, dim = vectors.shape
     if not moves or count < 2 * _SPARE + 2:
         reason = "no unit moves a release in runs of equal draws" if not moves else f"only {count} noise vectors"

@@ -124,7 +124,8 @@ def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan
     found = broken(probed(CONTROLS[name]().prepare(laid_out), laid_out))
     noisy = any(probe.startswith("noise") for probe in BREAKS[name])
     assert set() < found & BREAKS[name]
-    assert found <= BREAKS[name] | (DRAWN | {GIVEN_CLIENTS} if noisy else set())
+    # A row that is not clipped moves a release farther than any noise.
+    assert found <= BREAKS[name] | (DRAWN | {GIVEN_CLIENTS} if noisy else {MOVED})
 
 
 @pytest.mark.simulations
