@@ -45,6 +45,7 @@ METRICS = {
     "probe_curve_of_the_law": "delta that the published noise law implies at an epsilon of the claim's trade-off curve",
     "probe_epsilon_of_the_releases": "epsilon of measured sensitivity and noise, without a law; at most the claim's",
     "probe_public_state": "largest change of a number in the public state when one row changes",
+    "probe_extreme_rows": "largest number received for a huge, infinite or undefined row over that of an ordinary row",
     "probe_whole_message": "channels of what the observer receives that change with one unit and not with noise",
     "auc": "chance that a member scores above a non-member",
     "balanced_accuracy": "share of correct membership guesses when the upper half of the scores is called members",

@@ -112,6 +112,14 @@ class Canary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnyRow(Canary):
+    """A canary whose row may hold anything, also infinite entries and entries that are no number."""
+
+    def __post_init__(self) -> None:
+        _check_unit(self.unit)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataCanary:
     """A canary that consists of images and labels; its gradient is computed at each round's model, as for other data.
 

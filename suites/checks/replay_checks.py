@@ -26,6 +26,7 @@ from ...fl.task import Task
 from ..config.canaries import absent_row
 from .check import CheckResult
 from .draw_checks import LawOfDraws, draw_checks, other_data_check
+from .extreme_checks import ExtremeProbe
 from .message_checks import MessageComparison, Pair
 from .noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, noise_checks, same_state
 from .noise_sample import NUMBERS, noise_sample, runs_needed, spacing
@@ -141,7 +142,25 @@ def check_claim(
         message.add(pair)
         reason = reason or _add_moves(setup, pair, moves)
         moved += _moved(setup, pair)
-    return (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved), *message.results())
+    found = (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved), *message.results())
+    return (*found, *_extreme(setup))
+
+
+def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
+    """The check of extreme rows at the largest client, or at one client more where a row is a client's."""
+    if setup.claim.unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
+        return
+    client = setup.probed[0] if setup.claim.unit is Unit.SAMPLE else setup.still.plan.clients
+    yield ExtremeProbe(
+        claim=setup.claim,
+        plan=setup.still.plan,
+        protection=setup.protection,
+        clip_norm=setup.clip_norm,
+        law=setup.law(client),
+        client=client,
+        # One round: the first one, for which the law is published.
+        run=lambda canary, world: setup.run(canary=canary, world=world, rounds=1),
+    ).result()
 
 
 def replay_setup(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> ReplaySetup:

@@ -297,6 +297,7 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
         ("probe_noise_of_its_own_in_every_run", "KEPT", "ok"),
         ("probe_noise_where_a_unit_moves_the_release", "KEPT", "ok"),
         ("probe_whole_message", "KEPT", "ok"),
+        ("probe_extreme_rows", "KEPT", "ok"),
         ("probe_epsilon_of_the_law", "KEPT", "ok"),
         ("probe_curve_of_the_law", "KEPT", "ok"),
         ("probe_noise_of_its_own_in_every_replica", "KEPT", "ok"),

@@ -144,5 +144,5 @@ def test_the_report_of_a_one_run_audit_is_printed(suite_file, tmp_path):
     (line,) = [
         line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ldp_gaussian | eps")
     ]
-    assert "| 300 canaries, one run | bound on ε | NOT REFUTED; 15 implementation checks passed |" in line
+    assert "| 300 canaries, one run | bound on ε | NOT REFUTED; 16 implementation checks passed |" in line
     assert (run.folder / "report.html").is_file()
