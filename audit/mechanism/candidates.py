@@ -1,7 +1,7 @@
 """Candidate scores for a mechanism's outputs, learnt on pilot trials.
 
 No single model suits all mechanisms: tables of the whole output for few outputs, sums of marginal ratios for products,
-conditional ones for sequences with flags, logistic regression and trees for the rest, and values that repeat.
+conditional ones for sequences with flags, logistic regression for the rest, and values that repeat.
 """
 
 from collections.abc import Iterator
@@ -22,15 +22,14 @@ from .marginals import Marginals, Value, learn_chain, learn_marginals
 from .numbers import finite, numbers
 from .output_table import tabulate
 from .repeats import GRIDS, learn_repeats
-from .trees import learn_trees
 
 # Newton's method solves a system in the features; beyond 200 it overfits a pilot and takes long.
 _MOST_FEATURES = 200
 # Of more coordinates, those that differ most are looked at more closely.
 _MOST_COORDINATES, _CHOSEN = 40, 16
 _MOST_PAIRED, _MOST_ROUNDED = 24, 4
-_FITTED, _GROWN, _KEPT = 60_000, 60_000, 100_000
-"""The most trials per input for logistic regression, for trees and for values that repeat."""
+_FITTED, _KEPT = 60_000, 100_000
+"""The most trials per input for logistic regression and for values that repeat."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +159,6 @@ def _of_numbers(member: FloatArray, nonmember: FloatArray, *, thorough: bool) ->
             yield Logistic(fit(finite(member)[:_FITTED], finite(nonmember)[:_FITTED]))
         for columns in views:
             yield from _logistic_cells(member, nonmember, columns)
-        if width <= _MOST_COORDINATES:
-            yield learn_trees(member[:_GROWN], nonmember[:_GROWN])
 
 
 def _repeats(member: FloatArray, nonmember: FloatArray, rows: int) -> Iterator[Score]:

@@ -19,6 +19,7 @@ from ..estimators.event_ratio import event_ratio_of_counts
 from ..estimators.pairwise_event import EventCounts
 from ..evidence import Setting
 from ..finding import Finding, judge
+from ..measurement import Measurement
 from ..power.cut import CountingPlan
 from ..wording import shortened
 from .search import Found, find_event
@@ -88,29 +89,15 @@ def audit_mechanism(
         mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score, low_bits=low_bits
     )
     # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
-    counts = _count(best, plan)
+    measured = _measured(best, _count(best, plan), claim, seed)
+    return judge(claim, measured)
+
+
+def _measured(best: Found, counts: ErrorCounts, claim: Claim, seed: int) -> Measurement:
     policy, witness = f"event fixed on a pilot, seed {seed}", _witness(best)
     setting = Setting.claimed(claim)
-    if best.event.contrast is not None:
-        hits = EventCounts(
-            hits_in=counts.n1 - counts.false_negatives,
-            n1=counts.n1,
-            hits_out=counts.false_positives,
-            n0=counts.n0,
-            setting=setting,
-        )
-        measured = event_ratio_of_counts(
-            hits,
-            contrast=best.event.contrast,
-            delta=claim.delta,
-            alpha=alpha,
-            threshold=counts.threshold,
-            threshold_policy=policy,
-            epsilon=claim.epsilon,
-            witness=witness,
-        )
-    else:
-        measured = clopper_pearson_of_counts(
+    if best.event.contrast is None:
+        return clopper_pearson_of_counts(
             counts,
             setting=setting,
             delta=claim.delta,
@@ -119,7 +106,23 @@ def audit_mechanism(
             epsilon=claim.epsilon,
             witness=witness,
         )
-    return judge(claim, measured)
+    hits = EventCounts(
+        hits_in=counts.n1 - counts.false_negatives,
+        n1=counts.n1,
+        hits_out=counts.false_positives,
+        n0=counts.n0,
+        setting=setting,
+    )
+    return event_ratio_of_counts(
+        hits,
+        contrast=best.event.contrast,
+        delta=claim.delta,
+        alpha=counts.alpha,
+        threshold=counts.threshold,
+        threshold_policy=policy,
+        epsilon=claim.epsilon,
+        witness=witness,
+    )
 
 
 def _count(found: Found, plan: CountingPlan) -> ErrorCounts:
