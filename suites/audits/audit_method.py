@@ -13,7 +13,7 @@ from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ..checks.check import CheckResult
 from ..checks.coverage import Coverage, coverage_of
-from ..checks.law_check import law_checks
+from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import MEASURED, measured_checks
 from ..checks.replay_checks import SENSITIVITY, check_claim
 from ..config.canaries import why_not_covered
@@ -154,8 +154,7 @@ class BlockMethod(AuditMethod):
         replayed = check_claim(task, plan, block.protection, audit.claim, seed=block.seed)
         own = federation_of(block)[1]
         return (
-            *replayed,
-            *law_checks(block.protection, audit.claim, own, replayed),
+            *with_law_checks(block.protection, audit.claim, own, replayed),
             *measured_checks(task, plan, block.protection, audit.claim, own, seed=block.seed),
         )
 

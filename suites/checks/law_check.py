@@ -89,6 +89,27 @@ def law_checks(
     return max(found, key=_severity)
 
 
+def with_law_checks(
+    protection: Protection, claim: Claim, plan: Plan, replayed: Sequence[CheckResult]
+) -> tuple[CheckResult, ...]:
+    """Return the replay checks and those of the law.
+
+    A unit that moves a release further than the law's bound contradicts the law. It contradicts the claim only where
+    this distance, at the law's noise, implies more than the claim states: a law may be that of a smaller unit.
+    """
+    laws = law_checks(protection, claim, plan, replayed)
+    if laws[0].passed is not True or any(result.passed is False for result in laws):
+        return (*replayed, *laws)
+    words = "further than the law's bound, which the claim's epsilon covers at the law's noise: {0}"
+    kept = (
+        replace(result, passed=None, witness=words.format(result.witness))
+        if result.name == SENSITIVITY and result.passed is False
+        else result
+        for result in replayed
+    )
+    return (*kept, *laws)
+
+
 def law_check(
     law: Law, claim: Claim, plan: Plan, *, rounds: int | None = None, reached: float = 1.0, remark: str = ""
 ) -> tuple[CheckResult, ...]:
@@ -174,7 +195,7 @@ def _of_gaussian(law: GaussianLaw, claim: Claim, plan: Plan, rounds: int, reache
         f"{taken.words}, clip norm {plain(law.clip_norm)}, noise {plain(law.noise_std)}, scale {plain(law.scale)}, "
         f"rate {plain(law.rate)}, steps {law.steps}, {claim.adjacency.phrase}"
     )
-    if reached < 1:
+    if reached != 1:
         words += f", of which one {claim.unit} was seen to reach {plain(round(reached, 3))}"
     return _composed_gaussian(shift, claim, taken, words, rate=law.rate, steps=law.steps)
 
@@ -498,15 +519,17 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def _reached(law: Law, replayed: Sequence[CheckResult]) -> float:
     """Share of a Gaussian law's sensitivity over noise that the replays confirm; 1 where they show nothing about it.
 
-    A unit that moved the release less far than the law's bound counts as far as it moved, and noise that was larger
-    than the law's counts as it was seen: neither is a fault.
+    A unit counts as far as it moved the release, less far than the law's bound or further, and noise that was larger
+    than the law's counts as it was seen: neither is a fault in itself.
     """
     if not isinstance(law, GaussianLaw):
         return 1.0
     share = 1.0
     for found in replayed:
         if found.name == SENSITIVITY and found.measured and found.allowed:
-            share *= min(1.0, law.steps * found.measured / found.allowed)
+            moved = found.measured / found.allowed
+            # A unit may have moved the release in one of the steps only.
+            share *= min(1.0, law.steps * moved) if found.passed else moved
         if found.name == SCALE and found.measured and found.measured > _MORE:
             share /= found.measured
     return share

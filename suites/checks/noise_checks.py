@@ -1,7 +1,7 @@
 """Compare runs that differ only in the defense's random draws, so that the difference between them is the noise."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ def noise_checks(
     drawn: bool = False,
     rounded: bool = False,
     reason: str = "",
+    constant: Collection[int] = (),
 ) -> list[CheckResult]:
     """Check that noise is present and fresh between clients and between rounds; how large it is needs more draws.
 
@@ -42,27 +43,46 @@ def noise_checks(
         reason: why no law can be compared, where ``laws`` is None.
         layers: coordinates of each layer.
         drawn: whether reports are drawn from a law of their own, such as coins.
+        constant: rounds whose releases no unit moved. They need no noise, unless a law publishes some.
     """
     releases = torch.stack([torch.stack(draw.releases) for draw in draws])
     # A release of zeros, as in a round that is skipped, tells nothing.
     present = torch.stack(draws[0].present) & (releases != 0).any(0).any(-1)
     senders = draws[0].senders
+    if not laws:
+        present[[turn for turn in constant if turn < len(present)]] = False
     if drawn:
         found = [_any_presence(releases, present)]
     else:
         places = layers if laws and not rounded else {"release": slice(None)}
         found = [_presence(releases, present, places, senders, gaussian=bool(laws) and not rounded)]
-    fewest = _FEWEST_DRAWN if drawn else _FEWEST
     # Data, cohorts and lots cancel in the difference of two draws.
-    noise = (releases[0] - releases[1]).masked_fill(~present.unsqueeze(-1), 0)
-    if senders is not None and len(senders) > 1:
-        rounds = [f"round {t}" for t in range(len(noise))]
-        found.append(_freshness(BETWEEN_CLIENTS, noise, rounds, _names(senders), fewest))
-    if len(noise) > 1:
-        rounds = [f"round {t}" for t in range(len(noise))]
-        found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
+    found += freshness_checks(releases[0] - releases[1], present, senders, drawn=drawn)
     if laws is None:
         found.append(CheckResult(name=SCALE, passed=None, witness=reason))
+    return found
+
+
+def freshness_checks(
+    noise: Tensor, present: Tensor, senders: tuple[int, ...] | None, *, drawn: bool = False
+) -> list[CheckResult]:
+    """Check that no two clients of a round, and no two rounds of a client, share their noise.
+
+    Noise in one direction only has this direction everywhere: it has to be compared over several independent draws. Of
+    five draws of one number, two have a cosine above ``_SHARED`` by chance once in 10^9.
+
+    Args:
+        noise: ``(rounds, rows, n)``, the numbers of all draws of a row after each other.
+        present: ``(rounds, rows)``, whether a row was sent.
+        drawn: whether reports are drawn from a law of their own, such as coins.
+    """
+    fewest = _FEWEST_DRAWN if drawn else _FEWEST
+    noise = noise.masked_fill(~present.unsqueeze(-1), 0)
+    rounds, found = [f"round {t}" for t in range(len(noise))], []
+    if senders is not None and len(senders) > 1:
+        found.append(_freshness(BETWEEN_CLIENTS, noise, rounds, _names(senders), fewest))
+    if len(noise) > 1:
+        found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
     return found
 
 

@@ -5,7 +5,7 @@ draws of the hooks show the noise. A check that passes proves nothing; one that 
 sensitivity, or the noise that is missing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -28,8 +28,8 @@ from .check import CheckResult
 from .draw_checks import LawOfDraws, draw_checks, other_data_check
 from .extreme_checks import ExtremeProbe
 from .message_checks import MessageComparison, Pair
-from .noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, noise_checks, same_state
-from .noise_sample import NUMBERS, noise_sample, runs_needed, spacing
+from .noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
+from .noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, spacing
 from .other_data import other_data
 from .structure_checks import Move, structure_checks
 
@@ -137,12 +137,13 @@ def check_claim(
     """
     setup = replay_setup(task, plan, protection, claim, seed=seed)
     message, moves, moved = _message(setup), list[CheckResult](), list[Move]()
-    reason = ""
+    reason, constant = "", {*range(setup.still.rounds)}
     for pair in _pairs(setup):
         message.add(pair)
+        constant -= _moved_rounds(pair)
         reason = reason or _add_moves(setup, pair, moves)
         moved += _moved(setup, pair)
-    found = (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved), *message.results())
+    found = (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved, constant), *message.results())
     return (*found, *_extreme(setup))
 
 
@@ -197,7 +198,9 @@ def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
     return float(published) if isinstance(published, int | float) else 1.0
 
 
-def _noise(setup: ReplaySetup, draws: Sequence[Recording], moved: Sequence[Move]) -> list[CheckResult]:
+def _noise(
+    setup: ReplaySetup, draws: Sequence[Recording], moved: Sequence[Move], constant: Collection[int]
+) -> list[CheckResult]:
     sees_sum = setup.claim.observer.rank < SHUFFLED.rank
     if sees_sum and changes_broadcast(setup.protection):
         reason = "its noise may be added to the broadcast model, which is compared with the whole message"
@@ -215,21 +218,44 @@ def _noise(setup: ReplaySetup, draws: Sequence[Recording], moved: Sequence[Move]
         drawn=setup.drawn,
         rounded=rounded,
         reason=setup.no_law,
+        constant=constant,
     )
-    found = check(draws)
+    found, repeated = check(draws), set[int]()
     if any(one.name == BETWEEN_ROUNDS and one.passed is False for one in found):
         repeated = _repeated_rounds(setup)
         found = check([_without(draw, repeated) for draw in draws]) if repeated else found
     # Reports that are drawn from a law of their own have no noise that could be told from the rest.
-    return found if setup.drawn else [*found, *_sampled(setup, len(senders), law, moved)]
-
-
-def _sampled(setup: ReplaySetup, rows: int, law: LawOfDraws | None, moved: Sequence[Move]) -> Iterator[CheckResult]:
-    """The checks of noise that need many runs."""
-    still, dim = setup.still, setup.still.plan.layout.dim
+    if setup.drawn:
+        return found
     draw = partial(noise_sample, protection=setup.protection, observer=setup.claim.observer, seed=setup.seed)
-    rounds = max(1, min(still.rounds, NUMBERS // (6 * rows * dim)))
-    sample = draw(still, runs=runs_needed(dim, rows, rounds), rounds=rounds)
+    dim, rows = setup.still.plan.layout.dim, len(senders)
+    rounds = max(1, min(setup.still.rounds, NUMBERS // (6 * rows * dim)))
+    sample = draw(setup.still, runs=runs_needed(dim, rows, rounds), rounds=rounds)
+    return [*_over_many_runs(found, sample, repeated), *_sampled(setup, draw, sample, law, moved)]
+
+
+def _over_many_runs(
+    found: Sequence[CheckResult], sample: NoiseSample, repeated: Collection[int]
+) -> Iterator[CheckResult]:
+    """The results, in which shared noise must persist over all runs of a sample: one draw shows its direction alone."""
+    present = sample.present.T.copy()
+    present[[turn for turn in repeated if turn < len(present)]] = False
+    # (rounds, rows, numbers of all runs)
+    noise = torch.from_numpy(sample.paired.transpose(2, 1, 0, 3).reshape(*present.shape, -1))
+    again = {one.name: one for one in freshness_checks(noise, torch.from_numpy(present), sample.senders)}
+    for one in found:
+        yield again.get(one.name, one) if one.passed is False else one
+
+
+def _sampled(
+    setup: ReplaySetup,
+    draw: Callable[..., NoiseSample],
+    sample: NoiseSample,
+    law: LawOfDraws | None,
+    moved: Sequence[Move],
+) -> Iterator[CheckResult]:
+    """The checks of noise that need many runs; ``draw`` makes a sample."""
+    still, (_, rows, rounds, _) = setup.still, sample.values.shape
     one, other = setup.draws[:2]
     noisy = any(bool((a != b).any()) for a, b in zip(one.releases, other.releases, strict=True))
     if noisy and bool((sample.values == sample.values[:1]).all()):
@@ -276,6 +302,12 @@ def _moved(setup: ReplaySetup, pair: Pair) -> Iterator[Move]:
         delta = (pair.after.releases[turn] - pair.before.releases[turn]).numpy() / pair.rows
         for row in np.flatnonzero(np.abs(delta).max(axis=1) > 0):
             yield Move(delta[row], f"{pair.witness}, round {turn}")
+
+
+def _moved_rounds(pair: Pair) -> set[int]:
+    """Rounds in which the pair's unit moved anything that was released."""
+    runs = zip(pair.before.releases, pair.after.releases, strict=False)
+    return {turn for turn, (one, other) in enumerate(runs) if one.shape != other.shape or bool((one != other).any())}
 
 
 def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
@@ -378,7 +410,7 @@ def _relabelled(setup: ReplaySetup) -> Iterator[Pair]:
         labels = task.labels.clone()
         # The next class: always another label, without a random draw.
         labels[changed] = (labels[changed] + 1) % task.network.classes
-        brief = None if len(setup.probed) <= _FEW else setup.brief
+        brief = None if turn == 0 or len(setup.probed) <= _FEW else setup.brief
         again = partial(_relabelled_runs, setup, replace(task, labels=labels))
         yield Pair(
             before=setup.draws[0],

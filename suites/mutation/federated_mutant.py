@@ -31,7 +31,7 @@ from ...fl.training.local import Batch
 from ..audits.audited_federation import release_of
 from ..audits.planted_canary import canary_words
 from ..checks.check import CheckResult
-from ..checks.law_check import law_checks
+from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import measured_checks
 from ..checks.replay_checks import check_claim
 from ..config.canaries import absent_row
@@ -121,8 +121,8 @@ def checks_of(versions: Versions, *, broken: bool) -> tuple[CheckResult, ...]:
     for claim in prepared.claims:
         task, plan, protection = versions.task, versions.plan, prepared.protection
         replayed = check_claim(task, plan, protection, claim)
-        laws = law_checks(protection, claim, plan, replayed)
-        for result in (*replayed, *laws, *measured_checks(task, plan, protection, claim, plan)):
+        known = with_law_checks(protection, claim, plan, replayed)
+        for result in (*known, *measured_checks(task, plan, protection, claim, plan)):
             kept = found.setdefault(result.name, result)
             found[result.name] = result if result.passed is False and kept.passed is not False else kept
     return tuple(found.values())

@@ -44,7 +44,7 @@ PLANS = {
     },
 }
 BREAKS = {
-    "control_no_clip": {"sensitivity", "whole message", "extreme rows"},
+    "control_no_clip": {"sensitivity", "whole message", "extreme rows", MOVED},
     "control_clip_after_mean": {"sensitivity", "extreme rows"},
     "control_batch_clip": {"sensitivity", "extreme rows"},
     "control_actual_lot": {"sensitivity", "noise scale"},
