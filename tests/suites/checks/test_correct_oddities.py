@@ -1,0 +1,97 @@
+"""Correct protections that look odd are not accused: constant rounds, noise of one direction, the law of a larger unit."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from fedassay.audit.claim import Unit
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.fl.laws.law import clip
+from fedassay.fl.streams import normal
+from fedassay.suites.checks.law_check import LAW_EPSILON, with_law_checks
+from fedassay.suites.checks.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT
+from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
+from toy_federation import toy_plan, toy_task
+
+
+@pytest.fixture(scope="module")
+def task():
+    return toy_task((4, 7, 5), side=4, inert=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutLaw(LDPGaussianProtection):
+    def law(self, observer, plan, client):
+        return None
+
+
+class ConstantWarmUp(WithoutLaw):
+    """The first round sends a public constant."""
+
+    def report(self, updates, context, state, rng):
+        if context.round == 0:
+            return updates.with_values(torch.full_like(updates.values, 0.01))
+        return super().report(updates, context, state, rng)
+
+
+class RawWarmUp(WithoutLaw):
+    """The first round sends the clipped update."""
+
+    def report(self, updates, context, state, rng):
+        if context.round == 0:
+            return updates.with_values(clip(updates.values, self.clip_norm))
+        return super().report(updates, context, state, rng)
+
+
+class OneDirection(WithoutLaw):
+    """One noised number along a public direction."""
+
+    def noise(self, rows, rng):
+        return normal(rng, (*rows.shape[:2], 1))
+
+    def report(self, updates, context, state, rng):
+        rows = clip(updates.values, self.clip_norm)
+        axis = torch.linspace(1, 2, rows.shape[-1])
+        axis = axis / torch.linalg.vector_norm(axis)
+        number = rows @ axis.unsqueeze(-1) + self.noise_std * self.noise(rows, rng)
+        return updates.with_values(number * axis)
+
+
+class OneDirectionShared(OneDirection):
+    """The same number for all clients."""
+
+    def noise(self, rows, rng):
+        return normal(rng, (len(rows), 1, 1)).expand(*rows.shape[:2], 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "failing"),
+    [
+        (ConstantWarmUp, set()),
+        (RawWarmUp, {PRESENT}),
+        (OneDirection, set()),
+        (OneDirectionShared, {BETWEEN_CLIENTS}),
+    ],
+)
+def test_odd_noise_is_accused_only_where_it_is_broken(task, kind, failing):
+    plan = toy_plan(task, rounds=5)
+    prepared = LDPGaussian(epsilon=8.0, delta=1e-5, clip_norm=1.0).prepare(plan)
+    protection = kind(**vars(prepared.protection))
+    found = check_claim(task, plan, protection, prepared.claims[0])
+    assert {one.name for one in found if one.passed is False} & {PRESENT, BETWEEN_CLIENTS, BETWEEN_ROUNDS} == failing
+
+
+@pytest.mark.parametrize(("factor", "accused"), [(2.0, False), (1.0, True)])
+def test_a_law_of_the_client_contradicts_a_claim_for_samples_only_beyond_what_the_claim_states(task, factor, accused):
+    """One sample moves its client's clipped update by two clip norms: the claim must count both."""
+    plan = toy_plan(task, rounds=4)
+    prepared = DPFedAvg(epsilon=4.0, delta=1e-5, clip_norm=1.0).prepare(plan)
+    claim = replace(prepared.claims[0], unit=Unit.SAMPLE)
+    protection = DPFedAvgProtection(
+        **{**vars(prepared.protection), "noise_multiplier": factor * prepared.protection.noise_multiplier}
+    )
+    replayed = check_claim(task, plan, protection, claim)
+    found = {one.name: one for one in with_law_checks(protection, claim, plan, replayed)}
+    assert (found[LAW_EPSILON].passed is False) == accused
+    assert (found[SENSITIVITY].passed is False) <= accused
