@@ -1,4 +1,4 @@
-"""Correct protections that look odd are not accused: constant rounds, noise of one direction, a law of a larger unit."""
+"""Correct oddities are not accused: constant rounds, noise of one direction, the law of a larger unit."""
 
 from dataclasses import dataclass, replace
 
