@@ -1,6 +1,7 @@
 """One federation with many canaries: what it may refute, what it may not, and that the coins are not known before."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -141,8 +142,7 @@ def test_the_report_of_a_one_run_audit_is_printed(suite_file, tmp_path):
 
     run = fedassay.run(str(suite_file(**SUITE)), jobs=1, folder=tmp_path / "reported")
     (page,) = run.folder.rglob("*.md")
-    (line,) = [
-        line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ldp_gaussian | eps")
-    ]
-    assert "| 300 canaries, one run | bound on ε | NOT REFUTED; 16 implementation checks passed |" in line
+    lines = page.read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if line.startswith("| ldp_gaussian | eps") and "300 canaries, one run" in line]
+    assert re.search(r"\| bound on ε \| NOT REFUTED; \d+ implementation checks passed \|", line)
     assert (run.folder / "report.html").is_file()
