@@ -33,6 +33,7 @@ from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ..config.canaries import JOINT, rows_that_differ
 from .check import CheckResult
+from .extreme_checks import EXTREME
 from .noise_checks import SCALE
 from .replay_checks import SENSITIVITY
 
@@ -103,7 +104,7 @@ def with_law_checks(
     words = "further than the law's bound, which the claim's epsilon covers at the law's noise: {0}"
     kept = (
         replace(result, passed=None, witness=words.format(result.witness))
-        if result.name == SENSITIVITY and result.passed is False
+        if result in _moves(replayed) and result.passed is False
         else result
         for result in replayed
     )
@@ -527,12 +528,17 @@ def _reached(law: Law, replayed: Sequence[CheckResult]) -> float:
     share = 1.0
     for found in replayed:
         if found.name == SENSITIVITY and found.measured and found.allowed:
-            moved = found.measured / found.allowed
+            moved = max(one.measured / one.allowed for one in _moves(replayed) if one.measured and one.allowed)
             # A unit may have moved the release in one of the steps only.
-            share *= min(1.0, law.steps * moved) if found.passed else moved
+            share *= min(1.0, law.steps * moved) if moved <= 1 + _SLACK else moved
         if found.name == SCALE and found.measured and found.measured > _MORE:
             share /= found.measured
     return share
+
+
+def _moves(replayed: Sequence[CheckResult]) -> list[CheckResult]:
+    """The results that compare how far a unit moved the release with the law's bound."""
+    return [one for one in replayed if one.name == SENSITIVITY or (one.name == EXTREME and one.unit == "L2 norm")]
 
 
 def _moved(replayed: Sequence[CheckResult]) -> bool:

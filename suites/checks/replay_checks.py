@@ -230,7 +230,11 @@ def _noise(
     draw = partial(noise_sample, protection=setup.protection, observer=setup.claim.observer, seed=setup.seed)
     dim, rows = setup.still.plan.layout.dim, len(senders)
     rounds = max(1, min(setup.still.rounds, NUMBERS // (6 * rows * dim)))
-    sample = draw(setup.still, runs=runs_needed(dim, rows, rounds), rounds=rounds)
+    try:
+        sample = draw(setup.still, runs=runs_needed(dim, rows, rounds), rounds=rounds)
+    except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
+        reason = f"several runs at once are not possible: {type(error).__name__}: {error}"
+        return [*(one for one in found if one.name != SCALE), CheckResult(name=SCALE, passed=None, witness=reason)]
     return [*_over_many_runs(found, sample, repeated), *_sampled(setup, draw, sample, law, moved)]
 
 

@@ -101,27 +101,53 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     """The largest move over the noise in its direction, over all directions (the Mahalanobis length of the move)."""
     allowed = max(_HIDES, 3 * largest_move(claim))
     vectors = sample.contrasts[:, sample.present & ~sample.silent].reshape(-1, sample.values.shape[-1])
-    count, dim = vectors.shape
+    count = len(vectors)
     if not moves or count < 2 * _SPARE + 2:
         reason = "no unit moves a release in runs of equal draws" if not moves else f"only {count} noise vectors"
         return CheckResult(name=DIRECTIONS, passed=None, witness=reason)
-    size = min(dim, count - max(_SPARE, count // 8))
-    order = np.arange(dim) if size == dim else np.random.default_rng(0).permutation(dim)
-    blocks = np.array_split(order, math.ceil(dim / size))
+    counts = (vectors != 0).sum(0)
+    # Weights that are rarely sent show no noise in a few vectors; the whole message is compared where they are.
+    shown = np.flatnonzero(counts >= 2 * _SPARE)
+    if len(shown) == 0:
+        return CheckResult(name=DIRECTIONS, passed=None, witness="each weight is sent too rarely")
+    blocks = [shown[block] for block in _blocks(counts[shown])]
     floor = (_ROUNDING * float(np.abs(sample.values).max())) ** 2
     worst, witness = -1.0, ""
     for block in blocks:
         part = vectors[:, block]
-        covariance = part.T @ part / count
+        # Rounds that send other weights say nothing about the noise of these.
+        part = part[(part != 0).any(1)]
+        covariance = part.T @ part / max(1, len(part))
         covariance[np.diag_indices_from(covariance)] += floor
         rows = np.stack([move.vector[block] for move in moves])
         lengths = np.sqrt(np.maximum(0.0, (rows * np.linalg.solve(covariance, rows.T).T).sum(1)))
         best = int(lengths.argmax())
         if lengths[best] > worst:
             worst, witness = float(lengths[best]), moves[best].witness
-    scope = "all weights" if size == dim else f"{size} weights at a time"
+    scope = "all weights" if len(blocks) == 1 else f"{max(map(len, blocks))} weights at a time"
     witness = f"{witness}; in the direction with the least noise over {scope}, from {count} noise vectors"
     return CheckResult.at_most(DIRECTIONS, worst, allowed, unit="standard deviations of the noise", witness=witness)
+
+
+def _blocks(counts: IntArray) -> list[IntArray]:
+    """Weights in blocks that are smaller than the number of noise vectors that move every weight of the block.
+
+    In more directions than vectors some direction has no noise by chance. A weight without any noise, or with too few
+    vectors, is a block of its own.
+    """
+    # A random order, since neighbouring weights may share their noise; those of many vectors first.
+    order = np.random.default_rng(0).permutation(len(counts))
+    order = order[np.argsort(-counts[order], kind="stable")]
+    blocks, start = list[IntArray](), 0
+    while start < len(order):
+        # The least count of a block decides its size.
+        sizes = np.arange(1, len(order) - start + 1)
+        least = counts[order[start:]]
+        fits = sizes <= least - np.maximum(_SPARE, least // 8)
+        end = start + max(1, int(fits.argmin()) if not fits.all() else len(fits))
+        blocks.append(order[start:end])
+        start = end
+    return blocks
 
 
 def largest_move(claim: Claim) -> float:

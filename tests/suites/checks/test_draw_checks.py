@@ -22,6 +22,7 @@ from fedassay.suites.checks.draw_checks import (
     LawOfDraws,
     draw_checks,
 )
+from fedassay.suites.checks.extreme_checks import EXTREME
 from fedassay.suites.checks.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE
 from fedassay.suites.checks.noise_sample import NoiseSample
 from fedassay.suites.checks.replay_checks import check_claim
@@ -237,7 +238,9 @@ def test_noise_that_is_not_its_laws_is_found_and_the_same_noise_on_top_of_the_la
     found = checked(LDPGaussian(), kind)
     assert BROKEN[kind] <= failed(found), [one.words for one in found.values()]
     correct = checked(LDPGaussian(), on_top(kind))
-    assert not failed(correct), [one.words for one in correct.values() if one.passed is False]
+    # Noise that grows with the data reveals extreme data, whatever else is added.
+    allowed = {EXTREME} if OTHER_DATA in BROKEN[kind] else set()
+    assert failed(correct) <= allowed, [one.words for one in correct.values() if one.passed is False]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +267,7 @@ class NoiseOfTheLongest(DPSGDProtection):
 @pytest.mark.parametrize("kind", [NoiseForFullLots, NoiseOfTheLongest])
 def test_noise_that_depends_on_the_data_is_found_by_other_data(kind, checked):
     found = checked(DPSGD(), kind, lot=Poisson(0.5))
-    assert failed(found) == {OTHER_DATA}
+    assert OTHER_DATA in failed(found) <= {OTHER_DATA, EXTREME}
     assert not failed(checked(DPSGD(), lot=Poisson(0.5)))
 
 
