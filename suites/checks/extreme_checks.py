@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Claim, Unit
-from ...audit.observer import UPLOADS
+from ...audit.observer import SHUFFLED, UPLOADS
 from ...fl.canary import AnyRow, Canary
-from ...fl.channels import Channels
+from ...fl.channels import Channels, changes_broadcast
 from ...fl.laws.law import GaussianLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
@@ -72,15 +72,15 @@ class ExtremeProbe:
         common = self._run(usual, 1)
         ordinary = max(_largest(before), _largest(common), torch.finfo(torch.float32).tiny)
         # What is not finite whatever the row, such as a constant of the public state, is no matter of the row.
-        odd = {*_not_finite(common)}
-        if words := next((one for one in _not_finite(before) if one not in odd), ""):
-            return self._failed(math.inf, 0.0, f"a row of zeros at client {self.client}: {words}")
+        odd = {*self._not_finite(common)}
+        if words := next((one for one in self._not_finite(before) if one not in odd), ""):
+            return self._failed(1.0, 0.0, f"a row of zeros at client {self.client}: {words}")
         for name, row in extreme_rows(len(zero)):
             after = self._run(row, 1)
             witness = f"a row {name} at client {self.client}"
             count += 1
-            if words := next((one for one in _not_finite(after) if one not in odd), ""):
-                return self._failed(math.inf, 0.0, f"{witness}: {words}")
+            if words := next((one for one in self._not_finite(after) if one not in odd), ""):
+                return self._failed(1.0, 0.0, f"{witness}: {words}")
             grown = _largest(after) / ordinary
             biggest = max(biggest, grown)
             if grown > _BEYOND:
@@ -102,6 +102,20 @@ class ExtremeProbe:
             client=self.client,
         )
         return self.run(canary, world)
+
+    @property
+    def _sees_releases(self) -> bool:
+        """Whether the adversary receives each round's release, and not models that were noised after it."""
+        return self.claim.observer.rank >= SHUFFLED.rank or not changes_broadcast(self.protection)
+
+    def _not_finite(self, recording: Recording) -> Iterator[str]:
+        """What holds an infinite number or one that is no number, in words."""
+        if self._sees_releases and not all(bool(release.isfinite().all()) for release in recording.releases):
+            yield "the release is not finite"
+        for place, channels in _received(recording):
+            for name, value in channels.items():
+                if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+                    yield f"{name} is not finite, {place}"
 
     def _failed(self, measured: float, allowed: float, witness: str, *, unit: str = "see witness") -> CheckResult:
         return CheckResult(name=EXTREME, passed=False, measured=measured, allowed=allowed, unit=unit, witness=witness)
@@ -168,16 +182,6 @@ def extreme_rows(dim: int) -> Iterator[tuple[str, Tensor]]:
 def _received(recording: Recording) -> Iterator[tuple[str, Channels]]:
     yield "round 0", recording.channels[0]
     yield "after the last round", recording.ending
-
-
-def _not_finite(recording: Recording) -> Iterator[str]:
-    """What holds an infinite number or one that is no number, in words."""
-    if not all(bool(release.isfinite().all()) for release in recording.releases):
-        yield "the release is not finite"
-    for place, channels in _received(recording):
-        for name, value in channels.items():
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
-                yield f"{name} is not finite, {place}"
 
 
 def _largest(recording: Recording) -> float:

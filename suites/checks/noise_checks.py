@@ -20,6 +20,8 @@ _SHARED = 0.99999
 """Cosine from which two noise vectors count as one draw. Noise that adds up over the rounds, as under momentum or in a
 running sum, comes near 1; noise used twice gives 1 up to rounding.
 """
+_DISTINCT = 0.9
+"""Share of distinct numbers from which a release counts as continuous."""
 _FEWEST, _FEWEST_DRAWN = 10, 50
 """Numbers that both noise vectors must move before they are compared; coins are equal by chance, Gaussians never."""
 
@@ -56,6 +58,9 @@ def noise_checks(
     else:
         places = layers if laws and not rounded else {"release": slice(None)}
         found = [_presence(releases, present, places, senders, gaussian=bool(laws) and not rounded)]
+        if not laws and found[0].passed is False and _few_values(releases[:, present]):
+            reason = "its numbers take few values, which other noise may leave as they are"
+            found = [CheckResult(name=PRESENT, passed=None, witness=reason)]
     # Data, cohorts and lots cancel in the difference of two draws.
     found += freshness_checks(releases[0] - releases[1], present, senders, drawn=drawn)
     if laws is None:
@@ -127,6 +132,12 @@ def _presence(
         return CheckResult(name=PRESENT, passed=None, witness=where)
     none = ": no noise, or noise that no stream moves, as from a seed of its own" if least == 0 else ""
     return CheckResult.at_least(PRESENT, least, allowed, unit="share of numbers", witness=where + none)
+
+
+def _few_values(rows: Tensor) -> bool:
+    """Whether the numbers of ``rows (draws, n, d)`` are as coins: mostly equal to each other, in one draw."""
+    numbers = rows[0][rows[0] != 0]
+    return numbers.unique().numel() < _DISTINCT * numbers.numel()
 
 
 def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
