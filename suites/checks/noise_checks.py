@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -137,7 +138,7 @@ def _presence(
 def _few_values(rows: Tensor) -> bool:
     """Whether the numbers of ``rows (draws, n, d)`` are as coins: mostly equal to each other, in one draw."""
     numbers = rows[0][rows[0] != 0]
-    return numbers.unique().numel() < _DISTINCT * numbers.numel()
+    return len(np.unique(numbers.numpy())) < _DISTINCT * len(numbers)
 
 
 def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
