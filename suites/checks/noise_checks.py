@@ -21,8 +21,8 @@ _SHARED = 0.99999
 """Cosine from which two noise vectors count as one draw. Noise that adds up over the rounds, as under momentum or in a
 running sum, comes near 1; noise used twice gives 1 up to rounding.
 """
-_DISTINCT = 0.9
-"""Share of distinct numbers from which a release counts as continuous."""
+_LEVELS = 32
+"""Distinct numbers of all releases together up to which they count as coins or levels."""
 _FEWEST, _FEWEST_DRAWN = 10, 50
 """Numbers that both noise vectors must move before they are compared; coins are equal by chance, Gaussians never."""
 
@@ -136,9 +136,8 @@ def _presence(
 
 
 def _few_values(rows: Tensor) -> bool:
-    """Whether the numbers of ``rows (draws, n, d)`` are as coins: mostly equal to each other, in one draw."""
-    numbers = rows[0][rows[0] != 0]
-    return len(np.unique(numbers.numpy())) < _DISTINCT * len(numbers)
+    """Whether the numbers of ``rows (draws, n, d)`` are as coins or levels, of which there are few."""
+    return len(np.unique(rows[0].numpy())) <= _LEVELS
 
 
 def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
