@@ -5,7 +5,9 @@ states how far the claim holds.
 
     run             run a suite and write its report
     resume          resume an interrupted run
-    Run             a finished run: its folder, its verdict, its rows
+    open            open the folder of a finished run
+    Run             a finished run: its folder, verdict, claims, rows and figures
+    Suite           a suite as an object; a dictionary with the same keys serves as well
 
     audit_mechanism audit a claim about a function of an input and a random generator
     audit_scores    audit a claim with attack scores of independent runs
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import Run as Run
+    from .api import open as open
     from .api import resume as resume
     from .api import run as run
     from .attacks.attack import Attack as Attack
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from .defenses.defense import Defense as Defense
     from .defenses.defense import Prepared as Prepared
     from .fl.protection import Protection as Protection
+    from .suites.config.suite import SuiteSpec as Suite
 
 __version__ = "0.1.0"
 
@@ -54,11 +58,13 @@ __all__ = [
     "Prepared",
     "Protection",
     "Run",
+    "Suite",
     "Unit",
     "audit_mechanism",
     "audit_scores",
     "ball_neighbours",
     "judge",
+    "open",
     "resume",
     "run",
 ]
@@ -67,6 +73,7 @@ __all__ = [
 _HOMES = {
     "run": "api",
     "resume": "api",
+    "open": "api",
     "Run": "api",
     "Claim": "audit.claim",
     "Unit": "audit.claim",
@@ -80,13 +87,15 @@ _HOMES = {
     "Prepared": "defenses.defense",
     "Protection": "fl.protection",
     "Attack": "attacks.attack",
+    "Suite": "suites.config.suite:SuiteSpec",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedassay' has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(f".{module}", __name__), attribute or name)
 
 
 def __dir__() -> list[str]:

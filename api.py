@@ -1,5 +1,6 @@
-"""Run a suite from Python and give access to its results."""
+"""Run a suite from Python, or open a finished run, and give access to its results."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,18 @@ if TYPE_CHECKING:
     import pandas
 
     from .defenses.defense import Defense
+    from .reports.figures.figure import Figure
+    from .reports.reading.claims import ClaimRow
+    from .reports.reading.run_folder import RunFolder
+    from .suites.config.suite import SuiteSpec
     from .suites.execution.run import Launch, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A finished run with its folder and its results.
+
+    A notebook shows it as the verdict, the claims and the main table of attacks.
 
     Attributes:
         folder: where its records and its report are.
@@ -46,34 +53,77 @@ class Run:
         Raises:
             ConfigError: the baseline cannot be read, a metric or verdict is unknown, or a margin is not > 0.
         """
-        from .reports.reading.run_folder import RunFolder
         from .reports.regression.gated_run import judge_folder
 
-        return judge_folder(RunFolder.read(self.folder), baseline, margins=margins, fail_on=fail_on).outcome
+        return judge_folder(self._read(), baseline, margins=margins, fail_on=fail_on).outcome
 
     @property
     def records(self) -> list[Record]:
         """Return all result rows of the run."""
         return Store(self.folder).records()
 
-    def table(self) -> "pandas.DataFrame":
+    def frame(self) -> "pandas.DataFrame":
         """Return all result rows as a data frame, one column per field."""
         import pandas  # Takes long to import, and most callers never need it.
 
         return pandas.DataFrame([record.model_dump(by_alias=True) for record in self.records])
 
+    @property
+    def claims(self) -> "list[ClaimRow]":
+        """Return every claim with the result of its audit, in the order of the report.
+
+        Each has ``defense``, ``stated`` (with ``stated.claim``), ``verdict``, ``epsilon_low`` (the measured lower bound
+        on epsilon), ``ceiling`` (the largest epsilon that the audit can certify), ``detectable`` (the smallest true
+        epsilon that it refutes with 90 % power) and ``failed_checks``.
+        """
+        from .reports.reading.claims import claim_rows
+
+        return claim_rows(self._read())
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Return the names of the figures that this run has data for; ``figure`` draws one of them."""
+        from .reports.formats.page import figures
+
+        return tuple(figure.key for figure in figures(self._read()))
+
+    def figure(self, name: str) -> "Figure":
+        """Draw one figure of the report; a notebook shows it, and its ``save`` writes it as SVG or PDF.
+
+        Raises:
+            ConfigError: the run has no figure of this name; the message lists those that it has.
+        """
+        from .audit.nearest import nearest
+        from .reports.formats.page import figures
+        from .suites.config.source import ConfigError
+
+        drawn = {figure.key: figure for figure in figures(self._read())}
+        if name not in drawn:
+            raise ConfigError(f"the run {self.folder} has no figure {name!r}; it has: {nearest(str(name), drawn)}")
+        return drawn[name]
+
+    def _read(self) -> "RunFolder":
+        from .reports.reading.run_folder import RunFolder
+
+        return RunFolder.read(self.folder)
+
+    def _repr_html_(self) -> str:
+        from .reports.formats.notebook import notebook_html
+
+        return notebook_html(self._read())
+
     def lines(self) -> list[str]:
         """Return one line per claim, with the text that the command line prints."""
         from .reports.formats.terminal import claim_lines
-        from .reports.reading.run_folder import RunFolder
 
-        return claim_lines(RunFolder.read(self.folder))
+        return claim_lines(self._read())
 
 
 def run(
-    suite: str | Path = "quick",
+    suite: "str | Path | Mapping[str, Any] | SuiteSpec" = "quick",
     *,
     defenses: Iterable["str | Defense"] = (),
+    only: Iterable[str] = (),
     seed: int = 0,
     seeds: int | None = None,
     jobs: int | None = None,
@@ -88,8 +138,11 @@ def run(
     """Run a suite and write its report.
 
     Args:
-        suite: a bundled suite's name, or the path of a suite file.
+        suite: a bundled suite's name, the path of a suite file, a dictionary with the keys of a suite file, or a
+            ``fedassay.Suite``.
         defenses: further defenses: a name, ``package.module:Class`` or an instance, ``MyDefense(clip_norm=1.0)``.
+        only: the suite's tables to keep, such as ``"attacks.loss"`` or ``"defenses.dp_*"``; tables of other kinds stay.
+            The bare word ``"defenses"`` removes all defenses of the suite, so that those in ``defenses`` run alone.
         seed: number of the block of seeds; runs with different blocks share no random stream.
         seeds: number of seeds, instead of the suite's.
         jobs: number of processes; by default one per core.
@@ -98,7 +151,7 @@ def run(
         overrides: changes of the suite file, each ``key.sub=value``.
         folder: the run's folder; by default a new one below ``runs/``.
         report: whether to write report.html and report.md.
-        progress: receives the progress; by default nothing is shown.
+        progress: receives the progress; by default a notebook shows a bar, and nothing is shown elsewhere.
         command: the command recorded in the manifest; by default this call.
 
     Returns:
@@ -110,7 +163,7 @@ def run(
 
     Example:
         ```
-        run = fedassay.run("quick", defenses=[DPSGD(epsilon=1.0)], seeds=1)
+        run = fedassay.run("quick", defenses=[DPSGD(epsilon=1.0)], only=["defenses"], seeds=1)
         run.gate().raise_for_status()
         ```
     """
@@ -118,6 +171,7 @@ def run(
 
     cost = Cost()  # Started before torch is imported, because loading it is part of the cost of a run.
     from .suites.config.arguments import check_arguments, string_list
+    from .suites.config.source import ConfigError
     from .suites.config.suite_file import load_suite, named_changes
     from .suites.execution.run import carry_out, launch
 
@@ -126,20 +180,31 @@ def run(
         suite, defenses=defenses, seed=seed, seeds=seeds, jobs=jobs, device=device, preset=preset, folder=folder
     )
     stated = string_list("overrides", overrides, such_as="audit.replicas=500")
+    kept = string_list("only", only, such_as="attacks.loss")
     options = named_changes(seeds=seeds, device=device)
     added = tuple(defenses)
-    suite = str(suite)
-    spec, source = load_suite(suite, preset=preset, overrides=stated, options=options)
+    if "defenses" in kept and not added:
+        raise ConfigError("only = 'defenses' removes the suite's defenses: give those that run in defenses=[...]")
+    suite = str(suite) if isinstance(suite, Path) else suite
+    spec, source = load_suite(suite, preset=preset, overrides=stated, options=options, only=kept)
     begun = launch(
         spec,
         source,
         seed=seed,
         extra=added,
         folder=Path(folder) if folder is not None else None,
-        command=command or _call(suite, defenses=list(added), seed=seed, preset=preset, overrides=[*stated, *options]),
+        command=command
+        or _call(
+            suite if isinstance(suite, str) else source.parse(),
+            defenses=list(added),
+            only=list(kept),
+            seed=seed,
+            preset=preset,
+            overrides=[*stated, *options],
+        ),
         cost=cost,
     )
-    gate = carry_out(begun, progress or Silent(), jobs=jobs)
+    gate = carry_out(begun, progress or _display(), jobs=jobs)
     return _reported(begun, gate, report)
 
 
@@ -161,15 +226,44 @@ def resume(
 
     check_folder(folder)
     begun = relaunch(Path(folder), retry_failed=retry_failed)
-    gate = carry_out(begun, progress or Silent(), jobs=jobs)
+    gate = carry_out(begun, progress or _display(), jobs=jobs)
     return _reported(begun, gate, report)
 
 
-def _call(suite: str, **given: Any) -> str:
+def open(folder: str | Path) -> Run:
+    """Open the folder of a run that an earlier process finished, to read its results.
+
+    Raises:
+        ConfigError: the folder holds no run, its files cannot be read, or the run is not finished.
+    """
+    from .reports.reading.run_folder import RunFolder
+    from .suites.config.arguments import check_folder
+    from .suites.config.source import ConfigError
+
+    check_folder(folder)
+    try:
+        run_folder = RunFolder.read(folder)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    if run_folder.gate is None:
+        raise ConfigError(f"{folder}: the run is not finished; finish it with fedassay.resume({str(folder)!r})")
+    return Run(folder=Path(folder), verdict=run_folder.gate)
+
+
+def _call(suite: str | Mapping[str, Any], **given: Any) -> str:
     """The call that repeats this run."""
     # Defaults are left out: the recorded call is as short as the one that was made.
     arguments = [f"{name}={value!r}" for name, value in given.items() if value]
     return f"fedassay.run({', '.join([repr(suite), *arguments])})"
+
+
+def _display() -> "Progress":
+    """A bar in a notebook, where a run of minutes would look stuck; elsewhere nothing."""
+    if "ipykernel" in sys.modules:
+        from .reports.formats.progress_bar import Bar
+
+        return Bar()
+    return Silent()
 
 
 class Silent:

@@ -42,6 +42,13 @@ Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Number of
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Change one setting of the suite: key.sub=value in TOML. Repeatable.")
 ]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Keep only these tables of their kind, such as defenses.dp_*; the bare word defenses keeps only "
+        "those that -d adds. Repeatable."
+    ),
+]
 Preset = Annotated[str | None, typer.Option(help="A preset defined in the suite file, such as smoke.")]
 Device = Annotated[
     str | None, typer.Option(help="Device of the attacks that search for images: cpu (default) or cuda.")
@@ -60,6 +67,7 @@ def run(
     jobs: Jobs = None,
     device: Device = None,
     preset: Preset = None,
+    only: Only = None,
     set_: Changes = None,
     output: Output = None,
 ) -> None:
@@ -74,7 +82,9 @@ def run(
         from .progress import progress
 
         options = named_changes(seeds=seeds, device=device)
-        spec, source = load_suite(suite, preset=preset, overrides=tuple(set_ or ()), options=options)
+        spec, source = load_suite(
+            suite, preset=preset, overrides=tuple(set_ or ()), options=options, only=tuple(only or ())
+        )
         command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
         cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
         begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=command, cost=cost)
@@ -111,6 +121,7 @@ def plan(
     seeds: Seeds = None,
     device: Device = None,
     preset: Preset = None,
+    only: Only = None,
     set_: Changes = None,
 ) -> None:
     """Print what a suite would run, how long it takes, and which epsilon each audit can certify or refute."""
@@ -122,7 +133,9 @@ def plan(
         from ..suites.planning.run_plan import plan_run
 
         options = named_changes(seeds=seeds, device=device)
-        spec, source = load_suite(suite, preset=preset, overrides=tuple(set_ or ()), options=options)
+        spec, source = load_suite(
+            suite, preset=preset, overrides=tuple(set_ or ()), options=options, only=tuple(only or ())
+        )
         planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
         print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *plan_lines(planned))
 
@@ -222,13 +235,16 @@ def report(
     claims: Annotated[
         Path | None, typer.Option(help="Write the claims to this file, in the fields of a deployment registry.")
     ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Write every figure to this folder, as SVG and as PDF.", metavar="DIR")
+    ] = None,
 ) -> None:
     """Write the report of one run, or a common report of several runs, from their result rows."""
     with reported_errors():
         from .printing import print_report
 
         wanted = {"html": html, "md": md, "latex": latex, "csv": csv, "claims": claims}
-        print_lines(*print_report(runs, wanted))
+        print_lines(*print_report(runs, wanted, figures))
 
 
 @app.command()

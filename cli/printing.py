@@ -8,17 +8,17 @@ from ..suites.config.source import ConfigError
 from .console import print_lines
 
 
-def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> list[str]:
+def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None], figures: Path | None = None) -> list[str]:
     """Write the report of one run, or a common report of several; return the lines to print.
 
-    ``wanted`` maps a format to a file. If no file is named, the pages of a single run go into its own folder. Raises
-    ConfigError if a run cannot be read or a file cannot be written.
+    ``wanted`` maps a format to a file; ``figures`` is a folder for the figures. If neither is given, the pages of a
+    single run go into its own folder. Raises ConfigError if a run cannot be read or a file cannot be written.
     """
     from ..reports.formats.terminal import unread_words
-    from ..reports.formats.write import read_runs, write_files
+    from ..reports.formats.write import read_runs, write_figures, write_files
 
     requested = {name: path for name, path in wanted.items() if path is not None}
-    if not requested and len(folders) > 1:
+    if not requested and figures is None and len(folders) > 1:
         raise ConfigError(
             "a report of several runs must be written to a file that you name: give one of "
             f"{', '.join(f'--{name} FILE' for name in wanted)}"
@@ -26,12 +26,17 @@ def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> 
     try:
         runs = read_runs(folders)
         own = {"html": runs[0].path / "report.html", "md": runs[0].path / "report.md"}
-        written = write_files(runs, requested or own)
+        written = write_files(runs, requested if requested or figures else own)
+        drawn = [] if figures is None else write_figures(runs, figures)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     unread = [line if len(runs) == 1 else f"{line} ({run.path})" for run in runs for line in unread_words(run)]
     # A pipe cannot be opened later, and it may be the one that these lines are printed into.
-    return [*unread, *(f"open   {path}" for path in (written if requested else written[:1]) if path.is_file())]
+    return [
+        *unread,
+        *(f"open   {path}" for path in (written if requested else written[:1]) if path.is_file()),
+        *([f"open   {figures} ({len(drawn)} files of figures)"] if drawn else []),
+    ]
 
 
 def print_schema(kind: str) -> str:

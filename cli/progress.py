@@ -5,48 +5,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..audit.wording import counted
+from ..reports.formats.progress_bar import Bar
 from ..reports.reading.printable import printable
 from ..reports.tables.table import Table
 
 if TYPE_CHECKING:
     from ..suites.execution.run import Progress
-
-
-class Bar:
-    """A progress bar that is drawn on a terminal."""
-
-    def __init__(self) -> None:
-        self._bar = RichProgress(
-            TextColumn("run   "),
-            BarColumn(bar_width=32),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("cached {task.fields[cached]}  failed {task.fields[failed]}"),
-            # Not stdout, which may be redirected into a file.
-            console=Console(stderr=True),
-        )
-        self._failed = 0
-
-    def start(self, total: int, cached: int) -> None:
-        self._task = self._bar.add_task("run", total=total, completed=cached, cached=cached, failed=0)
-        self._bar.start()
-
-    def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
-        for reason in failed:
-            self._failed += 1
-            self._bar.console.print(f"FAILED {printable(reason)}", markup=False, highlight=False)
-        self._bar.update(self._task, advance=len(list(titles)), failed=self._failed)
-
-    def close(self) -> None:
-        self._bar.stop()
 
 
 class Lines:

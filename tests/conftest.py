@@ -107,7 +107,10 @@ def assay(tmp_path):
 
     def run(suite, **options):
         folder = tmp_path / f"run{next(numbers)}"
-        return fedassay.run(str(suite), **({"jobs": 1, "report": False, "folder": folder} | options))
+        return fedassay.run(
+            str(suite) if isinstance(suite, Path) else suite,
+            **({"jobs": 1, "report": False, "folder": folder} | options),
+        )
 
     return run
 

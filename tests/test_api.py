@@ -21,7 +21,7 @@ def test_a_run_gives_folder_gate_rows_and_lines(finished):
 
 
 def test_the_table_holds_every_row_under_the_records_own_names(finished):
-    table = finished.table()
+    table = finished.frame()
     assert len(table) == len(finished.records)
     assert list(table.columns)[:3] == ["schema", "run_id", "cell_id"]
     utility = table[table.metric == "accuracy"].set_index("defense").value
@@ -30,7 +30,7 @@ def test_the_table_holds_every_row_under_the_records_own_names(finished):
 
 def test_defenses_are_added_by_name_and_built(assay, suite_file):
     run = assay(suite_file(), defenses=["none", LDPGaussian(epsilon=1.0, clip_norm=0.5)])
-    assert list(dict.fromkeys(run.table().defense)) == ["ldp_gaussian", "ldp_gaussian_2", "none", "none_2"]
+    assert list(dict.fromkeys(run.frame().defense)) == ["ldp_gaussian", "ldp_gaussian_2", "none", "none_2"]
     claims = json.loads((run.folder / "claims.json").read_text())["claims"]
     assert {claim["defense"]: claim["claim"]["epsilon"] for claim in claims} == {
         "ldp_gaussian": 4.0,

@@ -85,7 +85,7 @@ def accuracy_spent(folder: RunFolder) -> Figure | None:
                 _panel(ax, lines, numerals.LOSS, utility_curve(folder, federation, reference or "", numerals.LOSS))
             ax.set(xlabel="ε so far")
         svg = sheet.svg()
-    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(panels))
+    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(panels))
 
 
 def _panel(ax: Axes, lines: list[_Line], metric: str, undefended_curve: Curve) -> None:

@@ -65,7 +65,7 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
             below.set(xlim=(0, last), xlabel="round", ylabel="ε so far" if column == 0 else "")
         svg = sheet.svg()
     words = DESCRIPTION + left_out_words(len(drawn), len(panels), "with the highest AUC")
-    return Figure(key=key, title=title, description=words, svg=svg, table=_table(title, panels, claims))
+    return Figure(key=key, title=title, description=words, svg=svg, pdf=sheet.pdf, table=_table(title, panels, claims))
 
 
 def _most(panel: Sequence[Leakage]) -> float:

@@ -42,7 +42,7 @@ def claimed_measured(folder: RunFolder) -> Figure | None:
             _panel(sheet, top, name, panel)
             top += height
         svg = sheet.svg()
-    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=claim_table(rows))
+    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=claim_table(rows))
 
 
 def _panels(rows: Sequence[ClaimRow]) -> dict[str, list[ClaimRow]]:

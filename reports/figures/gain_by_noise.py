@@ -106,7 +106,14 @@ def _figure(federation: str, part: str, axis: str, levels: Mapping[float, Sequen
         sheet.legend([Line2D([], [], label=attack, **_look(place)) for place, attack in enumerate(attacks)], columns=6)
         svg = sheet.svg()
     title = f"Reconstruction against the noise of {part} ({federation})"
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, axis, levels, attacks))
+    return Figure(
+        key=key,
+        title=title,
+        description=DESCRIPTION,
+        svg=svg,
+        pdf=sheet.pdf,
+        table=_table(title, axis, levels, attacks),
+    )
 
 
 def _line(ax: Axes, place: int, points: Sequence[tuple[float, Gain]]) -> None:

@@ -56,7 +56,9 @@ def _figure(grid: AttackGrid, description: str, many: bool) -> Figure:
             _paint(ax, place, line, _scale(line, lines))
         svg = sheet.svg()
     title = f"{TITLE} ({grid.federation})" if many else TITLE
-    return Figure(key=key, title=title, description=description, svg=svg, table=attack_table(grid, lines))
+    return Figure(
+        key=key, title=title, description=description, svg=svg, pdf=sheet.pdf, table=attack_table(grid, lines)
+    )
 
 
 def _line_words(line: GridLine) -> str:

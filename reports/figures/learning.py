@@ -50,7 +50,7 @@ def _figure(federation: str, panels: Panels, many: bool) -> Figure:
             _panel(sheet.axes(left, 20, width, _HEIGHT - 66), metric, curves, places, named=left == _LEFT)
         svg = sheet.svg()
     title = f"{TITLE} ({federation})" if many else TITLE
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, panels))
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(title, panels))
 
 
 def _panel(ax: Axes, metric: str, curves: Mapping[str, Curve], places: Mapping[str, int], named: bool) -> None:

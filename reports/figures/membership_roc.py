@@ -60,7 +60,7 @@ def _figure(federation: str, group: Panel, many: bool) -> Figure:
         svg = sheet.svg()
     which = "with the highest AUC, the best panel of each defense first"
     words = DESCRIPTION + left_out_words(len(panels), len(every), which)
-    return Figure(key=key, title=title, description=words, svg=svg, table=_table(title, group))
+    return Figure(key=key, title=title, description=words, svg=svg, pdf=sheet.pdf, table=_table(title, group))
 
 
 def _weights(panels: Sequence[Panel]) -> list[float]:

@@ -63,7 +63,7 @@ def _figure(federation: str, group: Sequence[BestAttack], many: bool) -> Figure:
             # Attacks can score below chance on few candidates, and their markers must stay visible.
             ax.set_xlim(min(0.35, *(best.one.area for best in group)) - 0.05, 1.02)
         svg = sheet.svg()
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, group))
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(title, group))
 
 
 def _handle(kind: str) -> Line2D:

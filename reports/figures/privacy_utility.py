@@ -61,7 +61,7 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
             ax.tick_params(labelleft=not column)
             _panel(ax, panel, utility.get((federation, baseline)))
         svg = sheet.svg()
-    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(points))
+    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(points))
 
 
 def _words(rows: Iterable[UtilityRow]) -> str:

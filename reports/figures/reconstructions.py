@@ -123,7 +123,7 @@ def _figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -
             _draw(sheet, ax, _TOP + _ROW * place, strip, norm)
         svg = sheet.svg()
     title = f"What {attack} reconstructed" + (f" ({federation})" if many else "")
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, strips))
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(title, strips))
 
 
 def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip, norm: Normalize) -> None:

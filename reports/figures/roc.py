@@ -53,7 +53,7 @@ def roc(folder: RunFolder) -> Figure | None:
         svg = sheet.svg()
     which = "with problems first, then those whose bound is the largest share of the claimed ε"
     words = DESCRIPTION + left_out_words(len(drawn), len(every), which)
-    return Figure(key=KEY, title=TITLE, description=words, svg=svg, table=_table(every))
+    return Figure(key=KEY, title=TITLE, description=words, svg=svg, pdf=sheet.pdf, table=_table(every))
 
 
 def _weight(row: ClaimRow) -> float:

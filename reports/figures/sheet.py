@@ -139,6 +139,15 @@ class Sheet:
         text = buffer.getvalue()
         return _tidied(text[text.index("<svg") :], self.width, self.height)
 
+    def pdf(self) -> bytes:
+        """Return the drawing as a PDF file with embedded fonts; the same data give the same bytes."""
+        buffer = io.BytesIO()
+        # Type 42 fonts: publishers refuse matplotlib's default, Type 3.
+        with matplotlib.rc_context(cast(Any, _LOOK | {"pdf.fonttype": 42})), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
+            self.drawing.savefig(buffer, format="pdf", metadata={"CreationDate": None, "Producer": None})
+        return buffer.getvalue()
+
 
 def _tidied(svg: str, width: float, height: float) -> str:
     body = svg[svg.index(">") + 1 :]

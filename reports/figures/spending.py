@@ -141,7 +141,7 @@ def _budget(federation: str, found: Mapping[str, _Spent]) -> Figure:
     ]
     headers = ("defense", "rounds", "ε spent", "accuracy", "test loss", "noise multiplier")
     table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset(range(1, 6)))
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=table)
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=table)
 
 
 def _norms(federation: str, moved: Mapping[str, _Spent]) -> Figure:
@@ -164,7 +164,7 @@ def _norms(federation: str, moved: Mapping[str, _Spent]) -> Figure:
     ]
     headers = ("defense", "round", "least", "median", "largest")
     table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset({1, 2, 3, 4}))
-    return Figure(key=key, title=title, description=NORMS_DESCRIPTION, svg=svg, table=table)
+    return Figure(key=key, title=title, description=NORMS_DESCRIPTION, svg=svg, pdf=sheet.pdf, table=table)
 
 
 def _range(norms: list[float]) -> tuple[str, str, str]:

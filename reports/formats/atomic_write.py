@@ -9,20 +9,22 @@ from pathlib import Path
 _DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
 
 
-def write_whole(path: Path, text: str) -> Path:
-    """Write ``text`` atomically, so that a reader finds either the old file or the new one; return ``path``.
+def write_whole(path: Path, content: str | bytes) -> Path:
+    """Write a text (as UTF-8) or bytes atomically, so that a reader finds either the old file or the new one; return
+    ``path``.
 
     A pipe or a device is written directly; a reader that closes the pipe early is not an error. Raises OSError, which
     names ``path``.
     """
+    data = content.encode() if isinstance(content, str) else content
     with naming(path):
         # Before resolving, because /dev/stdout may resolve to a name that does not exist.
         if path.exists() and not path.is_file():
             with suppress(BrokenPipeError):
-                path.write_text(text, encoding="utf-8")
+                path.write_bytes(data)
         else:
             # Replacing a link itself would leave the file that it points to unchanged.
-            _replace(path.resolve(), text)
+            _replace(path.resolve(), data)
     return path
 
 
@@ -37,14 +39,14 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
-def _replace(place: Path, text: str) -> None:
+def _replace(place: Path, data: bytes) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     # In the target folder, because a rename across file systems is not atomic.
     handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:100]}.")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         # mkstemp makes files that only their owner can read.
         temporary.chmod(0o644)
         temporary.replace(place)

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ..figures.figure import SUFFIXES
 from ..reading.run_folder import RunFolder
+from ..tables.several_runs import run_labels
 from .atomic_write import check_targets, write_whole
 
 
@@ -48,6 +50,28 @@ def write_files(runs: Sequence[RunFolder], targets: Mapping[str, Path]) -> list[
     # All texts exist before the first file is written, so that an error leaves every old file unchanged.
     texts = {path: _maker(format_)(runs) for format_, path in targets.items()}
     return [write_whole(path, text) for path, text in texts.items()]
+
+
+def write_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
+    """Write every figure of the runs to ``folder``, each as SVG and as PDF, and return the paths of the files.
+
+    A file has the figure's name, after ``run-1-`` and so on if there are several runs. Raises ValueError if no run has
+    data for a figure, or if a file would replace a run's data.
+    """
+    from .page import figures
+
+    drawn = [
+        figure if len(runs) == 1 else figure.of_run(number, label)
+        for number, (label, run) in enumerate(zip(run_labels(runs), runs, strict=True), start=1)
+        for figure in figures(run)
+    ]
+    if not drawn:
+        raise ValueError("no figure was written, because the runs have no data for any figure")
+    targets = {folder / f"{figure.key}{suffix}": figure for figure in drawn for suffix in SUFFIXES}
+    check_targets(targets, [run.path for run in runs])
+    return [
+        write_whole(path, figure.pdf() if path.suffix == ".pdf" else figure.svg) for path, figure in targets.items()
+    ]
 
 
 def _maker(format_: str) -> Callable[[Sequence[RunFolder]], str]:

@@ -1,12 +1,13 @@
 """Check the arguments that Python code passes to ``fedassay.run``; the command line checks its own options."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ...fl.fields import check_count
 from .source import ConfigError
+from .suite import SuiteSpec
 
 
 def check_arguments(
@@ -21,8 +22,11 @@ def check_arguments(
     folder: Any = None,
 ) -> None:
     """Raise ConfigError for the first argument of ``fedassay.run`` that has the wrong type or is out of range."""
-    if not isinstance(suite, str | Path):
-        raise ConfigError(f"suite must be the name of a bundled suite or the path of a suite file, got {suite!r}")
+    if not isinstance(suite, str | Path | Mapping | SuiteSpec):
+        raise ConfigError(
+            "suite must be the name of a bundled suite, the path of a suite file, a dictionary with the keys of a "
+            f"suite file or a fedassay.Suite, got {suite!r}"
+        )
     # A string is iterable too: without this test it would become a list of its letters.
     if not isinstance(defenses, Iterable) or isinstance(defenses, str):
         raise ConfigError(

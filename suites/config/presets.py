@@ -42,6 +42,17 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
         set_key(tree, key.split("."), changes[key], change=f"{place}: {key}")
 
 
+def keep_only(tree: dict[str, Any], patterns: Iterable[str], source: Source) -> None:
+    """Remove from a parsed suite, in place, all tables except those that ``patterns`` name.
+
+    A pattern is that of ``keep`` in a preset, such as ``defenses.dp_*``; it restricts only the tables of its kind.
+
+    Raises:
+        ConfigError: if a pattern matches no table.
+    """
+    _leave_out(tree, {KEEP: list(patterns)}, f"only: {source.name}")
+
+
 def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> list[str]:
     """Remove the tables that ``changes`` excludes; returns their names."""
     there = [f"{kind}.{name}" for kind in TABLES for name in tree.get(kind, {})]

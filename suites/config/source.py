@@ -2,6 +2,8 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +24,14 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A suite file's text and name.
+    """A suite's name and its text, or the dictionary that Python code gave in place of a text.
 
     Args:
         overrides: dotted keys that the command line set by ``--set``.
         options: keys that it set by an option of their own, such as ``--device``.
         preset: name of the preset that was applied, or empty.
         folder: the file's folder, empty for a bundled suite.
+        given: the suite as nested dictionaries with the keys of a suite file; None where there is a text.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Source:
     options: tuple[str, ...] = field(default=(), kw_only=True)
     preset: str = ""
     folder: str = ""
+    given: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def parse(self) -> dict[str, Any]:
         """Parse the suite file and return it as a dictionary.
@@ -44,6 +48,8 @@ class Source:
         Raises:
             ConfigError: if it is not TOML; the message gives the file, the line and the parser's own message.
         """
+        if self.given is not None:
+            return deepcopy(dict(self.given))  # Presets and overrides change the tree, never the caller's dictionary.
         try:
             return tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:

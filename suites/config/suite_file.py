@@ -1,7 +1,7 @@
 """Read and check a suite from a file or from the package, and report every mistake with its line."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,37 +13,42 @@ from .bundled_suites import bundled_suites
 from .margins import GateSpec
 from .mistake import mistake_text
 from .plugin_path import folder_of_suite
-from .presets import apply_preset
+from .presets import apply_preset, keep_only
 from .published import Published
 from .source import ConfigError, Source, apply_override
 from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, SuiteSpec
 
+GIVEN = "defenses"
+"""The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""
+
 
 def load_suite(
-    name: str, *, preset: str | None = None, overrides: tuple[str, ...] = (), options: tuple[str, ...] = ()
+    suite: str | Mapping[str, Any] | SuiteSpec,
+    *,
+    preset: str | None = None,
+    overrides: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
 ) -> tuple[SuiteSpec, Source]:
-    """Load a bundled suite by name or a suite file by path; apply one of its presets and ``key=value`` overrides.
+    """Load a suite; apply one of its presets, ``key=value`` overrides and a choice of its tables.
 
-    ``options``: overrides of keys that have an option of their own, such as ``device=cuda`` for ``--device``.
+    ``suite``: a bundled suite's name, the path of a suite file, a dictionary with the keys of a suite file, or a
+    checked suite. ``options``: overrides of keys that have an option of their own, such as ``device=cuda`` for
+    ``--device``. ``only``: the tables that are kept, as in ``keep`` of a preset. The bare word ``defenses`` removes
+    all defenses of the suite: those that the caller adds run alone.
 
     Raises:
         ConfigError: for an unknown suite, a file that is not TOML, unknown keys or bad values; the message gives the
             file, the line and the nearest known name.
     """
-    bundled, path = bundled_suites(), Path(name)
-    if name in bundled:
-        source = Source(f"{name}.toml", bundled[name])
-    elif path.is_file():
-        try:
-            source = Source(str(path), path.read_text(encoding="utf-8-sig"), folder=folder_of_suite(path))
-        except UnicodeDecodeError:
-            raise ConfigError(f"{name}: not a TOML file: it is not UTF-8 text") from None
-    else:
-        raise ConfigError(f"no suite {name!r}: it is neither a file nor a bundled suite ({nearest(name, bundled)})")
+    source = _source_of(suite)
     tree = source.parse()
     if preset is not None:
         check_suite(source.parse(), source)  # Checks the unchanged file first, so that its presets are valid tables.
         apply_preset(tree, preset, source)
+    if only:
+        check_suite(source.parse(), source)  # Checks the whole suite first, so that its tables can be chosen from.
+        keep_only(tree, [pattern for pattern in only if pattern != GIVEN], source)
     keys = tuple(apply_override(tree, assignment) for assignment in overrides)
     for_mutants = [key for key in keys if key.startswith("mutants.")]
     # Setting such a key would create the table, and an empty [mutants] table stands for all mutants: hours of work.
@@ -56,7 +61,31 @@ def load_suite(
     source = replace(source, overrides=keys, options=own, preset=preset or "")
     spec = check_suite(tree, source)
     # The presets are dropped from the resolved suite: editing an unused one must not change a run's identity.
-    return spec.model_copy(update={"presets": {}}), source
+    changes: dict[str, Any] = {"presets": {}}
+    if GIVEN in only:
+        # Removed after the check, which requires a defense: the caller adds those that run.
+        changes |= {"defenses": {}, "published": ()}
+    return spec.model_copy(update=changes), source
+
+
+def _source_of(suite: str | Mapping[str, Any] | SuiteSpec) -> Source:
+    if isinstance(suite, SuiteSpec):
+        return Source(f"suite {suite.name!r}", given=suite.model_dump(mode="json", exclude_unset=True))
+    if isinstance(suite, Mapping):
+        return Source("the suite's dictionary", given=suite)
+    bundled, path = bundled_suites(), Path(suite)
+    if suite in bundled:
+        return Source(f"{suite}.toml", bundled[suite])
+    try:
+        found = path.is_file()
+    except OSError:  # A text that is too long for a path, such as a suite's own text.
+        found = False
+    if not found:
+        raise ConfigError(f"no suite {suite!r}: it is neither a file nor a bundled suite ({nearest(suite, bundled)})")
+    try:
+        return Source(str(path), path.read_text(encoding="utf-8-sig"), folder=folder_of_suite(path))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{suite}: not a TOML file: it is not UTF-8 text") from None
 
 
 def named_changes(**changes: int | str | None) -> tuple[str, ...]:

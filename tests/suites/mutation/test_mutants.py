@@ -88,7 +88,7 @@ def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished)
 
 
 def test_every_seed_has_a_row_and_every_federation_its_probes(finished):
-    rows = finished.table()
+    rows = finished.frame()
     each = rows[rows.metric == "refuted"]
     assert sorted(each.groupby("defense").size()) == [2, 2, 2, 2]
     assert set(each.seed) == {0, 1}
@@ -110,7 +110,7 @@ def test_the_same_suite_gives_the_same_rows(finished, tmp_path):
     drop = ["wall_s", "cpu_s", "peak_mem_mb"]
     key = ["cell_id", "role", "metric", "seed"]
     first, second = (
-        run.table().drop(columns=drop).sort_values(key).reset_index(drop=True) for run in (finished, again)
+        run.frame().drop(columns=drop).sort_values(key).reset_index(drop=True) for run in (finished, again)
     )
     assert first.to_json() == second.to_json()
 
