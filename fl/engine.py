@@ -46,6 +46,7 @@ def run_federation(
     tamper: Tamper | None = None,
     resume_from: ResumeState | None = None,
     on_round_end: Callable[[ResumeState], None] | None = None,
+    local: type[LocalTrainer] = LocalTrainer,
 ) -> Tensor:
     """Train a batch of replicas (independent runs) at once and return their published final models, shape ``(R, d)``
     with one row per replica.
@@ -62,6 +63,7 @@ def run_federation(
         resume_from: state after some rounds of an earlier call with the same arguments. The result equals that of an
             uninterrupted run.
         on_round_end: receives the state after every round, so that the caller can store it.
+        local: what runs the clients' local training.
 
     Raises:
         ValueError: if the plan is not this task's, the canary does not fit it, a hook returns a wrong shape, the
@@ -70,7 +72,7 @@ def run_federation(
     """
     rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
     batch.check(plan, len(task.labels))
-    trainer = LocalTrainer(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
+    trainer = local(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
     begun = _begun(task, plan, protection, streams, batch)
     if resume_from is not None:
         resume_from.check(rounds, begun.model)

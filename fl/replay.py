@@ -27,13 +27,13 @@ from .channels import (
 )
 from .engine import run_federation
 from .models.network import Network
-from .partitions.sampling import Full, Sampling
+from .partitions.sampling import Sampling
 from .plan import Plan
-from .protection import Protection
+from .protection import Context, Protection, State
 from .recorder import RoundEvent
 from .streams import Streams, uniform
 from .task import Task
-from .training.local import Batch
+from .training.local import Batch, LocalResult, LocalTrainer
 
 HOOK_STREAMS = frozenset({"local noise", "local query", "report", "channel", "aggregate", "query", "broadcast"})
 """Streams from which hooks draw their noise. Participation (cohort, lot, participation) is drawn from others."""
@@ -67,7 +67,7 @@ class DrawAll(Sampling):
     rule: Sampling
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
-        return Full().draw(rng, replicas, n)
+        return torch.ones(replicas, n, dtype=torch.bool)
 
     def rate(self, n: int) -> float:
         return self.rule.rate(n)
@@ -84,7 +84,7 @@ class DrawNone(DrawAll):
     """A sampling rule that draws no item but publishes the numbers of the rule that it replaces."""
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
-        return torch.zeros_like(Full().draw(rng, replicas, n))
+        return torch.zeros(replicas, n, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,8 @@ class FixedGradients(Network):
 
     point: Tensor = field(compare=False)
     steepness: float
+    known: dict[tuple[bytes, bytes], LocalResult] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Clients' updates by their samples: see ``FixedTrainer``."""
 
     def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
         if dropout is None and _alike(images) and _alike(labels):
@@ -172,6 +174,44 @@ class FixedGradients(Network):
 
     def _fixed(self, params: Tensor) -> Tensor:
         return self.point.expand(len(params), -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedTrainer(LocalTrainer):
+    """A trainer that computes the update of all samples of a client once for all rounds and runs of a frozen
+    federation, in which no model moves it.
+    """
+
+    def train(
+        self,
+        model: Tensor,
+        client: int,
+        context: Context,
+        state: State,
+        *,
+        shared: Numbers | None = None,
+        kept: Numbers | None = None,
+    ) -> LocalResult:
+        network, task = self.task.network, self.task
+        if not isinstance(network, FixedGradients) or not self._repeats(network, client, context.plan.lot):
+            return super().train(model, client, context, state, shared=shared, kept=kept)
+        part = task.parts[client]
+        samples = (task.images[part].numpy().tobytes(), task.labels[part].numpy().tobytes())
+        if samples not in network.known:
+            result = super().train(model, client, context, state)
+            network.known[samples] = LocalResult(update=result.update[:1], lots=[lot[:1] for lot in result.lots])
+        one, size = network.known[samples], (len(model), -1)
+        return LocalResult(update=one.update.expand(size), lots=[lot.expand(size) for lot in one.lots])
+
+    def _repeats(self, network: Network, client: int, lot: Sampling) -> bool:
+        """Whether the client's update is the same in every round: without hooks in its steps, draws or a canary."""
+        return (
+            type(lot) is DrawAll
+            and self._is_plain()
+            and not network.dropout_rate
+            and client < self.task.clients
+            and not (self.canary is not None and self._plants(client))
+        )
 
 
 def _alike(cases: Tensor) -> bool:
@@ -320,6 +360,7 @@ def replay(
         canary=canary,
         recorders=[recording],
         stop_after=rounds or federation.rounds,
+        local=FixedTrainer,
     )
     recording.finish(final)
     return recording

@@ -14,7 +14,7 @@ from ...fl.channels import state_channels, state_numbers
 from ...fl.engine import run_federation
 from ...fl.protection import Protection
 from ...fl.recorder import RoundEvent
-from ...fl.replay import FrozenFederation, ReplayedStreams
+from ...fl.replay import FixedTrainer, FrozenFederation, ReplayedStreams
 from ...fl.training.local import Batch
 from .noise_checks import equal_states
 
@@ -174,6 +174,7 @@ def _batch(
         batch=Batch(replicas=runs),
         recorders=[recorder],
         stop_after=rounds,
+        local=FixedTrainer,
     )
     return recorder
 

@@ -1,5 +1,7 @@
 """Replay: two runs differ by what was changed on purpose and by nothing else, in every round."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,18 +13,23 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
+from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import (
     HOOK_STREAMS,
     DrawAll,
+    DrawHalf,
     FixedGradients,
+    FixedTrainer,
     FrozenModel,
     ReplayedStreams,
     frozen_federation,
     replay,
 )
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch, LocalTrainer
+from tape import Tape
 
 CLIP, DIM = 0.5, 52  # 51 weights and the unused one.
 SGD = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.7)
@@ -69,8 +76,6 @@ def test_other_noise_changes_the_hooks_draws_and_no_other():
 
 def test_the_streams_that_other_noise_changes_are_those_that_hooks_draw_from(make_task, make_plan, monkeypatch):
     """Every stream that the engine opens is either a hook's or decides who takes part and where the model starts."""
-    from fedassay.fl.engine import run_federation
-
     opened = set()
 
     class Watched(Streams):
@@ -126,6 +131,28 @@ def test_an_update_is_the_scaled_sum_of_equal_steps_in_every_round(still_of, alg
     expected = scale * algorithm.local_steps * rows[0].mean(0).double()
     for release in recording.releases:
         torch.testing.assert_close(release[1], expected)
+
+
+@pytest.mark.parametrize("planted", [None, canary(client=1), canary(Unit.CLIENT)], ids=["none", "sample", "client"])
+@pytest.mark.parametrize("protection", [Protection(), LDPGaussianProtection(clip_norm=CLIP, noise_std=1.0), SGD])
+def test_updates_that_are_computed_once_are_those_of_every_round_and_run(still_of, protection, planted):
+    """In runs that share updates: of one or two replicas, with other labels, with other lots in each round."""
+    still = still_of(algorithm=FedAvg(learning_rate=0.2, local_steps=2))
+    other_labels = (still.task.labels + 1) % still.task.network.classes
+    relabelled = replace(still, task=replace(still.task, labels=other_labels))
+    by_halves = replace(still, plan=replace(still.plan, lot=DrawHalf(still.plan.lot)))
+    for federation, replicas in ((still, 2), (still, 1), (relabelled, 1), (by_halves, 1), (still, 1)):
+        tapes = []
+        for local in (LocalTrainer, FixedTrainer):
+            tapes.append(Tape())
+            batch = Batch(replicas=replicas, world=int(planted is not None))
+            options = {"batch": batch, "canary": planted, "recorders": tapes[-1:], "local": local}
+            run_federation(federation.task, federation.plan, protection, Streams(0), **options)
+        naive, once = tapes
+        assert naive.masks() == once.masks()
+        for one, other in zip(naive.events, once.events, strict=True):
+            assert torch.equal(one.reports.values, other.reports.values)
+            assert torch.equal(one.aggregate, other.aggregate)
 
 
 def test_a_still_federation_has_no_more_rounds_than_its_plan_and_one_unused_weight(still_of):

@@ -1,6 +1,7 @@
 """Streams: same name, same draws; another name, independent draws; nothing global moves."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -15,6 +16,13 @@ def _first_word(rng: np.random.Generator) -> int:
 def test_the_stream_of_round_3_client_11_is_pinned():
     raw = Streams(7).generator("noise", round=3, client=11).bit_generator.random_raw(3)
     assert [int(word) for word in raw] == [0x8AC2E25120A18DCF, 0x03CD0DBE416BA197, 0xF2ABA613695BE75]
+
+
+def test_a_stream_is_numpys_generator_of_its_key_and_a_copy_goes_on_like_it():
+    stream = Streams(7).generator("noise", round=3, client=11)
+    key = sum(int(word) << 64 * place for place, word in enumerate(stream.bit_generator.state["state"]["key"]))
+    again, copied = np.random.Generator(np.random.Philox(key=key)), pickle.loads(pickle.dumps(stream))
+    assert stream.random(3).tolist() == again.random(3).tolist() == copied.random(3).tolist()
 
 
 def test_normals_of_the_pinned_stream_are_known():
