@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +13,7 @@ from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ..checks.check import CheckResult
 from ..checks.coverage import Coverage, coverage_of
+from ..checks.hooks.hook_checks import hook_checks
 from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import MEASURED, measured_checks
 from ..checks.replay_checks import SENSITIVITY, check_claim
@@ -156,6 +157,7 @@ class BlockMethod(AuditMethod):
         return (
             *with_law_checks(block.protection, audit.claim, own, replayed),
             *measured_checks(task, plan, block.protection, audit.claim, own, seed=block.seed),
+            *hook_checks(task, replace(own, layout=plan.layout), block.protection, audit.claim, seed=block.seed),
         )
 
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:

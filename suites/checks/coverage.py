@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .check import CheckResult
+from .hooks.sampled_checks import AS_SAMPLED
 from .law_check import LAW_CURVE, LAW_EPSILON
 from .measured_checks import MEASURED
 from .message_checks import MESSAGE, PUBLIC_STATE
@@ -24,7 +25,7 @@ _SUBJECTS = (
 )
 """Checks of one subject replace each other: reports that fit their law need no check of additive noise."""
 _OF_WEIGHTS = (PRESENT, SCALE)
-_OF_RUNS = (ARRIVES, EVERY_ROUND, FITS)
+_OF_RUNS = (ARRIVES, EVERY_ROUND, FITS, AS_SAMPLED)
 """Checks of many independent runs, in which clients and samples are drawn as the plan states."""
 
 

@@ -31,6 +31,7 @@ from ...fl.training.local import Batch
 from ..audits.audited_federation import release_of
 from ..audits.planted_canary import canary_words
 from ..checks.check import CheckResult
+from ..checks.hooks.hook_checks import hook_checks
 from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import measured_checks
 from ..checks.replay_checks import check_claim
@@ -122,7 +123,8 @@ def checks_of(versions: Versions, *, broken: bool) -> tuple[CheckResult, ...]:
         task, plan, protection = versions.task, versions.plan, prepared.protection
         replayed = check_claim(task, plan, protection, claim)
         known = with_law_checks(protection, claim, plan, replayed)
-        for result in (*known, *measured_checks(task, plan, protection, claim, plan)):
+        own = (*measured_checks(task, plan, protection, claim, plan), *hook_checks(task, plan, protection, claim))
+        for result in (*known, *own):
             kept = found.setdefault(result.name, result)
             found[result.name] = result if result.passed is False and kept.passed is not False else kept
     return tuple(found.values())

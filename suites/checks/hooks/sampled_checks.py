@@ -1,0 +1,456 @@
+"""Hold how far and how often one unit moves a release against the law, with cohorts and lots as they are sampled.
+
+Runs with equal draws that differ in one unit show in which rounds its row was used, and how far it moved the release in
+every single cohort and lot. The row of each round lies in coordinates of its own, so that what is left of earlier
+rounds (momentum, delays) is not taken for another use.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from scipy.stats import binom, chi2, hypergeom
+from torch import Tensor
+
+from ....audit.arrays import BoolArray, FloatArray
+from ....audit.claim import Adjacency, Unit
+from ....audit.observer import SHUFFLED
+from ....audit.wording import plain
+from ....fl.laws.law import GaussianLaw
+from ....fl.partitions.sampling import Epoch, Full, Poisson
+from ....fl.protection import Context, Protection
+from ....fl.replay import ReplayedStreams
+from ..check import CheckResult
+from ..law_check import law_check
+from ..noise_sample import spacing
+from .hook_run import ABSENT, PRESENT, ZERO, HookRun, HookSetup
+from .level import level
+from .surroundings import PLACES, Surroundings
+
+PARTICIPATION, AS_SAMPLED, UNUSED, ONCE = (
+    "participation as accounted",
+    "sensitivity as sampled",
+    "rows outside the lot",
+    "rows used once",
+)
+_SLACK, _ROUNDING = 1e-3, 2.0**-20
+_MANY = 2048
+"""Cohorts that are drawn to compare clients with each other."""
+_GARBAGE = 1e3
+"""Length in clip norms of rows that are in no lot."""
+_CORRELATED = 8.0
+"""Standard errors from which the noise of two rounds counts as dependent."""
+_LEAST_SENT = 8
+"""Runs that sent a pair of rounds, from which their noise is compared."""
+_MARGIN = 1.1
+"""Share by which a measured number of a whole sample may exceed the law's."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sampled:
+    """Four runs of all replicas: with and without the unit, on rows of others and on rows of zeros."""
+
+    setup: HookSetup
+    around: Surroundings
+
+    @property
+    def base(self) -> str:
+        """What takes the unit's place: nothing, where the claim compares with it and the observer's view allows it."""
+        claim = self.setup.claim
+        seen = claim.observer.rank >= SHUFFLED.rank and claim.unit is not Unit.SAMPLE
+        return ABSENT if claim.adjacency is Adjacency.ADD_REMOVE and not seen else ZERO
+
+    @cached_property
+    def runs(self) -> tuple[HookRun, HookRun, HookRun, HookRun]:
+        """The unit and its absence among others, and a row of zeros and its absence among zeros."""
+        run = self.setup.run
+        alone = run(self.around, ZERO, data=False)
+        empty = alone if self.base == ZERO else run(self.around, self.base, data=False)
+        return run(self.around, PRESENT), run(self.around, self.base), alone, empty
+
+    @cached_property
+    def _releases(self) -> list[Tensor]:
+        return [run.releases(self.setup.claim, self.around.holders)[0] for run in self.runs]
+
+    @cached_property
+    def moved(self) -> Tensor:
+        """How the unit moved each release, ``(R, T, d)``, without what its mere presence does to the noise."""
+        within, without, alone, empty = self._releases
+        return within - without - (alone - empty)
+
+    @property
+    def noise(self) -> Tensor:
+        """The releases where all rows are zeros, ``(R, T, d)``."""
+        return self._releases[2]
+
+    @cached_property
+    def silenced(self) -> Tensor:
+        """Whether a release is exactly zero without the unit and not with it, ``(R, T)``, where all rows are zeros."""
+        alone, empty = self._releases[2:]
+        return (alone != 0).any(-1) & ~(empty != 0).any(-1)
+
+    @cached_property
+    def clean(self) -> bool:
+        """Whether a row moves no coordinate in which it, and every row of an earlier round, is zero."""
+        parts = self.around.parts
+        return all(
+            not bool((self.moved[:, turn, parts[later]] != 0).any())
+            for turn in range(self.around.rounds)
+            for later in range(turn + 1, len(parts))
+        )
+
+    @cached_property
+    def fresh(self) -> Tensor:
+        """How far each round's own row moved its release, ``(R, T)``; the whole move, if rows are not separable."""
+        if not self.clean:
+            whole: Tensor = torch.linalg.vector_norm(self.moved, dim=-1)
+            return whole
+        parts = enumerate(self.around.parts[:-1])
+        return torch.stack([torch.linalg.vector_norm(self.moved[:, turn, part], dim=-1) for turn, part in parts], dim=1)
+
+    @cached_property
+    def used(self) -> BoolArray:
+        """Whether the unit's row of each round moved any release, ``(R, T)``."""
+        parts = self.around.parts[:-1]
+        found = [(self.moved[:, turn:, part] != 0).flatten(1).any(1) for turn, part in enumerate(parts)]
+        return torch.stack(found, dim=1).numpy()
+
+    def law(self, client: int) -> GaussianLaw | None:
+        """Return the Gaussian law of what is released of a client, if the release can be compared with it."""
+        law = self.setup.protection.law(self.setup.claim.observer, self.setup.plan, client)
+        return law if isinstance(law, GaussianLaw) and not law.then and law.additive else None
+
+    @cached_property
+    def laws(self) -> list[GaussianLaw] | None:
+        """The law of each replica's holder; None where one of them has none."""
+        known = {client: self.law(client) for client in set(self.around.holders.tolist())}
+        laws = [known[client] for client in self.around.holders.tolist()]
+        return None if any(law is None for law in laws) else [law for law in laws if law is not None]
+
+
+def sampled_checks(sampled: Sampled) -> Iterator[CheckResult]:
+    """Check that no unit moves a release further or in more rounds than the law states, in any cohort or lot drawn."""
+    yield _as_sampled(sampled)
+    yield from _participation(sampled)
+    yield from _once(sampled)
+    yield from _unused(sampled)
+
+
+def _as_sampled(sampled: Sampled) -> CheckResult:
+    """The largest shift of a release, and the largest shift over its noise, in what the law states."""
+    setup, laws = sampled.setup, sampled.laws
+    if laws is None:
+        return _by_claim(sampled)
+    moved = sampled.fresh.numpy()
+    first = np.array(sampled.runs[0].first_state)
+    allowed = np.array([abs(law.scale) * law.clip_norm * law.steps for law in laws])[:, None]
+    size = torch.linalg.vector_norm(sampled._releases[1], dim=-1).numpy()
+    slack = _SLACK * allowed + _ROUNDING * size
+    if ((moved > allowed + slack)[:, first]).any() and not any(law.grid for law in laws):
+        # Numbers that are rounded after the noise was added move by one step more.
+        changed = (sampled.moved != 0).sum(-1).numpy() ** 0.5
+        slack = slack + changed * max(spacing(row.numpy()) for row in sampled._releases[0].flatten(0, 1)[:64])
+    share = np.where(first, moved / (allowed + slack), 0.0)
+    run, turn = np.unravel_index(int(share.argmax()), share.shape)
+    where = (
+        f"a row of client {int(sampled.around.holders[run])}, round {turn}, in {_words(sampled, int(run), int(turn))}"
+    )
+    shift = CheckResult.at_most(
+        AS_SAMPLED,
+        float(moved[run, turn]),
+        float(allowed[run, 0]),
+        unit="L2 norm",
+        witness=where,
+        slack=float(np.broadcast_to(slack, moved.shape)[run, turn]),
+    )
+    if shift.passed is False:
+        return shift
+    if (
+        setup.claim.adjacency is Adjacency.ADD_REMOVE
+        and sampled.base == ABSENT
+        and not setup.claim.observer.sees_participation
+    ):
+        silenced = sampled.silenced.numpy() & first
+        if silenced.any():
+            run, turn = np.argwhere(silenced)[0]
+            witness = (
+                f"{where.split(',')[0]}, round {turn}: without it, a release of exact zeros shows that it is missing"
+            )
+            return CheckResult(
+                name=AS_SAMPLED, passed=False, measured=1.0, allowed=0.0, unit="releases", witness=witness
+            )
+    return _over_noise(sampled, laws, moved, allowed, first) or shift
+
+
+def _over_noise(
+    sampled: Sampled, laws: list[GaussianLaw], moved: FloatArray, allowed: FloatArray, first: BoolArray
+) -> CheckResult | None:
+    """The release whose shift over noise exceeds the law's by the most; None if none does."""
+    stds = np.array([law.noise_std for law in laws])[:, None]
+    if not (stds > 0).all():
+        return None
+    dim = sampled.noise.shape[-1]
+    squares = sampled.noise.square().sum(-1).numpy() / stds**2
+    counted = (moved > 0) & first
+    if not counted.any():
+        return None
+    # Under the law the squares are chi-squared; where the noise is smaller, the shift must be smaller too.
+    least = chi2.ppf(level(moved.size), dim)
+    grids = np.array([law.grid / law.noise_std for law in laws])[:, None] * dim**0.5
+    ratio = np.where(counted, moved / allowed / ((np.sqrt(squares) + grids) / math.sqrt(least) + 1e-12), 0.0)
+    run, turn = np.unravel_index(int(ratio.argmax()), ratio.shape)
+    if ratio[run, turn] <= 1 + 2 * _SLACK:
+        return None
+    witness = (
+        f"shift over noise, in shares of the law's: noise of {math.sqrt(squares[run, turn] / dim):.3g} standard "
+        f"deviations, a row of client {int(sampled.around.holders[run])}, round {turn}, in "
+        f"{_words(sampled, int(run), int(turn))}"
+    )
+    return CheckResult(
+        name=AS_SAMPLED, passed=False, measured=float(ratio[run, turn]), allowed=1.0, unit="law's", witness=witness
+    )
+
+
+def _words(sampled: Sampled, run: int, turn: int) -> str:
+    present = sampled.runs[0].cohort[turn][run]
+    return f"a cohort of {int(present.sum())} of {len(present)} clients"
+
+
+def _by_claim(sampled: Sampled) -> CheckResult:
+    """Without a law: the mean shift along each holder's rows over the noise, held against the claim."""
+    setup, claim = sampled.setup, sampled.setup.claim
+    rate = claim.parameters.get("rate", 1.0)
+    stated = any(name in claim.parameters for name in ("noise_multiplier", "noise_std"))
+    if not stated or not isinstance(rate, int | float) or not 0 < rate <= 1:
+        return CheckResult(name=AS_SAMPLED, passed=None, witness="no Gaussian law, and the claim states no noise")
+    if not sampled.clean:
+        return CheckResult(name=AS_SAMPLED, passed=None, witness="equal draws do not cancel, and no law is published")
+    units = sampled.around.units.double()
+    units = units / torch.linalg.vector_norm(units, dim=-1, keepdim=True)
+    moved, noise = ((values * units).sum(-1).numpy() for values in (sampled.moved, sampled.noise))
+    lengths = torch.linalg.vector_norm(sampled.around.units, dim=-1)
+    long = (lengths > 1.01 * lengths.min()).numpy()
+    worst, who = 0.0, -1
+    for client in sorted(set(sampled.around.holders.tolist())):
+        here = (sampled.around.holders == client).numpy()
+        # Rows within the clip norm move less.
+        shifts, scatter = moved[here][(sampled.used & long)[here]], noise[here].ravel()
+        scatter = scatter[scatter != 0]
+        if len(shifts) < 8 or len(scatter) < 32 or len(np.unique(scatter)) < 0.9 * len(scatter):
+            continue
+        lowest = max(0.0, abs(float(shifts.mean())) - 6 * float(shifts.std()) / math.sqrt(len(shifts)))
+        noise_std = math.sqrt(float(np.square(scatter).mean())) * (1 + 8 / math.sqrt(2 * len(scatter)))
+        if lowest / noise_std > worst:
+            worst, who = lowest / noise_std, client
+    if not worst:
+        return CheckResult(name=AS_SAMPLED, passed=None, witness="too few rows were used in the runs made")
+    law = GaussianLaw(clip_norm=worst, scale=1.0, noise_std=1.0, rate=float(rate), additive=False)
+    found = law_check(law, claim, setup.plan, rounds=1)[0]
+    return replace(found, name=AS_SAMPLED, witness=f"rows of client {who} as sampled, without a law: {found.witness}")
+
+
+def _participation(sampled: Sampled) -> Iterator[CheckResult]:
+    """How often rows are used, given what happened to the unit in earlier rounds, at the rate of the claim."""
+    setup, plan = sampled.setup, sampled.setup.plan
+    rates = {client: _rate(sampled, client) for client in sorted(set(sampled.around.holders.tolist()))}
+    if not any(rate < 1 for rate in rates.values()):
+        return
+    if not sampled.clean:
+        yield CheckResult(
+            name=PARTICIPATION, passed=None, witness="equal draws do not cancel: a row moves other numbers too"
+        )
+        return
+    found = list[tuple[float, int, int, float, str]]()
+    for client, rate in rates.items():
+        used = sampled.used[(sampled.around.holders == client).numpy()]
+        if rate < 1:
+            found += [(*one[:3], rate, f"client {client}, {one[3]}") for one in _histories(used, rate, plan.cohort)]
+            for kind, words in enumerate(PLACES if setup.claim.unit is Unit.SAMPLE else ()):
+                there = (sampled.around.kinds == kind).numpy() & (sampled.around.holders == client).numpy()
+                found.append(
+                    (*_chance(int(sampled.used[there].sum()), int(there.sum()) * used.shape[1], rate), rate, words)
+                )
+    if len(set(rates.values())) == 1:
+        rate = next(iter(rates.values()))
+        found += [(*one[:3], rate, f"all clients, {one[3]}") for one in _histories(sampled.used, rate, plan.cohort)]
+    worst = min(found, key=lambda one: one[0])
+    limit = level(len(found))
+    result = CheckResult(
+        name=PARTICIPATION,
+        passed=worst[0] >= limit,
+        measured=worst[1] / max(1, worst[2]),
+        allowed=worst[3],
+        unit="share of rounds",
+        witness=f"{worst[4]}: {worst[1]} of {worst[2]}, chance {worst[0]:.2g} at the rate of the claim",
+    )
+    # A share above the rate is no fault in itself, within chance.
+    yield replace(result, measured=min(result.measured or 0.0, worst[3])) if result.passed else result
+    if result.passed and setup.claim.unit is not Unit.SAMPLE:
+        yield from _between_clients(sampled)
+
+
+def _rate(sampled: Sampled, client: int) -> float:
+    """The chance that a row is used in a round, where the claim would not hold if it always were; else 1."""
+    claim, plan = sampled.setup.claim, sampled.setup.plan
+    law = sampled.law(client)
+    stated = claim.parameters.get("rate", 1.0)
+    if law is None:
+        rate = float(stated) if isinstance(stated, int | float) and 0 < stated <= 1 else 1.0
+        return _of_steps(rate, sampled)
+    if law.rate >= 1:
+        return 1.0
+    full = replace(plan, cohort=Full())
+    always = law_check(replace(law, rate=1.0), claim, full)
+    return _of_steps(law.rate, sampled) if any(one.passed is False for one in always) else 1.0
+
+
+def _of_steps(rate: float, sampled: Sampled) -> float:
+    steps = sampled.setup.plan.algorithm.local_steps if sampled.setup.claim.unit is Unit.SAMPLE else 1
+    return 1 - (1 - rate) ** steps
+
+
+def _chance(hits: int, count: int, rate: float) -> tuple[float, int, int]:
+    return float(binom.sf(hits - 1, count, rate)) if hits else 1.0, hits, count
+
+
+def _histories(used: BoolArray, rate: float, cohort: object) -> Iterator[tuple[float, int, int, str]]:
+    """Chance, number used, number counted, and words, of rounds that follow a given history.
+
+    Given any history the row is used with probability ``rate`` at most, so that the number used is at most binomial.
+    Where rounds of several histories are counted together, any number of them may have been chosen by their outcome.
+    """
+    runs, rounds = used.shape
+
+    def chance(hits: int, count: int, chosen: int = 1) -> float:
+        return min(1.0, chosen * float(binom.sf(hits - 1, count, rate))) if hits else 1.0
+
+    total = int(used.sum())
+    yield chance(total, used.size), total, used.size, "all rounds"
+    for turn in range(rounds):
+        hits = int(used[:, turn].sum())
+        yield chance(hits, runs), hits, runs, f"round {turn}"
+    # The rounds of one pass depend on each other by design.
+    if isinstance(cohort, Epoch):
+        return
+    for lag in range(1, rounds):
+        before, after = used[:, :-lag], used[:, lag:]
+        for state, words in ((True, "used"), (False, "not used")):
+            picked = after[before == state]
+            hits = int(picked.sum())
+            yield chance(hits, len(picked), after.size), hits, len(picked), f"rounds {lag} after it was {words}"
+    for turn in range(1, rounds):
+        never = ~used[:, :turn].any(1)
+        hits = int(used[never, turn].sum())
+        yield chance(hits, int(never.sum())), hits, int(never.sum()), f"round {turn}, after no use"
+
+
+def _between_clients(sampled: Sampled) -> Iterator[CheckResult]:
+    """Whether who takes part, by the hook ``participates``, depends on who else does, by Fisher's exact test."""
+    setup, plan = sampled.setup, sampled.setup.plan
+    if type(setup.protection).participates is Protection.participates or not isinstance(plan.cohort, Poisson):
+        return
+    streams = ReplayedStreams(setup.seed, 1)
+    state, cohorts = setup.protection.initial_state(plan), list[BoolArray]()
+    for turn in range(min(3, sampled.around.rounds)):
+        context = Context(plan=plan, round=turn, replicas=_MANY, senders=tuple(range(plan.clients)))
+        present = plan.draw_cohort(streams.generator, _MANY, plan.clients, round=turn)
+        state = setup.protection.open_round(context, state)
+        thinned = setup.protection.participates(context, state, streams.generator("participation", round=turn))
+        cohorts.append((present if thinned is None else present & thinned).numpy())
+    clients = min(plan.clients, 16)
+    tests = list[tuple[float, float, float, str]]()
+    columns = [(turn, client, cohort[:, client]) for turn, cohort in enumerate(cohorts) for client in range(clients)]
+    for number, (turn, client, one) in enumerate(columns):
+        for later, other, two in columns[number + 1 :]:
+            both, first, second = int((one & two).sum()), int(one.sum()), int(two.sum())
+            law = hypergeom(_MANY, first, second)
+            chance = min(1.0, 2 * min(float(law.sf(both - 1)), float(law.cdf(both))))
+            words = f"client {client} in round {turn} and client {other} in round {later}"
+            tests.append((chance, both / _MANY, first * second / _MANY**2, words))
+    worst = min(tests, key=lambda one: one[0], default=None)
+    if worst is None:
+        return
+    if worst[0] < level(len(tests)):
+        yield CheckResult(
+            name=PARTICIPATION,
+            passed=False,
+            measured=worst[1],
+            allowed=worst[2],
+            unit="share of cohorts",
+            witness=f"{worst[3]} take part together, in {_MANY} cohorts of a Poisson rule, chance {worst[0]:.2g}",
+        )
+
+
+def _once(sampled: Sampled) -> Iterator[CheckResult]:
+    """The shift of all rounds' releases by the row of one round, over their noise, given each other."""
+    laws, around = sampled.laws, sampled.around
+    if laws is None or around.rounds < 2 or not sampled.clean or not all(law.noise_std > 0 for law in laws):
+        return
+    if not (sampled.noise != 0).any():
+        return
+    shares = [abs(law.scale) * law.clip_norm * law.steps / law.noise_std for law in laws]
+    stds = torch.tensor([law.noise_std for law in laws], dtype=torch.float64).view(-1, 1, 1)
+    noise = sampled.noise / stds
+    # A round that is skipped in a run holds neither noise nor a row.
+    sent = (noise != 0).any(-1).double()
+    count = sent.T @ sent
+    if count.min() < _LEAST_SENT:
+        return
+    covariance = torch.einsum("rtd,rsd->ts", noise, noise) / count / noise.shape[-1]
+    reach = torch.stack([torch.linalg.vector_norm(sampled.moved[:, :, part], dim=-1) for part in around.parts[:-1]], 1)
+    # (R, rows of rounds, releases), in standard deviations of the law
+    reach = reach / stds
+    lost, whitened = _whitened(covariance, reach)
+    each = whitened / torch.tensor(shares, dtype=torch.float64).view(-1, 1)
+    worst = int(each.argmax())
+    run, row = divmod(worst, around.rounds)
+    witness = f"the row of client {int(around.holders[run])} in round {row}, in all {around.rounds} rounds' releases"
+    if bool(lost.any()):
+        run = int(lost.flatten().nonzero()[0]) // around.rounds
+        witness = f"a row of client {int(around.holders[run])} moves releases in a way in which their noise is none"
+        yield CheckResult(
+            name=ONCE, passed=False, measured=1.0, allowed=0.0, unit="shifts without noise", witness=witness
+        )
+        return
+    measured = float(each.flatten()[worst])
+    deviations = covariance.diagonal().clamp_min(1e-300).sqrt()
+    correlation = (covariance / deviations.outer(deviations)).fill_diagonal_(0).abs().max()
+    if measured > _MARGIN and float(correlation) > _CORRELATED / math.sqrt(float(count.min()) * noise.shape[-1]):
+        # Correlated noise is a mechanism of its own: only what the claim states counts.
+        total = float(whitened.square().sum(1).max().sqrt()) if min(law.rate for law in laws) == 1 else None
+        law = GaussianLaw(clip_norm=total or float(whitened.max()), scale=1.0, noise_std=1.0, rate=1.0)
+        full = replace(sampled.setup.plan, cohort=Full())
+        found = law_check(law, sampled.setup.claim, full, rounds=1)[0]
+        words = f"{witness}, with noise that depends on other rounds: {found.witness}"
+        yield replace(found, name=ONCE, witness=words)
+        return
+    yield CheckResult.at_most(ONCE, measured, 1.0, unit="shares of the law's", witness=witness, slack=_MARGIN - 1)
+
+
+def _whitened(covariance: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """Which shifts lie outside of the noise, and the size of each in standard deviations of the noise, ``(R, T)``."""
+    values, vectors = torch.linalg.eigh(covariance)
+    kept = values > 1e-6 * values.max()
+    along = reach @ vectors
+    size = torch.linalg.vector_norm(reach, dim=-1)
+    lost = torch.linalg.vector_norm(along[..., ~kept], dim=-1) > 1e-2 * size.clamp_min(1e-12)
+    return lost & (size > 0), (along[..., kept].square() / values[kept]).sum(-1).sqrt()
+
+
+def _unused(sampled: Sampled) -> Iterator[CheckResult]:
+    """Whether rows of samples that are in no lot change a release."""
+    setup = sampled.setup
+    sampling = min(setup.plan.lot.rate(size) for size in setup.plan.sizes) < 1
+    if setup.claim.unit is not Unit.SAMPLE or not setup.protection.per_sample or not sampling:
+        return
+    laws = sampled.laws
+    length = _GARBAGE * (laws[0].clip_norm if laws else 1.0)
+    other = setup.run(sampled.around, sampled.base, garbage=length).releases(setup.claim, sampled.around.holders)[0]
+    before = sampled._releases[1]
+    moved = torch.linalg.vector_norm(other - before, dim=-1)
+    share = float((moved / torch.linalg.vector_norm(before, dim=-1).clamp_min(1e-12)).max())
+    witness = f"rows of {plain(_GARBAGE)} clip norms that no lot contains, as a share of the release"
+    yield CheckResult.at_most(UNUSED, share, 0.0, unit="share of the release", witness=witness, slack=1e-4)

@@ -1,0 +1,83 @@
+"""Draw the surroundings of one unit: who holds it, what it holds in each round, and what all others hold."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from ....fl.streams import Streams, normal
+
+_LENGTHS = (0.5, 10.0, 1e3)
+"""Lengths of rows in clip norms: one that no clip shortens, one that every clip shortens, one that outweighs others."""
+
+PLACES = ("the first sample of a client", "its last sample", "any of its samples")
+"""Where the unit lies among its holder's samples, by the number in ``Surroundings.kinds``."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Surroundings:
+    """The inputs of independent runs (replicas), each with a unit and surroundings of its own.
+
+    Args:
+        holders: ``(R,)``, the client that is the unit, or that holds it.
+        places: ``(R,)`` numbers in [0, 1), the place of the unit among the holder's samples as a share of them.
+        kinds: ``(R,)``, numbers of ``PLACES``.
+        units: ``(R, T, d)``, the unit's row in each round. Rows of different rounds have no common coordinate.
+        others: ``(R, clients, d)``, the rows of all clients; a client's samples are multiples of its row.
+        parts: one slice of coordinates per round, in which the unit's row of this round lies, and one more in which no
+            row of the unit ever lies.
+    """
+
+    holders: Tensor
+    places: Tensor
+    kinds: Tensor
+    units: Tensor
+    others: Tensor
+    parts: tuple[slice, ...]
+
+    @property
+    def replicas(self) -> int:
+        """Return the number of runs."""
+        return len(self.holders)
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of rounds."""
+        return self.units.shape[1]
+
+
+def draw_surroundings(
+    *, holders: list[int], clients: int, dim: int, rounds: int, replicas: int, clip_norm: float, seed: int
+) -> Surroundings:
+    """Draw the surroundings of ``replicas`` runs; each of ``holders`` holds the unit in equally many of them.
+
+    The rows of all other clients are zero, random, along the unit's row, against it, or along one coordinate, and short
+    or long, as drawn for each run.
+    """
+    rng = Streams(seed).generator("surroundings")
+    held = torch.tensor(holders).repeat(replicas)[:replicas]
+    edges = torch.linspace(0, dim, rounds + 2).long().tolist()
+    parts = tuple(slice(low, high) for low, high in pairwise(edges))
+    signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=(replicas, dim))).float()
+    units = torch.zeros(replicas, rounds, dim)
+    for turn, part in enumerate(parts[:rounds]):
+        units[:, turn, part] = signs[:, part] / max(1, part.stop - part.start) ** 0.5
+    lengths = torch.tensor(_LENGTHS)[torch.from_numpy(rng.integers(len(_LENGTHS), size=(2, replicas)))]
+    random = normal(rng, (replicas, clients, dim))
+    random /= torch.linalg.vector_norm(random, dim=-1, keepdim=True).clamp_min(1e-12)
+    along = (signs / dim**0.5).unsqueeze(1).expand_as(random)
+    single = torch.zeros_like(random)
+    single[..., -1] = 1.0
+    kinds = torch.stack([torch.zeros_like(random), random, along, -along, single])
+    chosen = kinds[torch.from_numpy(rng.integers(len(kinds), size=replicas)), torch.arange(replicas)]
+    places = torch.from_numpy(rng.random(replicas))
+    sorts = torch.from_numpy(rng.integers(len(PLACES), size=replicas))
+    return Surroundings(
+        holders=held,
+        places=torch.where(sorts == 0, 0.0, torch.where(sorts == 1, 1 - 1e-9, places)),
+        kinds=sorts,
+        units=clip_norm * lengths[0].view(-1, 1, 1) * units,
+        others=clip_norm * lengths[1].view(-1, 1, 1) * chosen,
+        parts=parts,
+    )

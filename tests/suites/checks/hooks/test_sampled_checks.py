@@ -1,0 +1,317 @@
+"""Units in cohorts and lots as sampled: bugs in sampling and weights are found, odd but correct protections pass."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.client_level.quantile_clipping import QuantileClipping
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian
+from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.laws.law import clip, clipped_sum
+from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.streams import normal, uniform
+from fedassay.suites.checks.hooks.hook_checks import hook_checks
+from toy_federation import toy_plan, toy_task
+
+SIZES, ROUNDS = (4, 9, 6, 5), 6
+
+
+@pytest.fixture(scope="module")
+def task():
+    return toy_task(SIZES, side=6, inert=1)
+
+
+@pytest.fixture(scope="module")
+def checked(task):
+    """(defense, class of its protection) -> the names of failed checks and the results."""
+
+    def check(part, kind=None, *, seed=0, rounds=ROUNDS, law=True, **changes):
+        plan = toy_plan(task, rounds=rounds, **changes)
+        prepared = part.prepare(plan)
+        kind = kind or type(prepared.protection)
+        if not law:
+            kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
+        protection = kind(**vars(prepared.protection))
+        found = hook_checks(task, plan, protection, prepared.claims[0], seed=seed)
+        return {one.name for one in found if one.passed is False}, found
+
+    return check
+
+
+CLIENTS, SAMPLES = DPFedAvg(epsilon=4.0), DPSGD(epsilon=4.0)
+HALF = {"cohort": Poisson(0.5)}
+LOTS = {"lot": Poisson(0.4)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(DPFedAvgProtection):
+    """DP-FedAvg with a memory that a broken version keeps between rounds."""
+
+    memory: dict = field(default_factory=dict, compare=False)
+
+    def noise(self, like, rng):
+        return self.noise_multiplier * self.clip_norm * normal(rng, tuple(like.shape))
+
+    def mean(self, total, context, rng):
+        return (total + self.noise(total, rng)) / context.plan.expected_cohort
+
+
+class SameCohort(Sum):
+    """Thins each cohort by coins that are the same in every round; the accountant counts on fresh ones."""
+
+    def participates(self, context, state, rng):
+        coins = np.random.default_rng(7).random((context.replicas, len(context.senders)))
+        return torch.from_numpy(coins < 0.5)
+
+    def law(self, observer, plan, client):
+        law = super().law(observer, plan, client)
+        return law and replace(law, rate=law.rate * 0.5)
+
+
+class Alternating(SameCohort):
+    """Clients take part in turns, accounted as if each were drawn with probability one half."""
+
+    def participates(self, context, state, rng):
+        turns = (torch.tensor(context.senders) + context.round) % 2 == 0
+        return turns.expand(context.replicas, -1)
+
+
+class InPairs(SameCohort):
+    """One coin decides for two neighbouring clients."""
+
+    def participates(self, context, state, rng):
+        count = len(context.senders)
+        coins = uniform(rng, (context.replicas, (count + 1) // 2)) < 0.5
+        return coins.repeat_interleave(2, dim=1)[:, :count]
+
+
+class AlwaysTheLargest(SameCohort):
+    def participates(self, context, state, rng):
+        coins = uniform(rng, (context.replicas, len(context.senders))) < 0.5
+        largest = max(range(context.plan.clients), key=lambda client: context.plan.sizes[client])
+        coins[:, largest] = True
+        return coins
+
+
+class Resent(Sum):
+    """Adds the sum of the last round once more."""
+
+    def aggregate(self, received, context, state, rng):
+        total = received.values.sum(1)
+        last = self.memory.get(context.replicas, torch.zeros_like(total)) if context.round else torch.zeros_like(total)
+        self.memory[context.replicas] = total
+        return self.mean(total + last, context, rng)
+
+
+class ByActualCount(Sum):
+    def aggregate(self, received, context, state, rng):
+        total = received.values.sum(1)
+        count = received.present.sum(1, keepdim=True).clamp_min(1)
+        return total / count + self.noise(total, rng) / context.plan.expected_cohort
+
+
+class BySize(Sum):
+    """Weights by size are applied after the clip, and the noise is for equal weights."""
+
+    def aggregate(self, received, context, state, rng):
+        sizes = torch.tensor([context.plan.weight(one) for one in received.senders])
+        mean = sum(context.plan.sizes) / context.plan.clients
+        return self.mean((received.values * (sizes / mean).view(1, -1, 1)).sum(1), context, rng)
+
+
+class ByPresentSize(Sum):
+    """FedAvg's weights: by size, over the sizes of those present."""
+
+    def aggregate(self, received, context, state, rng):
+        sizes = torch.tensor([context.plan.weight(one) for one in received.senders]) * received.present
+        shares = sizes / sizes.sum(1, keepdim=True).clamp_min(1)
+        total = (received.values * shares.unsqueeze(-1)).sum(1)
+        return total + self.noise(total, rng) / context.plan.expected_cohort
+
+
+class LessNoiseForFew(Sum):
+    def aggregate(self, received, context, state, rng):
+        total = received.values.sum(1)
+        share = (received.present.sum(1, keepdim=True) / context.plan.clients).sqrt()
+        return (total + share * self.noise(total, rng)) / context.plan.expected_cohort
+
+
+class SilentWithoutClients(Sum):
+    def aggregate(self, received, context, state, rng):
+        return super().aggregate(received, context, state, rng) * received.present.any(1, keepdim=True)
+
+
+class NoiseOfTheFirst(Sum):
+    """Only client 0 adds noise, so that cohorts without it have none."""
+
+    def aggregate(self, received, context, state, rng):
+        total = received.values.sum(1)
+        noise = self.noise(total, rng) * received.present[:, :1]
+        return (total + noise) / context.plan.expected_cohort
+
+
+class WholeLot(DPSGDProtection):
+    """Sums all rows that it receives, also those that are in no lot."""
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        total = clip(gradients, self.clip_norm).sum(1)
+        noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
+        return (total + noise) / context.plan.expected_lot(client)
+
+
+class ThinnedLot(DPSGDProtection):
+    """Keeps half of each lot and accounts for it."""
+
+    def kept(self, gradients, context, rng):
+        return uniform(rng, tuple(gradients.shape[:2])) < 0.5
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        kept = present & self.kept(gradients, context, rng)
+        total = clipped_sum(gradients, kept, self.clip_norm)
+        noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
+        return (total + noise) / context.plan.expected_lot(client)
+
+    def law(self, observer, plan, client):
+        law = super().law(observer, plan, client)
+        return law and replace(law, rate=law.rate * 0.5)
+
+
+class LongestRows(ThinnedLot):
+    """Keeps rows that are longer than the mean one."""
+
+    def kept(self, gradients, context, rng):
+        lengths = torch.linalg.vector_norm(gradients, dim=-1)
+        return lengths >= lengths.mean(1, keepdim=True)
+
+
+class FirstRow(ThinnedLot):
+    """The first row of a lot is always kept."""
+
+    def kept(self, gradients, context, rng):
+        coins = super().kept(gradients, context, rng)
+        coins[:, 0] = True
+        return coins
+
+
+class ActualLot(DPSGDProtection):
+    def local_step(self, gradients, present, client, context, state, rng):
+        total = self.total(gradients, present)
+        noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
+        return total / present.sum(1, keepdim=True).clamp_min(1) + noise / context.plan.expected_lot(client)
+
+
+BROKEN = {
+    SameCohort: (CLIENTS, HALF),
+    Alternating: (CLIENTS, HALF),
+    InPairs: (CLIENTS, HALF),
+    AlwaysTheLargest: (CLIENTS, HALF),
+    Resent: (CLIENTS, HALF),
+    ByActualCount: (CLIENTS, HALF),
+    BySize: (CLIENTS, HALF),
+    ByPresentSize: (CLIENTS, HALF),
+    LessNoiseForFew: (CLIENTS, HALF),
+    SilentWithoutClients: (CLIENTS, HALF),
+    NoiseOfTheFirst: (CLIENTS, HALF),
+    WholeLot: (SAMPLES, LOTS),
+    LongestRows: (SAMPLES, LOTS),
+    FirstRow: (SAMPLES, LOTS),
+    ActualLot: (SAMPLES, LOTS),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_bug_in_sampling_or_weights_fails_a_check(checked, kind):
+    part, changes = BROKEN[kind]
+    failed, found = checked(part, kind, **changes)
+    assert failed, [one.words for one in found]
+
+
+class FreshCoins(SameCohort):
+    """Thins each cohort by fresh coins."""
+
+    def participates(self, context, state, rng):
+        return uniform(rng, (context.replicas, len(context.senders))) < 0.5
+
+
+class Momentum(Sum):
+    """Momentum of the noised means, kept in the public state."""
+
+    def initial_state(self, plan):
+        return {"momentum": torch.zeros(1, plan.layout.dim)}
+
+    def aggregate(self, received, context, state, rng):
+        return 0.9 * state["momentum"] + super().aggregate(received, context, state, rng)
+
+    def close_round(self, aggregate, context, state):
+        return {"momentum": aggregate}
+
+
+class HiddenMomentum(Sum):
+    """The same, kept in the object."""
+
+    def aggregate(self, received, context, state, rng):
+        last = self.memory.get(context.replicas) if context.round else None
+        mean = super().aggregate(received, context, state, rng)
+        self.memory[context.replicas] = mean if last is None else 0.9 * last + mean
+        return self.memory[context.replicas]
+
+
+class SkippedRounds(Sum):
+    """Skips a round by a coin that does not depend on the clients."""
+
+    def aggregate(self, received, context, state, rng):
+        coins = uniform(rng, (context.replicas, 1)) < 0.7
+        return super().aggregate(received, context, state, rng) * coins
+
+
+class AtMostTwice(Sum):
+    """Clients stop after two rounds, as under a privacy filter."""
+
+    def initial_state(self, plan):
+        return {"left": torch.full((1, plan.clients), 2)}
+
+    def participates(self, context, state, rng):
+        return (state["left"] > 0).expand(context.replicas, -1)[:, list(context.senders)]
+
+    def open_round(self, context, state):
+        return state if context.round < 2 else {"left": torch.zeros_like(state["left"])}
+
+
+class CappedBySize(Sum):
+    """Weights by size of at most one."""
+
+    def aggregate(self, received, context, state, rng):
+        sizes = torch.tensor([context.plan.weight(one) for one in received.senders])
+        weights = sizes / max(context.plan.sizes)
+        return self.mean((received.values * weights.view(1, -1, 1)).sum(1), context, rng)
+
+
+CORRECT = {
+    "client": (CLIENTS, None, HALF),
+    "sample": (SAMPLES, None, LOTS),
+    "sample, several steps": (SAMPLES, None, {**LOTS, "algorithm": FedAvg(learning_rate=0.5, local_steps=3)}),
+    "report": (LDPGaussian(epsilon=4.0), None, {}),
+    "fixed cohorts": (LDPGaussian(epsilon=4.0), None, {"cohort": FixedSize(2)}),
+    "secure sum": (DistributedGaussian(epsilon=8.0, dropout=0.3), None, {}),
+    "secure sum of sampled clients": (DistributedGaussian(epsilon=8.0), None, {"cohort": Poisson(0.7)}),
+    "adaptive clip": (QuantileClipping(epsilon=4.0), None, HALF),
+    "fresh coins": (CLIENTS, FreshCoins, HALF),
+    "thinned lot": (SAMPLES, ThinnedLot, LOTS),
+    "momentum": (CLIENTS, Momentum, HALF),
+    "hidden momentum": (CLIENTS, HiddenMomentum, HALF),
+    "skipped rounds": (CLIENTS, SkippedRounds, HALF),
+    "at most twice": (CLIENTS, AtMostTwice, HALF),
+    "capped weights": (CLIENTS, CappedBySize, HALF),
+}
+
+
+@pytest.mark.parametrize("law", [True, False], ids=("law", "no law"))
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_correct_protection_passes_every_check(checked, name, law):
+    part, kind, changes = CORRECT[name]
+    failed, found = checked(part, kind, law=law, **changes)
+    assert not failed, [one.words for one in found]
