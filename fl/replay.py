@@ -254,6 +254,7 @@ def frozen_federation(
         classes=network.classes,
         inert=network.inert,
         normalisation=network.normalisation,
+        options=network.options,
         point=task.initial(Streams(seed)),
         steepness=steepness,
     )

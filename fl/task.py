@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ..audit.outside import Spec, name_and_options
 from .data.dataset import Dataset, check_masks
-from .models.imprint import thresholds
+from .fields import check_count
+from .models.imprint import BINS, thresholds
 from .models.network import Network, pixel_losses
 from .models.normalise import Normalisation
 from .partitions.partitions import ByOwner, Exchangeable, Partition
@@ -211,7 +214,7 @@ class Task:
 def build_task(
     dataset: Dataset,
     *,
-    model: str,
+    model: Spec,
     partition: Partition,
     clients: int,
     streams: Streams,
@@ -240,7 +243,7 @@ def build_task(
     """
     if held_out < 0:
         raise ValueError(f"held_out (clients that never take part) must be >= 0, got {held_out}")
-    network = _network(dataset, model, normalisation)
+    network = network_of(dataset, model, normalisation)
     # The outsiders' labels are redrawn too; otherwise clean labels would reveal the non-members.
     given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)
     found, tested = _targets(dataset, label_noise) if network.segments else (given, dataset.test_labels)
@@ -283,16 +286,25 @@ def build_task(
     )
 
 
-def _network(dataset: Dataset, model: str, normalisation: Normalisation | None) -> Network:
-    """The model for the images and classes of a data set."""
+def network_of(dataset: Dataset, model: Spec, normalisation: Normalisation | None) -> Network:
+    """Return the network for the images and classes of a data set; ``model``: a name, or a table with options."""
+    name, options = name_and_options("model", model)
     return Network(
-        model=model,
+        model=name,
         shape=dataset.shape,
         classes=dataset.classes,
         # From the public images: before the first round the server has no others.
-        bins=thresholds(dataset.test_images) if model == "imprint" else (),
+        bins=thresholds(dataset.test_images, _bins(options)) if name == "imprint" else (),
         normalisation=normalisation,
+        options=options,
     )
+
+
+def _bins(options: dict[str, Any]) -> int:
+    """The number of thresholds, taken out of the options of an imprint model: the thresholds themselves replace it."""
+    bins = options.pop("bins", BINS)
+    check_count("bins", bins)
+    return int(bins)
 
 
 def _check_samples(name: str, offered: int, *, samples: int | None, clients: int, held_out: int) -> None:

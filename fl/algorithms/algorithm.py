@@ -6,12 +6,12 @@ difference of weights. Code that needs the sign of a gradient must use ``gradien
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from ...audit.nearest import nearest
+from ...audit.outside import Spec, build, check_members, name_and_options
 from ..fields import check_positive
 from .local_training import LocalState, LocalTraining, Numbers
 from .proximal import BoundedUpdate, FedProx
@@ -198,21 +198,16 @@ KNOWN_ALGORITHMS: Mapping[str, type[FedSGD] | type[FedAvg] | type[FedProx] | typ
 }
 
 
-def algorithm_from(spec: dict[str, Any]) -> Algorithm:
+def algorithm_from(spec: Spec) -> Algorithm:
     """Build the federated algorithm that a suite file specifies.
 
-    For example ``{ name = "fedavg", learning_rate = 0.1, local_steps = 5 }``.
+    For example ``{ name = "fedavg", learning_rate = 0.1, local_steps = 5 }``, or one from outside,
+    ``{ part = "package.module:Name", learning_rate = 0.1 }``: a class or function whose result has all members of
+    ``Algorithm``.
 
     Raises:
-        ValueError: unknown name, unknown or bad field.
+        ValueError: unknown name, unknown or bad field, or a part without a member.
     """
-    fields = dict(spec)
-    name = fields.pop("name", None)
-    if not isinstance(name, str) or name not in KNOWN_ALGORITHMS:
-        raise ValueError(f"algorithm must be one of {nearest(str(name), KNOWN_ALGORITHMS)}, got {name!r}")
-    try:
-        algorithm: Algorithm = KNOWN_ALGORITHMS[name](**fields)
-    # A wrong or missing field is the suite file's mistake, so it becomes a ValueError with the name.
-    except TypeError as error:
-        raise ValueError(f"algorithm {name}: {error}") from None
+    algorithm: Algorithm = build("algorithm", spec, KNOWN_ALGORITHMS)
+    check_members(f"algorithm {name_and_options('algorithm', spec)[0]}", algorithm, Algorithm)
     return algorithm

@@ -1,6 +1,7 @@
 """Loads data sets by name: from scikit-learn, FEDASSAY_DATA, the cache or a download, or drawn with a fixed seed."""
 
 import functools
+import json
 import os
 import shutil
 import tempfile
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...audit.nearest import nearest
+from ...audit.outside import Spec, build, find_outside, name_and_options
 from . import adult, cifar, location30, qmnist, receipts, sroie
 from .data_folder import DataFolder
 from .dataset import Dataset, DatasetMissing, fixed_order
@@ -49,8 +50,10 @@ _FOLDER_ONLY = {
 """The file whose presence shows that a data set is in FEDASSAY_DATA, for data sets without another source."""
 
 
-def load_dataset(name: str) -> Dataset:
-    """Load a data set by name.
+def load_dataset(spec: Spec) -> Dataset:
+    """Load a data set by name, or one from outside: ``package.module:Name`` or a table with options.
+
+    What the name of a data set from outside means must be a `Dataset` or a function that returns one.
 
     A second call in the same process returns the same object.
 
@@ -71,11 +74,18 @@ def load_dataset(name: str) -> Dataset:
     - location30: 4,008 and 1,002 rows of 446 check-ins as images 1x1x446, of 30 groups, from
       `$FEDASSAY_DATA/location30`; a fixed shuffle makes the test set. For the rows of adult and location30, models
       logistic and mlp are available, and attacks that reconstruct images are refused.
-    Raises ValueError for an unknown name (the known ones are listed, nearest first) or a file with a wrong MD5 sum,
-    DatasetMissing if there are neither files nor a network, OSError if the cache folder cannot be written.
+    Raises ValueError for an unknown name (the known ones are listed, nearest first), a part from outside that raises or
+    is no data set, or a file with a wrong MD5 sum, DatasetMissing if there are neither files nor a network, OSError if
+    the cache folder cannot be written.
     """
-    _check_name(name)
-    return _load(name)
+    name, options = name_and_options("dataset", spec)
+    if name in KNOWN_DATASETS:
+        if options:
+            raise ValueError(f"data set {name} has no option {min(options)!r}; it has: none")
+        return _load(name)
+    find_outside("dataset", name, KNOWN_DATASETS)
+    # Text as the key, because no cache can hash a table.
+    return _load_outside(name, json.dumps(options, sort_keys=True, default=str))
 
 
 def available(name: str) -> str:
@@ -85,7 +95,9 @@ def available(name: str) -> str:
 
     Only checks whether the files exist; raises ValueError for an unknown name.
     """
-    _check_name(name)
+    if name not in KNOWN_DATASETS:
+        find_outside("dataset", name, KNOWN_DATASETS)
+        return "from outside"
     if name == "digits":
         return "bundled"
     if name in _DRAWN:
@@ -96,6 +108,16 @@ def available(name: str) -> str:
     if _found_gz(name):
         return _FOUND
     return "in the cache" if _is_complete(_cache_folder() / _FOLDERS[name]) else "would be downloaded"
+
+
+@functools.cache
+def _load_outside(name: str, options: str) -> Dataset:
+    found = build("dataset", {"part": name, **json.loads(options)}, {})
+    if not isinstance(found, Dataset):
+        raise ValueError(
+            f"data set {name!r} must be a fedassay Dataset or a function that returns one, got {type(found).__name__}"
+        )
+    return found
 
 
 @functools.cache
@@ -212,8 +234,3 @@ def _is_complete(folder: Path) -> bool:
 def _cache_folder() -> Path:
     given = os.environ.get("FEDASSAY_CACHE")
     return Path(given) if given else Path.home() / ".cache" / "fedassay"
-
-
-def _check_name(name: str) -> None:
-    if name not in KNOWN_DATASETS:
-        raise ValueError(f"data set must be one of {nearest(name, KNOWN_DATASETS)}, got {name!r}")

@@ -9,9 +9,10 @@ for pixels to be found, and its class probabilities ``(n, k, h, w)`` where a cla
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +20,22 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
+from ...audit.outside import described
 from ..layout import Layout
 from .dropout import dropout_of
 from .imprint import planted
 from .normalise import Normalisation
 from .sample_gradients import is_known, sample_gradients
 from .sample_gradients import logits as known_logits
-from .small_models import SEGMENTERS, build_model, initial_parameters, is_batch_norm
+from .small_models import (
+    build_model,
+    has_plain_layers,
+    initial_parameters,
+    is_batch_norm,
+    known_models,
+    output_shape,
+    own_initial,
+)
 
 # Above so many numbers per replica, sample gradients of one replica after the other, layer by layer, are faster than
 # those of all replicas mapped at once.
@@ -39,12 +49,13 @@ class Network:
     For a segmentation model the loss is also averaged over pixels.
 
     Args:
-        model: name of the architecture, see ``small_models.KNOWN_MODELS``.
+        model: name of the architecture, in the catalogue (``architectures``) or from outside (``package.module:Name``).
         shape: (channels, height, width) of an image.
         classes: number of labels.
         inert: unused weights after the model's own (see ``Layout``).
         bins: thresholds of the imprint layer chosen by a malicious server (see ``imprint``); for model ``imprint``.
         normalisation: public constants by which the model scales its input; None: the input is used as it is.
+        options: the model's own options, such as ``hidden`` of mlp.
     """
 
     model: str
@@ -53,6 +64,8 @@ class Network:
     inert: int = 0
     bins: tuple[float, ...] = ()
     normalisation: Normalisation | None = None
+    # A mapping has no hash; two networks that differ in it alone are still unequal.
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if (self.model == "imprint") != bool(self.bins):
@@ -64,18 +77,34 @@ class Network:
     @cached_property
     def module(self) -> nn.Module:
         """The PyTorch module of this architecture; the module's own weights are never used."""
+        # The imprint layer has as many rows as the server chose thresholds.
+        rows = {"bins": len(self.bins)} if self.bins else {}
         return build_model(
             self.model,
             shape=self.shape,
             classes=self.classes,
-            bins=len(self.bins) or None,
             normalisation=self.normalisation,
+            **{**self.options, **rows},
         )
 
-    @property
+    @cached_property
     def segments(self) -> bool:
-        """Whether the model has one output per pixel instead of one per image."""
-        return self.model in SEGMENTERS
+        """Whether the model has one output per pixel instead of one per image.
+
+        Raises ValueError for a model whose output is neither.
+        """
+        try:
+            found = output_shape(self.module, self.shape)
+        except Exception as error:
+            raise ValueError(
+                f"model {self.model} cannot evaluate an image of shape {self.shape}: {described(error)}"
+            ) from error
+        if found not in ((self.classes,), self.shape[1:]):
+            raise ValueError(
+                f"model {self.model} must return logits (n, {self.classes}), or (n, {self.shape[1]}, {self.shape[2]}) "
+                f"for a segmentation; for one image it returned {found}"
+            )
+        return found != (self.classes,)
 
     @cached_property
     def mixes(self) -> bool:
@@ -116,8 +145,27 @@ class Network:
 
         Inert weights start at zero, an imprint layer at the server's values.
         """
-        drawn = initial_parameters(self.module, rng)
+        if self.model in known_models() and has_plain_layers(self.module):
+            drawn = initial_parameters(self.module, rng)
+        else:
+            drawn = self._own_initial(rng)
         return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
+
+    def _own_initial(self, rng: np.random.Generator) -> dict[str, Tensor]:
+        """The values that the model's own function draws, for layers whose initialisation only it defines."""
+        drawn = own_initial(
+            self.model,
+            self.options,
+            shape=self.shape,
+            classes=self.classes,
+            normalisation=self.normalisation,
+            rng=rng,
+        )
+        if {name: tuple(value.shape) for name, value in drawn.items()} != dict(
+            zip(self.layout.names, self.layout.shapes, strict=True)
+        ):
+            raise ValueError(f"model {self.model} must have the same parameters at every call, but they changed")
+        return drawn
 
     def draw_dropout(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor | None:
         """Draw dropout factors for samples of the given ``shape``, or return None for a model without dropout.

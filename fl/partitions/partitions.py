@@ -1,12 +1,12 @@
 """Rules that distribute training samples to clients: evenly, with label skew, one per client, or by owner."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 
-from ...audit.nearest import nearest
+from ...audit.outside import Spec, build, check_members, name_and_options
 
 Exchangeable = Literal["all", "label", "none"]
 """Which samples that were not dealt are distributed like a client's own, given the clients' numbers of samples.
@@ -153,29 +153,22 @@ KNOWN_PARTITIONS: Mapping[str, type[IID | Dirichlet | Shards | OneSample | ByOwn
 }
 
 
-def partition_from(spec: str | Mapping[str, Any]) -> Partition:
+def partition_from(spec: Spec) -> Partition:
     """Build the partition that a suite file specifies.
 
-    For example `"iid"`, `"one_sample"` or `{kind = "dirichlet", alpha = 0.5}`.
+    For example `"iid"`, `"one_sample"`, `{kind = "dirichlet", alpha = 0.5}`, or one from outside,
+    `{part = "package.module:Name", alpha = 0.5}`: a class or function whose result has `split` and `exchangeable`.
 
-    Raises ValueError for an unknown kind or field (the known ones are listed, nearest first) and for a missing field.
+    Raises ValueError for an unknown kind or field (the known ones are listed, nearest first), for a missing field, and
+    for a part that is no partition.
     """
-    given = {"kind": spec} if isinstance(spec, str) else dict(spec)
-    if "kind" not in given:
-        raise ValueError(f"partition must have a kind, one of {', '.join(KNOWN_PARTITIONS)}; got {given}")
-    kind = str(given.pop("kind"))
-    if kind not in KNOWN_PARTITIONS:
-        raise ValueError(f"partition kind must be one of {nearest(kind, KNOWN_PARTITIONS)}, got {kind!r}")
-    known = [field.name for field in fields(KNOWN_PARTITIONS[kind])]
-    for field in given:
-        if field not in known:
-            raise ValueError(
-                f"partition {kind} has no field {field!r}; it has {nearest(field, known) if known else 'none'}"
-            )
-    missing = [field for field in known if field not in given]
-    if missing:
-        raise ValueError(f"partition {kind} needs a value for {', '.join(missing)}, got {spec!r}")
-    return KNOWN_PARTITIONS[kind](**given)
+    partition: Partition = build("partition", spec, KNOWN_PARTITIONS)
+    what = f"partition {name_and_options('partition', spec)[0]}"
+    # Annotated members of the interface are no attributes of it.
+    check_members(what, partition, Partition)
+    if (stated := getattr(partition, "exchangeable", None)) not in get_args(Exchangeable):
+        raise ValueError(f"{what} must state exchangeable as {', '.join(get_args(Exchangeable))}, got {stated!r}")
+    return partition
 
 
 def _check(labels: np.ndarray, clients: int, *, pieces: int, what: str) -> None:

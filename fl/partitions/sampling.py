@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...audit.nearest import nearest
+from ...audit.outside import build, name_and_options, points
 from ..streams import uniform
 
 _RULES = ("full", "poisson", "fixed_size")
@@ -159,6 +160,8 @@ def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
     Raises:
         ValueError: for any other spelling; the message names the nearest known one.
     """
+    if _is_outside(spec):
+        return _outside(spec)
     if not (isinstance(spec, dict) and set(spec) == {"epoch"}):
         return _parsed(spec, (*_RULES, "epoch"))
     size = spec["epoch"]
@@ -168,17 +171,36 @@ def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
 
 
 def sampling_from(spec: str | dict[str, Any]) -> Sampling:
-    """Build the sampling rule that a suite file specifies: ``"full"``, ``{poisson = 0.1}`` or ``{fixed_size = 32}``.
+    """Build the sampling rule that a suite file specifies: ``"full"``, ``{poisson = 0.1}``, ``{fixed_size = 32}``, or
+    one from outside, ``{part = "package.module:Name"}``.
 
     Raises:
         ValueError: for any other spelling; the message names the nearest known one.
     """
+    if _is_outside(spec):
+        return _outside(spec)
     if isinstance(spec, dict) and set(spec) == {"epoch"}:
         raise ValueError(
             "lots must be full, Poisson or of fixed size: { epoch = N }, which is sampling without replacement across "
             f"rounds, is a rule for cohorts, got {spec!r}"
         )
     return _parsed(spec, _RULES)
+
+
+def _is_outside(spec: object) -> bool:
+    if isinstance(spec, dict):
+        return "part" in spec
+    return isinstance(spec, str) and (":" in spec or (spec not in _RULES and spec in points("sampling")))
+
+
+def _outside(spec: str | dict[str, Any]) -> Sampling:
+    rule = build("sampling", spec, {})
+    if not isinstance(rule, Sampling):
+        raise ValueError(
+            f"sampling rule {name_and_options('sampling', spec)[0]!r} must be a subclass of fedassay's Sampling, or a "
+            f"function that returns an instance of one, got {type(rule).__name__}"
+        )
+    return rule
 
 
 def _parsed(spec: str | dict[str, Any], known: tuple[str, ...]) -> Sampling:

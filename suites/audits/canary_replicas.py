@@ -10,6 +10,7 @@ from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.evidence import Projections
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
+from ...audit.outside import name_and_options
 from ...fl.canary import Canary, DataCanary
 from ...fl.laws.law import GaussianLaw
 from ...fl.plan import Plan
@@ -18,7 +19,7 @@ from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..checks.check import CheckResult
 from ..checks.replica_checks import expected_repeats
-from ..config.canaries import CANARIES, CanaryInputs, check_covered
+from ..config.canaries import CanaryInputs, canary_kind, check_covered
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
@@ -39,7 +40,12 @@ class CanaryMethod(ReplicaMethod):
     canaries: ClassVar[tuple[str, ...]]
 
     def covers(self, request: AuditRequest) -> bool:
-        return super().covers(request) and request.audit.canary in self.canaries
+        name, _ = name_and_options("canary", request.audit.canary)
+        return super().covers(request) and self.audits_with(name)
+
+    def audits_with(self, canary: str) -> bool:
+        """Return whether this is the method for the canary of the given name."""
+        return canary in self.canaries
 
     def inert(self, audit: AuditSpec) -> int:
         # These canaries go through the model's own weights; only a planted one needs a weight of its own.
@@ -58,7 +64,7 @@ class CanaryMethod(ReplicaMethod):
 
     def witness(self, audit: PlannedAudit) -> str:
         spec = audit.blocks[0].audit
-        return CANARIES[spec.canary].phrase.format(length=spec.canary_norm)
+        return canary_kind(spec.canary).phrase.format(length=spec.canary_norm)
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         reason = "the canary did not show at all: how much noise must be missing before it does is not known"
@@ -81,7 +87,7 @@ def canary_for(job: BlockJob, task: Task, plan: Plan) -> Canary | DataCanary:
         plan=plan,
         streams=Streams(job.seed),
     )
-    return CANARIES[job.audit.canary].build(ground)
+    return canary_kind(job.audit.canary).build(ground)
 
 
 def check_independent(batches: list[Projections], *, noisy: bool, spacing: float = 0.0) -> None:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.outside import Spec, call, find_outside, name_and_options
 from ...fl.canary import Canary, DataCanary
 from ...fl.laws.law import ReportLaw
 from ...fl.plan import Plan
@@ -101,6 +104,42 @@ CANARIES = {
         build=crafted, phrase="a saturated image with the label that the initial model finds least likely", image=True
     ),
 }
+
+
+def canary_kind(spec: Spec) -> CanaryKind:
+    """Return the kind of canary that a suite chooses by ``audit.canary``.
+
+    One from outside is a function ``(inputs, **options)`` from `CanaryInputs` to a `Canary`, or to a `DataCanary`, as
+    its return annotation must then state.
+
+    Raises:
+        ValueError: for an unknown name, or something that is no function.
+    """
+    name, options = name_and_options("canary", spec)
+    if name in CANARIES:
+        if options:
+            raise ValueError(f"canary {name} has no option {min(options)!r}; it has: none")
+        return CANARIES[name]
+    function = find_outside("canary", name, CANARIES)
+    if not callable(function):
+        raise ValueError(f"canary {name!r} must be a function of CanaryInputs, got {type(function).__name__}")
+    returned = getattr(function, "__annotations__", {}).get("return")
+    return CanaryKind(
+        build=partial(_built, name, function, options),
+        phrase=f"the canary {name}",
+        image=returned in (DataCanary, DataCanary.__name__),
+    )
+
+
+def _built(
+    name: str, function: Callable[..., Any], options: dict[str, Any], inputs: CanaryInputs
+) -> Canary | DataCanary:
+    canary = call(f"canary {name}", function, options, inputs)
+    if not isinstance(canary, Canary | DataCanary):
+        raise ValueError(f"canary {name} must return a Canary or a DataCanary, got {type(canary).__name__}")
+    return canary
+
+
 JOINT = "joint"
 """The ``part`` of a claim about the whole release."""
 COORDINATE, LAYER = "one coordinate", "layer "

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from ...attacks.attack import Attack
+from ...audit.outside import Spec, label
 from ...fl.data.datasets import load_dataset
-from ...fl.models.small_models import SEGMENTERS
-from .canaries import CANARIES
+from ...fl.task import network_of
+from .canaries import canary_kind
 from .source import ConfigError
 from .suite import SuiteSpec
 
@@ -23,19 +24,30 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
     """
     for name in federations:
         federation = spec.federations[name]
+        data, model = label("dataset", federation.dataset), label("model", federation.model)
         _, height, width = load_dataset(federation.dataset).shape
         # Found before the run: the error of SSIM could come after hours of training and searching.
         if attack.reconstructs and min(height, width) < LEAST_SIDE:
             raise ConfigError(
                 f"{where}: {path} reconstructs images of at least {LEAST_SIDE}x{LEAST_SIDE} pixels, but data set "
-                f"{federation.dataset} of federation {name} has {height}x{width}: run the attack only on federations "
+                f"{data} of federation {name} has {height}x{width}: run the attack only on federations "
                 "with such images, or remove it"
             )
-        if federation.model in SEGMENTERS and not attack.pixelwise:
+        if not attack.pixelwise and segments(federation.model, federation.dataset):
             raise ConfigError(
-                f"{where}: {path} needs one label per image, but model {federation.model} of federation {name} has one "
+                f"{where}: {path} needs one label per image, but model {model} of federation {name} has one "
                 "label per pixel: run the attack only on federations that train classifiers, or remove it"
             )
+
+
+def segments(model: Spec, dataset: Spec) -> bool:
+    """Return whether a model has one output per pixel of the data set's images; False where it cannot be built, which
+    is reported when its federation is set up.
+    """
+    try:
+        return network_of(load_dataset(dataset), model, None).segments
+    except ValueError:
+        return False
 
 
 def check_audit(spec: SuiteSpec, where: str) -> None:
@@ -44,8 +56,10 @@ def check_audit(spec: SuiteSpec, where: str) -> None:
     """
     audit = spec.audit
     # A canary that is an update has no label, so it fits every model.
-    if audit is not None and audit.model in SEGMENTERS and CANARIES[audit.canary].image:
+    if audit is None or not canary_kind(audit.canary).image:
+        return
+    if segments(audit.model, audit.dataset or spec.federations[audit.federation].dataset):
         raise ConfigError(
             f"{where}: canary {audit.canary!r} is an image with one label, but the model "
-            f"{audit.model} predicts one label per pixel"
+            f"{label('model', audit.model)} predicts one label per pixel"
         )

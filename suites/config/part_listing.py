@@ -2,9 +2,9 @@
 
 import inspect
 import itertools
-from importlib.metadata import entry_points
 from typing import Any
 
+from ...audit.outside import points
 from .part_files import PACKAGE, Kind, PartFile, files_with, own_parts, part_classes
 
 _CONTROLS = f"{PACKAGE}.defenses.controls."
@@ -84,7 +84,7 @@ def errata_in(doc: str) -> tuple[str, ...]:
 
 def _installed(kind: Kind) -> dict[str, type[Any]]:
     """The parts of entry points; the catalogue, which loads torch, is imported only where there are any."""
-    if not entry_points(group=f"fedassay.{kind}s"):
+    if not points(kind):
         return {}
     from .catalogue import from_entry_points
 

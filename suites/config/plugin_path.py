@@ -2,8 +2,13 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic import BaseModel
+
+from ...audit.outside import is_path, name_and_options
+from .outside_parts import parts_in
 from .source import ConfigError
 from .suite import SuiteSpec
 
@@ -13,12 +18,17 @@ def folder_of_suite(suite_file: Path) -> str:
     return str(suite_file.resolve().parent)
 
 
-def names_outside_parts(spec: SuiteSpec) -> bool:
-    """Return whether the suite names a defense or attack as ``package.module:Class``, which may lie in the suite file's
-    folder.
+def paths_of(spec: SuiteSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the place and the name of each part that the suite names as ``package.module:Name`` or ``file.py:Name``,
+    which may lie in the suite file's folder.
     """
-    parts = [*(one.part for one in spec.defenses.values()), *(one.part for one in spec.attacks.values())]
-    return any(":" in part for part in parts if part is not None)
+    tables: dict[tuple[str, ...], BaseModel | None] = {("audit",): spec.audit}
+    tables |= {("federations", name): one for name, one in spec.federations.items()}
+    tables |= {("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()}
+    named = [((*place, key), kind, value) for place, table in tables.items() for key, kind, value in parts_in(table)]
+    named += [(("defenses", name, "part"), "defense", one.part or name) for name, one in spec.defenses.items()]
+    named += [(("attacks", name, "part"), "attack", one.part or name) for name, one in spec.attacks.items()]
+    yield from ((place, name_and_options(kind, value)[0]) for place, kind, value in named if is_path(kind, value))
 
 
 def import_first_from(folder: str) -> None:
@@ -36,8 +46,9 @@ def check_loaded_from(part: str, folder: str) -> None:
     Python loads one module per name. Without this check a module of the same name, loaded earlier, would be audited
     instead of the suite's own.
     """
-    name, colon, _ = part.partition(":")
-    if not (folder and colon):
+    name, colon, _ = part.rpartition(":")
+    # A file is found by its path, and `audit.outside` compares it with the loaded module.
+    if not (folder and colon) or name.endswith(".py") or name not in sys.modules:
         return
     place = Path(folder, *name.split("."))
     # A folder without the module is no conflict: the part was then meant to come from an installed package.

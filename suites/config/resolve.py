@@ -1,7 +1,7 @@
 """Turn a checked suite into ready-to-run defenses, attacks, federation plans and privacy claims."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from ...attacks.membership.candidate_attack import MembershipAttack
 from ...attacks.membership.final_model.shadow_attack import ShadowAttack
 from ...audit.claim import Claim
 from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
+from ...audit.outside import find_outside, label, name_and_options
 from ...defenses.defense import Defense, Prepared
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import load_dataset
@@ -23,15 +24,24 @@ from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
 from ...fl.warm_start import WarmStartRule
+from .canaries import canary_kind
 from .catalogue import Part, build, find, part_from_instance
 from .compatibility import check_audit, check_federations
 from .identity import plain_data
-from .plugin_path import check_loaded_from, import_first_from, names_outside_parts
+from .outside_parts import is_outside, own_names, parts_in
+from .plugin_path import check_loaded_from, import_first_from, paths_of
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
 _SHADOWS = 64
 """Number of shadow federations where the suite names none."""
+_BUILT: dict[str, Callable[[Any], object]] = {
+    "algorithm": algorithm_from,
+    "partition": partition_from,
+    "sampling": sampling_from,
+    "canary": canary_kind,
+}
+"""The kinds of parts that can be built without data, which checks their options."""
 _CURVE_SLACK = 1e-3
 """Rounding error by which a stated curve may fall below its own (epsilon, delta)."""
 
@@ -138,7 +148,7 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     """
     if seed < 0:
         raise ConfigError(f"seed must be >= 0, got {seed}")
-    if source.folder and names_outside_parts(spec):
+    if source.folder and any(paths_of(spec)):
         import_first_from(source.folder)
     defenses = [_defense_entry(label, spec, source) for label in spec.defenses]
     for added in extra:
@@ -150,8 +160,8 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     tables = {entry.label: _as_written(entry.part) for entry in defenses if entry.label not in spec.defenses}
     spec = spec.model_copy(update={"defenses": {**spec.defenses, **tables}})
     attacks = tuple(_attack_entry(label, spec, source) for label in spec.attacks)
-    names = sorted({federation.dataset for federation in spec.federations.values()} | _audited(spec))
-    digests = {name: _digest(name) for name in names}
+    _check_paths(spec, source)
+    digests = _digests(spec, source)
     for entry in attacks:
         check_federations(
             entry.attack, entry.part.path, entry.federations, spec, source.where(("attacks", entry.label))
@@ -167,11 +177,35 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     )
 
 
-def _digest(name: str) -> str:
-    try:
-        return load_dataset(name).digest
-    except ValueError as error:  # A damaged file, or one with another content than expected.
-        raise ConfigError(str(error)) from error
+def _check_paths(spec: SuiteSpec, source: Source) -> None:
+    """Import every part from outside, so that one that is not there is reported before any work, with its line."""
+    tables: dict[tuple[str, ...], Any] = {("audit",): spec.audit}
+    tables |= {("federations", name): one for name, one in spec.federations.items()}
+    tables |= {("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()}
+    for place, table in tables.items():
+        for key, kind, value in parts_in(table):
+            name, _ = name_and_options(kind, value)
+            try:
+                if is_outside(kind, name):
+                    find_outside(kind, name, own_names(kind))
+                    check_loaded_from(name, source.folder)
+                    _BUILT.get(kind, str)(value)
+            except ValueError as error:
+                raise ConfigError(f"{source.where((*place, key))}: {error}") from error
+
+
+def _digests(spec: SuiteSpec, source: Source) -> dict[str, str]:
+    """The digest of each data set of the suite by its label."""
+    places: dict[tuple[str, ...], Any] = {("federations", name): one.dataset for name, one in spec.federations.items()}
+    if spec.audit is not None and spec.audit.dataset is not None:
+        places["audit",] = spec.audit.dataset
+    found: dict[str, str] = {}
+    for place, dataset in places.items():
+        try:
+            found[label("dataset", dataset)] = load_dataset(dataset).digest
+        except ValueError as error:  # A damaged file, one with another content than expected, or a bad part.
+            raise ConfigError(f"{source.where((*place, 'dataset'))}: {error}") from error
+    return dict(sorted(found.items()))
 
 
 def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
@@ -339,10 +373,6 @@ def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:
     if change["dataset"] != federation.dataset:
         change["normalise"] = None
     return federation.model_copy(update=change)
-
-
-def _audited(spec: SuiteSpec) -> set[str]:
-    return {spec.audit.dataset} if spec.audit is not None and spec.audit.dataset is not None else set()
 
 
 def _as_written(part: Part) -> DefenseSpec:

@@ -1,6 +1,6 @@
 """Define the tables and keys of a suite file, which are checked before anything runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -8,10 +8,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pydantic_core import PydanticCustomError
 
 from ...audit.nearest import nearest
+from ...audit.outside import find_outside, is_path, name_and_options, points
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import KNOWN_DATASETS
 from ...fl.models.normalise import normalisation_from
-from ...fl.models.small_models import KNOWN_MODELS
+from ...fl.models.small_models import known_models
 from ...fl.partitions.partitions import partition_from
 from ...fl.partitions.sampling import cohort_from, sampling_from
 from . import json_schemas as shapes
@@ -24,14 +25,29 @@ from .published import Published
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 
 
-def _parsed_by(parser: Callable[[Any], object]) -> AfterValidator:
+def _parsed_by(parser: Callable[[Any], object], kind: str = "") -> AfterValidator:
     """Check a value with its parser, but keep it as written: the manifest must hold the user's own text."""
 
     def check(value: Any) -> Any:
+        if kind and is_path(kind, value):  # Imported later, when the suite's folder is on the import path.
+            return value
         try:
             parser(value)
         except TypeError as error:  # A number or a list in place of a name or a table.
             raise ValueError(f"the value cannot be read, got {value!r} ({error})") from None
+        return value
+
+    return AfterValidator(check)
+
+
+def _part(kind: str, known: Iterable[str]) -> AfterValidator:
+    """Check the name of a part; its options are checked where it is built."""
+    own = tuple(known)
+
+    def check(value: Any) -> Any:
+        name, _ = name_and_options(kind, value)
+        if name not in own and ":" not in name and name not in points(kind):
+            find_outside(kind, name, own)
         return value
 
     return AfterValidator(check)
@@ -53,14 +69,14 @@ DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 """Strict, so that neither ``"0.05"`` nor ``true`` counts as a number."""
-Cohort = Annotated[Any, _parsed_by(partial(cohort_from, clients=1)), WithJsonSchema(shapes.COHORT)]
-Lot = Annotated[Any, _parsed_by(sampling_from), WithJsonSchema(shapes.LOT)]
-Partition = Annotated[Any, _parsed_by(partition_from), WithJsonSchema(shapes.PARTITION)]
+Cohort = Annotated[Any, _parsed_by(partial(cohort_from, clients=1), "sampling"), WithJsonSchema(shapes.COHORT)]
+Lot = Annotated[Any, _parsed_by(sampling_from, "sampling"), WithJsonSchema(shapes.LOT)]
+Partition = Annotated[Any, _parsed_by(partition_from, "partition"), WithJsonSchema(shapes.PARTITION)]
 Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(shapes.NORMALISE)]
-Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from), WithJsonSchema(shapes.ALGORITHM)]
-DatasetName = Annotated[str, _one_of("data set", KNOWN_DATASETS), WithJsonSchema(shapes.one_of(KNOWN_DATASETS))]
-ModelName = Annotated[str, _one_of("model", KNOWN_MODELS), WithJsonSchema(shapes.one_of(KNOWN_MODELS))]
-CanaryName = Annotated[str, _one_of("canary", tuple(CANARIES)), WithJsonSchema(shapes.one_of(tuple(CANARIES)))]
+Algorithm = Annotated[Any, _parsed_by(algorithm_from, "algorithm"), WithJsonSchema(shapes.ALGORITHM)]
+DatasetPart = Annotated[Any, _part("dataset", KNOWN_DATASETS), WithJsonSchema(shapes.part_of(KNOWN_DATASETS))]
+ModelPart = Annotated[Any, _part("model", known_models()), WithJsonSchema(shapes.part_of(known_models()))]
+CanaryPart = Annotated[Any, _part("canary", CANARIES), WithJsonSchema(shapes.part_of(CANARIES))]
 KNOWN_DEVICES = ("cpu", "cuda")
 DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
 DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]
@@ -104,8 +120,8 @@ class WarmStartSpec(_Table):
 class FederationSpec(_Table):
     """The settings of a federation: data set, model, partition of the data over the clients, and training."""
 
-    dataset: DatasetName = "digits"
-    model: ModelName = "lenet"
+    dataset: DatasetPart = "digits"
+    model: ModelPart = "lenet"
     partition: Partition = "iid"
     clients: Whole = Field(ge=1)
     samples: Whole | None = Field(default=None, ge=1)
@@ -188,15 +204,15 @@ class AuditSpec(_Table):
     """
 
     federation: str = "main"
-    dataset: DatasetName | None = None
+    dataset: DatasetPart | None = None
     """Data set of the audit's runs, by default the federation's. A claim holds for every data set, so a small one will
     do."""
-    model: ModelName = "logistic"
+    model: ModelPart = "logistic"
     clients: Whole = Field(default=2, ge=1)
     samples_per_client: Whole = Field(default=32, ge=1)
     design: DesignName = "independent"
     """``independent``: independent runs with one canary. ``one_run``: one run of the first seed with many canaries."""
-    canary: CanaryName = "dirac"
+    canary: CanaryPart = "dirac"
     """The canary: a row along an unused weight or a random direction, or a sample that passes through the model."""
     canaries: Whole | None = Field(default=None, ge=2, le=4000)
     """Number of Dirac canaries of the one run, each included by a fair coin."""

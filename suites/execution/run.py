@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ...defenses.defense import Defense
 from ..attacking.device import check_device
 from ..audits.audit_claim import audit_claim
-from ..config.plugin_path import folder_from_manifest, names_outside_parts, path_from_run
+from ..config.plugin_path import folder_from_manifest, path_from_run, paths_of
 from ..config.resolve import ResolvedSuite, resolve
 from ..config.source import ConfigError, Source
 from ..config.suite import SuiteSpec
@@ -90,7 +90,7 @@ def launch(
     place = folder or Path("runs") / name
     manifest = _manifest(suite, plan, place.name, seed, command, started)
     # Resume needs the folder only for the suite's own modules; other manifests do not reveal it.
-    if source.folder and names_outside_parts(spec):
+    if source.folder and any(paths_of(spec)):
         manifest["suite_folder"] = path_from_run(source.folder, place)
     return Launch(
         suite=suite,

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
+from ...audit.outside import label
 from ...defenses.defense import variant_of
 from ..config.identity import identity, plain_data
+from ..config.outside_parts import outside_versions
 from ..config.resolve import DefenseEntry, ResolvedSuite
 from ..config.suite import FederationSpec
 from ..jobs.cell import Cell
@@ -43,13 +47,14 @@ class CellMaker:
             names=[federation, entry.label],
             federation=spec.model_dump(mode="json"),
             basis=basis.model_dump(mode="json") if basis else None,
-            data=[self.suite.digests[one.dataset] for one in (used, spec, basis) if one is not None],
+            data=[self.suite.digests[label("dataset", one.dataset)] for one in (used, spec, basis) if one is not None],
             defense=part_facts(entry),
             seed=seed,
             configuration=configuration,
             # Fixed: the number of processes changes no value, so it must not change the identity either.
             executor="sequential",
             device=self.suite.spec.device,
+            **outside_facts(used, spec, basis, entry.change, self.suite.spec.audit if measured_on else None),
             **facts,
         )
         shared = {
@@ -57,9 +62,9 @@ class CellMaker:
             "suite": self.suite.spec.name,
             "suite_version": self.suite.spec.version,
             "federation": federation,
-            "dataset": used.dataset,
-            "dataset_sha256": self.suite.digests[used.dataset],
-            "model": used.model,
+            "dataset": label("dataset", used.dataset),
+            "dataset_sha256": self.suite.digests[label("dataset", used.dataset)],
+            "model": label("model", used.model),
             "defense": entry.label,
             "defense_version": entry.part.version,
             "control": entry.defense.control,
@@ -67,6 +72,14 @@ class CellMaker:
             "seed": seed,
         }
         return Cell(cell_id=cell_id, facts=shared | facts)
+
+
+def outside_facts(*tables: BaseModel | None) -> dict[str, Any]:
+    """Return the versions of the parts from outside that the tables name, as a fact for a hash; no fact where there are
+    none, so that all other cells keep their identity.
+    """
+    versions = outside_versions(tables)
+    return {"outside": versions} if versions else {}
 
 
 def part_facts(entry: DefenseEntry) -> list[Any]:

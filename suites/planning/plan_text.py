@@ -1,5 +1,6 @@
 """Describe what a planned run would do, before it starts."""
 
+from ...audit.outside import label
 from ...audit.wording import counted
 from ..audits.known_methods import audit_methods
 from ..jobs.planned_audit import PlannedAudit
@@ -37,8 +38,9 @@ def plan_lines(plan: RunPlan) -> list[str]:
     federations = {trial.cells[0].facts["federation"]: trial for trial in plan.trials}
     for name, trial in federations.items():
         spec, count = trial.federation, sum(t.cells[0].facts["federation"] == name for t in plan.trials)
+        data, model = label("dataset", spec.dataset), label("model", spec.model)
         lines.append(
-            f"train  {name}: {spec.dataset}, {spec.model}, {counted(spec.clients, 'client')}, "
+            f"train  {name}: {data}, {model}, {counted(spec.clients, 'client')}, "
             f"{counted(spec.rounds, 'round')}, {counted(count, 'federation')}"
         )
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]

@@ -15,7 +15,7 @@ from ..jobs.planned_audit import PlannedAudit
 from ..jobs.planned_claim import PlannedClaim
 from ..jobs.trial_job import AttackCell, ShadowJob, TrialJob
 from .plan_audits import AuditPlanner
-from .plan_cells import CellMaker, part_facts
+from .plan_cells import CellMaker, outside_facts, part_facts
 from .plan_mutants import mutant_versions, plan_mutants
 from .plan_shadows import own_part, shadow_jobs
 from .prepared_defenses import PreparedDefenses, change_of
@@ -60,6 +60,9 @@ class _Planner:
             attacks=[(entry.label, entry.part.path, entry.part.version) for entry in suite.attacks],
             data=suite.digests,
             mutants=sorted(mutant_versions(suite.spec)),
+            **outside_facts(
+                *suite.spec.federations.values(), *(entry.change for entry in suite.defenses), suite.spec.audit
+            ),
         )
         self.cells = CellMaker(suite=suite, run_id=self.run_id)
 

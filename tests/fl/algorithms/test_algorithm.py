@@ -205,10 +205,10 @@ def test_a_suite_file_names_algorithms():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"name": "fedsdg", "learning_rate": 0.5}, "algorithm must be one of fedsgd, .*, got 'fedsdg'"),
-        ({"learning_rate": 0.5}, "got None"),
-        ({"name": ["fedavg"]}, r"got \['fedavg'\]"),
-        ({"name": "fedavg", "learning_rate": 0.5}, "fedavg: .*local_steps"),
+        ({"name": "fedsdg", "learning_rate": 0.5}, "unknown algorithm 'fedsdg'; known: fedsgd, "),
+        ({"learning_rate": 0.5}, "needs a name as its key name, got {'learning_rate': 0.5}"),
+        ({"name": ["fedavg"]}, "needs a name as its key name"),
+        ({"name": "fedavg", "learning_rate": 0.5}, "fedavg needs a value for local_steps"),
         ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 1, "momentum": 0.9}, "momentum"),
         ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 0}, "local_steps must be a whole number >= 1, got 0"),
         ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 2.5}, "got 2.5"),
@@ -219,7 +219,7 @@ def test_a_suite_file_names_algorithms():
         ({"name": "fedsgd", "learning_rate": "0.5"}, "learning_rate must be a number > 0, got '0.5'"),
         ({"name": "fedsgd", "learning_rate": float("nan")}, "got nan"),
         ({"name": "fedsgd", "learning_rate": float("inf")}, "got inf"),
-        ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2}, "fedprox: .*mu"),
+        ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2}, "fedprox needs a value for mu"),
         ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2, "mu": 0}, "mu must be a number > 0, got 0"),
         (
             {"name": "bounded_update", "learning_rate": 1, "local_steps": 1, "mu": 1, "radius": -1},

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.sample_gradients import is_known, logits, sample_gradients
-from fedassay.fl.models.small_models import KNOWN_MODELS, build_model
+from fedassay.fl.models.small_models import build_model, known_models
 from fedassay.fl.streams import Streams, normal, uniform
 from torch import nn
 from torch.func import grad, vmap
@@ -92,7 +92,7 @@ def test_small_lots_of_many_replicas_are_mapped_together_and_agree():
 
 
 def test_known_are_plain_chains_that_keep_samples_apart():
-    known = {name for name in KNOWN_MODELS if is_known(build_model(name, shape=(1, 32, 32), classes=2))}
+    known = {name for name in known_models() if is_known(build_model(name, shape=(1, 32, 32), classes=2))}
     assert known == set(SHAPES)
     chain = type(build_model("mlp", shape=(1, 4, 4), classes=3))
     for layer in (

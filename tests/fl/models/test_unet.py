@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from fedassay.fl.data.dataset import Dataset
+from fedassay.fl.models.architectures.unet import _spread, doubled
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
-from fedassay.fl.models.unet import _spread, doubled
 from fedassay.fl.partitions.partitions import IID
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.task import build_task

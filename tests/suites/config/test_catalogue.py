@@ -8,11 +8,12 @@ from importlib.metadata import EntryPoint
 import pytest
 from fedassay.attacks.attack import Attack
 from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
+from fedassay.audit import outside
+from fedassay.audit.outside import version_of
 from fedassay.defenses.defense import Defense
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended
-from fedassay.suites.config import catalogue
-from fedassay.suites.config.catalogue import build, find, from_entry_points, part_from_instance, version_of
+from fedassay.suites.config.catalogue import build, find, from_entry_points, part_from_instance
 from fedassay.suites.config.part_listing import summary
 from fedassay.suites.config.source import ConfigError
 from known_parts import parts_by_name
@@ -45,7 +46,7 @@ def entry_point(monkeypatch):
     def declare(name, value, group="fedassay.defenses"):
         points.append(EntryPoint(name=name, value=value, group=group))
 
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: [point for point in points if point.group == group])
+    monkeypatch.setattr(outside, "entry_points", lambda group: [point for point in points if point.group == group])
     return declare
 
 
@@ -75,7 +76,7 @@ def test_a_part_is_found_by_its_files_name():
 
 def test_an_unknown_part_lists_the_known_ones_nearest_first():
     with pytest.raises(
-        ConfigError, match=r"unknown defense 'dp_sdg'; known: dp_sgd, .*; name a class of your own as package\.mod"
+        ConfigError, match=r"unknown defense 'dp_sdg'; known: dp_sgd, .*; name one of your own as package\.mod"
     ):
         find("defense", "dp_sdg")
 

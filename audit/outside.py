@@ -1,0 +1,257 @@
+"""Finds parts from outside the package: by ``package.module:Name``, by ``file.py:Name`` or by an entry point.
+
+One mechanism serves all kinds of parts. A part is named by text, so that worker processes and resumed runs find it too.
+A table gives its options: ``{ part = "mypackage.models:Small", width = 32 }``.
+"""
+
+import hashlib
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .nearest import nearest
+
+KINDS = {
+    "dataset": "data set",
+    "model": "model",
+    "algorithm": "algorithm",
+    "partition": "partition",
+    "sampling": "sampling rule",
+    "attack": "attack",
+    "estimator": "estimator",
+    "defense": "defense",
+    "canary": "canary",
+}
+"""Every kind of part, with its name in error messages."""
+_KEYS = {"algorithm": "name", "partition": "kind"}
+"""Kinds whose tables hold a name of the catalogue under another key than ``part``."""
+_PACKAGE = __package__.partition(".")[0]
+_SEARCHED = "it is searched in the suite file's folder, the current folder and the installed packages"
+Spec = str | Mapping[str, Any]
+"""A part in a suite: its name, or a table with the name as ``part`` and its options as the other keys."""
+
+
+def group(kind: str) -> str:
+    """Return the group of entry points that offer parts of a kind: ``fedassay.models`` for ``model``."""
+    return f"fedassay.{kind[:-1]}ies" if kind.endswith("y") else f"fedassay.{kind}s"
+
+
+def points(kind: str) -> dict[str, EntryPoint]:
+    """Return the entry points of one kind by name; nothing is imported."""
+    return {point.name: point for point in entry_points(group=group(kind))}
+
+
+def name_and_options(kind: str, spec: object) -> tuple[str, dict[str, Any]]:
+    """Split a part of a suite into its name and its options.
+
+    Raises:
+        ValueError: unless ``spec`` is a name or a table that holds one.
+    """
+    if isinstance(spec, str):
+        return spec, {}
+    if not isinstance(spec, Mapping):
+        raise ValueError(f"{KINDS[kind]} must be a name or a table with the key part, got {str(spec)[:80]!r}")
+    options, key = dict(spec), _KEYS.get(kind, "part")
+    name = options.pop("part" if "part" in options else key, None)
+    if not isinstance(name, str):
+        raise ValueError(f"the table of the {KINDS[kind]} needs a name as its key {key}, got {str(dict(spec))[:80]}")
+    return name, options
+
+
+def label(kind: str, spec: Spec) -> str:
+    """Return a part of a suite as one line: its name, followed by its options in brackets where it has any."""
+    name, options = name_and_options(kind, spec)
+    inside = ", ".join(f"{key}={json.dumps(value, sort_keys=True)}" for key, value in sorted(options.items()))
+    return f"{name}({inside})" if inside else name
+
+
+def is_path(kind: str, spec: object) -> bool:
+    """Return whether a part of a suite is named as ``package.module:Name`` or ``file.py:Name``."""
+    name = spec.get("part", spec.get(_KEYS.get(kind, "part"))) if isinstance(spec, Mapping) else spec
+    return isinstance(name, str) and ":" in name
+
+
+def find_outside(kind: str, name: str, known: Iterable[str] = ()) -> Any:
+    """Import a part from outside and return it: a class, a function or an object.
+
+    ``known``: names of the package's own parts of this kind, for the message.
+
+    Raises:
+        ValueError: for an unknown name, or a module that does not import or lacks the name; one paragraph that names
+            the part, the cause and the nearest known names.
+    """
+    if ":" in name:
+        return _named(name, f"{KINDS[kind]} {name!r}", installed=False)
+    offered = points(kind)
+    if name in offered:  # Only this entry point is loaded: another package's broken one must not stop the run.
+        return load(offered[name])
+    raise ValueError(
+        f"unknown {KINDS[kind]} {name!r}; known: {nearest(name, [*known, *offered])}; "
+        "name one of your own as package.module:Name or file.py:Name"
+    )
+
+
+def load(point: EntryPoint) -> Any:
+    """Import what an entry point names.
+
+    Raises:
+        ValueError: as ``find_outside``.
+    """
+    return _named(f"{point.module}:{point.attr}", f"entry point {point.name!r}", installed=True)
+
+
+def build(kind: str, spec: object, known: Mapping[str, Any]) -> Any:
+    """Find the part that a suite names and call it with its options; an object is returned as it is.
+
+    ``known``: the package's own parts of this kind by name, each a class or a function.
+
+    Raises:
+        ValueError: as ``find_outside`` and ``call``.
+    """
+    name, options = name_and_options(kind, spec)
+    part, what = known[name] if name in known else find_outside(kind, name, known), f"{KINDS[kind]} {name}"
+    if callable(part):
+        return call(what, part, options)
+    if options:
+        raise ValueError(f"{what} has no option {min(options)!r}; it has: none, because it is an object")
+    return part
+
+
+def check_members(what: str, part: object, interface: type) -> None:
+    """Raise ValueError unless a part has every public member of an interface."""
+    wanted = [name for name in vars(interface) if not name.startswith("_")]
+    if lacking := [name for name in wanted if not hasattr(part, name)]:
+        raise ValueError(f"{what} must have {', '.join(wanted)}, but {type(part).__name__} lacks {', '.join(lacking)}")
+
+
+def call(what: str, function: Callable[..., Any], options: Mapping[str, Any], *given: Any) -> Any:
+    """Call a part's function or class with its options, after the arguments ``given`` by the package.
+
+    Raises:
+        ValueError: for an option that it does not have, one that is missing, or any exception of its own; the message
+            starts with ``what``.
+    """
+    _check_options(what, function, options, len(given))
+    try:
+        return function(*given, **options)
+    except Exception as error:
+        raise ValueError(f"{what}: {described(error)}") from error
+
+
+def described(error: BaseException) -> str:
+    """Return an exception of a user's own code as one phrase: its words, and its type unless that is ValueError."""
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+
+
+def version_of(part: Any, name: str = "") -> str:
+    """Return a part's version; for one from outside the package it includes a digest of its source.
+
+    The digest is needed because authors edit their part without changing its version. ``name``: the text that names the
+    part; for an object, such as a data set, its module holds the source.
+    """
+    version = str(getattr(part, "version", "1"))
+    home = getattr(part, "__module__", None)
+    module = sys.modules.get(home) if isinstance(home, str) else None
+    if ":" in name and (module is None or not (isinstance(part, type) or callable(part))):
+        module = sys.modules.get(_module_name(name.rpartition(":")[0]))
+    if module is not None and module.__name__.startswith(f"{_PACKAGE}."):
+        return version
+    return f"{version}+{_digest(module or part)}"
+
+
+def path_of(part: Any) -> str:
+    """Return the text ``package.module:Name`` by which a class or a function is found again.
+
+    Raises:
+        ValueError: for one that no import finds: of a notebook or of a program's own file, local to a function, or a
+            lambda.
+    """
+    home, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    if home is None or name is None or "<" in name or "." in name or home == "__main__":
+        raise ValueError(
+            f"{name or part!r} cannot be found by worker processes or by a resumed run: define it by name in a "
+            "module (a .py file) that can be imported"
+        )
+    return f"{home}:{name}"
+
+
+def _check_options(what: str, function: Callable[..., Any], options: Mapping[str, Any], given: int) -> None:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # Some functions in C have no signature; the call itself then decides.
+        return
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    taken = {one.name for one in positional[:given]}
+    own = [
+        one for one in parameters if one.name not in taken and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    ]
+    names = [one.name for one in own]
+    for key in options:
+        if key not in names:
+            raise ValueError(f"{what} has no option {key!r}; it has: {nearest(key, names) if names else 'none'}")
+    if missing := [one.name for one in own if one.default is one.empty and one.name not in options]:
+        raise ValueError(f"{what} needs a value for {', '.join(missing)}")
+
+
+def _named(name: str, what: str, *, installed: bool) -> Any:
+    place, _, attribute = name.rpartition(":")
+    try:
+        module = _from_file(place, what) if place.endswith(".py") else importlib.import_module(place)
+    except _NoFile:
+        raise
+    except (Exception, SystemExit) as error:  # A user's module may raise anything on import, sys.exit() included.
+        reason = f"cannot import {place}: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0] and not installed:
+            reason += f"; {_SEARCHED}"
+        raise ValueError(f"{what}: {reason}") from error
+    if not hasattr(module, attribute):
+        own = [key for key, one in vars(module).items() if callable(one) and not key.startswith("_")]
+        own = [key for key in own if getattr(vars(module)[key], "__module__", "") == module.__name__] or own
+        raise ValueError(f"{what}: {place} has no {attribute!r}; it has: {nearest(attribute, own)}")
+    found = getattr(module, attribute)
+    if isinstance(found, ModuleType):
+        raise ValueError(f"{what} is a module: name what it defines as {found.__name__}:Name")
+    return found
+
+
+class _NoFile(ValueError):
+    """A file that is not there, or cannot be loaded under its name."""
+
+
+def _from_file(place: str, what: str) -> ModuleType:
+    """The module of a Python file, which is searched where modules are; imported as ``python FILE`` would."""
+    folders = [Path(folder or ".") for folder in sys.path]
+    path = next((one for folder in folders if (one := folder / place).is_file()), None)
+    if path is None:
+        raise _NoFile(f"{what}: there is no file {place}; {_SEARCHED}")
+    folder, name = str(path.resolve().parent), _module_name(place)
+    # The file can import its neighbours, and worker processes, which inherit this path, find it by its name.
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = importlib.import_module(name)
+    if module.__file__ is None or not path.samefile(module.__file__):
+        raise _NoFile(
+            f"{what}: Python has loaded another module of the name {name}, from {module.__file__}, and loads one per "
+            f"name: rename the file {place}"
+        )
+    return module
+
+
+def _module_name(place: str) -> str:
+    return Path(place).stem if place.endswith(".py") else place
+
+
+def _digest(part: Any) -> str:
+    try:
+        source = inspect.getsource(part if isinstance(part, ModuleType) else inspect.getmodule(part) or part)
+    except (OSError, TypeError):
+        source = ""
+    return hashlib.sha256(source.encode()).hexdigest()[:8]

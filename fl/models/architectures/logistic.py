@@ -1,0 +1,13 @@
+"""A logistic regression: one linear layer."""
+
+import math
+from collections import OrderedDict
+
+from torch import nn
+
+from ..dropout import Chain
+
+
+def logistic(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Build one linear layer from pixels to logits."""
+    return Chain(OrderedDict(flatten=nn.Flatten(), output=nn.Linear(math.prod(shape), classes)))

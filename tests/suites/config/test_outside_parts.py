@@ -1,0 +1,97 @@
+"""A suite whose data set, model, partition, sampling, algorithm and canary are the user's own runs like any other."""
+
+import pytest
+from fedassay.suites.config.source import ConfigError
+from own_parts_source import OWN_PARTS
+from suite_text import suite_text, tables
+
+
+def own_suite(module, *, canary="long_row", **federation):
+    main = {
+        "dataset": {"part": f"{module}:rows", "count": 60},
+        "model": {"part": f"{module}:small", "width": 4},
+        "partition": f"{module}:Halves",
+        "cohort": f"{module}:EveryOther",
+        "lot": {"part": f"{module}:EveryOther", "odd": True},
+        "algorithm": {"part": f"{module}:Slow", "learning_rate": 0.1},
+        "clients": 4,
+        "rounds": 2,
+    }
+    audit = {"replicas": 4, "dataset": f"{module}:ROWS", "model": f"{module}:small", "canary": f"{module}:{canary}"}
+    more = tables(defenses={"ldp_gaussian": {"epsilon": 4.0}}, attacks={"loss": {"count": 4}}, audit=audit)
+    return suite_text(more, **(main | federation))
+
+
+@pytest.fixture
+def planned_own(planned, own_module):
+    """(changes) -> the plan of that suite, with a module of its own."""
+    return lambda source=OWN_PARTS, **changes: planned(
+        text=own_suite(own_module(source, name="own_parts_all"), **changes)
+    )
+
+
+@pytest.mark.processes
+def test_a_suite_of_own_parts_runs_in_worker_processes_and_can_be_resumed(assay, own_module, suite_file):
+    import fedassay
+
+    path = suite_file(text=own_suite(own_module(OWN_PARTS)))
+    run = assay(path, jobs=2)
+    assert {record.status for record in run.records} == {"ok"}, [record.error for record in run.records]
+    assert {record.model for record in run.records if record.role == "utility"} == {
+        record.model for record in run.records if record.role == "attack"
+    }
+    again = fedassay.resume(run.folder, jobs=1, report=False)
+    assert len(again.records) == len(run.records)
+
+
+def cells(plan):
+    return {(cell.facts["role"], cell.facts["attack"], cell.facts["seed"]): cell.cell_id for cell in plan.cells}
+
+
+def test_the_source_of_any_part_changes_the_ids_of_the_cells_that_it_touches(planned_own):
+    before, same, after = planned_own(), planned_own(), planned_own(OWN_PARTS + "\n# edited")
+    assert cells(before) == cells(same)
+    assert not set(cells(before).values()) & set(cells(after).values())
+    assert before.run_id == same.run_id != after.run_id
+
+
+def test_an_option_changes_the_ids(planned_own):
+    before, after = planned_own(), planned_own(model={"part": "own_parts_all:small", "width": 6})
+    assert before.run_id != after.run_id
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("dataset", "MODULE:none_such", "data set 'MODULE:none_such': MODULE has no 'none_such'"),
+        ("dataset", {"part": "MODULE:rows", "cuont": 3}, "data set MODULE:rows has no option 'cuont'; it has: c"),
+        ("dataset", {"part": "digits", "count": 3}, "data set digits has no option 'count'; it has: none"),
+        ("dataset", {"count": 3}, "the table of the data set needs a name as its key part"),
+        ("dataset", "digit", "unknown data set 'digit'; known: digits"),
+        ("dataset", "MODULE:small", "data set MODULE:small needs a value for shape, classes"),
+        ("dataset", "MODULE:Halves", "must be a fedassay Dataset or a function that returns one, got Halves"),
+        ("model", "MODULE:ROWS", "must be a function .*, got Dataset"),
+        ("model", "MODULE:rows", "model MODULE:rows: .*"),
+        ("model", {"part": "mlp", "hiden": 3}, "model mlp has no option 'hiden'; it has: hidden"),
+        ("partition", "MODULE:Slow", "partition MODULE:Slow needs a value for learning_rate"),
+        ("partition", "MODULE:rows", "partition MODULE:rows must have split"),
+        ("cohort", "MODULE:Halves", "sampling rule 'MODULE:Halves' must be a subclass of fedassay's Sampling"),
+        ("algorithm", "MODULE:Halves", "algorithm MODULE:Halves must have .*, but Halves lacks"),
+    ],
+)
+def test_a_bad_part_is_refused_before_anything_runs_with_its_line(planned, own_module, key, value, message):
+    module = own_module(OWN_PARTS)
+    if isinstance(value, dict):
+        value = {name: str(one).replace("MODULE", module) if name == "part" else one for name, one in value.items()}
+    else:
+        value = value.replace("MODULE", module)
+    text = own_suite(module, **{key: value})
+    number = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(f"{key} ="))
+    with pytest.raises(ConfigError, match=message.replace("MODULE", module)) as refused:
+        planned(text=text)
+    assert f"line {number}: " in str(refused.value)
+
+
+def test_a_catalogue_model_takes_its_options_in_a_table(planned, suite_file):
+    plan = planned(text=suite_text(tables(defenses={"none": {}}), model={"part": "mlp", "hidden": 3}, clients=2))
+    assert plan.cells[0].facts["model"] == "mlp(hidden=3)"
