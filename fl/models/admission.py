@@ -1,0 +1,129 @@
+"""Prepares a module of one's own for training: refuses by name what cannot be audited, and seeds its dropout.
+
+The logits of an image may depend on the parameters, the image and the seeds of dropout alone.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .seeded_dropout import with_seeded_dropout
+
+_BATCH_NORM = nn.modules.batchnorm._BatchNorm
+_DTYPES = (torch.float32, torch.float64)
+# Sums in another order differ in the last digits; a batch statistic moves logits by percents.
+_CLOSE = 1e-3
+
+
+def prepared(name: str, model: object, images: Tensor) -> nn.Module:
+    """Return a module ready for training: in training mode, with dropout that takes seeds.
+
+    The module is changed in place. ``name``: what to call it in messages; ``images (n, ...)``: at least two inputs, on
+    which it is tried.
+
+    Raises:
+        ValueError: for what is not a module; parameters that are complex, of several types or not initialised; none
+            that is trained; dropout inside a layer; buffers that change; a pass that draws from PyTorch's global
+            generator, changes parameters, fails, or mixes the samples of a batch without a batch norm that says so.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{name} must be a torch.nn.Module, got {type(model).__name__}")
+    _check_parameters(name, model)
+    for layer_name, layer in model.named_modules():
+        _check_layer(f"{name}: layer {layer_name or '(the model itself)'}", layer)
+    model.train()
+    seeded = with_seeded_dropout(model)
+    _check_pass(name, seeded, images)
+    return seeded
+
+
+def group_norm_for(layer: nn.Module) -> str:
+    """Return the group norm that can replace a batch norm, as Python would build it."""
+    channels = int(getattr(layer, "num_features", 0))
+    return f"torch.nn.GroupNorm({math.gcd(channels, 16)}, {channels})"
+
+
+def batch_norms(model: nn.Module) -> dict[str, str]:
+    """Return the names of the model's batch norms, each with the group norm that can replace it."""
+    return {name: group_norm_for(layer) for name, layer in model.named_modules() if isinstance(layer, _BATCH_NORM)}
+
+
+def _check_parameters(name: str, model: nn.Module) -> None:
+    types = dict[torch.dtype, str]()
+    for parameter_name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(
+                f"{name}: parameter {parameter_name} of a lazy layer has no shape yet: give the layer its input size"
+            )
+        if parameter.is_complex():
+            raise ValueError(
+                f"{name}: parameter {parameter_name} is complex ({parameter.dtype}): store its real and imaginary part "
+                "as two real parameters"
+            )
+        if parameter.requires_grad:
+            types.setdefault(parameter.dtype, parameter_name)
+    if not types:
+        raise ValueError(f"{name} has no parameter that requires a gradient, so there is nothing to train")
+    if len(types) > 1 or next(iter(types)) not in _DTYPES:
+        found = ", ".join(f"{parameter_name} is {dtype}" for dtype, parameter_name in types.items())
+        raise ValueError(f"{name}: all trained parameters must be torch.float32, but {found}: call model.float()")
+
+
+def _check_layer(what: str, layer: nn.Module) -> None:
+    kind = type(layer).__name__
+    if isinstance(layer, _BATCH_NORM) and layer.track_running_stats:
+        raise ValueError(
+            f"{what} is a {kind} with running statistics, which would leave the client in addition to its update, "
+            f"without protection; replace it by {group_norm_for(layer)}, or set track_running_stats=False where no "
+            "defense or canary needs the gradient of a single sample"
+        )
+    if isinstance(layer, nn.AlphaDropout | nn.FeatureAlphaDropout):
+        raise ValueError(f"{what} is a {kind}, whose masks cannot be repeated; use torch.nn.Dropout")
+    inside = getattr(layer, "dropout", 0.0)
+    if isinstance(layer, nn.MultiheadAttention | nn.RNNBase) and inside:
+        raise ValueError(
+            f"{what} is a {kind} with dropout {inside} inside, whose masks cannot be repeated; set its dropout to 0.0 "
+            "and put a torch.nn.Dropout behind it"
+        )
+
+
+def _check_pass(name: str, model: nn.Module, images: Tensor) -> None:
+    """Try the model on a batch, and on each of its images alone."""
+    before = torch.get_rng_state()
+    kept = {key: value.clone() for key, value in model.state_dict().items()}
+    try:
+        with torch.no_grad():
+            together = model(images)
+            alone = [model(image.unsqueeze(0)) for image in images]
+    except Exception as error:
+        raise ValueError(
+            f"{name} fails on images of shape {tuple(images.shape)}: {type(error).__name__}: {error}"
+        ) from error
+    if not torch.equal(torch.get_rng_state(), before):
+        torch.set_rng_state(before)
+        raise ValueError(
+            f"{name} draws random numbers from PyTorch's global generator in its forward method, so a step cannot be "
+            "repeated; use torch.nn.Dropout, whose masks get a seed per sample"
+        )
+    for key, value in model.state_dict().items():
+        if not torch.equal(value, kept[key]):
+            raise ValueError(
+                f"{name} changes its buffer or parameter {key} in the forward method; the logits may depend on the "
+                "trained parameters and the image only"
+            )
+    if not isinstance(together, Tensor) or together.shape[:1] != images.shape[:1]:
+        got = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
+        raise ValueError(f"{name} must return one row of logits for each of {len(images)} images, got {got}")
+    if not batch_norms(model):
+        _check_separate(name, together, alone)
+
+
+def _check_separate(name: str, together: Tensor, alone: list[Tensor]) -> None:
+    moved = float((together - torch.cat(alone)).abs().max())
+    if moved > _CLOSE * max(1.0, float(together.abs().max())):
+        raise ValueError(
+            f"{name} mixes the samples of a batch: a logit changes by {moved:.2g} when other images are evaluated "
+            "with it, so no sample has a gradient of its own; replace statistics over the batch, for example by "
+            "torch.nn.GroupNorm"
+        )

@@ -1,0 +1,1 @@
+"""Computes sample gradients, their norms and their clipped sums for any model."""

@@ -1,0 +1,105 @@
+"""Modules of one's own: what is refused, with the name of the layer or parameter and what to use instead."""
+
+import pytest
+import torch
+from fedassay.fl.models.admission import batch_norms, prepared
+from fedassay.fl.models.compare_with_loop import compare_with_loop
+from torch import nn
+
+IMAGES = torch.rand(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.tensor([0, 1, 0])
+
+
+def chain(*layers):
+    return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), *layers, nn.Flatten(), nn.LazyLinear(2))
+
+
+def own(*layers):
+    """A model without lazy layers."""
+    model = chain(*layers)
+    model(IMAGES)
+    return model
+
+
+class Changed(nn.Module):
+    """A linear model whose forward method first does something."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.output = nn.Linear(16, 2)
+        self.register_buffer("seen", torch.zeros(()))
+        self.act = act
+
+    def forward(self, images):
+        return self.output(self.act(self, images.flatten(1)))
+
+
+def counted(model, features):
+    model.seen += 1
+    return features
+
+
+def complex_model():
+    model = own()
+    model.phase = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+    return model
+
+
+def mixed():
+    model = own()
+    model[0].half()
+    return model
+
+
+def frozen():
+    return own().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: "a name", "mine must be a torch.nn.Module, got str"),
+        (lambda: own(nn.BatchNorm2d(8)), r"layer 1 is a BatchNorm2d .*GroupNorm\(8, 8\)"),
+        (lambda: own(nn.SyncBatchNorm(8)), r"layer 1 is a SyncBatchNorm .*GroupNorm\(8, 8\)"),
+        (lambda: own(nn.AlphaDropout(0.1)), "layer 1 is a AlphaDropout"),
+        (lambda: nn.Sequential(nn.LSTM(16, 2, 2, dropout=0.2)), "LSTM with dropout 0.2 inside"),
+        (lambda: nn.TransformerEncoderLayer(4, 2), "layer self_attn is a MultiheadAttention with dropout 0.1 inside"),
+        (chain, "lazy layer has no shape yet"),
+        (complex_model, "parameter phase is complex .*two real parameters"),
+        (mixed, "0.weight is torch.float16.*call model.float"),
+        (frozen, "no parameter that requires a gradient"),
+        (lambda: Changed(counted), "changes its buffer or parameter seen"),
+        (lambda: Changed(lambda model, x: nn.functional.dropout(x, 0.5)), "draws random numbers from PyTorch's global"),
+        (lambda: Changed(lambda model, x: x - x.mean(0)), "mixes the samples of a batch.*GroupNorm"),
+        (lambda: Changed(lambda model, x: x[:, :3]), r"fails on images of shape \(3, 1, 4, 4\): RuntimeError"),
+        (lambda: Changed(lambda model, x: x.mean(0)), "must return one row of logits for each of 3 images"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_audited_is_refused_by_name(build, words):
+    before = torch.get_rng_state()
+    model = build()
+    torch.set_rng_state(before)
+    with pytest.raises(ValueError, match=words):
+        prepared("mine", model, IMAGES)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_batch_norm_without_running_statistics_is_admitted_but_has_no_sample_gradients():
+    model = own(nn.BatchNorm2d(8, track_running_stats=False))
+    assert batch_norms(prepared("mine", model, IMAGES)) == {"1": "torch.nn.GroupNorm(8, 8)"}
+    with pytest.raises(ValueError, match=r"replace layer 1 by torch.nn.GroupNorm\(8, 8\)"):
+        compare_with_loop(model, (IMAGES, LABELS))
+
+
+def test_constant_buffers_frozen_layers_and_double_precision_are_admitted():
+    model = Changed(lambda model, x: x + model.seen).double()
+    assert prepared("mine", model, IMAGES.double()) is model
+    assert model.training
+    partly = own()
+    partly[0].requires_grad_(False)
+    assert {layer.name for layer in compare_with_loop(partly, (IMAGES, LABELS))} == {"2.weight", "2.bias"}
+
+
+def test_one_sample_is_too_few():
+    with pytest.raises(ValueError, match="two samples or more, got 1 images"):
+        compare_with_loop(own(), (IMAGES[:1], LABELS[:1]))
