@@ -93,8 +93,9 @@ class Network:
 
         Raises ValueError for a model whose output is neither.
         """
+        module = self.module  # Outside the next lines: an error of building it is no error of evaluating it.
         try:
-            found = output_shape(self.module, self.shape)
+            found = output_shape(module, self.shape)
         except Exception as error:
             raise ValueError(
                 f"model {self.model} cannot evaluate an image of shape {self.shape}: {described(error)}"

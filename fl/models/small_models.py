@@ -9,10 +9,8 @@ statistics would be buffers that leave the client in addition to its upload, and
 """
 
 import math
-import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from torch import Tensor, nn
 
 from ...audit.outside import call, find_outside
 from ...audit.part_folder import names_in, part_in
+from ..seeded import seeded
 from ..streams import uniform
 from .dropout import Chain
 from .imprint import ImprintLayer
@@ -107,24 +106,6 @@ def own_initial(
         model = _called(name, find_model(name), shape, classes, options)
     full = model if normalisation is None else _normalised(model, normalisation, "model")
     return {key: parameter.detach().clone() for key, parameter in full.named_parameters()}
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and PyTorch inside the context, and restore them afterwards.
-
-    ``seed`` is in [0, 2**32).
-    """
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(devices=[]):
-        try:
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002
-            torch.manual_seed(seed)
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(legacy)  # noqa: NPY002
 
 
 def output_shape(module: nn.Module, shape: tuple[int, int, int]) -> tuple[int, ...]:

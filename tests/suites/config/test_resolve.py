@@ -114,7 +114,7 @@ def test_a_federation_that_cannot_be_dealt_is_reported_as_such(resolved):
 def test_a_model_that_does_not_fit_the_images_is_reported_as_the_federations(resolved):
     suite = resolved('"logistic"', '"cnn26k"')
     said = refusal(prepare, suite, suite.defenses[0], "main", 0)
-    assert ": federation main cannot be set up: cnn26k needs images of at least 14x14" in said
+    assert ": federation main cannot be set up: model cnn26k: cnn26k needs images of at least 14x14" in said
 
 
 def test_a_plan_that_breaks_a_defenses_theorem_is_reported_with_both_names(resolved):

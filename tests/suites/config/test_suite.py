@@ -68,7 +68,7 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_reported(ref
     [
         ('"digits"', '"digit"', "federations.main.dataset: unknown data set 'digit'; known: digits"),
         ('"logistic"', '"logistics"', "federations.main.model: unknown model 'logistics'; known: logistic"),
-        ("fedsgd", "fedsdg", "federations.main.algorithm: algorithm must be one of fedsgd"),
+        ("fedsgd", "fedsdg", "federations.main.algorithm: unknown algorithm 'fedsdg'; known: fedsgd"),
         ("learning_rate = 0.5", "learning_rate = -0.5", "learning_rate must be"),
         ("learning_rate = 0.5", "learning_rate = inf", "federations.main.algorithm.learning_rate must be finite"),
         ("rounds = 2", "rounds = 0", "federations.main.rounds must be >= 1"),
@@ -114,14 +114,14 @@ def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new,
 @pytest.mark.parametrize(
     ("after", "line", "says"),
     [
-        ("rounds = 2", 'partition = "idi"', "partition kind must be one of iid"),
-        ("rounds = 2", 'partition = { kind = "dirichlet", alhpa = 1 }', "no field 'alhpa'; it has alpha"),
+        ("rounds = 2", 'partition = "idi"', "unknown partition 'idi'; known: iid"),
+        ("rounds = 2", 'partition = { kind = "dirichlet", alhpa = 1 }', "no option 'alhpa'; it has: alpha"),
         (
             "rounds = 2",
             'partition = { kind = "dirichlet", alpha = -1 }',
             "must be a number > 0 and at most 1e9, got -1",
         ),
-        ("rounds = 2", "partition = 3", "federations.main.partition: the value cannot be read, got 3"),
+        ("rounds = 2", "partition = 3", "federations.main.partition: partition must be a name or a table"),
         ("rounds = 2", "lot = { poison = 0.1 }", "known: poisson"),
         ("rounds = 2", "lot = { poisson = 1.5 }", "probability must be in (0, 1], got 1.5"),
         ("rounds = 2", "cohort = 7", "federations.main.cohort: sampling must be"),
