@@ -9,6 +9,10 @@ states how far the claim holds.
     Run             a finished run: its folder, verdict, claims, rows and figures
     Suite           a suite as an object; a dictionary with the same keys serves as well
 
+    attack_gradient reconstruct images from a gradient of your own model
+    attack_labels   infer the labels behind a gradient of your own model
+    attack_membership  infer which samples your own model was trained on
+
     audit_mechanism audit a claim about a function of an input and a random generator
     audit_scores    audit a claim with attack scores of independent runs
     ball_neighbours pairs of neighbouring inputs for audit_mechanism
@@ -45,6 +49,9 @@ if TYPE_CHECKING:
     from .defenses.defense import Defense as Defense
     from .defenses.defense import Prepared as Prepared
     from .fl.protection import Protection as Protection
+    from .suites.attacking.on_gradient import attack_gradient as attack_gradient
+    from .suites.attacking.on_gradient import attack_labels as attack_labels
+    from .suites.attacking.on_models import attack_membership as attack_membership
     from .suites.config.suite import SuiteSpec as Suite
 
 __version__ = "0.1.0"
@@ -60,6 +67,9 @@ __all__ = [
     "Run",
     "Suite",
     "Unit",
+    "attack_gradient",
+    "attack_labels",
+    "attack_membership",
     "audit_mechanism",
     "audit_scores",
     "ball_neighbours",
@@ -87,6 +97,9 @@ _HOMES = {
     "Prepared": "defenses.defense",
     "Protection": "fl.protection",
     "Attack": "attacks.attack",
+    "attack_gradient": "suites.attacking.on_gradient",
+    "attack_labels": "suites.attacking.on_gradient",
+    "attack_membership": "suites.attacking.on_models",
     "Suite": "suites.config.suite:SuiteSpec",
 }
 

@@ -1,0 +1,185 @@
+"""Attack the caller's own trained model: infer which samples it was trained on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import nn
+
+from ...attacks.attack import Attack, Knowledge, Level
+from ...attacks.membership.candidate_attack import MembershipAttack
+from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.shadow_bank import ShadowBank, true_class_logits
+from ...audit.arrays import BoolArray, FloatArray
+from ...audit.evidence import CandidateScores, checked_scores
+from ...audit.metrics.low_rate import tpr_at
+from ...audit.metrics.roc import Area, area_interval
+from ...audit.metrics.scores_by_run import ScoresByRun
+from ...audit.observer import FINAL_MODEL
+from ...fl.algorithms.algorithm import FedSGD
+from ...fl.models.normalise import normalisation_from
+from ...fl.partitions.sampling import Full
+from ...fl.plan import Plan
+from ...fl.probe import Candidates
+from ...fl.streams import Streams
+from ...fl.view import View
+from ..config.source import ConfigError
+from .given_model import GivenNetwork, given_network
+from .on_gradient import chosen_attack, labelled_images, public_data
+
+if TYPE_CHECKING:
+    import pandas
+
+Labelled = tuple[ArrayLike, ArrayLike]
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipResult:
+    """How well an attack distinguishes samples that one model was trained on from samples that it was not.
+
+    All samples share the model's training, so this judges no privacy claim: for that, see ``fedassay.audit_scores``.
+
+    Attributes:
+        members: (n1,) scores of the model's training samples; higher means member.
+        nonmembers: (n0,) scores of the others.
+        auc: area under the ROC curve, with a 95 % interval over the samples, which holds for this model alone.
+    """
+
+    members: FloatArray
+    nonmembers: FloatArray
+    auc: Area
+
+    @classmethod
+    def of(cls, members: ArrayLike, nonmembers: ArrayLike) -> "MembershipResult":
+        """Measure scores, higher means member. Raises ValueError for empty or non-finite scores."""
+        one, other = checked_scores("members", members), checked_scores("nonmembers", nonmembers)
+        return cls(members=one, nonmembers=other, auc=area_interval(ScoresByRun.of(one, other)))
+
+    def tpr(self, fpr: float) -> float:
+        """Return the share of members above the lowest threshold that at most the share ``fpr`` of non-members exceeds.
+
+        It is a point estimate: the threshold was chosen on the same scores. Raises ValueError unless 0 <= fpr <= 1.
+        """
+        if not 0 <= fpr <= 1:
+            raise ValueError(f"fpr (a false-positive rate) must be in [0, 1], got {fpr}")
+        return tpr_at(self.members, self.nonmembers, fpr)
+
+    def frame(self) -> "pandas.DataFrame":
+        """Return the AUC with its interval and the true-positive rate at false-positive rates of 1 % and 10 %."""
+        import pandas
+
+        rows = [{"metric": "auc", "value": self.auc.value, "low": self.auc.low, "high": self.auc.high}]
+        rows += [{"metric": f"tpr at fpr {rate:g}", "value": self.tpr(rate)} for rate in (0.01, 0.1)]
+        return pandas.DataFrame(rows)
+
+    def _repr_html_(self) -> str:
+        return str(self.frame().to_html(index=False, float_format="{:.3f}".format, na_rep=""))
+
+
+def attack_membership(
+    model: nn.Module,
+    members: Labelled,
+    nonmembers: Labelled,
+    *,
+    attack: str | Attack = "loss",
+    references: Sequence[nn.Module] = (),
+    included: ArrayLike | None = None,
+    public: Labelled | None = None,
+    normalise: dict[str, Any] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> MembershipResult:
+    """Attack your own trained model with samples that it was and was not trained on.
+
+    The attack does not learn which samples are which. Members and non-members must be drawn alike: otherwise the scores
+    measure the difference between the two sets and not the training.
+
+    Args:
+        model: images ``(n, c, h, w)`` in, logits ``(n, classes)`` out, in evaluation mode.
+        members: images ``(n1, c, h, w)`` in [0, 1] and labels ``(n1,)`` of the model's training samples.
+        nonmembers: the same of samples that it was not trained on.
+        attack: the name of an attack on the final model (``fedassay list attacks``), ``package.module:Class`` or an
+            object.
+        references: models of the same kind that were trained on other samples, for attacks that compare with them, such
+            as ``rmia`` and ``lira_offline``.
+        included: (references, n1 + n0) booleans, which reference was trained on which sample, members first; None: on
+            none of them.
+        public: images and labels that no model was trained on, for attacks that use them.
+        normalise: ``{"mean": ..., "std": ...}`` if the models take normalised images.
+        seed: of the attack's random numbers.
+        options: fields of a named attack.
+
+    Raises:
+        ConfigError: an unknown attack or option, or an attack that is not on a final model.
+        TypeError, ValueError: models or samples that cannot be used, with the reason, or too few references.
+    """
+    chosen = chosen_attack(attack, options)
+    if not isinstance(chosen, MembershipAttack) or chosen.observer != FINAL_MODEL:
+        raise ConfigError(f"attack {attack!r} is no membership attack on a final model; see `fedassay list attacks`")
+    constants = None if normalise is None else normalisation_from(normalise)
+    images = np.asarray(members[0]) if isinstance(members, tuple | list) and members else np.zeros(0)
+    shape = images.shape[1:]
+    network, weights = given_network(model, shape, normalisation=constants)
+    sides = [
+        labelled_images(name, side, network.shape, network.classes)
+        for name, side in (("members", members), ("nonmembers", nonmembers))
+    ]
+    shown = Candidates(
+        images=torch.cat([side[0] for side in sides]), labels=torch.cat([side[1] for side in sides]), clients=(0,)
+    )
+    population = public_data(public, network.shape, network.classes)
+    shadows = None
+    if isinstance(chosen, ShadowAttack):
+        others = [given_network(one, shape, normalisation=constants) for one in references]
+        shadows = _bank(others, included, shown, population)
+    plan = Plan(
+        sizes=(len(sides[0][1]),),
+        rounds=1,
+        cohort=Full(),
+        lot=Full(),
+        algorithm=FedSGD(learning_rate=1.0),
+        layout=network.layout,
+    )
+    knowledge = Knowledge(
+        level=Level.REALISTIC,
+        network=network,
+        plan=plan,
+        law=lambda observer, client: None,
+        public_images=population[0],
+        public_labels=population[1],
+        candidates=shown,
+        shadows=shadows,
+    )
+    view = View(observer=FINAL_MODEL, plan=plan, rounds=(), final_model=weights.unsqueeze(0))
+    found = chosen.run(view, knowledge, Streams(seed).generator("attack membership"))
+    if not isinstance(found, CandidateScores):
+        raise ConfigError(f"attack {attack!r} must return CandidateScores, got {type(found).__name__}")
+    cut = len(sides[0][1])
+    return MembershipResult.of(found.values[:cut], found.values[cut:])
+
+
+def _bank(
+    models: Sequence[tuple[GivenNetwork, torch.Tensor]],
+    included: ArrayLike | None,
+    shown: Candidates,
+    population: tuple[torch.Tensor, torch.Tensor],
+) -> ShadowBank:
+    """The reference models' logits of the candidates and of the public samples."""
+    if not models:
+        raise ValueError("this attack compares with reference models: give references=[...], models trained alike")
+    size = (len(models), len(shown.labels))
+    trained: BoolArray = np.zeros(size, dtype=np.bool_) if included is None else np.asarray(included)
+    if trained.dtype != np.bool_ or trained.shape != size:
+        raise ValueError(
+            f"included must be booleans of shape {size} (references, members then non-members), got "
+            f"{trained.shape} of {trained.dtype}"
+        )
+    return ShadowBank(
+        logits=np.stack([true_class_logits(one, weights, shown.images, shown.labels) for one, weights in models]),
+        included=trained,
+        population=np.stack([true_class_logits(one, weights, *population) for one, weights in models]),
+        ids=np.arange(size[1]),
+    )

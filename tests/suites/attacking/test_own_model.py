@@ -1,0 +1,214 @@
+"""Attacks on a model that the caller built: known answers, null cases, and inputs that cannot be used."""
+
+import fedassay
+import numpy as np
+import pytest
+import torch
+from fedassay.attacks.attack import Undefined
+from fedassay.attacks.gradient.inversion import GradientInversion
+from fedassay.fl.laws.law import GaussianLaw
+from fedassay.suites.config.source import ConfigError
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+DIGITS = load_digits()
+IMAGES = torch.tensor(DIGITS.images[:, None] / 16).float()
+LABELS = torch.tensor(DIGITS.target)
+SHAPE = (1, 8, 8)
+
+
+def linear_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Sigmoid(), nn.Linear(32, 10)).eval()
+
+
+def gradient_of(model: nn.Module, rows: slice) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(cross_entropy(model(IMAGES[rows]), LABELS[rows]), tuple(model.parameters()))
+
+
+def flat(gradient) -> torch.Tensor:
+    return torch.cat([part.flatten() for part in gradient])
+
+
+MODEL = linear_model()
+ONE = gradient_of(MODEL, slice(0, 1))
+
+
+def test_a_fully_connected_model_leaks_its_image_exactly():
+    leaked = fedassay.attack_gradient(MODEL, ONE, shape=SHAPE, attack="analytic_linear")
+    assert leaked.against(IMAGES[:1]).psnr[0] > 60
+    assert leaked.images.shape == (1, *SHAPE)
+    assert leaked._repr_html_().count("<img") == 1
+
+
+def test_a_search_finds_image_and_label_and_a_null_attack_does_not():
+    leaked = fedassay.attack_gradient(MODEL, ONE, shape=SHAPE, iterations=100, restarts=1)
+    blind = fedassay.attack_gradient(MODEL, ONE, shape=SHAPE, attack="noise_image")
+    assert leaked.labels.tolist() == LABELS[:1].tolist()
+    assert leaked.against(IMAGES[:1]).psnr[0] > blind.against(IMAGES[:1]).psnr[0] + 8
+
+
+@pytest.mark.parametrize("form", ["list", "dict", "flat", "rows", "array"])
+def test_a_gradient_may_have_any_of_five_forms(form):
+    names = [name for name, _ in MODEL.named_parameters()]
+    forms = {
+        "list": list(ONE),
+        "dict": dict(zip(names, ONE, strict=True)),
+        "flat": flat(ONE),
+        "rows": flat(ONE).unsqueeze(0),
+        "array": flat(ONE).numpy(),
+    }
+    counts = fedassay.attack_labels(MODEL, forms[form], shape=SHAPE, attack="idlg")
+    assert counts.argmax(1).tolist() == LABELS[:1].tolist()
+
+
+def test_several_gradients_give_images_and_labels_in_their_order():
+    rows = torch.stack([flat(gradient_of(MODEL, slice(i, i + 1))) for i in range(3)])
+    leaked = fedassay.attack_gradient(MODEL, rows, shape=SHAPE, attack="analytic_linear")
+    assert leaked.gradients.tolist() == [0, 1, 2]
+    assert leaked.against(IMAGES[:3]).psnr.min() > 60
+
+
+def test_normalised_input_is_inverted_to_the_image_itself():
+    scaled = (IMAGES[:1] - 0.3) / 0.4
+    gradient = torch.autograd.grad(cross_entropy(MODEL(scaled), LABELS[:1]), tuple(MODEL.parameters()))
+    known = {"mean": 0.3, "std": 0.4}
+    leaked = fedassay.attack_gradient(MODEL, gradient, shape=SHAPE, normalise=known, iterations=100, restarts=1)
+    wrong = fedassay.attack_gradient(MODEL, gradient, shape=SHAPE, iterations=100, restarts=1)
+    assert leaked.against(IMAGES[:1]).psnr[0] > wrong.against(IMAGES[:1]).psnr[0] + 3
+
+
+def test_an_attack_uses_the_noise_that_the_caller_states():
+    law = GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=1e-3)
+    row = flat(ONE)
+    noisy = row / row.norm().clamp_min(1.0) + 1e-3 * torch.randn(row.shape, generator=torch.Generator().manual_seed(1))
+    public = (IMAGES[100:300], LABELS[100:300])
+    options = {"iterations": 30, "restarts": 1}
+    leaked = fedassay.attack_gradient(
+        MODEL, noisy, shape=SHAPE, attack="map_inversion", law=law, public=public, **options
+    )
+    assert leaked.images.shape == (1, *SHAPE)
+    with pytest.raises(Undefined, match="law"):
+        fedassay.attack_gradient(MODEL, noisy, shape=SHAPE, attack="map_inversion", public=public, **options)
+
+
+def test_the_callers_model_and_random_state_stay_as_they_were():
+    before = [value.clone() for value in MODEL.parameters()]
+    state = torch.get_rng_state()
+    fedassay.attack_gradient(MODEL, ONE, shape=SHAPE, attack=GradientInversion(iterations=3, restarts=1))
+    assert all(torch.equal(old, new) for old, new in zip(before, MODEL.parameters(), strict=True))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+class Raises(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3))
+
+    def forward(self, images):
+        raise RuntimeError("no such layer")
+
+
+DROPS = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10)).train()
+NANS = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
+nn.init.constant_(NANS[1].bias, float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"model": lambda x: x}, TypeError, "model must be a torch.nn.Module with its weights, got function"),
+        ({"model": Raises()}, ValueError, "cannot evaluate images of shape .*RuntimeError: no such layer"),
+        ({"model": nn.Sequential(nn.Flatten())}, ValueError, "no parameters"),
+        ({"model": nn.Sequential(nn.Conv2d(1, 3, 3))}, ValueError, r"logits \(n, classes\) with 2 classes or more"),
+        ({"model": DROPS}, ValueError, "in training mode and its layer '1' .* call model.eval"),
+        ({"model": NANS}, ValueError, "NaN or infinite for a grey image"),
+        ({"shape": (8, 8)}, ValueError, r"shape must be \(channels, height, width\)"),
+        ({"shape": (1, 9, 9)}, ValueError, r"cannot evaluate images of shape \(1, 9, 9\)"),
+        ({"gradient": ONE[:2]}, ValueError, "one array per parameter of the model, 4, .* got 2"),
+        (
+            {"gradient": [ONE[0].T, *ONE[1:]]},
+            ValueError,
+            r"parameter 1.weight must have shape \(32, 64\), got \(64, 32\)",
+        ),
+        ({"gradient": {"2.weight": ONE[0]}}, ValueError, "names '2.weight', which is no parameter"),
+        (
+            {"gradient": torch.zeros(7)},
+            ValueError,
+            r"as many numbers as the model has weights, 2410, got shape \(1, 7\)",
+        ),
+        ({"gradient": flat(ONE) * float("nan")}, ValueError, "must be finite and not zero"),
+        ({"gradient": 0 * flat(ONE)}, ValueError, "must be finite and not zero"),
+        ({"samples": 0}, ValueError, "samples must be"),
+        ({"samples": 2, "attack": "grad_inversion"}, ValueError, r"give public=\(images, labels\)"),
+        ({"attack": "inversio"}, ConfigError, "unknown attack 'inversio'; known: inversion"),
+        ({"attack": "loss"}, ConfigError, "'loss' reconstructs no images"),
+        ({"attack": 3}, ConfigError, "attack must be an instance of Attack, got int"),
+        ({"iteration": 3}, ConfigError, "has no field 'iteration'; it has: iterations"),
+        ({"normalise": {"mean": 0.1}}, ValueError, "normalise must be"),
+        ({"public": (IMAGES[:3] * 9, LABELS[:3])}, ValueError, r"images of public must be finite and in \[0, 1\]"),
+        ({"public": (IMAGES[:3], LABELS[:2])}, ValueError, "labels of public must be 3 whole numbers"),
+        ({"public": IMAGES[:3]}, ValueError, r"public must be a pair \(images, labels\)"),
+    ],
+)
+def test_what_cannot_be_attacked_is_refused_with_the_reason(changes, error, says):
+    given = {"model": MODEL, "gradient": ONE, "shape": SHAPE} | changes
+    with pytest.raises(error, match=says):
+        fedassay.attack_gradient(given.pop("model"), given.pop("gradient"), **given)
+
+
+def test_labels_are_not_inferred_by_an_attack_on_images():
+    with pytest.raises(ConfigError, match="infers no labels"):
+        fedassay.attack_labels(MODEL, ONE, shape=SHAPE, attack="noise_image")
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model that overfits 60 digits of which 20 % have a wrong label."""
+    torch.manual_seed(1)
+    rng = np.random.default_rng(1)
+    labels = LABELS.clone()
+    wrong = torch.tensor(rng.random(len(labels)) < 0.2)
+    labels[wrong] = torch.tensor(rng.integers(10, size=int(wrong.sum())))
+
+    def fit(rows):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(150):
+            optimizer.zero_grad()
+            cross_entropy(model(IMAGES[rows]), labels[rows]).backward()
+            optimizer.step()
+        return model.eval()
+
+    sets = [(IMAGES[rows], labels[rows]) for rows in (slice(0, 60), slice(60, 160), slice(500, 700))]
+    return fit(slice(0, 60)), sets, [fit(slice(low, low + 60)) for low in (700, 800, 900)]
+
+
+@pytest.mark.parametrize(
+    ("attack", "low", "high"), [("loss", 0.65, 1), ("rmia", 0.65, 1), ("random_scores", 0.35, 0.65)]
+)
+def test_members_of_an_overfitted_model_are_found_and_by_chance_are_not(trained, attack, low, high):
+    model, (members, nonmembers, public), references = trained
+    found = fedassay.attack_membership(model, members, nonmembers, attack=attack, references=references, public=public)
+    assert low < found.auc.value < high
+    assert found.auc.low < found.auc.value < found.auc.high
+    assert (len(found.members), len(found.nonmembers)) == (60, 100)
+    assert list(found.frame().metric) == ["auc", "tpr at fpr 0.01", "tpr at fpr 0.1"]
+    assert "auc" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"attack": "inversion"}, ConfigError, "no membership attack on a final model"),
+        ({"attack": "rmia"}, ValueError, r"give references=\[...\]"),
+        ({"attack": "rmia", "references": [MODEL]}, ValueError, r"give public=\(images, labels\)"),
+        ({"members": 3}, ValueError, "shape must be"),
+        ({"nonmembers": (IMAGES[:5], LABELS[:5] + 9)}, ValueError, r"labels of nonmembers must be in 0..9, got"),
+    ],
+)
+def test_membership_of_what_cannot_be_attacked_is_refused(changes, error, says):
+    given = {"members": (IMAGES[:5], LABELS[:5]), "nonmembers": (IMAGES[5:9], LABELS[5:9])} | changes
+    with pytest.raises(error, match=says):
+        fedassay.attack_membership(MODEL, given.pop("members"), given.pop("nonmembers"), **given)
