@@ -200,16 +200,25 @@ def audit(
 @app.command("list")
 def list_(
     kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, mutants, suites, datasets or metrics.")],
+    name: Annotated[
+        str | None, typer.Argument(help="A data set's name or path, which is read and described; with datasets only.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of that data set, key=value; may be repeated.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     errata: Annotated[bool, typer.Option("--errata", help="Print notes on the papers of the defenses.")] = False,
 ) -> None:
     """List the available defenses, attacks, estimators, mutants (mechanisms with a planted bug), suites, data sets or
-    metrics.
+    metrics; or describe one data set, such as a file of your own.
     """
     with reported_errors():
-        from .list_command import errata_of, listing
+        from .list_command import errata_of, listing, one_dataset
 
-        found = errata_of(kind) if errata else listing(kind)
+        if name is not None or changes:
+            found = one_dataset(kind, name, tuple(changes or ()))
+        else:
+            found = errata_of(kind) if errata else listing(kind)
         if json:
             import json as writer  # The option has the name of the module.
 

@@ -88,6 +88,29 @@ def listing(kind: str) -> dict[str, str]:
     return kinds[kind]()
 
 
+def one_dataset(kind: str, name: str | None, changes: tuple[str, ...]) -> dict[str, str]:
+    """Read one data set, by name or path, and return facts about it, such as its size, classes and owners.
+
+    ``changes``: options of its reader, each ``key=value``. Raises ConfigError for another kind, an unknown name or
+    option, or data that do not fit.
+    """
+    from ..fl.data.datasets import load_dataset
+    from ..fl.data.description import description
+    from ..suites.config.source import apply_override
+
+    if kind != "datasets" or name is None:
+        raise ConfigError(f"a name and --set can be given only as `list datasets NAME`, got `list {kind} {name or ''}`")
+    options: dict[str, Any] = {}
+    for change in changes:
+        apply_override(options, change)
+    try:
+        dataset = load_dataset({"part": name, **options} if options else name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    notes = {f"note {number}": text for number, text in enumerate(dataset.notes, 1)}
+    return {"name": dataset.name, **description(dataset), **notes}
+
+
 def errata_of(kind: str) -> dict[str, str]:
     """Return the known errors in the papers of the defenses (errata), keyed by defense; raise ConfigError for any other
     kind of item.

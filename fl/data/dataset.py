@@ -30,6 +30,9 @@ class Dataset:
         train_targets, test_targets: (n, height, width) booleans, the pixels that a segmentation has to find (those that
             were tampered with); None where there is nothing to find.
         train_owners: (n,) int64, >= 0, the owner of each training image (writer, receipt); None where not known.
+        rows: the images are rows of a table, (n, 1, 1, features), whose numbers may be any finite ones.
+        class_names: the name of each class, or empty.
+        notes: sentences on what a reader did to the data, such as splitting off a test part.
 
     ``digest`` is the SHA-256 of the name and of all given arrays, in hexadecimal. Raises ValueError for other shapes,
     types or ranges.
@@ -47,12 +50,16 @@ class Dataset:
     train_targets: Tensor | None = None
     test_targets: Tensor | None = None
     train_owners: Tensor | None = None
+    rows: bool = False
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
             images: Tensor = getattr(self, f"{part}_images")
             _check_part(part, images, getattr(self, f"{part}_labels"), self.classes)
+            _check_range(part, images, self.rows)
             check_masks(f"{part}_masks", getattr(self, f"{part}_masks"), images)
             check_masks(f"{part}_targets", getattr(self, f"{part}_targets"), images)
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
@@ -105,10 +112,16 @@ def _check_part(part: str, images: Tensor, labels: Tensor, classes: int) -> None
         )
     if len(images) == 0:
         raise ValueError(f"{part}_images must hold at least one image, got none")
-    if not (images.min() >= 0 and images.max() <= 1):
-        raise ValueError(f"{part}_images must be in [0, 1], got {float(images.min())} to {float(images.max())}")
     if labels.min() < 0 or labels.max() >= classes:
         raise ValueError(f"{part}_labels must be in [0, {classes}), got {int(labels.min())} to {int(labels.max())}")
+
+
+def _check_range(part: str, images: Tensor, rows: bool) -> None:
+    if rows:
+        if images.shape[1:3] != (1, 1) or not bool(images.isfinite().all()):
+            raise ValueError(f"{part}_images must be rows (n, 1, 1, features) of finite numbers, got {images.shape}")
+    elif not (images.min() >= 0 and images.max() <= 1):
+        raise ValueError(f"{part}_images must be in [0, 1], got {float(images.min())} to {float(images.max())}")
 
 
 def _check_owners(owners: Tensor | None, count: int) -> None:

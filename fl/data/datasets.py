@@ -15,6 +15,7 @@ from ...audit.outside import Spec, build, find_outside, name_and_options
 from . import adult, cifar, location30, qmnist, receipts, sroie
 from .data_folder import DataFolder
 from .dataset import Dataset, DatasetMissing, fixed_order
+from .files.lookup import DataFile, names_a_file
 
 KNOWN_DATASETS = (
     "digits",
@@ -50,8 +51,9 @@ _FOLDER_ONLY = {
 """The file whose presence shows that a data set is in FEDASSAY_DATA, for data sets without another source."""
 
 
-def load_dataset(spec: Spec) -> Dataset:
-    """Load a data set by name, or one from outside: ``package.module:Name`` or a table with options.
+def load_dataset(spec: Spec | DataFile) -> Dataset:
+    """Load a data set by name, one from outside, ``package.module:Name`` or a table with options, or a file by its path
+    (see ``files.lookup``).
 
     What the name of a data set from outside means must be a `Dataset` or a function that returns one.
 
@@ -78,11 +80,15 @@ def load_dataset(spec: Spec) -> Dataset:
     is no data set, or a file with a wrong MD5 sum, DatasetMissing if there are neither files nor a network, OSError if
     the cache folder cannot be written.
     """
+    if isinstance(spec, DataFile):
+        return spec.load()
     name, options = name_and_options("dataset", spec)
     if name in KNOWN_DATASETS:
         if options:
             raise ValueError(f"data set {name} has no option {min(options)!r}; it has: none")
         return _load(name)
+    if names_a_file(name):
+        return DataFile.of(name, options).load()
     find_outside("dataset", name, KNOWN_DATASETS)
     # Text as the key, because no cache can hash a table.
     return _load_outside(name, json.dumps(options, sort_keys=True, default=str))

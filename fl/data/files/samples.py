@@ -1,0 +1,84 @@
+"""The samples of one part of a data set while it is read, and the data set that one or two parts make."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..dataset import Dataset
+from .options import SplitOptions
+from .split import split_note, test_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Checked samples, as arrays with one row per sample.
+
+    images: (n, channel, height, width) float32; labels: (n,) int64; owners: (n,) int64 from 0 on, or None; masks,
+    targets: (n, height, width) booleans, or None.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    owners: np.ndarray | None = None
+    masks: np.ndarray | None = None
+    targets: np.ndarray | None = None
+
+    def at(self, chosen: np.ndarray) -> "Samples":
+        """Return the samples where ``chosen (n,)`` is true."""
+        return Samples(
+            images=self.images[chosen],
+            labels=self.labels[chosen],
+            owners=None if self.owners is None else self.owners[chosen],
+            masks=None if self.masks is None else self.masks[chosen],
+            targets=None if self.targets is None else self.targets[chosen],
+        )
+
+
+def dataset_of(
+    train: Samples,
+    test: Samples | None,
+    *,
+    name: str,
+    file: str,
+    options: SplitOptions,
+    classes: int,
+    class_names: tuple[str, ...] = (),
+    rows: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Dataset:
+    """Return the data set of these samples; without a test part, one is split off the training part and reported.
+
+    Raises ValueError, starting with ``file``, if there are too few samples or owners to split.
+    """
+    if test is None:
+        chosen = test_rows(train.labels, train.owners, options, file)
+        notes = (split_note(chosen, train.owners, options), *notes)
+        train, test = train.at(~chosen), train.at(chosen)
+    # Numbered again: an owner whose samples are all test samples is no owner of the training part.
+    owners = None if train.owners is None else np.unique(train.owners, return_inverse=True)[1]
+    return Dataset(
+        name=name,
+        train_images=_tensor(train.images),
+        train_labels=_tensor(train.labels),
+        test_images=_tensor(test.images),
+        test_labels=_tensor(test.labels),
+        classes=classes,
+        train_masks=_optional(train.masks),
+        test_masks=_optional(test.masks),
+        train_targets=_optional(train.targets),
+        test_targets=_optional(test.targets),
+        train_owners=_optional(owners),
+        rows=rows,
+        class_names=class_names,
+        notes=notes,
+    )
+
+
+def _optional(values: np.ndarray | None) -> Tensor | None:
+    return None if values is None else _tensor(values)
+
+
+def _tensor(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values))
