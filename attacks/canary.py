@@ -83,7 +83,9 @@ def canary_sender(canary: Canary | DataCanary, plan: Plan) -> int:
     """Return the client whose report contains the canary: the client that holds a canary
     sample, or the canary client.
     """
-    return canary.client if canary.unit is Unit.SAMPLE else plan.clients
+    if canary.unit is Unit.SAMPLE:
+        return canary.client
+    return plan.clients if canary.place is None else canary.place
 
 
 def shift_and_centre(

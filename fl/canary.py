@@ -19,12 +19,17 @@ class Canaries(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """What a canary is: one of a client's samples (SAMPLE), or one additional client (CLIENT or REPORT)."""
+        """What a canary is: one of a client's samples (SAMPLE), or a client (CLIENT or REPORT)."""
         ...
 
     @property
     def client(self) -> int:
         """The index of the client that holds the canaries, if the canaries are samples."""
+        ...
+
+    @property
+    def place(self) -> int | None:
+        """The client of the plan whose place a canary that is a client takes; None: canaries are additional clients."""
         ...
 
     def check(self, plan: Plan) -> None:
@@ -64,7 +69,8 @@ class Canary:
 
     Args:
         unit: SAMPLE (a row of ``client``'s gradients), CLIENT or REPORT (a row of the updates).
-        client: the client that holds a sample canary; ignored for the other units, which add one more client.
+        client: the client that holds a sample canary; ignored for the other units.
+        place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
         present: (d,), the row in world 1. Its norm should be at least ten clip norms; otherwise an implementation that
             forgets to clip looks the same.
         absent: (d,), the row in world 0; ``None``: no row (add/remove); zeros: the row is set to zero (zero-out).
@@ -74,6 +80,7 @@ class Canary:
     present: Tensor
     absent: Tensor | None = None
     client: int = 0
+    place: int | None = None
 
     def __post_init__(self) -> None:
         _check_unit(self.unit)
@@ -129,6 +136,7 @@ class DataCanary:
         present: (n,), the labels in world 1.
         absent: (n,), the labels in world 0; ``None``: the images are absent (add/remove).
         client: the client that holds a sample canary; ignored for the other units.
+        place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
     """
 
     unit: Unit
@@ -136,6 +144,7 @@ class DataCanary:
     present: Tensor
     absent: Tensor | None = None
     client: int = 0
+    place: int | None = None
 
     def __post_init__(self) -> None:
         _check_unit(self.unit)
@@ -217,6 +226,11 @@ class CanarySet:
         _check_holder(self, plan)
 
     @property
+    def place(self) -> None:
+        """None: canaries that are clients come after the plan's own."""
+        return None
+
+    @property
     def shown(self) -> "CanarySet":
         """Return the canary set as an attack receives it: without the coin flips that decided which canaries are
         included.
@@ -251,3 +265,8 @@ def _check_unit(unit: Unit) -> None:
 def _check_holder(canaries: Canaries, plan: Plan) -> None:
     if canaries.unit is Unit.SAMPLE and not 0 <= canaries.client < plan.clients:
         raise ValueError(f"a sample canary's client must be in 0..{plan.clients - 1}, got {canaries.client}")
+    if canaries.place is not None and not (canaries.unit is not Unit.SAMPLE and 0 <= canaries.place < plan.clients):
+        raise ValueError(
+            f"the place of a canary that is a client must be in 0..{plan.clients - 1}, got {canaries.place} for one "
+            f"{canaries.unit}"
+        )

@@ -172,7 +172,7 @@ def _samples(task: Task, batch: Batch, model: Tensor, client: int | None) -> Sam
 
 def _cohort(trainer: LocalTrainer, context: Context, state: State, rng: np.random.Generator) -> tuple[Tensor, Context]:
     """Draw the cohort: mask ``(R, rows)`` over clients present in any replica. Canary clients are drawn like others."""
-    candidates = replace(context, senders=(*range(context.plan.clients), *trainer.planted_clients))
+    candidates = replace(context, senders=trainer.candidates)
     present = context.plan.draw_cohort(
         partial(trainer.streams.generator, replicate=trainer.batch.block, world=trainer.batch.world),
         context.replicas,
@@ -210,7 +210,7 @@ def _updates(
         values[:, row] = result.update
         keeping[sender] = _kept_where(present[:, row], result.kept, kept.get(sender, {}))
         # Canary clients have no lot of the task's samples.
-        if sender < context.plan.clients:
+        if sender not in trainer.planted_clients:
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
         released.append(result.released)
     values[~present] = 0

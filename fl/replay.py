@@ -232,7 +232,7 @@ class FrozenFederation:
 
 
 def frozen_federation(
-    task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0, moving: bool = False
+    task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0, moving: bool = False, sampled: bool = False
 ) -> FrozenFederation:
     """Build a federation like that of ``plan`` whose model never changes, with one additional weight on which the loss
     does not depend.
@@ -244,6 +244,7 @@ def frozen_federation(
 
     Args:
         steepness: factor of every gradient; large, so that clipping takes effect.
+        sampled: whether cohorts and lots are drawn by the plan's rules; else every client takes part with all samples.
         moving: whether the server's model moves by the aggregates, for a defense that changes what is broadcast.
     """
     task, algorithm = task.with_inert(max(1, task.network.inert)), plan.algorithm
@@ -260,8 +261,8 @@ def frozen_federation(
     )
     frozen = replace(
         plan,
-        cohort=DrawAll(plan.cohort),
-        lot=DrawAll(plan.lot),
+        cohort=plan.cohort if sampled else DrawAll(plan.cohort),
+        lot=plan.lot if sampled else DrawAll(plan.lot),
         # Without a linear scale any factor serves: minus one, as for a plain gradient.
         algorithm=FrozenModel(
             scale=algorithm.linear_scale or -1.0,

@@ -130,10 +130,17 @@ class LocalTrainer:
 
     @cached_property
     def planted_clients(self) -> tuple[int, ...]:
-        """The indices of the canary clients of this run, which follow the indices of the plan's own clients."""
+        """The indices of the canary clients of this run: a place among the plan's clients, or the next ones."""
         if self.canary is None or self.canary.unit is Unit.SAMPLE:
             return ()
-        return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
+        first = self.task.clients if self.canary.place is None else self.canary.place
+        return tuple(first + number for number in self.canary.there(self.batch.world))
+
+    @cached_property
+    def candidates(self) -> tuple[int, ...]:
+        """The clients from which cohorts are drawn; without the canary the client is absent whose place it takes."""
+        taken = None if self.canary is None else self.canary.place
+        return tuple(sorted({*range(self.task.clients)} - {taken} | {*self.planted_clients}))
 
     def train_all(
         self, model: Tensor, context: Context, state: State, shared: Numbers, kept: Mapping[int, Numbers]
@@ -172,7 +179,7 @@ class LocalTrainer:
 
         A canary that is a row has its update already.
         """
-        ready = self._planted_rows(client) if client >= self.task.clients else None
+        ready = self._planted_rows(client) if client in self.planted_clients else None
         if ready is not None:
             row = ready[self.planted_clients.index(client)]
             return LocalResult(update=row.to(model).expand_as(model), lots=[])
@@ -180,7 +187,7 @@ class LocalTrainer:
         local, local_state = model, algorithm.start(model, shared, kept)
         held = self._held(client)
         # Recorded lots cover the task's samples only, not canaries.
-        own = context.plan.sizes[client] if client < self.task.clients else 0
+        own = 0 if client in self.planted_clients else context.plan.sizes[client]
         taken: list[_Step] = []
         for number in range(algorithm.local_steps):
             step = self._step(local, held, client, context, state, number)
@@ -200,7 +207,7 @@ class LocalTrainer:
         size = len(held.places) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
         # Drawn from all samples first, so that leaving one out shifts no other sample's draw.
-        if self.batch.included is not None and client < self.task.clients:
+        if self.batch.included is not None and client not in self.planted_clients:
             part = self.task.parts[client]
             mask[:, : len(part)] &= self.batch.included[:, part]
         # Canary rows have no image: they are appended to the lot's gradients below.
@@ -244,7 +251,7 @@ class LocalTrainer:
     def _held(self, client: int) -> _Held:
         """What this client trains on in this world."""
         task = self.task
-        part = task.parts[client] if client < task.clients else torch.zeros(0, dtype=torch.int64)
+        part = torch.zeros(0, dtype=torch.int64) if client in self.planted_clients else task.parts[client]
         brought = self.canary.samples(self.batch.world) if self.canary is not None and self._plants(client) else None
         if brought is None:
             return _Held(images=task.images, labels=task.labels, places=part)
@@ -255,7 +262,7 @@ class LocalTrainer:
         """Whether this client holds a canary or is one."""
         if self.canary is not None and self.canary.unit is Unit.SAMPLE:
             return client == self.canary.client
-        return client >= self.task.clients
+        return client in self.planted_clients
 
     def _generator(self, purpose: str, client: int, context: Context, step: int) -> np.random.Generator:
         block, world = self.batch.block, self.batch.world

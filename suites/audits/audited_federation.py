@@ -35,11 +35,16 @@ def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
     are the claim's own. Where a sample is replaced the number of samples is public and stays, and a claim may rest on
     it: clients then keep theirs.
     """
-    task = task_of(audited(job.federation, job.audit), job.seed)
-    replaced = (job.claim.unit, job.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE)
-    samples = max(task.sizes) if replaced else job.audit.samples_per_client
-    task = task.restricted(clients=job.audit.clients, samples=samples).with_inert(job.inert)
-    return task, plan_of(job.federation, job.change, task)
+    return small_federation(job, job.inert)
+
+
+def small_federation(request: AuditRequest, inert: int) -> tuple[Task, Plan]:
+    """Build the audit's federation with so many ``inert`` weights."""
+    task = task_of(audited(request.federation, request.audit), request.seed)
+    replaced = (request.claim.unit, request.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE)
+    samples = max(task.sizes) if replaced else request.audit.samples_per_client
+    task = task.restricted(clients=request.audit.clients, samples=samples).with_inert(inert)
+    return task, plan_of(request.federation, request.change, task)
 
 
 def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
@@ -51,19 +56,23 @@ def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
 
 
 def checked_federation(job: BlockJob) -> tuple[Task, Plan]:
-    """Build the federation of the implementation checks: all clients with their own sizes where that is cheap, else the
-    audit's federation.
+    """Build the federation of the implementation checks: all clients with their own sizes, or a seeded sample of them
+    with the largest and the smallest.
 
-    The protection was prepared for these clients. Where there are too many samples, each client keeps the same share.
+    Where there are too many samples, each client keeps the same share.
     """
-    task = task_of(audited(job.federation, job.audit), job.seed).with_inert(job.inert)
+    # The replays need a weight that no data moves; the defense is prepared for it like for any other.
+    task = task_of(audited(job.federation, job.audit), job.seed).with_inert(max(1, job.inert))
+    if task.clients > _CLIENTS:
+        order = sorted(range(task.clients), key=lambda client: (task.sizes[client], client))
+        drawn = Streams(job.seed).generator("checked clients").permutation(order[1:-1])[: _CLIENTS - 2]
+        task = replace(task, parts=tuple(task.parts[k] for k in sorted([order[0], order[-1], *drawn.tolist()])))
     plan = plan_of(job.federation, job.change, task)
     work = sum(plan.sizes) * plan.layout.dim * job.claim.rounds * plan.algorithm.local_steps
-    replaced = (job.claim.unit, job.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE)
-    # A replaced sample leaves the number of samples public, so that a claim may rest on it.
-    if task.clients > _CLIENTS or (replaced and work > _WORK):
-        return audited_federation(job)
     if work > _WORK:
+        # A replaced sample leaves the number of samples public, so that a claim may rest on it.
+        if (job.claim.unit, job.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE):
+            return small_federation(job, max(1, job.inert))
         parts = tuple(part[: max(2, math.ceil(len(part) * _WORK / work))] for part in task.parts)
         task = replace(task, parts=parts)
     return task, plan_of(job.federation, job.change, task)
@@ -83,8 +92,15 @@ def published_law(job: BlockJob, plan: Plan) -> Law | None:
     """Return the noise distribution that the defense publishes for what the claim's observer receives from the canary's
     client.
     """
-    # A sample's canary is at client 0; any other canary is a client of its own, numbered after the plan's clients.
-    return job.protection.law(job.claim.observer, plan, 0 if job.claim.unit is Unit.SAMPLE else plan.clients)
+    return job.protection.law(job.claim.observer, plan, _holder(job, plan))
+
+
+def _holder(job: BlockJob, plan: Plan) -> int:
+    """The client that holds the canary, or is it."""
+    if job.claim.unit is Unit.SAMPLE:
+        return 0
+    # A canary that is a client is numbered after the plan's clients, unless it takes the place of one.
+    return plan.clients if job.place is None else job.place
 
 
 def canary_length(job: BlockJob, plan: Plan) -> float:

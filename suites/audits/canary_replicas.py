@@ -1,12 +1,14 @@
 """Run small federations with and without a canary, and project what the observer receives onto the canary."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...attacks.canary import CanaryProjections, canary_sender
+from ...audit.claim import Unit
 from ...audit.evidence import Projections
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
@@ -38,6 +40,9 @@ class CanaryMethod(ReplicaMethod):
     attack = "projection"
     powered = False
     canaries: ClassVar[tuple[str, ...]]
+
+    def place(self, job: BlockJob) -> int | None:
+        return place_of(job)
 
     def covers(self, request: AuditRequest) -> bool:
         name, _ = name_and_options("canary", request.audit.canary)
@@ -86,8 +91,31 @@ def canary_for(job: BlockJob, task: Task, plan: Plan) -> Canary | DataCanary:
         task=task,
         plan=plan,
         streams=Streams(job.seed),
+        place=job.place,
     )
     return canary_kind(job.audit.canary).build(ground)
+
+
+def place_of(job: BlockJob) -> int | None:
+    """Return the client whose place the canary takes, or None if the defense accepts one client more than the plan
+    has.
+
+    A defense may hold a list of constants with one entry per client of the plan.
+    """
+    if job.claim.unit is Unit.SAMPLE:
+        return None
+    task, plan = audited_federation(job)
+    for place in (None, plan.clients - 1):
+        there = replace(job, place=place)
+        try:
+            canary = canary_for(there, task, plan)
+            one_round = replace(there, claim=replace(job.claim, rounds=1))
+            for arm in (0, 1):
+                _evidence(one_round, task, plan, canary, arm, 1, 0)
+        except Exception:  # A user's own part may raise anything; in the audit itself it becomes a failed row.
+            continue
+        return place
+    return None
 
 
 def check_independent(batches: list[Projections], *, noisy: bool, spacing: float = 0.0) -> None:

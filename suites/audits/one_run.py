@@ -59,6 +59,24 @@ class OneRun(BlockMethod):
         # A weight for each: canaries that shared one would show each other's coins.
         return audit.canaries or 1
 
+    def unfit(self, job: BlockJob) -> str:
+        reason = super().unfit(job)
+        if reason or job.claim.unit is Unit.SAMPLE:
+            return reason
+        there = self.on_its_federation(job)
+        try:
+            task, plan = audited_federation(there)
+            planted = canary_set_for(there, plan)
+        except ValueError:  # A claim that the design does not cover fails with its own reason.
+            return ""
+        one_round = replace(there, claim=replace(job.claim, rounds=1))
+        try:
+            observed(one_round, task, plan, planted, Batch(block=1, world=1), senders=())
+        except Exception as error:  # A user's own part may raise anything, as for a client without prepared numbers.
+            count = len(planted.coins)
+            return f"the defense does not run with {count} clients more, its canaries: {type(error).__name__}: {error}"
+        return ""
+
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
         task, plan = audited_federation(job)
         planted = canary_set_for(job, plan)

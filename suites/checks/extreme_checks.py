@@ -46,7 +46,7 @@ class ExtremeProbe:
     Args:
         clip_norm: length of an ordinary row.
         law: Gaussian law of the client's release; None without one.
-        client: the client that holds the row, or is it.
+        client: the client that holds the row, or in whose place it is.
         run: runs one round of the frozen federation.
     """
 
@@ -62,7 +62,7 @@ class ExtremeProbe:
         """Return the check's result; it names the first row that fails."""
         try:
             self._run(torch.zeros(self.plan.layout.dim), 0)
-        except Exception as problem:  # A foreign defense may know no client more than the plan has.
+        except Exception as problem:  # A hook of a foreign defense may raise anything.
             reason = f"the defense does not run with a row of zeros at client {self.client} ({type(problem).__name__})"
             return CheckResult(name=EXTREME, passed=None, witness=reason)
         count, biggest = 0, 0.0
@@ -100,6 +100,7 @@ class ExtremeProbe:
             present=row,
             absent=torch.zeros_like(row),
             client=self.client,
+            place=None if self.claim.unit is Unit.SAMPLE else self.client,
         )
         return self.run(canary, world)
 

@@ -8,6 +8,7 @@ sensitivity, or the noise that is missing.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -18,9 +19,10 @@ from ...audit.observer import FINAL_MODEL, SHUFFLED
 from ...fl.canary import Canary
 from ...fl.channels import changes_broadcast
 from ...fl.laws.law import GaussianLaw, ReportLaw
+from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
 from ...fl.protection import Protection
-from ...fl.replay import DrawHalf, FrozenFederation, Recording, frozen_federation, replay
+from ...fl.replay import DrawHalf, FrozenFederation, Recording, ReplayedStreams, frozen_federation, replay
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
@@ -48,6 +50,11 @@ _LENGTHS = (10.0, 1e4, 0.1)
 """Canaries in clip norms: the audit's own, one that outweighs all other rows, for clips of a mean or a lot, and one
 that no clip shortens.
 """
+_REPLACED = ((Unit.REPORT, Adjacency.REPLACE_ONE), (Unit.CLIENT, Adjacency.ZERO_OUT))
+"""Units of which a client stays in the federation when its row is replaced."""
+_PLANTED = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT)
+_PARTIAL = 3
+"""Clients that are probed with cohorts and lots as sampled."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
 """Allowed excess: a share of the limit, and float32 rounding as a share of the numbers compared."""
 
@@ -92,8 +99,7 @@ class ReplaySetup:
     @property
     def no_law(self) -> str:
         """Why no Gaussian law can be compared with what is released, where ``law`` is None."""
-        sender = 0 if self.claim.unit is Unit.SAMPLE else self.still.plan.clients
-        law = self.protection.law(self.claim.observer, self.still.plan, sender)
+        law = self.protection.law(self.claim.observer, self.still.plan, self.holder)
         if isinstance(law, GaussianLaw) and law.then:
             return f"the noised release is post-processed: {law.then}"
         return "no Gaussian law is published for this observer"
@@ -104,9 +110,33 @@ class ReplaySetup:
         return isinstance(self.protection.law(self.claim.observer, self.still.plan, 0), ReportLaw)
 
     @cached_property
+    def unaccepted(self) -> str:
+        """Why the defense does not run with one client more than the plan has; empty where it does."""
+        row = torch.zeros(self.still.plan.layout.dim)
+        canary = Canary(unit=Unit.REPORT, present=row, absent=row)
+        try:
+            self.protection.law(self.claim.observer, self.still.plan, self.still.plan.clients)
+            self.run(canary=canary, rounds=1)
+        except Exception as problem:  # A hook of a foreign defense may raise anything.
+            return f"{type(problem).__name__}: {problem}"
+        return ""
+
+    @property
+    def holder(self) -> int:
+        """The client for which the law is read before a row is planted at any client."""
+        return 0 if self.claim.unit is Unit.SAMPLE or self.unaccepted else self.still.plan.clients
+
+    @cached_property
     def draws(self) -> list[Recording]:
         """Runs without a canary that differ in their noise alone."""
         return [self.run(noise=number) for number in range(_DRAWS)]
+
+    @cached_property
+    def extended(self) -> list[Recording]:
+        """Runs with one client more that sends the row without a canary, and that differ in their noise alone."""
+        row = self.clip_norm * _LENGTHS[0] * _unused(self.still.plan.layout.dim)
+        canary = Canary(unit=self.claim.unit, present=row, absent=absent_row(row, self.claim.adjacency))
+        return [self.run(canary=canary, world=0, noise=number) for number in range(_DRAWS)]
 
     @property
     def brief(self) -> int | None:
@@ -138,7 +168,8 @@ def check_claim(
     setup = replay_setup(task, plan, protection, claim, seed=seed)
     message, moves, moved = _message(setup), list[CheckResult](), list[Move]()
     reason, constant = "", {*range(setup.still.rounds)}
-    for pair in _pairs(setup):
+    sampled = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
+    for pair in chain(_pairs(setup), _sampled_pairs(sampled, message.missing)):
         message.add(pair)
         constant -= _moved_rounds(pair)
         reason = reason or _add_moves(setup, pair, moves)
@@ -148,10 +179,10 @@ def check_claim(
 
 
 def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
-    """The check of extreme rows at the largest client, or at one client more where a row is a client's."""
-    if setup.claim.unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
+    """The check of extreme rows at the largest client."""
+    if setup.claim.unit not in _PLANTED:
         return
-    client = setup.probed[0] if setup.claim.unit is Unit.SAMPLE else setup.still.plan.clients
+    client = setup.probed[0]
     yield ExtremeProbe(
         claim=setup.claim,
         plan=setup.still.plan,
@@ -164,26 +195,32 @@ def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
     ).result()
 
 
-def replay_setup(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> ReplaySetup:
-    """Build the federation that is run repeatedly, whose gradients never change."""
+def replay_setup(
+    task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0, sampled: bool = False
+) -> ReplaySetup:
+    """Build the federation that is run repeatedly, whose gradients never change.
+
+    ``sampled``: cohorts and lots are drawn as the plan draws them; else every client takes part with all its samples.
+    """
     length = _clip_norm(claim, protection, plan)
     # A gradient is clipped, or an update, which is gradients times the learning rate.
     scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
     rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
     moving = changes_broadcast(protection)
     steepness = _STEEP * length / scale
-    still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving)
+    still = frozen_federation(task, plan, rounds=rounds, steepness=steepness, seed=seed, moving=moving, sampled=sampled)
     return ReplaySetup(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
 
 
 def _message(setup: ReplaySetup) -> MessageComparison:
     """The comparison of everything that the observer receives, with what it leaves out."""
     claim, plan = setup.claim, setup.still.plan
-    sender = 0 if claim.unit is Unit.SAMPLE else plan.clients
-    covered = setup.protection.law(claim.observer, plan, sender) is not None
+    covered = setup.protection.law(claim.observer, plan, setup.holder) is not None
     message = MessageComparison(claim=claim, plan=plan, covered=covered)
     if not changes_broadcast(setup.protection):
         message.missing["broadcast model"] = "the defense leaves it as it is, so that it follows from the aggregates"
+    if claim.unit is not Unit.SAMPLE and setup.unaccepted:
+        message.missing["one client more than the plan has"] = f"the defense does not run with it ({setup.unaccepted})"
     if setup.still.rounds < claim.rounds:
         message.missing[f"rounds after round {setup.still.rounds - 1}"] = "the model is too large to run them all"
     if len(setup.probed) < plan.clients:
@@ -193,7 +230,10 @@ def _message(setup: ReplaySetup) -> MessageComparison:
 
 def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
     """The clip norm that the law or the claim publishes; 1 where neither does."""
-    law = protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
+    try:
+        law = protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
+    except Exception:  # A defense may have no law of one client more than the plan has.
+        law = protection.law(claim.observer, plan, 0)
     published = law.clip_norm if isinstance(law, GaussianLaw) else claim.parameters.get("clip_norm", 1.0)
     return float(published) if isinstance(published, int | float) else 1.0
 
@@ -207,7 +247,7 @@ def _noise(
         return [CheckResult(name=PRESENT, passed=None, witness=reason)]
     senders = draws[0].senders
     if senders is None:
-        senders = (0 if setup.claim.unit is Unit.SAMPLE else setup.still.plan.clients,)
+        senders = (setup.holder,)
     laws = [law for law in map(setup.law, senders) if law is not None]
     law = LawOfDraws(laws=laws, layers=setup.still.plan.layout.slices) if len(laws) == len(senders) else None
     rounded = max((spacing(row.numpy()) for row in draws[0].releases[0]), default=0.0) > 0
@@ -322,10 +362,8 @@ def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
 
 def _planted(setup: ReplaySetup) -> Iterator[Pair]:
     """A canary of the claim's unit along the unused weight and in directions of all weights, at every client."""
-    claim, clients = setup.claim, setup.still.plan.clients
-    senders = setup.draws[0].senders
+    claim = setup.claim
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
-    clean: list[Recording] = []
     for number, (direction, length, words) in enumerate(_canary_rows(setup)):
         row = setup.clip_norm * length * direction
         witness = f"a row of {length:g} clip norms {words}"
@@ -334,17 +372,29 @@ def _planted(setup: ReplaySetup) -> Iterator[Pair]:
                 canary = Canary(unit=claim.unit, present=row, absent=-row if replaced else None, client=client)
                 opposite = " and its opposite" if replaced else ""
                 yield _pair(setup, canary, client, f"{witness}{opposite} at client {client}", setup.draws, rounds)
-        elif (claim.unit, claim.adjacency) in ((Unit.REPORT, Adjacency.REPLACE_ONE), (Unit.CLIENT, Adjacency.ZERO_OUT)):
-            canary = Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
-            # The canary is one more client, whose noise the runs without it do not show.
-            clean = clean or [setup.run(canary=canary, world=0, noise=noise) for noise in range(_DRAWS)]
+        elif (claim.unit, claim.adjacency) in _REPLACED:
             other = "its opposite" if replaced else "zeros"
-            rounds = None if number == 0 or clients <= _FEW else setup.brief
-            yield _pair(setup, canary, clients, f"{witness} and {other}", clean, rounds, reuse=number == 0)
-        # One client more is one report more, which cannot be separated from its noise; in a sum it can.
-        elif (claim.unit, claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE) and senders is None:
-            rounds = None if number == 0 or clients <= _FEW else setup.brief
-            yield _pair(setup, Canary(unit=claim.unit, present=row), clients, witness, setup.draws, rounds)
+            yield from _planted_clients(setup, row, number, f"{witness} and {other}")
+        # A report more or less cannot be separated from its noise; in a sum it can.
+        elif (claim.unit, claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE) and setup.draws[0].senders is None:
+            yield from _planted_clients(setup, row, number, witness)
+
+
+def _planted_clients(setup: ReplaySetup, row: Tensor, number: int, witness: str) -> Iterator[Pair]:
+    """A row as the update of one client more, and in the place of a client of the plan, with its size and weight."""
+    claim, clients = setup.claim, setup.still.plan.clients
+    canary = Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
+    if not setup.unaccepted:
+        rounds = None if number == 0 or clients <= _FEW else setup.brief
+        added = claim.adjacency is Adjacency.ADD_REMOVE
+        # One more client has noise that the runs without it do not show.
+        others = setup.draws if added else setup.extended
+        yield _pair(setup, canary, clients, witness, others, rounds)
+    for client, _ in _places(setup, number):
+        # Without room for one client more these runs are the only ones over all rounds.
+        rounds = None if setup.unaccepted and number == 0 else setup.brief
+        place = replace(canary, place=client)
+        yield _pair(setup, place, client, f"{witness} in the place of client {client}", setup.draws, rounds)
 
 
 def _places(setup: ReplaySetup, number: int) -> Iterator[tuple[int, int | None]]:
@@ -361,25 +411,19 @@ def _places(setup: ReplaySetup, number: int) -> Iterator[tuple[int, int | None]]
 
 
 def _pair(
-    setup: ReplaySetup,
-    canary: Canary,
-    sender: int,
-    witness: str,
-    others: list[Recording],
-    rounds: int | None,
-    *,
-    reuse: bool = False,
+    setup: ReplaySetup, canary: Canary, sender: int, witness: str, others: list[Recording], rounds: int | None
 ) -> Pair:
-    """A pair that differs by the canary; ``reuse``: whether ``others`` are its runs without the canary."""
+    """A pair that differs by the canary; ``others``: runs like the one without it, with other noise."""
+    added = canary.absent is None and canary.place is None
+    # Rows of zeros are the same whatever the canary.
+    same = canary.place is None and not bool(canary.rows(0).any())
 
     def arms(noise: int, rounds: int | None = None) -> tuple[Recording, Recording]:
         after = setup.run(canary=canary, world=1, noise=noise, rounds=rounds)
-        if canary.absent is None:
-            return setup.draws[noise] if noise < _DRAWS else setup.run(noise=noise), after
-        # Rows of zeros are the same whatever the canary.
-        if noise < _DRAWS and others is not setup.draws and (reuse or not bool(canary.absent.any())):
+        if same and noise < _DRAWS:
             return others[noise], after
-        return setup.run(canary=canary, world=0, noise=noise, rounds=rounds), after
+        absent = None if added else canary
+        return setup.run(canary=absent, world=0, noise=noise, rounds=rounds), after
 
     before, after = arms(0, rounds)
     rows = 2 if canary.adjacency is Adjacency.REPLACE_ONE else 1
@@ -389,9 +433,7 @@ def _pair(
 def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
     """Unit directions ``(d,)`` with the canary's length and the direction's words."""
     dim = setup.still.plan.layout.dim
-    unused = torch.zeros(dim)
-    # The last weight is the inert one where the plan has one.
-    unused[-1] = 1.0
+    unused = _unused(dim)
     anywhere = normal(Streams(setup.seed).generator("probe direction"), (dim,))
     anywhere = anywhere / torch.linalg.vector_norm(anywhere)
     long, longest, short = _LENGTHS
@@ -400,31 +442,77 @@ def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
     yield anywhere, short, "along all weights"
 
 
+def _unused(dim: int) -> Tensor:
+    """The direction of the last weight, which is the inert one where the plan has one."""
+    direction = torch.zeros(dim)
+    direction[-1] = 1.0
+    return direction
+
+
 def _relabelled(setup: ReplaySetup) -> Iterator[Pair]:
     """Another label for one of the real rows: a missing clip may affect a real client or sample only."""
-    unit, task = setup.claim.unit, setup.still.task
-    if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
+    if setup.claim.unit not in _PLANTED:
         return
     rng = Streams(setup.seed).generator("probe samples")
     for turn, client in enumerate(setup.probed):
-        part = task.parts[client]
         # The first sample of a lot at one client, a random one at the next.
-        sample = 0 if turn % 2 == 0 else int(rng.integers(len(part)))
-        changed, words = (part[sample : sample + 1], "a sample") if unit is Unit.SAMPLE else (part, "all samples")
-        labels = task.labels.clone()
-        # The next class: always another label, without a random draw.
-        labels[changed] = (labels[changed] + 1) % task.network.classes
-        brief = None if turn == 0 or len(setup.probed) <= _FEW else setup.brief
-        again = partial(_relabelled_runs, setup, replace(task, labels=labels))
-        yield Pair(
-            before=setup.draws[0],
-            after=setup.run(task=replace(task, labels=labels), rounds=brief),
-            rows=2,
-            sender=client,
-            witness=f"another label for {words} of client {client}",
-            others=setup.draws,
-            again=again,
-        )
+        sample = 0 if turn % 2 == 0 else int(rng.integers(len(setup.still.task.parts[client])))
+        yield _relabelling(setup, client, sample, None if turn == 0 or len(setup.probed) <= _FEW else setup.brief)
+
+
+def _relabelling(setup: ReplaySetup, client: int, sample: int, rounds: int | None, when: str = "") -> Pair:
+    """Another label for one sample of a client, or for all where the unit is larger."""
+    task, of_sample = setup.still.task, setup.claim.unit is Unit.SAMPLE
+    changed = task.parts[client][sample : sample + 1] if of_sample else task.parts[client]
+    labels = task.labels.clone()
+    # The next class: always another label, without a random draw.
+    labels[changed] = (labels[changed] + 1) % task.network.classes
+    other = replace(task, labels=labels)
+    return Pair(
+        before=setup.draws[0],
+        after=setup.run(task=other, rounds=rounds),
+        rows=2,
+        sender=client,
+        witness=f"another label for {'a sample' if of_sample else 'all samples'} of client {client}{when}",
+        others=setup.draws,
+        again=partial(_relabelled_runs, setup, other),
+    )
+
+
+def _sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[Pair]:
+    """Pairs in which cohorts and lots are drawn as the plan draws them, and not complete.
+
+    Labels alone change, so that both runs of a pair draw the same clients and samples.
+    """
+    plan = setup.still.plan
+    if setup.claim.unit not in _PLANTED or (isinstance(plan.cohort, Full) and isinstance(plan.lot, Full)):
+        return
+    try:
+        taking_part = list(islice(_drawn(setup), _PARTIAL))
+        drawn = bool(taking_part and setup.draws)
+    except Exception as problem:  # A hook of a foreign defense may raise anything, as for an empty cohort.
+        drawn, words = False, f"{type(problem).__name__}: {problem}"
+    else:
+        words = "" if drawn else "no client takes part in the compared rounds"
+    if not drawn:
+        missing["lots and cohorts as sampled"] = words
+        return
+    for client, sample in taking_part:
+        yield _relabelling(setup, client, sample, None, ", lots and cohorts as sampled")
+
+
+def _drawn(setup: ReplaySetup) -> Iterator[tuple[int, int]]:
+    """A client of each round's cohort with a sample of its first lot; no client twice."""
+    plan, streams, known = setup.still.plan, ReplayedStreams(setup.seed), set[int]()
+    for number in range(setup.still.rounds):
+        cohort = plan.draw_cohort(streams.generator, 1, plan.clients, round=number)[0]
+        for client in cohort.nonzero().flatten().tolist():
+            lot = plan.lot.draw(streams.generator("lot", round=number, client=client), 1, plan.sizes[client])[0]
+            if client not in known and bool(lot.any()):
+                known.add(client)
+                # Not the first sample of the lot: a bug may spare it.
+                yield client, int(lot.nonzero()[-1])
+                break
 
 
 def _relabelled_runs(setup: ReplaySetup, task: Task, noise: int) -> tuple[Recording, Recording]:

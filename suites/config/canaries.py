@@ -26,6 +26,7 @@ class CanaryInputs:
             (replace-one), or holds zeros (zero-out).
         length: norm before clipping, for a canary that is a gradient or an update.
         streams: random streams of the trial; every design draws from its own one.
+        place: the client whose place a canary that is a client takes; None: it is one more client.
     """
 
     unit: Unit
@@ -34,6 +35,7 @@ class CanaryInputs:
     task: Task
     plan: Plan
     streams: Streams
+    place: int | None = None
 
 
 def dirac(inputs: CanaryInputs) -> Canary:
@@ -172,7 +174,7 @@ def check_covered(claim: Claim) -> None:
 
 def _row(inputs: CanaryInputs, direction: Tensor) -> Canary:
     row = inputs.length * direction
-    return Canary(unit=inputs.unit, present=row, absent=absent_row(row, inputs.adjacency))
+    return Canary(unit=inputs.unit, present=row, absent=absent_row(row, inputs.adjacency), place=inputs.place)
 
 
 def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
@@ -198,6 +200,7 @@ def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> 
         images=image.expand(copies, *image.shape),
         present=torch.full((copies,), present),
         absent=torch.full((copies,), absent) if inputs.adjacency is Adjacency.REPLACE_ONE else None,
+        place=inputs.place,
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ...audit.claim import Claim
+from ...defenses.defense import Defense
 from ...fl.protection import Protection
 from ..config.suite import AuditSpec, FederationSpec, PlanChange
 from .cell import Cell
@@ -15,6 +16,8 @@ class AuditRequest:
     Args:
         audit: the suite's audit table, with the defense's own federation and number of replicas.
         protection: prepared for the plan of this federation and seed.
+        defense: prepares a protection for another plan, such as that of a smaller federation; None where the
+            protection is used for every plan.
     """
 
     federation: FederationSpec
@@ -23,6 +26,7 @@ class AuditRequest:
     protection: Protection
     claim: Claim
     seed: int
+    defense: Defense | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,7 @@ class BlockJob(AuditRequest):
         replicas: runs per arm.
         runs: federations or trials that it makes in all.
         inert: number of weights added to the model that no data moves, one for each canary planted along one.
+        place: the client whose place a canary that is a client takes; None: it is one more client.
     """
 
     # The method's name, not the object: a job is sent to a worker process, which finds the method by this name.
@@ -42,6 +47,7 @@ class BlockJob(AuditRequest):
     runs: int
     inert: int
     cell: Cell
+    place: int | None = None
 
     @property
     def cells(self) -> tuple[Cell, ...]:

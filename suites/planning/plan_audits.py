@@ -1,6 +1,6 @@
 """Choose for each stated claim the audit method, its share of the error rate alpha, and the runs to make."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...audit.claim import Claim
 from ..audits.audit_method import AttackMethod, BlockMethod
@@ -83,7 +83,8 @@ class AuditPlanner:
         except ValueError as error:
             raise ConfigError(f"defense {entry.label}: {error}") from error
         budget = method.budget(claim, audit)
-        return _Chosen(entry=entry, claim=claim, audit=budget, method=method, seeds=seeds, out_of_scope=reason)
+        one = _Chosen(entry=entry, claim=claim, audit=budget, method=method, seeds=seeds, out_of_scope=reason)
+        return one if reason else replace(one, out_of_scope=method.unfit(self._block(one, seeds[0], 1)))
 
     def _request(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int) -> AuditRequest:
         spec = self.suite.spec.federations[audit.federation]
@@ -94,12 +95,17 @@ class AuditPlanner:
             protection=self.defenses.of(entry, audit.federation, seed).protection,
             claim=claim,
             seed=seed,
+            defense=entry.defense,
         )
 
     def _by_runs(self, one: _Chosen, alpha: float) -> PlannedAudit:
         shares = [] if one.out_of_scope else one.method.shares(one.audit.replicas, len(one.seeds))
         # Seeds beyond the number of replicas get none, and no block.
-        blocks = tuple(self._block(one, seed, share) for seed, share in zip(one.seeds, shares, strict=False) if share)
+        blocks = tuple(
+            one.method.on_its_federation(self._block(one, seed, share))
+            for seed, share in zip(one.seeds, shares, strict=False)
+            if share
+        )
         spec = self.suite.spec.federations[one.audit.federation]
         cell = self.cells.cell(
             one.entry,

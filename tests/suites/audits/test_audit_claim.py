@@ -275,7 +275,7 @@ def broken_audit(audit, part):
     _, plan = audited_federation(block)
     (claim,) = part().prepare(plan).claims
     assert claim == audit.claim
-    return replace(audit, blocks=(replace(block, protection=part().prepare(plan).protection),))
+    return replace(audit, blocks=(replace(block, protection=part().prepare(plan).protection, defense=None),))
 
 
 def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store, audit_of):

@@ -184,17 +184,17 @@ class FirstSampleUnclipped(DPSGDProtection):
 @pytest.mark.parametrize(
     ("part", "protection", "words"),
     [
-        (DPFedAvg, FirstClientUnclipped, "another label for all samples of client 0"),
+        (DPFedAvg, FirstClientUnclipped, "in the place of client 0"),
         (DPSGD, FirstSampleUnclipped, "another label for a sample of client"),
     ],
 )
-def test_a_real_row_that_no_clip_reaches_is_found_where_the_planted_one_is_clipped(
+def test_a_row_that_no_clip_reaches_is_found_where_one_client_more_or_a_planted_sample_is_clipped(
     part, protection, words, plan_of, probed
 ):
     prepared = part().prepare(plan_of())
     unclipped = protection(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
     found = probed(prepared, plan_of(), protection=unclipped)
-    assert broken(found) == {"sensitivity"}
+    assert broken(found) in ({"sensitivity"}, {"sensitivity", "extreme rows"})
     assert words in found["sensitivity"].witness
 
 
