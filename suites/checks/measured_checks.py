@@ -60,15 +60,17 @@ def measured_checks(
         own: the plan for which the defense was prepared, with its rounds and cohorts.
     """
     try:
-        if describes_release(protection.law(claim.observer, plan, _sender(claim, plan))):
+        setup = replay_setup(task, plan, protection, claim, seed=seed)
+        if describes_release(protection.law(claim.observer, plan, setup.holder)):
             return ()
-        found = _measured(task, plan, protection, claim, own, seed)
+        found = _measured(setup, own)
     except NotCheckable as reason:
         found = CheckResult(name=MEASURED, passed=None, witness=str(reason))
     return (found,)
 
 
-def _measured(task: Task, plan: Plan, protection: Protection, claim: Claim, own: Plan, seed: int) -> CheckResult:
+def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
+    protection, claim, plan = setup.protection, setup.claim, setup.still.plan
     if not (isinstance(claim.curve, GaussianCurve) or any(name in claim.parameters for name in _STATED)):
         raise NotCheckable("no law is published, and the claim states no Gaussian noise")
     if claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
@@ -85,7 +87,6 @@ def _measured(task: Task, plan: Plan, protection: Protection, claim: Claim, own:
     rate = _rate(claim, own)
     # Steps that are noised one by one add up in a round's release.
     steps = own.algorithm.local_steps if claim.unit is Unit.SAMPLE and protection.per_sample else 1
-    setup = replay_setup(task, plan, protection, claim, seed=seed)
     measured = [_ratio(runs, direction, client) for runs in _runs_of(setup) for direction, client in _directions(runs)]
     worst = max(measured, key=lambda ratio: ratio.each)
     # A release in units of its own noise; noise that was measured may be discrete.
@@ -106,10 +107,6 @@ def _measured(task: Task, plan: Plan, protection: Protection, claim: Claim, own:
         f"round{'s' * (worst.rounds != 1)}, {worst.direction.words}, rate {plain(rate)}, steps {steps}"
     )
     return replace(broken, name=MEASURED, witness=f"one {claim.unit} moves the release by {words}")
-
-
-def _sender(claim: Claim, plan: Plan) -> int:
-    return 0 if claim.unit is Unit.SAMPLE else plan.clients
 
 
 def _rate(claim: Claim, plan: Plan) -> float:
@@ -168,9 +165,8 @@ def _runs_of(setup: ReplaySetup) -> Iterator[_Runs]:
 def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
     """All weights at some clients and single layers at one; where all rows are alike, against them."""
     setup = runs.setup
-    layout, clients = setup.still.plan.layout, setup.still.plan.clients
+    layout, sender = setup.still.plan.layout, setup.holder
     sampled = setup.claim.unit is Unit.SAMPLE
-    sender = 0 if sampled else clients
     if runs.alike:
         if runs.clean[0].senders is None or sender in runs.clean[0].senders:
             # What one row adds may depend on the others, as where a sum is divided by their number.
@@ -188,7 +184,8 @@ def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
         return _Direction(values=_unit(values), words=words)
 
     whole = drawn(slice(0, layout.dim), "along all weights")
-    yield from ((whole, client) for client in (setup.probed[:_CLIENTS] if sampled else [clients]))
+    places = setup.probed[:_CLIENTS] if sampled else [*{sender, *setup.probed[:2]}]
+    yield from ((whole, client) for client in places)
     layers = sorted(layout.slices.items(), key=lambda item: item[1].stop - item[1].start)
     if len(layers) > 1:
         half = _LAYERS // 2
@@ -203,14 +200,19 @@ def _unit(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class _Releases:
-    """What one client or the sum releases, ``(draws, rounds, d)`` without and with the unit."""
+    """What one client or the sum releases, ``(draws, rounds, d)`` without and with the unit.
+
+    ``fewer``: whether a client of the plan is absent without the unit, and with it a share of the noise.
+    """
 
     before: Tensor
     after: Tensor
+    fewer: bool
 
     @cached_property
     def noise(self) -> Tensor:
-        return self.before - self.before.mean(0)
+        noisy = self.after if self.fewer else self.before
+        return noisy - noisy.mean(0)
 
 
 def _ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio:
@@ -299,16 +301,17 @@ def _releases(runs: _Runs, direction: _Direction, client: int) -> _Releases:
     setup, claim = runs.setup, runs.setup.claim
     row = (setup.clip_norm * _LENGTH * direction.values).float()
     absent = absent_row(row, claim.adjacency)
-    of_sample = claim.unit is Unit.SAMPLE
-    canary = Canary(unit=claim.unit, present=row, absent=absent, **({"client": client} if of_sample else {}))
-    pairs = []
+    place = None if claim.unit is Unit.SAMPLE or client == setup.still.plan.clients else client
+    canary = Canary(unit=claim.unit, present=row, absent=absent, client=client, place=place)
+    pairs, alone = [], absent is None and place is None
     for number in range(_DRAWS):
-        without = runs.clean[number] if absent is None else setup.run(noise=number, canary=canary, world=0)
+        without = runs.clean[number] if alone else setup.run(noise=number, canary=canary, world=0)
         pairs.append((without, setup.run(noise=number, canary=canary, world=1)))
     share = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
     before, after = (torch.stack([_rows(pair[arm], client) for pair in pairs]) for arm in (0, 1))
     # A replaced row moves the release from its own place to the opposite one: twice what one row adds.
-    return _Releases(before=before, after=before + (after - before) / share)
+    fewer = absent is None and place is not None
+    return _Releases(before=before, after=before + (after - before) / share, fewer=fewer)
 
 
 def _rows(recording: Recording, client: int) -> Tensor:

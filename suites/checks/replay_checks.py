@@ -135,8 +135,31 @@ class ReplaySetup:
     def extended(self) -> list[Recording]:
         """Runs with one client more that sends the row without a canary, and that differ in their noise alone."""
         row = self.clip_norm * _LENGTHS[0] * _unused(self.still.plan.layout.dim)
-        canary = Canary(unit=self.claim.unit, present=row, absent=absent_row(row, self.claim.adjacency))
+        canary = Canary(unit=self.claim.unit, present=row, absent=self.absent(row))
         return [self.run(canary=canary, world=0, noise=number) for number in range(_DRAWS)]
+
+    @property
+    def adds_to_sum(self) -> bool:
+        """Whether a client is added or removed, and the adversary receives sums."""
+        added = (self.claim.unit, self.claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE)
+        return added and self.draws[0].senders is None
+
+    @cached_property
+    def brings_noise(self) -> bool:
+        """Whether a client that is added to a sum, or removed from it, takes a share of the noise with it."""
+        place = self.probed[0] if self.unaccepted else None
+        canary = Canary(unit=Unit.CLIENT, present=torch.zeros(self.still.plan.layout.dim), place=place)
+        # (noise, without and with the client) of one round
+        runs = [[self.run(canary=canary, world=arm, noise=n, rounds=1).releases[0] for arm in (0, 1)] for n in (0, 1)]
+        (without, added), (without_too, added_too) = runs
+        moved = (added - without) - (added_too - without_too)
+        return bool((moved.abs() > 4 * _ROUNDING * added.abs().max()).any())
+
+    def absent(self, row: Tensor) -> Tensor | None:
+        """Return what a client sends without its row: equal draws must cancel in the difference of two runs."""
+        if self.claim.adjacency is Adjacency.ADD_REMOVE and self.brings_noise:
+            return torch.zeros_like(row)
+        return absent_row(row, self.claim.adjacency)
 
     @property
     def brief(self) -> int | None:
@@ -221,6 +244,8 @@ def _message(setup: ReplaySetup) -> MessageComparison:
         message.missing["broadcast model"] = "the defense leaves it as it is, so that it follows from the aggregates"
     if claim.unit is not Unit.SAMPLE and setup.unaccepted:
         message.missing["one client more than the plan has"] = f"the defense does not run with it ({setup.unaccepted})"
+    if setup.adds_to_sum and setup.brings_noise:
+        message.missing["whether a client takes part"] = "its share of the noise comes and goes with it"
     if setup.still.rounds < claim.rounds:
         message.missing[f"rounds after round {setup.still.rounds - 1}"] = "the model is too large to run them all"
     if len(setup.probed) < plan.clients:
@@ -376,19 +401,19 @@ def _planted(setup: ReplaySetup) -> Iterator[Pair]:
             other = "its opposite" if replaced else "zeros"
             yield from _planted_clients(setup, row, number, f"{witness} and {other}")
         # A report more or less cannot be separated from its noise; in a sum it can.
-        elif (claim.unit, claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE) and setup.draws[0].senders is None:
+        elif setup.adds_to_sum:
+            witness += " and zeros" if setup.brings_noise else ""
             yield from _planted_clients(setup, row, number, witness)
 
 
 def _planted_clients(setup: ReplaySetup, row: Tensor, number: int, witness: str) -> Iterator[Pair]:
     """A row as the update of one client more, and in the place of a client of the plan, with its size and weight."""
-    claim, clients = setup.claim, setup.still.plan.clients
-    canary = Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
+    clients = setup.still.plan.clients
+    canary = Canary(unit=setup.claim.unit, present=row, absent=setup.absent(row))
     if not setup.unaccepted:
         rounds = None if number == 0 or clients <= _FEW else setup.brief
-        added = claim.adjacency is Adjacency.ADD_REMOVE
         # One more client has noise that the runs without it do not show.
-        others = setup.draws if added else setup.extended
+        others = setup.draws if canary.absent is None else setup.extended
         yield _pair(setup, canary, clients, witness, others, rounds)
     for client, _ in _places(setup, number):
         # Without room for one client more these runs are the only ones over all rounds.

@@ -20,7 +20,11 @@ from fedassay.suites.results.store import Store
 from toy_federation import toy_plan, toy_task
 
 DELTA, REPLICAS = 1e-5, 400
-UNITS = {"zero-out": (Unit.CLIENT, Adjacency.ZERO_OUT), "replace-one": (Unit.REPORT, Adjacency.REPLACE_ONE)}
+UNITS = {
+    "zero-out": (Unit.CLIENT, Adjacency.ZERO_OUT),
+    "replace-one": (Unit.REPORT, Adjacency.REPLACE_ONE),
+    "add-remove": (Unit.CLIENT, Adjacency.ADD_REMOVE),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +140,13 @@ def audits(planned, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    ("kind", "unit"), [(FromClients, "replace-one"), (FromWeights, "zero-out"), (FromWeights, "replace-one")]
+    ("kind", "unit"),
+    [
+        (FromClients, "replace-one"),
+        (FromWeights, "zero-out"),
+        (FromWeights, "replace-one"),
+        (FromClients, "add-remove"),
+    ],
 )
 def test_noise_shares_of_the_plan_are_not_refuted_by_a_smaller_federation(audits, kind, unit, method):
     if unit == "zero-out" and method in ("wrong label", "one run"):
