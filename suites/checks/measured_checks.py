@@ -39,8 +39,6 @@ _DRAWS = 4
 """Runs of different noise."""
 _ERRORS = 6.0
 """Standard errors by which the measured ratio is lowered; a correct defense fails once in 10^9 checks."""
-_CLIENTS = 4
-"""Clients that get a canary at most: the largest, the smallest and random ones."""
 _LAYERS = 4
 """Layers that get a canary of their own at most: the smallest and the largest ones."""
 _DISTINCT = 0.9
@@ -184,13 +182,28 @@ def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
         return _Direction(values=_unit(values), words=words)
 
     whole = drawn(slice(0, layout.dim), "along all weights")
-    places = setup.probed[:_CLIENTS] if sampled else [*{sender, *setup.probed[:2]}]
-    yield from ((whole, client) for client in places)
+    # One more client, the largest, the smallest, and the one that a brief run shows most.
+    places = [sender, *setup.probed[:2], *_most_exposed(runs, whole)]
+    yield from ((whole, client) for client in dict.fromkeys(places))
     layers = sorted(layout.slices.items(), key=lambda item: item[1].stop - item[1].start)
     if len(layers) > 1:
         half = _LAYERS // 2
         for name, place in layers if len(layers) <= _LAYERS else [*layers[:half], *layers[-half:]]:
             yield drawn(place, f"along {name}"), sender
+
+
+def _most_exposed(runs: _Runs, direction: _Direction) -> list[int]:
+    """The probed client whose row moves one round's release furthest over its noise; empty where none is comparable."""
+    ratios = {}
+    for client in runs.setup.probed:
+        try:
+            found = _releases(runs, direction, client, draws=1, rounds=1)
+            clean = torch.stack([_rows(run, client)[0] for run in runs.clean])
+        except NotCheckable:
+            continue
+        moved = float(torch.linalg.vector_norm(found.after - found.before))
+        ratios[client] = moved / max(float((clean - clean.mean(0)).square().mean().sqrt()), 1e-300)
+    return [max(ratios, key=lambda client: ratios[client])] if ratios else []
 
 
 def _unit(values: Tensor) -> Tensor:
@@ -297,18 +310,20 @@ def _check_independent(before: Tensor, setup: ReplaySetup) -> None:
         raise NotCheckable("no law is published, and the noise of different weights is dependent")
 
 
-def _releases(runs: _Runs, direction: _Direction, client: int) -> _Releases:
+def _releases(
+    runs: _Runs, direction: _Direction, client: int, *, draws: int = _DRAWS, rounds: int | None = None
+) -> _Releases:
     setup, claim = runs.setup, runs.setup.claim
     row = (setup.clip_norm * _LENGTH * direction.values).float()
     absent = absent_row(row, claim.adjacency)
     place = None if claim.unit is Unit.SAMPLE or client == setup.still.plan.clients else client
     canary = Canary(unit=claim.unit, present=row, absent=absent, client=client, place=place)
     pairs, alone = [], absent is None and place is None
-    for number in range(_DRAWS):
-        without = runs.clean[number] if alone else setup.run(noise=number, canary=canary, world=0)
-        pairs.append((without, setup.run(noise=number, canary=canary, world=1)))
+    for number in range(draws):
+        without = runs.clean[number] if alone else setup.run(noise=number, canary=canary, world=0, rounds=rounds)
+        pairs.append((without, setup.run(noise=number, canary=canary, world=1, rounds=rounds)))
     share = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
-    before, after = (torch.stack([_rows(pair[arm], client) for pair in pairs]) for arm in (0, 1))
+    before, after = (torch.stack([_rows(pair[arm], client)[:rounds] for pair in pairs]) for arm in (0, 1))
     # A replaced row moves the release from its own place to the opposite one: twice what one row adds.
     fewer = absent is None and place is not None
     return _Releases(before=before, after=before + (after - before) / share, fewer=fewer)

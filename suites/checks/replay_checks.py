@@ -22,7 +22,15 @@ from ...fl.laws.law import GaussianLaw, ReportLaw
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
 from ...fl.protection import Protection
-from ...fl.replay import DrawHalf, FrozenFederation, Recording, ReplayedStreams, frozen_federation, replay
+from ...fl.replay import (
+    DrawHalf,
+    FixedGradients,
+    FrozenFederation,
+    Recording,
+    ReplayedStreams,
+    frozen_federation,
+    replay,
+)
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
@@ -46,6 +54,8 @@ _NUMBERS = 2**22
 """Numbers stored of one run at most: a large model is checked in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
 """Length of all real gradients in clip norms, at least: else a real row that is not clipped could not show."""
+_STEEPEST = 1e6
+"""Factor of the real gradients where all of them change at once: no federation of the checks has so many samples."""
 _LENGTHS = (10.0, 1e4, 0.1)
 """Canaries in clip norms: the audit's own, one that outweighs all other rows, for clips of a mean or a lot, and one
 that no clip shortens.
@@ -197,6 +207,7 @@ def check_claim(
         constant -= _moved_rounds(pair)
         reason = reason or _add_moves(setup, pair, moves)
         moved += _moved(setup, pair)
+    moves += moves_of_all(setup)
     found = (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved, constant), *message.results())
     return (*found, *_extreme(setup))
 
@@ -560,15 +571,43 @@ def _add_moves(setup: ReplaySetup, pair: Pair, found: list[CheckResult]) -> str:
         # The law is published for the first round's public state; in another state its clip norm may differ.
         if not (same_state(pair.before, number) and same_state(pair.after, number)):
             continue
-        moved = float(torch.linalg.vector_norm(after - before))
-        slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
-        if moved > allowed + slack and not law.grid:
-            # Numbers that are rounded after the noise was added move by one step more.
-            changed = int(torch.count_nonzero(after - before))
-            slack += max(spacing(row.numpy()) for row in (*before, *after)) * changed**0.5
-        witness = f"{pair.witness}, round {number}"
-        found.append(CheckResult.at_most(SENSITIVITY, moved, allowed, unit="L2 norm", witness=witness, slack=slack))
+        found.append(_move(before, after, allowed, f"{pair.witness}, round {number}", grid=law.grid))
     return ""
+
+
+def _move(before: Tensor, after: Tensor, allowed: float, witness: str, *, grid: float) -> CheckResult:
+    """How far a release ``(rows, d)`` moved; ``grid``: the step of the law's own grid."""
+    moved = float(torch.linalg.vector_norm(after - before))
+    slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
+    if moved > allowed + slack and not grid:
+        # Numbers that are rounded after the noise was added move by one step more.
+        changed = int(torch.count_nonzero(after - before))
+        slack += max(spacing(row.numpy()) for row in (*before, *after)) * changed**0.5
+    return CheckResult.at_most(SENSITIVITY, moved, allowed, unit="L2 norm", witness=witness, slack=slack)
+
+
+def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
+    """How far each release moves if all rows of all clients change at once, and are so long that a single one that
+    passes no clip would outweigh all others: so many units may move it so many times as far as one.
+    """
+    task, plan, network = setup.still.task, setup.still.plan, setup.still.task.network
+    if setup.claim.unit not in _PLANTED or not isinstance(network, FixedGradients) or network.mixes:
+        return
+    units = plan.sizes if setup.claim.unit is Unit.SAMPLE else (1,) * plan.clients
+    laws = [law for law in map(setup.law, range(plan.clients)) if law is not None and law.additive]
+    if len(laws) < plan.clients:
+        return
+    allowed = [2 * n * abs(law.scale) * law.clip_norm * law.steps for n, law in zip(units, laws, strict=True)]
+    steep = replace(task, network=replace(network, steepness=_STEEPEST * network.steepness))
+    other = replace(steep, labels=(task.labels + 1) % network.classes)
+    before, after = (setup.run(task=held, rounds=1) for held in (steep, other))
+    if before.senders != after.senders:
+        return
+    words = f"another label for all samples, with gradients of {_STEEPEST:g} times the length,"
+    for row, sender in enumerate(before.senders or [None]):
+        limit, rows = sum(allowed) if sender is None else allowed[sender], slice(row, row + 1)
+        where = f"{words} {'all clients' if sender is None else f'client {sender}'}, round 0"
+        yield _move(before.releases[0][rows], after.releases[0][rows], limit, where, grid=laws[sender or 0].grid)
 
 
 def _sensitivity(setup: ReplaySetup, found: Sequence[CheckResult], reason: str) -> CheckResult:

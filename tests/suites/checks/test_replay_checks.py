@@ -194,7 +194,7 @@ def test_a_row_that_no_clip_reaches_is_found_where_one_client_more_or_a_planted_
     prepared = part().prepare(plan_of())
     unclipped = protection(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
     found = probed(prepared, plan_of(), protection=unclipped)
-    assert broken(found) in ({"sensitivity"}, {"sensitivity", "extreme rows"})
+    assert "sensitivity" in broken(found) <= {"sensitivity", "extreme rows", MOVED}
     assert words in found["sensitivity"].witness
 
 
