@@ -178,7 +178,8 @@ class BlockMethod(AuditMethod):
         there, own = fitted(block, plan), federation_of(block)[1]
         whole = replace(own, layout=plan.layout)
         hooks = fitted(block, whole)
-        checks = with_law_checks(fitted(block, own).protection, audit.claim, own, self._replayed(block, there, task, plan))
+        replayed = self._replayed(block, there, task, plan)
+        checks = with_law_checks(fitted(block, own).protection, audit.claim, own, replayed)
         if not there.unprepared:
             about = plan if block.defense else own
             checks += measured_checks(task, plan, there.protection, there.claim, about, seed=block.seed)
@@ -190,111 +191,6 @@ class BlockMethod(AuditMethod):
         if there.unprepared:
             return (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
         return check_claim(task, plan, there.protection, there.claim, seed=block.seed)
-
-    def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
-        """Return what the claim's implementation checks looked at, and what they did not."""
-        return coverage_of(checks, sampled=False)
-
-
-class BlockMethod(AuditMethod):
-    """An audit method that runs federations or trials of its own, with and without a canary, and divides these runs
-    among the seeds.
-
-    Attributes:
-        design: the value of ``audit.design`` that chooses the method. A value that no other method has becomes known by
-            being assigned here.
-        chosen_by_suite: whether the suite's audit table chooses it; else the law that the defense publishes does.
-        own_federation: whether it runs the small federation of the audit table; else the claim's own plan.
-    """
-
-    design: ClassVar[str] = "independent"
-    chosen_by_suite: ClassVar[bool] = True
-    own_federation: ClassVar[bool] = True
-
-    def covers(self, request: AuditRequest) -> bool:
-        """Return whether this method can audit the claim; if several methods can, the one with the lowest
-        ``precedence`` is used. By default a method covers every claim of a suite whose key ``audit.design`` equals the
-        method's ``design``.
-
-        Raises:
-            ValueError: for a published law that cannot be evaluated.
-        """
-        return request.audit.design == self.design
-
-    @abstractmethod
-    def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
-        """Run one seed's share of the audit's trials and store their scores; return the fields of their result row."""
-
-    def out_of_scope(self, request: AuditRequest) -> str:
-        """Return why this method cannot audit a claim for which ``covers`` is True; empty string if it can."""
-        return why_not_covered(request.claim) or inseparable(request)
-
-    def budget(self, claim: Claim, audit: AuditSpec) -> AuditSpec:
-        """Return the suite's audit settings, in which a subclass may change the number of runs for this claim."""
-        return audit
-
-    def shares(self, replicas: int, seeds: int) -> list[int]:
-        """Split ``replicas`` runs per arm (with and without the canary) as equally as possible over the seeds; return
-        the number for each seed.
-        """
-        # The first seeds take the remainder: rounding down everywhere would lose runs that the suite planned with.
-        whole, rest = divmod(replicas, max(1, seeds))
-        return [whole + (n < rest) for n in range(seeds)]
-
-    def runs(self, replicas: int) -> int:
-        """Return the total number of runs if ``replicas`` runs are made with the canary and ``replicas`` without it."""
-        return 2 * replicas
-
-    def inert(self, audit: AuditSpec) -> int:
-        """Return the number of model weights that no training data changes; canaries and checks use these weights."""
-        return 1
-
-    def unfit(self, job: BlockJob) -> str:
-        """Return why the method's own federation is no evidence about the claim, because the defense cannot be prepared
-        for it, does not run in it or states less there; empty string if it is evidence.
-        """
-        if not self.own_federation:
-            return ""
-        return fitted(job, audited_federation(job)[1]).reason
-
-    def on_its_federation(self, job: BlockJob) -> BlockJob:
-        """Return the job with the defense as prepared for the federation that it runs."""
-        if not self.own_federation:
-            return job
-        job = replace(job, protection=fitted(job, audited_federation(job)[1]).protection)
-        return replace(job, place=self.place(job))
-
-    def place(self, job: BlockJob) -> int | None:
-        """Return the client whose place a canary that is a client takes; None: it is one more client."""
-        return None
-
-    def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Check the implementation by running the first seed's federation several times, and hold the published law
-        against the claim; subclasses add checks of the audit's own runs.
-        """
-        # One thread gives the same bits whatever the number of processes.
-        torch.set_num_threads(1)
-        # A check is about the code, which all blocks share: one block shows it.
-        block = audit.blocks[0]
-        task, plan = checked_federation(block)
-        there, own = fitted(block, plan), federation_of(block)[1]
-        protection = fitted(block, own).protection
-        if there.unprepared:
-            replayed = (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
-            return with_law_checks(protection, audit.claim, own, replayed)
-        replayed = check_claim(task, plan, there.protection, there.claim, seed=block.seed)
-        return (
-<<<<<<< HEAD
-            *with_law_checks(block.protection, audit.claim, own, replayed),
-            *measured_checks(task, plan, block.protection, audit.claim, own, seed=block.seed),
-            *hook_checks(task, replace(own, layout=plan.layout), block.protection, audit.claim, seed=block.seed),
-=======
-            *with_law_checks(protection, audit.claim, own, replayed),
-            *measured_checks(
-                task, plan, there.protection, there.claim, plan if block.defense else own, seed=block.seed
-            ),
->>>>>>> 1e70e0a9 (Audits prepare a defense again for the federation that they run; every client's place and extreme rows are checked)
-        )
 
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
         block = audit.blocks[0]
