@@ -185,7 +185,7 @@ def test_the_law_of_a_claim_out_of_scope_is_still_held_against_it(store, audit_o
     audit = audit_of()
     block = audit.blocks[0]
     halved = replace(block.protection, noise_std=block.protection.noise_std / 2)
-    request = replace(block, protection=halved)
+    request = replace(block, protection=halved, defense=None)
     assert not audit_claim(replace(audit, out_of_scope="no canary", blocks=(), request=request), store)
     row, *checks = store.cell_records(audit.cell.cell_id)
     assert row.verdict == "OUT_OF_SCOPE"
