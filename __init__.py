@@ -14,7 +14,10 @@ states how far the claim holds.
     attack_membership  infer which samples your own model was trained on
 
     audit_mechanism audit a claim about a function of an input and a random generator
-    audit_scores    audit a claim with attack scores of independent runs
+    audit_scores    audit a claim with attack scores of independent or clustered runs
+    audit_one_run   audit a claim with scores of canaries that fair coins included in one run
+    claim_from_noise the claim of DP-SGD with a noise multiplier, sampling rate and number of steps
+    claim_from_rho  the claim of a rho-zCDP mechanism
     ball_neighbours pairs of neighbouring inputs for audit_mechanism
 
     Claim           what a mechanism promises: epsilon, delta, unit, adjacency, observer, rounds
@@ -41,11 +44,14 @@ if TYPE_CHECKING:
     from .audit.claim import Adjacency as Adjacency
     from .audit.claim import Claim as Claim
     from .audit.claim import Unit as Unit
-    from .audit.estimators.given_scores import audit_scores as audit_scores
     from .audit.finding import Finding as Finding
     from .audit.finding import judge as judge
     from .audit.mechanism.mechanism import audit_mechanism as audit_mechanism
     from .audit.mechanism.neighbours import ball_neighbours as ball_neighbours
+    from .audit.supplied.one_run import audit_one_run as audit_one_run
+    from .audit.supplied.scores import audit_scores as audit_scores
+    from .defenses.accounting.stated_laws import claim_from_noise as claim_from_noise
+    from .defenses.accounting.stated_laws import claim_from_rho as claim_from_rho
     from .defenses.defense import Defense as Defense
     from .defenses.defense import Prepared as Prepared
     from .fl.protection import Protection as Protection
@@ -71,8 +77,11 @@ __all__ = [
     "attack_labels",
     "attack_membership",
     "audit_mechanism",
+    "audit_one_run",
     "audit_scores",
     "ball_neighbours",
+    "claim_from_noise",
+    "claim_from_rho",
     "judge",
     "open",
     "resume",
@@ -91,7 +100,10 @@ _HOMES = {
     "Finding": "audit.finding",
     "judge": "audit.finding",
     "audit_mechanism": "audit.mechanism.mechanism",
-    "audit_scores": "audit.estimators.given_scores",
+    "audit_one_run": "audit.supplied.one_run",
+    "audit_scores": "audit.supplied.scores",
+    "claim_from_noise": "defenses.accounting.stated_laws",
+    "claim_from_rho": "defenses.accounting.stated_laws",
     "ball_neighbours": "audit.mechanism.neighbours",
     "Defense": "defenses.defense",
     "Prepared": "defenses.defense",

@@ -76,11 +76,24 @@ class Weakness:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.
         no_power: why no violation would have been refuted; it counts where no detectable epsilon was found.
         unknown_power: why the power is not known; it counts where also nothing was shown.
+        weak_beyond: multiple of the claimed epsilon above which the minimum detectable epsilon makes the audit a weak
+            test; infinite where no such limit applies.
     """
 
     unseen: str = ""
     no_power: str = ""
     unknown_power: str = ""
+    weak_beyond: float = math.inf
+
+
+WEAK_BEYOND = 10.0
+"""An audit outside a suite is a weak test where its minimum detectable epsilon exceeds the claimed one this often."""
+WEAK_TEST = Weakness(
+    no_power="weak test: no violation of the claim would be refuted with 90 % power",
+    unknown_power="weak test: nothing was shown, and the power of this estimator is not known",
+    weak_beyond=WEAK_BEYOND,
+)
+"""The weakness of an audit of evidence from outside a suite, where only the measurement is known."""
 
 
 def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness | None = None) -> Finding:
@@ -168,6 +181,12 @@ def _downgraded(finding: Finding, weakness: Weakness) -> Finding:
         reason = weakness.no_power or (weakness.unknown_power if measured.epsilon_low <= 0 else "")
         if reason:
             return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
+    elif finding.claim is not None and measured.detectable > weakness.weak_beyond * finding.claim.epsilon:
+        reason = (
+            f"weak test: the minimum detectable epsilon {plain(round(measured.detectable, 2))} is more than "
+            f"{plain(weakness.weak_beyond)} times the claimed {plain(finding.claim.epsilon)}"
+        )
+        return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
     # Applies also where a detectable epsilon was computed: power means nothing if the canary never reached the release.
     if weakness.unseen:
         # So the detectable epsilon of this audit is not known, and no number may be printed for it.

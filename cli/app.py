@@ -1,4 +1,4 @@
-"""Define the commands run, resume, plan, audit, list, report, schema and doctor of the command line.
+"""Define the commands run, resume, plan, list, report, schema and doctor of the command line.
 
 Each command imports what it needs when it runs, so that ``--help`` and ``list`` start without torch.
 """
@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from .. import __version__
-from . import gate_command, init_command
+from . import audit_command, gate_command, init_command
 from .console import print_lines
 from .errors import reported_errors, resumable
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 app.command()(init_command.init)
+app.command()(audit_command.audit)
 app.command()(gate_command.compare)
 app.command()(gate_command.gate)
 
@@ -138,63 +139,6 @@ def plan(
         )
         planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
         print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *plan_lines(planned))
-
-
-@app.command()
-def audit(
-    target: Annotated[
-        str, typer.Argument(help="scores.npz or .csv (member, nonmember), file.py:function or package.module:function.")
-    ],
-    epsilon: Annotated[float | None, typer.Option(help="The claimed epsilon; if left out, computed from mu.")] = None,
-    delta: Annotated[float, typer.Option(help="The claimed delta.")] = 0.0,
-    mu: Annotated[
-        float | None, typer.Option(help="Claim mu-GDP as well: mu = sensitivity / noise standard deviation.")
-    ] = None,
-    unit: Annotated[str, typer.Option(help="Unit that is protected: sample, client, user, report, ...")] = "report",
-    adjacency: Annotated[
-        str, typer.Option(help="Neighbouring relation: replace_one, add_remove or zero_out.")
-    ] = "replace_one",
-    observer: Annotated[
-        str, typer.Option(help="What the adversary observes: uploads, shuffled, aggregate, global_models, final_model.")
-    ] = "uploads",
-    rounds: Annotated[int, typer.Option(help="Number of rounds that the claim covers.")] = 1,
-    inputs: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="X0 X1", help="For a function: two neighbouring inputs, as JSON.")
-    ] = None,
-    trials: Annotated[int | None, typer.Option(help="For a function: trials per input, by default 100,000.")] = None,
-    batched: Annotated[bool, typer.Option("--batched", help="For a function: x has one row per trial.")] = False,
-    low_bits: Annotated[
-        bool, typer.Option("--low-bits", help="For a function: audit the lowest bits of its floating-point outputs.")
-    ] = False,
-    threshold: Annotated[
-        float | None, typer.Option(help="For scores: a threshold that was fixed before they were seen.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the trials, or of the split of the scores.")] = 0,
-    alpha: Annotated[float, typer.Option(help="Largest probability of a false refutation.")] = 0.05,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Audit a claim with your own mechanism or with your own scores; no federation is run."""
-    with reported_errors():
-        from ..suites.results.outcome import judge_finding
-        from .audit_command import AuditOptions, audit_target, finding_lines, stated_claim
-
-        claim = stated_claim(
-            epsilon=epsilon, delta=delta, mu=mu, unit=unit, adjacency=adjacency, observer=observer, rounds=rounds
-        )
-        options = AuditOptions(
-            seed=seed,
-            alpha=alpha,
-            threshold=threshold,
-            inputs=inputs,
-            trials=trials,
-            batched=batched,
-            low_bits=low_bits,
-        )
-        finding = audit_target(target, claim, options)
-        gate = judge_finding(target, finding)
-        for line in finding_lines(target, finding, gate, as_json=json):
-            print_lines(*line.split("\n"))
-        raise typer.Exit(gate.exit_code)
 
 
 @app.command("list")

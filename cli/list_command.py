@@ -154,7 +154,10 @@ def _estimators() -> dict[str, str]:
 
     measured = {estimator: null_measurement(estimator) for estimator in estimators().values()}
     return {
-        estimator.name: f"{result.kind.value}: {estimator.summary} Assumes: {result.assumption}."
+        estimator.name: (
+            f"{result.kind.value}: {estimator.summary} Assumes: {result.assumption}. Design: {estimator.design.value}. "
+            f"Takes: {estimator.inputs}."
+        )
         for estimator, result in measured.items()
     }
 

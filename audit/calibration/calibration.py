@@ -19,7 +19,7 @@ from ..estimators.catalogue import Estimator, estimators
 from ..evidence import Design, Guesses
 from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .degenerate import degenerate_inputs
-from .known_mechanisms import REVEALED, KnownMechanism, design_of, evidence_of, known_mechanism_for, levels_of
+from .known_mechanisms import REVEALED, KnownMechanism, evidence_of, known_mechanism_for, levels_of
 
 ALPHA = 0.05
 TRIALS = 500
@@ -105,7 +105,7 @@ def null_measurement(estimator: Estimator) -> Measurement:
     """
     law, rng = known_mechanism_for(estimator.evidence, gaussian=True), np.random.default_rng(0)
     member, nonmember = (law.draw(0, 40, rng) for _ in range(2))
-    evidence = evidence_of(estimator, member, nonmember, law, rng=rng, trials=design_of(estimator.evidence))
+    evidence = evidence_of(estimator, member, nonmember, law, rng=rng, trials=estimator.design)
     return estimator.measure(*evidence, **levels_of(estimator, law, alpha=ALPHA))
 
 
@@ -148,7 +148,7 @@ def _repeated(
     levels = levels_of(estimator, law, alpha=ALPHA, null=situation.null, curve=situation.curve)
     # Guesses and counts recur among the repeats, and some estimators take long for each.
     measure = lru_cache(maxsize=512)(lambda *evidence: estimator.measure(*evidence, **levels))
-    own, refuted, repeats = design_of(estimator.evidence), 0, 0
+    own, refuted, repeats = estimator.design, 0, 0
     trials, outcome = situation.trials or own, ""
     for repeats in range(1, times + 1):
         try:
@@ -194,7 +194,7 @@ def _above(seen: Measurement, epsilon: float) -> bool:
 
 
 def _situations(estimator: Estimator, law: KnownMechanism) -> dict[str, Situation]:
-    one_run = design_of(estimator.evidence) is Design.ONE_RUN
+    one_run = estimator.design is Design.ONE_RUN
     sides = _coins if one_run else _trials
     found = {
         "null": Situation(draw=sides(0.0), null=True),

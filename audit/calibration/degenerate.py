@@ -10,7 +10,7 @@ import numpy as np
 
 from ..estimators.catalogue import Estimator
 from ..measurement import FINITE, Kind, Measurement
-from .known_mechanisms import REVEALED, KnownMechanism, design_of, evidence_of, levels_of
+from .known_mechanisms import REVEALED, KnownMechanism, evidence_of, levels_of
 
 LEVEL = 0.05
 FINITE_ANSWER, FAILED = "finite", "FAILS"
@@ -65,7 +65,7 @@ def _caller(estimator: Estimator, law: KnownMechanism) -> Callable[..., Answer]:
     plain = levels_of(estimator, law, alpha=LEVEL)
 
     def call(member: Any, nonmember: Any, **changes: Any) -> Answer:
-        rng, trials = np.random.default_rng(0), design_of(estimator.evidence)
+        rng, trials = np.random.default_rng(0), estimator.design
         try:
             # A warning (overflow, division by zero) is where a NaN begins, so it counts as a failure.
             with warnings.catch_warnings():

@@ -86,11 +86,6 @@ def setting(trials: Design) -> Setting:
     return Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=trials)
 
 
-def design_of(evidence: type[Any]) -> Design:
-    """Return whether the trials behind this type of evidence are independent runs or the canaries of one run."""
-    return Design.ONE_RUN if evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
-
-
 def evidence_of(
     estimator: Estimator, member: Any, nonmember: Any, law: KnownMechanism, *, rng: np.random.Generator, trials: Design
 ) -> tuple[Any, ...]:

@@ -11,10 +11,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
+from ..evidence import CandidateScores, Design, Guesses, MembershipScores, Projections
 from ..measurement import Measurement
+from .hockey_stick import MechanismOutputs
+from .pairwise_event import EventCounts
 
+INPUTS: dict[type[Any], str] = {
+    MembershipScores: "one score of each run",
+    MechanismOutputs: "one row of outputs of each run",
+    Projections: "one row of each run: its projection on the canary in every round",
+    EventCounts: "one score of each run, and the event that it exceeds a threshold",
+    Guesses: "one score of each canary, and whether it was included",
+    CandidateScores: "the cosine of each canary with the update sum; all canaries were included",
+}
+"""The data that a user supplies for each type of evidence."""
 NOT_ASKED = ("witness",)
 """Arguments that only describe the measurement."""
+_KNOWN_FROM_CLAIM = {"delta", "alpha", "threshold", "rounds", "release", "tests", "curve", "epsilon"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +47,17 @@ class Estimator:
     required: frozenset[str]
     optional: frozenset[str]
     summary: str = ""
+
+    @property
+    def design(self) -> Design:
+        """Whether the trials behind the estimator's evidence are independent runs or the canaries of one run."""
+        return Design.ONE_RUN if self.evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
+
+    @property
+    def inputs(self) -> str:
+        """The data that the estimator takes, in words, with the arguments that only the user can state."""
+        asked = sorted(self.required - _KNOWN_FROM_CLAIM)
+        return INPUTS.get(self.evidence, self.evidence.__name__) + (f"; {', '.join(asked)}" if asked else "")
 
 
 def estimators() -> dict[str, Estimator]:

@@ -18,7 +18,7 @@ from ..estimators.clopper_pearson import clopper_pearson_of_counts
 from ..estimators.event_ratio import event_ratio_of_counts
 from ..estimators.pairwise_event import EventCounts
 from ..evidence import Setting
-from ..finding import Finding, judge
+from ..finding import WEAK_TEST, Finding, judge
 from ..measurement import Measurement
 from ..power.cut import CountingPlan
 from ..wording import shortened
@@ -90,7 +90,7 @@ def audit_mechanism(
     )
     # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
     measured = _measured(best, _count(best, plan), claim, seed)
-    return judge(claim, measured)
+    return judge(claim, measured, weakness=WEAK_TEST)
 
 
 def _measured(best: Found, counts: ErrorCounts, claim: Claim, seed: int) -> Measurement:

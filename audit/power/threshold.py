@@ -69,9 +69,7 @@ class SplitThreshold:
         return f"split(fraction={plain(self.fraction)}, seed={self.seed})"
 
     def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
-        rng = np.random.default_rng(self.seed)
-        chosen_in, counted_in = self._parts("member", member, rng)
-        chosen_out, counted_out = self._parts("nonmember", nonmember, rng)
+        (chosen_in, chosen_out), (counted_in, counted_out) = self.halves(member, nonmember)
         if self.curve is None:
             threshold = best_bound_threshold(chosen_in, chosen_out, delta, alpha)
         else:
@@ -80,6 +78,15 @@ class SplitThreshold:
             plan = CountingPlan(trials=left, delta=delta, alpha=alpha, curve=self.curve)
             threshold = best_cut(chosen_in, chosen_out, plan).threshold
         return [_errors(counted_in, counted_out, threshold, alpha)]
+
+    def halves(
+        self, member: FloatArray, nonmember: FloatArray
+    ) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
+        """Return the scores (with, without the canary) that choose the threshold, and those that are counted."""
+        rng = np.random.default_rng(self.seed)
+        chosen_in, counted_in = self._parts("member", member, rng)
+        chosen_out, counted_out = self._parts("nonmember", nonmember, rng)
+        return (chosen_in, chosen_out), (counted_in, counted_out)
 
     def _parts(self, side: str, scores: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         chosen = round(self.fraction * len(scores))

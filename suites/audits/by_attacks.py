@@ -18,6 +18,7 @@ from ...attacks.attack import Undefined
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.one_run import guess
+from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
@@ -29,7 +30,7 @@ from ..jobs.planned_audit import AttackedFederation, PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
 from .audit_method import AttackMethod, Reading
-from .one_run import guesses_on, guesses_text, read_guesses
+from .one_run import guesses_text
 
 TARGET = 0
 """The federation that is guessed: fixed before anything has run."""

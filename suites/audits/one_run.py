@@ -12,12 +12,9 @@ import numpy as np
 import torch
 
 from ...attacks.many_canaries import CanarySetProjections
-from ...audit.claim import Adjacency, Claim, Unit
-from ...audit.curve import GaussianCurve
-from ...audit.estimators.best_bound import best_bound
-from ...audit.estimators.guess_plan import planned_guesses
-from ...audit.estimators.one_run import epsilon_from_guesses, guess, one_run
-from ...audit.estimators.one_run_fdp import detectable_gaussian, one_run_fdp
+from ...audit.claim import Adjacency, Unit
+from ...audit.estimators.one_run import guess
+from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import CandidateScores, Design, Guesses, Projections, Setting
 from ...audit.finding import Weakness
@@ -178,50 +175,9 @@ def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
     return guesses_on(audit.claim, canaries, alpha=audit.alpha)
 
 
-def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
-    """Choose the estimators that this claim allows, at a joint error rate ``alpha``; return how many guesses about the
-    canaries each of them makes.
-    """
-    # The f-DP bound assumes a Gaussian trade-off curve, which the claim must state.
-    gaussian = isinstance(claim.curve, GaussianCurve) and claim.delta > 0
-    estimators = ("one_run_fdp", "one_run") if gaussian else ("one_run",)
-    levels = {"epsilon": claim.epsilon, "delta": claim.delta, "alpha": alpha / len(estimators)}
-    return {name: planned_guesses(canaries, gaussian=name == "one_run_fdp", **levels) for name in estimators}
-
-
 def guesses_text(planned: dict[str, int]) -> str:
     """Format the numbers of guesses, as in ``60 guesses (one_run_fdp) or 44 guesses (one_run)``."""
     return " or ".join(f"{made} guesses ({estimator})" for estimator, made in planned.items())
-
-
-def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, witness: str) -> Measurement:
-    """Return the largest lower bound on epsilon over all estimators, at a joint error rate ``alpha``; ``guesses`` maps
-    each estimator to its guesses about the canaries.
-    """
-    # Alpha is divided by the number of estimators because the best of several bounds is reported.
-    levels = {"delta": claim.delta, "alpha": alpha / len(guesses), "epsilon": claim.epsilon}
-    return best_bound(
-        [
-            one_run_fdp(made, witness=witness, **levels) if name == "one_run_fdp" else _one_run(made, witness, **levels)
-            for name, made in guesses.items()
-        ]
-    )
-
-
-def _one_run(guesses: Guesses, witness: str, *, delta: float, alpha: float, epsilon: float) -> Measurement:
-    """One-run bound with the detectable epsilon of a Gaussian mechanism, not of the worst mechanism.
-
-    Canaries of the worst mechanism are guessed far better.
-    """
-    measured = one_run(guesses, delta=delta, alpha=alpha, epsilon=epsilon, witness=witness)
-    # No Gaussian mechanism has a finite epsilon at delta 0.
-    if delta == 0:
-        return measured
-
-    def bound(right: int) -> float:
-        return epsilon_from_guesses(right, guesses.made, guesses.canaries, delta=delta, alpha=alpha)
-
-    return replace(measured, detectable=detectable_gaussian(guesses, bound, delta=delta, epsilon=epsilon))
 
 
 METHOD = OneRun()

@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.estimators.given_scores import audit_scores
 from fedassay.audit.finding import Verdict
 from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.audit.supplied.scores import audit_scores
 
 CLAIM = Claim.stated(1.0)
 

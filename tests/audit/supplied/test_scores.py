@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low
 from fedassay.audit.claim import Claim
-from fedassay.audit.estimators.given_scores import audit_scores
 from fedassay.audit.finding import Verdict
+from fedassay.audit.supplied.scores import audit_scores
 
 CLAIM = Claim.stated(1.0, 1e-5, unit="sample", adjacency="add_remove", observer="final_model")
+INDEPENDENT = {"design": "independent", "higher_is_member": True}
 
 
 def test_a_threshold_fixed_before_gives_the_closed_form():
-    finding = audit_scores(np.ones(100), np.zeros(100), CLAIM, threshold=0.5)
+    finding = audit_scores(np.ones(100), np.zeros(100), CLAIM, **INDEPENDENT, threshold=0.5)
     assert finding.measurement.epsilon_low == epsilon_low(0, 0, 100, 100, 1e-5, 0.05)
     assert finding.measurement.epsilon_low == pytest.approx(3.2813, abs=1e-4)
     assert finding.verdict is Verdict.REFUTED
@@ -24,7 +25,7 @@ def test_a_threshold_fixed_before_gives_the_closed_form():
 
 def test_without_one_half_of_each_side_chooses_and_sides_may_be_unequal():
     rng = np.random.default_rng(0)
-    measured = audit_scores(rng.normal(3, 1, 2000), rng.normal(0, 1, 500), CLAIM, seed=4).measurement
+    measured = audit_scores(rng.normal(3, 1, 2000), rng.normal(0, 1, 500), CLAIM, **INDEPENDENT, seed=4).measurement
     assert (measured.n1, measured.n0, measured.threshold_policy) == (1000, 250, "split(fraction=0.5, seed=4)")
     assert measured.epsilon_low > 1
 
@@ -32,7 +33,7 @@ def test_without_one_half_of_each_side_chooses_and_sides_may_be_unequal():
 def test_the_claims_curve_refutes_where_the_epsilon_cannot():
     # Half the noise behind epsilon 4, 500 counted trials per arm: the curve detects it, the bound stays far below 4.
     rng, claim = np.random.default_rng(1), Claim.stated(delta=1e-5, mu=0.925)
-    finding = audit_scores(rng.normal(1.85, 1, 1000), rng.normal(0, 1, 1000), claim)
+    finding = audit_scores(rng.normal(1.85, 1, 1000), rng.normal(0, 1, 1000), claim, **INDEPENDENT)
     assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
     assert finding.measurement.epsilon_low < 4
 
@@ -41,7 +42,8 @@ def test_scores_exactly_at_a_stated_curve_are_refuted_no_oftener_than_alpha(most
     # 500 repeats at alpha .05: more than 41 have chance .001.
     rng, claim = np.random.default_rng(2), Claim.stated(delta=1e-5, mu=1.0)
     refuted = sum(
-        audit_scores(rng.normal(1, 1, 200), rng.normal(0, 1, 200), claim, seed=seed).verdict is Verdict.REFUTED
+        audit_scores(rng.normal(1, 1, 200), rng.normal(0, 1, 200), claim, **INDEPENDENT, seed=seed).verdict
+        is Verdict.REFUTED
         for seed in range(500)
     )
     assert refuted <= most_false_alarms(500, 0.05) == 41
@@ -71,9 +73,9 @@ def test_scores_exactly_at_a_stated_curve_are_refuted_no_oftener_than_alpha(most
 )
 def test_scores_that_cannot_be_judged_are_refused(member, nonmember, options, words):
     with pytest.raises(ValueError, match=words):
-        audit_scores(member, nonmember, CLAIM, **options)
+        audit_scores(member, nonmember, CLAIM, **INDEPENDENT | options)
 
 
 def test_one_score_a_side_shows_nothing_and_can_show_nothing():
-    finding = audit_scores([1.0], [0.0], CLAIM, threshold=0.5)
+    finding = audit_scores([1.0], [0.0], CLAIM, **INDEPENDENT, threshold=0.5)
     assert (finding.verdict, finding.measurement.epsilon_low) == (Verdict.UNDERPOWERED, 0.0)

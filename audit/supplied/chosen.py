@@ -1,0 +1,288 @@
+"""Chooses estimators by name, refuses those that the design does not allow, and runs them on supplied evidence.
+
+Several estimators share alpha (Bonferroni), because the best of them is reported.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from ..arrays import BoolArray, FloatArray
+from ..claim import Claim
+from ..curve import GaussianCurve
+from ..estimators.best_bound import best_bound
+from ..estimators.catalogue import Estimator, describe, estimators
+from ..estimators.guess_plan import planned_guesses
+from ..estimators.hockey_stick import MechanismOutputs
+from ..estimators.one_run import guess
+from ..estimators.one_run_claim import measured_guesses
+from ..estimators.pairwise_event import EventCounts
+from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_test
+from ..evidence import CandidateScores, Design, MembershipScores, Projections, Setting
+from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
+from ..power.threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
+from ..wording import unknown
+
+Choice = str | Callable[..., Measurement]
+"""An estimator's name, or a function of evidence that returns a ``Measurement``."""
+_DIRECTED = (MembershipScores, EventCounts)
+_SHARES = (0.8, 0.5, 0.1)
+"""The shares of the claimed noise for which ``release_tests`` designs a test, as the audits of suites do by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorOptions:
+    """What estimators need besides evidence and claim; each is None where it was not stated.
+
+    ``threshold``: fixed before the scores were seen; ``deviation``: the true standard deviation of the scores;
+    ``sigma``, ``rate``, ``steps``: the claimed Gaussian law (noise over sensitivity, Poisson sampling rate of the
+    canary, noisy steps per round); ``dimension``: number of model parameters behind each cosine; ``seed``: of random
+    splits and ties.
+    """
+
+    threshold: float | None = None
+    deviation: float | None = None
+    sigma: float | None = None
+    rate: float | None = None
+    steps: int | None = None
+    dimension: int | None = None
+    seed: int = 0
+
+    def policy(self, claim: Claim) -> ThresholdPolicy:
+        """Return the fixed threshold, or a split of the scores: one half chooses it, the other half is counted."""
+        if self.threshold is not None:
+            return FixedThreshold(self.threshold)
+        return SplitThreshold(0.5, self.seed, curve=claim.curve)
+
+
+def chosen(estimator: Choice | Sequence[Choice] | None, design: Design, default: Sequence[str]) -> list[Estimator]:
+    """Return the estimators of these names, or the ``default`` ones where ``estimator`` is None.
+
+    Raises ValueError for an unknown name, and for an estimator that does not cover the design; the message lists those
+    that do.
+    """
+    wanted: Sequence[Choice] = default
+    if isinstance(estimator, str) or callable(estimator):
+        wanted = [estimator]
+    elif estimator is not None:
+        wanted = estimator
+    if not wanted:
+        raise ValueError("estimator must name at least one estimator, got none")
+    found = [_estimator(one) for one in wanted]
+    if len({one.name for one in found}) < len(found):
+        raise ValueError(f"estimator must name different estimators, got {', '.join(one.name for one in found)}")
+    for one in found:
+        if one.design is not design:
+            fitting = [name for name, other in estimators().items() if other.design is design]
+            raise ValueError(
+                f"{one.name} covers the design {one.design.value}, and this evidence is of the design {design.value}; "
+                f"estimators that cover it: {', '.join(fitting)}"
+            )
+    return found
+
+
+def is_directed(estimator: Estimator) -> bool:
+    """Whether the estimator compares scores with a threshold or by their means, so that their direction matters."""
+    return estimator.evidence in _DIRECTED
+
+
+def splits(estimator: Estimator, options: EstimatorOptions) -> bool:
+    """Whether one half of the scores only chooses the threshold, so that this half can test their direction."""
+    splitting = "threshold" in estimator.required | estimator.optional or estimator.evidence is EventCounts
+    return splitting and options.threshold is None
+
+
+def measured_by(
+    found: Sequence[Estimator], measure: Callable[[Estimator, float], Measurement], claim: Claim, alpha: float
+) -> Measurement:
+    """Return the only measurement, or the best of several, each at its share of alpha.
+
+    ``measure(estimator, alpha)`` computes one. Raises ValueError where several estimators are named and one is no
+    bound, or assumes a Gaussian mechanism that the claim does not state.
+    """
+    if len(found) == 1:
+        return measure(found[0], alpha)
+    measurements = [measure(one, alpha / len(found)) for one in found]
+    for one in measurements:
+        if one.kind is not Kind.BOUND:
+            raise ValueError(f"{one.estimator} gives no bound ({one.kind.value}) and must be the only estimator")
+        if one.assumption in NEEDS_GAUSSIAN_CURVE and not isinstance(claim.curve, GaussianCurve):
+            raise ValueError(
+                f"{one.estimator} assumes the {one.assumption}, which the claim does not state: leave it out, or state "
+                "mu (--mu)"
+            )
+    return best_bound(measurements)
+
+
+def measure_runs(
+    estimator: Estimator,
+    member: FloatArray,
+    nonmember: FloatArray,
+    setting: Setting,
+    claim: Claim,
+    *,
+    alpha: float,
+    options: EstimatorOptions,
+    witness: str,
+) -> Measurement:
+    """Measure independent runs by one estimator.
+
+    ``member``: (n1,) scores or (n1, d) rows with the canary, ``nonmember``: (n0,) or (n0, d) without it.
+    """
+    evidence: tuple[Any, ...]
+    if estimator.evidence is MechanismOutputs:
+        evidence = (MechanismOutputs(_rows(member), _rows(nonmember), setting),)
+    elif estimator.evidence is Projections:
+        evidence = (_projections(member, setting), _projections(nonmember, setting))
+    elif estimator.evidence is EventCounts:
+        evidence = (_counts(MembershipScores(member, nonmember, setting), claim, alpha, options),)
+    else:
+        evidence = (MembershipScores(member, nonmember, setting),)
+    return estimator.measure(
+        *evidence, **_arguments(estimator, setting, claim, alpha, options, len(nonmember), witness)
+    )
+
+
+def measure_canaries(
+    estimator: Estimator,
+    scores: CandidateScores,
+    included: BoolArray,
+    claim: Claim,
+    *,
+    alpha: float,
+    options: EstimatorOptions,
+    guesses: int | None,
+    witness: str,
+) -> Measurement:
+    """Measure the canaries of one run by one estimator; ``guesses`` is their number, None to plan it from the claim."""
+    if estimator.evidence is CandidateScores:
+        if not included.any():
+            raise ValueError(f"{estimator.name} needs the cosines of canaries that were included, got none")
+        shown = CandidateScores(scores.values[included], scores.setting)
+        arguments = _arguments(estimator, scores.setting, claim, alpha, options, len(included), witness)
+        return estimator.measure(shown, **arguments)
+    made = guesses
+    if made is None:
+        made = planned_guesses(
+            len(included),
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            alpha=alpha,
+            gaussian=estimator.name == "one_run_fdp",
+        )
+    rng = np.random.default_rng(options.seed)
+    found = guess(scores, included, highest=made - made // 2, lowest=made // 2, rng=rng)
+    words = f"{witness}; {found.right} of {found.made} guesses right"
+    if estimator.name in ("one_run", "one_run_fdp"):
+        return measured_guesses(found, estimator.name, claim, alpha=alpha, witness=words)
+    return estimator.measure(found, **_arguments(estimator, scores.setting, claim, alpha, options, made, words))
+
+
+def _estimator(choice: Choice) -> Estimator:
+    if not isinstance(choice, str):
+        found = describe(choice.__name__, choice)
+        if found is None:
+            raise ValueError(
+                f"an estimator must take evidence with a setting and be annotated to return a Measurement, got {choice}"
+            )
+        return found
+    known = estimators()
+    if choice not in known:
+        raise unknown("estimator", choice, known)
+    return known[choice]
+
+
+def _arguments(
+    estimator: Estimator, setting: Setting, claim: Claim, alpha: float, options: EstimatorOptions, n: int, witness: str
+) -> dict[str, Any]:
+    wanted = estimator.required | estimator.optional
+    known: dict[str, Any] = {
+        "delta": claim.delta,
+        "alpha": alpha,
+        "curve": claim.curve,
+        "epsilon": claim.epsilon,
+        "rounds": setting.rounds,
+        "seed": options.seed,
+        "deviation": options.deviation,
+        "dimension": options.dimension,
+        "sigma": options.sigma,
+        "rate": options.rate,
+        "steps": options.steps,
+    }
+    if "threshold" in wanted:
+        known["threshold"] = _policy(estimator, claim, options)
+    elif options.threshold is not None and estimator.evidence is not EventCounts:
+        raise ValueError(f"{estimator.name} uses no threshold: leave out --threshold")
+    if estimator.evidence is Projections and options.sigma is not None:
+        known |= _release(setting, claim, options, n)
+    missing = sorted(name for name in estimator.required if known.get(name) is None)
+    if missing:
+        asked = [name for name in missing if name not in ("release", "tests")] or ["sigma"]
+        raise ValueError(f"{estimator.name} needs {', '.join(_STATED_BY.get(name, name) for name in asked)}")
+    given = {name: known[name] for name in wanted if known.get(name) is not None}
+    # An estimator of the user's own may have no witness.
+    return given | ({"witness": witness} if "witness" in inspect.signature(estimator.measure).parameters else {})
+
+
+_STATED_BY = {
+    "sigma": "sigma (--noise-multiplier)",
+    "rate": "rate (--sampling-rate)",
+    "steps": "steps (--steps)",
+    "dimension": "dimension (--dimension), the number of model parameters",
+    "threshold": "a threshold that was fixed before the scores were seen (--threshold)",
+}
+
+
+def _policy(estimator: Estimator, claim: Claim, options: EstimatorOptions) -> ThresholdPolicy | None:
+    only_fixed = get_type_hints(estimator.measure).get("threshold") is FixedThreshold
+    return None if only_fixed and options.threshold is None else options.policy(claim)
+
+
+def _release(setting: Setting, claim: Claim, options: EstimatorOptions, n: int) -> dict[str, Any]:
+    if options.sigma is None:
+        return {}
+    release = GaussianRelease(
+        sigma=options.sigma, rate=options.rate or 1.0, steps=options.steps or 1, rounds=setting.rounds
+    )
+    # Seeds of their own, so that every threshold is fixed before any counted score is seen.
+    tests = [
+        design_test(
+            release,
+            BrokenRelease(noise=share),
+            n=n,
+            delta=claim.delta,
+            curve=claim.curve,
+            epsilon=claim.epsilon,
+            rng=np.random.default_rng([options.seed, at]),
+        )
+        for at, share in enumerate(_SHARES)
+    ]
+    return {"release": release, "tests": tests}
+
+
+def _rows(values: FloatArray) -> FloatArray:
+    return values[:, np.newaxis] if values.ndim == 1 else values
+
+
+def _projections(values: FloatArray, setting: Setting) -> Projections:
+    rows = _rows(np.asarray(values, dtype=np.float64))
+    if rows.shape[1] != setting.rounds:
+        raise ValueError(
+            f"each row must hold one projection per round of the claim (--rounds), {setting.rounds}, "
+            f"got {rows.shape[1]}"
+        )
+    return Projections(rows, np.ones(rows.shape, dtype=np.bool_), setting)
+
+
+def _counts(scores: MembershipScores, claim: Claim, alpha: float, options: EstimatorOptions) -> EventCounts:
+    (point,) = options.policy(claim).counts(scores.member, scores.nonmember, delta=claim.delta, alpha=alpha)
+    return EventCounts(
+        hits_in=point.n1 - point.false_negatives,
+        n1=point.n1,
+        hits_out=point.false_positives,
+        n0=point.n0,
+        setting=scores.setting,
+    )

@@ -1,0 +1,107 @@
+"""Audits a claim with scores of many canaries of one run, each of which a fair coin included (Steinke et al. 2023)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import binomtest
+
+from ..arrays import BoolArray
+from ..claim import Claim, check_claim
+from ..estimators.catalogue import Estimator
+from ..estimators.one_run_claim import one_run_estimators
+from ..evidence import CandidateScores, Design, Guesses, Setting
+from ..finding import WEAK_TEST, Finding, judge
+from ..measurement import Measurement
+from ..wording import plain
+from .chosen import Choice, EstimatorOptions, chosen, measure_canaries, measured_by
+from .direction import check_direction
+
+_UNFAIR = 1e-6
+"""Probability below which a number of included canaries contradicts fair coins."""
+
+
+def audit_one_run(
+    scores: ArrayLike,
+    included: ArrayLike,
+    claim: Claim,
+    *,
+    higher_is_member: bool | None = None,
+    estimator: Choice | Sequence[Choice] | None = None,
+    guesses: int | None = None,
+    dimension: int | None = None,
+    alpha: float = 0.05,
+    seed: int = 0,
+) -> Finding:
+    """Judge a claim by the scores of many canaries of one training run.
+
+    ``scores``: (m,) one finite score per canary; ``included``: (m,) booleans, whether the run contained it.
+
+    The theorem assumes that an independent fair coin decided for each canary, and that the scores were computed from
+    the run's output without the coins. The canaries may share the run's noise. ``higher_is_member`` must be stated,
+    because all scores are counted: whether a high score means "included" (False for losses). A direction that the
+    scores contradict is refused. ``guesses``: their number, fixed before the scores were seen; None plans it from the
+    claim and m. ``seed``: breaks ties.
+
+    ``estimator``: ``one_run``, ``one_run_fdp`` (for a claim with a Gaussian curve), or ``one_shot`` (cosines of
+    canaries that were all included, with the ``dimension`` of the model; an estimate that never refutes). By default
+    the first two where the claim allows both, at half of alpha each.
+
+    Raises ValueError for scores and coins of different shapes, coins that cannot have been fair, a direction that is
+    not stated, and an estimator of another design; TypeError for a claim that is not a Claim.
+    """
+    check_claim(claim)
+    setting = Setting(
+        unit=claim.unit,
+        adjacency=claim.adjacency,
+        observer=claim.observer,
+        rounds=claim.rounds,
+        design=Design.ONE_RUN,
+    )
+    candidates = CandidateScores(scores, setting)  # type: ignore[arg-type]
+    coins = _booleans(included, len(candidates.values))
+    found = chosen(estimator, Design.ONE_RUN, one_run_estimators(claim))
+    if any(one.evidence is Guesses for one in found):
+        _check_coins(coins)
+        if higher_is_member is None or 0 < coins.sum() < len(coins):
+            shown = candidates.values[coins], candidates.values[~coins]
+            check_direction(*shown, higher_is_member=higher_is_member, tested=False, seed=seed)
+    if higher_is_member is False:
+        candidates = CandidateScores(-candidates.values, setting)
+    options = EstimatorOptions(dimension=dimension, seed=seed)
+
+    def measure(one: Estimator, share: float) -> Measurement:
+        return measure_canaries(
+            one,
+            candidates,
+            coins,
+            claim,
+            alpha=share,
+            options=options,
+            guesses=guesses,
+            witness="scores of canaries supplied by the user",
+        )
+
+    return judge(claim, measured_by(found, measure, claim, alpha), weakness=WEAK_TEST)
+
+
+def _booleans(included: ArrayLike, canaries: int) -> BoolArray:
+    coins = np.asarray(included)
+    if coins.dtype.kind in "iuf" and np.isin(coins, (0, 1)).all():
+        coins = coins.astype(np.bool_)
+    if coins.dtype != np.bool_ or coins.shape != (canaries,):
+        raise ValueError(
+            f"included must be booleans of shape ({canaries},), one per canary, got {coins.dtype} of {coins.shape}"
+        )
+    return coins
+
+
+def _check_coins(coins: BoolArray) -> None:
+    """Refuse coins that cannot have been fair; fair ones are refused with probability 1e-6 at most."""
+    taken = int(coins.sum())
+    p = float(binomtest(taken, len(coins), 0.5).pvalue)
+    if p < _UNFAIR:
+        raise ValueError(
+            f"{taken} of {len(coins)} canaries were included, which independent fair coins give with probability "
+            f"{plain(p)}: an audit of one run needs a fair coin for each canary"
+        )

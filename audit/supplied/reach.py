@@ -1,0 +1,49 @@
+"""States before an audit what so many scores, canaries or trials can show at best."""
+
+from ..binomial import largest_certifiable_epsilon
+from ..claim import Claim
+from ..estimators.one_run import epsilon_from_guesses
+from ..estimators.one_run_claim import guesses_on
+from ..evidence import Design
+from ..power.trials_needed import fewest_trials
+from ..wording import plain
+
+
+def reach(claim: Claim, design: Design, members: int, nonmembers: int, *, alpha: float) -> str:
+    """Return in words the largest epsilon that these numbers of scores can certify by the default estimator.
+
+    One half of the scores of independent runs only chooses the threshold.
+    """
+    if design is Design.ONE_RUN:
+        canaries = members + nonmembers
+        if canaries < 2:
+            return f"{canaries} canary can certify no epsilon"
+        planned = guesses_on(claim, canaries, alpha=alpha)
+        made, share = planned["one_run"], alpha / len(planned)
+        best = epsilon_from_guesses(made, made, canaries, delta=claim.delta, alpha=share)
+        return f"{canaries} canaries of one run, {made} guesses: max certifiable {plain(round(best, 2))}"
+    counted = members - round(members / 2), nonmembers - round(nonmembers / 2)
+    if design is Design.CLUSTERED:
+        return f"{members} + {nonmembers} scores, of which one of each cluster counts"
+    best = largest_certifiable_epsilon(max(1, counted[1]), max(1, counted[0]), claim.delta, alpha)
+    return (
+        f"{nonmembers} + {members} scores, of which one half chooses a threshold: max certifiable "
+        f"{plain(round(best, 2))}{_more(claim, 2 * min(counted), alpha)}"
+    )
+
+
+def fewest_to_refute(claim: Claim, *, alpha: float) -> int | None:
+    """Return the fewest counted trials with which errorless guesses refute the claim, by epsilon or by its curve.
+
+    They are trials with the canary, and as many without; None if no number suffices.
+    """
+    levels = {"epsilon": claim.epsilon, "delta": claim.delta, "alpha": alpha}
+    found = [fewest_trials(curve=curve, **levels) for curve in {None, claim.curve}]
+    return min((n for n in found if n is not None), default=None)
+
+
+def _more(claim: Claim, given: int, alpha: float) -> str:
+    least = fewest_to_refute(claim, alpha=alpha)
+    if least is None or 2 * least <= given:
+        return ""
+    return f"; {2 * least:,} per arm are needed to refute the claim"

@@ -1,0 +1,139 @@
+"""Audits a claim with scores that the user supplies: of independent runs, or of runs that each gave several scores."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..arrays import FloatArray
+from ..claim import Claim, check_claim
+from ..estimators.catalogue import Estimator
+from ..evidence import Design, Setting, checked_scores
+from ..exact import as_floats
+from ..finding import WEAK_TEST, Finding, judge
+from ..measurement import Measurement
+from . import clusters as clustered
+from .chosen import Choice, EstimatorOptions, chosen, is_directed, measure_runs, measured_by, splits
+from .direction import check_direction
+from .one_run import audit_one_run
+
+DEFAULT_ESTIMATORS = ("clopper_pearson",)
+
+
+def audit_scores(
+    member: ArrayLike,
+    nonmember: ArrayLike,
+    claim: Claim,
+    *,
+    design: Design | str | None = None,
+    higher_is_member: bool | None = None,
+    clusters: tuple[ArrayLike, ArrayLike] | None = None,
+    estimator: Choice | Sequence[Choice] | None = None,
+    alpha: float = 0.05,
+    threshold: float | None = None,
+    deviation: float | None = None,
+    sigma: float | None = None,
+    rate: float | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+) -> Finding:
+    """Judge a claim by membership scores that the user supplies.
+
+    ``member`` (n1,) and ``nonmember`` (n0,): one finite score per trial. Estimators of whole outputs (``hockey_stick``)
+    and of projections (``release_tests``) also take rows, (n1, d) and (n0, d).
+
+    ``design`` must be stated. ``"independent"``: each score is of a run of its own, with its own noise; scores of many
+    records in one trained model are not. ``"clustered"``: several scores share a run; ``clusters`` holds the number or
+    name of the run of each score, for members and for non-members, and one score of each run is drawn at random.
+    ``"one_run"``: the scores are of canaries of one run, which fair coins included (``member``) or not; see
+    ``audit_one_run``.
+
+    ``higher_is_member``: whether a high score means member (False for losses). None tests it where a half of the scores
+    only chooses the threshold; a direction that these contradict is refused, whether or not it was stated.
+
+    ``threshold``: fixed before the scores were seen; None chooses it on a random half of each side (by ``seed``) and
+    counts errors on the other half.
+
+    ``estimator``: a name of ``fedassay list estimators``, by default ``clopper_pearson``; several share alpha, because
+    the best of them is reported. ``deviation``, ``sigma``, ``rate``, ``steps``: what some estimators need, see
+    ``EstimatorOptions``.
+
+    The stated curve of the claim is tested where there is one. The finding holds with probability 1 - ``alpha``. It is
+    UNDERPOWERED where no violation, or only one of more than ten times the claimed epsilon, would be refuted with 90 %
+    power.
+
+    Raises ValueError for a design that is not stated, a direction that is not known, an estimator that does not cover
+    the design, scores that are empty or not finite, a side with a single score and no threshold, and alpha outside
+    (0, 1); TypeError for a claim that is not a Claim.
+    """
+    check_claim(claim)
+    stated = _design(design)
+    options = EstimatorOptions(threshold=threshold, deviation=deviation, sigma=sigma, rate=rate, steps=steps, seed=seed)
+    if (clusters is not None) != (stated is Design.CLUSTERED):
+        raise ValueError("clusters must be given for the design clustered, and for no other")
+    if stated is Design.ONE_RUN:
+        within, out = checked_scores("member", member), checked_scores("nonmember", nonmember)
+        if threshold is not None:
+            raise ValueError("an audit of one run guesses the highest and lowest scores: leave out threshold")
+        return audit_one_run(
+            np.concatenate([within, out]),
+            np.arange(len(within) + len(out)) < len(within),
+            claim,
+            higher_is_member=higher_is_member,
+            estimator=estimator,
+            alpha=alpha,
+            seed=seed,
+        )
+    found = chosen(estimator, Design.INDEPENDENT, DEFAULT_ESTIMATORS)
+    witness = "scores supplied by the user"
+    sides = as_floats("member", member), as_floats("nonmember", nonmember)
+    if clusters is not None:
+        sides = _reduced(sides, clusters, seed)
+        witness += f"; {clustered.ASSUMPTION}"
+    if any(is_directed(one) for one in found):
+        sides = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
+        tested = any(splits(one, options) for one in found)
+        check_direction(*sides, higher_is_member=higher_is_member, tested=tested, seed=seed)
+    if higher_is_member is False:
+        sides = -sides[0], -sides[1]
+        options = replace(options, threshold=None if threshold is None else -threshold)
+    setting = Setting.claimed(claim)
+
+    def measure(one: Estimator, share: float) -> Measurement:
+        return measure_runs(one, *sides, setting, claim, alpha=share, options=options, witness=witness)
+
+    return judge(claim, measured_by(found, measure, claim, alpha), weakness=WEAK_TEST)
+
+
+def _design(design: Design | str | None) -> Design:
+    if design is None:
+        raise ValueError(
+            "state how the scores depend on each other: independent runs, each with its own noise "
+            '(--independent-runs, in Python design="independent"), canaries of one run that fair coins included '
+            '(--one-run, design="one_run"), or several scores of each run (--clusters COLUMN, design="clustered"). '
+            "Scores of many records of one model are not independent runs"
+        )
+    return Design(design)
+
+
+def _reduced(
+    sides: tuple[FloatArray, FloatArray], clusters: tuple[ArrayLike, ArrayLike], seed: int
+) -> tuple[FloatArray, FloatArray]:
+    within, out = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
+    names = [np.asarray(part) for part in clusters]
+    if [part.shape for part in names] != [within.shape, out.shape]:
+        raise ValueError(
+            f"clusters must hold one name per score, of shapes {within.shape} and {out.shape}, "
+            f"got {names[0].shape} and {names[1].shape}"
+        )
+    reduced = clustered.one_score_per_cluster(
+        np.concatenate([within, out]),
+        np.arange(len(within) + len(out)) < len(within),
+        np.concatenate(names),
+        seed=seed,
+    )
+    for side, scores in zip(("members", "non-members"), reduced, strict=True):
+        if not len(scores):
+            raise ValueError(f"the drawn scores, one of each cluster, hold no {side}: there are too few clusters")
+    return reduced

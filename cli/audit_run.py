@@ -1,0 +1,204 @@
+"""Carry out ``fedassay audit``: read the scores or import the function, audit the claim, and describe the result."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..audit.claim import Claim
+from ..audit.evidence import Design
+from ..audit.finding import Finding
+from ..audit.supplied.clusters import ASSUMPTION as ONE_OF_EACH_CLUSTER
+from ..audit.supplied.one_run import audit_one_run
+from ..audit.supplied.reach import reach
+from ..audit.supplied.scores import audit_scores
+from ..audit.wording import plain
+from ..suites.config.source import ConfigError
+from ..suites.results.outcome import Outcome
+from .audited_function import find_function, read_input
+from .score_files import SUFFIXES, Columns, ScoreTable, is_score_file, read_scores
+
+_SCORES, _FUNCTION = "a file of scores", "a mechanism"
+_DESIGNS = {
+    Design.INDEPENDENT: "independent runs, each with its own noise (stated, not checked)",
+    Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated)",
+    Design.CLUSTERED: f"clustered scores: {ONE_OF_EACH_CLUSTER} (stated, not checked)",
+}
+_LAYOUTS = "columns score and is_member, or member and nonmember"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What ``fedassay audit`` prints about one audit besides its finding.
+
+    ``assumed``: the parts of the setting that were not stated; ``plan``: what the evidence can show at best.
+    """
+
+    target: str
+    design: str
+    plan: str
+    assumed: Mapping[str, str]
+
+    def lines(self, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
+        """Return the lines to print: claim, setting, evidence and verdict, as text or as one JSON object."""
+        if as_json:
+            claim = None if finding.claim is None else finding.claim.to_dict()
+            facts = {"target": self.target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}
+            facts |= {"design": self.design, "assumed": dict(self.assumed), "plan": self.plan}
+            return [json.dumps(facts, indent=1, allow_nan=False)]
+        lines = [f"claim  {self.target}  {finding.line()}"]
+        if self.assumed:
+            words = ", ".join(f"{name} {value}" for name, value in self.assumed.items())
+            options = ", ".join(f"--{name}" for name in self.assumed)
+            lines.append(f"assume {words}, because {options} {'was' if len(self.assumed) == 1 else 'were'} not given")
+        lines.append(f"design {self.design}")
+        if (measured := finding.measurement) is not None:
+            seen = (
+                f"{measured.estimator}, {measured.trials}, alpha {plain(measured.alpha)}, {measured.threshold_policy}"
+            )
+            lines.append(f"seen   {seen}; {measured.witness}")
+        return [*lines, f"gate   {gate.verdict_line} (exit code {gate.exit_code})"]
+
+
+Audit = tuple[Report, Callable[[], Finding]]
+"""What is printed besides the finding, and the audit itself."""
+
+
+def prepared(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
+    """Return the audit of this target under the options ``given``, and what its evidence can show at best.
+
+    Raises:
+        ConfigError: an unknown kind of target, options that do not belong to it, or scores that cannot be judged.
+    """
+    return (_scores if is_score_file(target) else _function)(target, claim, assumed, given)
+
+
+def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
+    _refuse(target, given, ("inputs", "trials", "batched", "low_bits"), _FUNCTION)
+    design = _design(given)
+    names = Columns(
+        score=given["score"],
+        is_member=given["included"] or given["is_member"],
+        member=given["member"],
+        nonmember=given["nonmember"],
+        clusters=given["clusters"],
+        unnamed=tuple(name.strip() for name in (given["columns"] or "").split(",") if name.strip()),
+    )
+    table = read_scores(Path(target), names, one_class=_only_included(given))
+    chosen = design or _recorded(target, table)
+    if chosen is not Design.ONE_RUN:
+        _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
+    else:
+        _refuse(target, given, ("threshold", "deviation"), "independent runs")
+    direction = _direction(given)
+    common: dict[str, Any] = {
+        "higher_is_member": direction,
+        "estimator": given["estimator"] or None,
+        "alpha": given["alpha"],
+        "seed": given["seed"],
+    }
+    report = Report(
+        target=target,
+        design=_DESIGNS[chosen],
+        plan=reach(claim, chosen, len(table.member), len(table.nonmember), alpha=given["alpha"]),
+        assumed=assumed,
+    )
+    return report, lambda: _audit_table(table, claim, chosen, common, given)
+
+
+def _audit_table(
+    table: ScoreTable, claim: Claim, design: Design, common: dict[str, Any], given: Mapping[str, Any]
+) -> Finding:
+    if design is Design.ONE_RUN:
+        scores = np.concatenate([table.member, table.nonmember])
+        coins = np.arange(len(scores)) < len(table.member)
+        more = {"dimension": given["dimension"], "guesses": given["guesses"]}
+        return audit_one_run(scores, coins, claim, **common, **more)
+    law = {"sigma": given["noise_multiplier"], "rate": given["sampling_rate"], "steps": given["steps"]}
+    more = {"threshold": given["threshold"], "deviation": given["deviation"], "clusters": table.clusters}
+    return audit_scores(table.member, table.nonmember, claim, design=design, **common, **law, **more)
+
+
+def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
+    from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
+
+    if ":" not in target:
+        raise ConfigError(
+            f"cannot audit {target!r}: the target must be a file of scores ({', '.join(SUFFIXES)}; {_LAYOUTS}), "
+            "package.module:function or path/to/file.py:function"
+        )
+    only_scores = ("threshold", "independent_runs", "one_run", "included", "clusters", "higher", "lower", "columns")
+    _refuse(target, given, (*only_scores, "deviation", "dimension", "guesses"), _SCORES)
+    if given["inputs"] is None:
+        raise ConfigError(f"{target} needs --inputs X0 X1: two neighbouring inputs as JSON, such as --inputs 0 1")
+    x0, x1 = (read_input(text) for text in given["inputs"])
+    mechanism = find_function(target)
+    trials = DEFAULT_TRIALS if given["trials"] is None else given["trials"]
+    report = Report(
+        target=target,
+        design="independent calls of the function, each with its own generator",
+        plan="",
+        assumed=assumed,
+    )
+    return report, lambda: audit_mechanism(
+        mechanism,
+        claim,
+        inputs=(x0, x1),
+        seed=given["seed"],
+        alpha=given["alpha"],
+        batched=given["batched"],
+        low_bits=given["low_bits"],
+        trials=trials,
+    )
+
+
+def _design(given: Mapping[str, Any]) -> Design | None:
+    """The stated design; None where none was stated."""
+    stated = {
+        "--independent-runs": given["independent_runs"],
+        "--one-run": given["one_run"],
+        "--clusters": given["clusters"] is not None,
+    }
+    named = [option for option, value in stated.items() if value]
+    if len(named) > 1:
+        raise ConfigError(f"the scores have one design, got {' and '.join(named)}")
+    designs = {"--independent-runs": Design.INDEPENDENT, "--one-run": Design.ONE_RUN, "--clusters": Design.CLUSTERED}
+    return designs[named[0]] if named else None
+
+
+def _recorded(target: str, table: ScoreTable) -> Design:
+    """The design that the file records, where the options state none."""
+    if table.design == Design.INDEPENDENT.value:
+        return Design.INDEPENDENT
+    if table.design is not None:
+        raise ConfigError(
+            f"the scores in {target} are dependent ({table.design}), but an audit needs one score from each of many "
+            "independent runs, with and without the audited sample or client"
+        )
+    raise ConfigError(
+        f"state how the scores in {target} depend on each other: --independent-runs (each score is of a run of its "
+        "own, with its own noise), --one-run (canaries of one run, each included by a fair coin) or --clusters COLUMN "
+        "(several scores of each run). Scores of many records of one model are not independent runs"
+    )
+
+
+def _direction(given: Mapping[str, Any]) -> bool | None:
+    if given["higher"] and given["lower"]:
+        raise ConfigError("give either --higher-is-member or --lower-is-member, got both")
+    return True if given["higher"] else False if given["lower"] else None
+
+
+def _only_included(given: Mapping[str, Any]) -> bool:
+    return bool(given["one_run"] and given["estimator"] == ["one_shot"])
+
+
+def _refuse(target: str, given: Mapping[str, Any], names: tuple[str, ...], kind: str) -> None:
+    options = {"higher": "higher-is-member", "lower": "lower-is-member"}
+    for name in names:
+        # Not by equality: a threshold of 0 equals False.
+        if given[name] is not None and given[name] is not False:
+            option = options.get(name, name.replace("_", "-"))
+            raise ConfigError(f"--{option} can be given only with {kind}, not with {target}")

@@ -1,0 +1,102 @@
+"""Import the function that ``fedassay audit`` audits, read its two inputs, and report what it raises."""
+
+import importlib
+import importlib.util
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from ..audit.mechanism import trial_stream
+from ..audit.nearest import nearest
+from ..suites.config.source import ConfigError
+from .errors import fail
+
+T = TypeVar("T")
+
+
+def find_function(target: str) -> Callable[..., Any]:
+    """Import and return the user's function named by ``package.module:function`` or ``path/to/file.py:function``.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has no such function (known names are listed, nearest first).
+    """
+    place, _, name = target.rpartition(":")
+    try:
+        module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # A user's module may raise anything on import.
+        raise ConfigError(f"cannot import {place}: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ConfigError(f"{place} has no function {name!r}; it has: {nearest(name, own) or 'no function'}")
+    found = getattr(module, name)
+    if not callable(found):
+        raise ConfigError(f"{target} must be a function, got {type(found).__name__}")
+    mechanism: Callable[..., Any] = found
+    return mechanism
+
+
+def _module_of(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"no such file: {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file")
+    # As with `python file.py`: the file can import its neighbours.
+    sys.path.insert(0, str(path.resolve().parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def with_config_errors(target: str, audit: Callable[[], T]) -> T:
+    """Call ``audit``; turn its ValueError into a ConfigError, and report an exception of the audited function."""
+    try:
+        return audit()
+    except Exception as error:
+        # A note marks an error inside the user's mechanism: report it as a crash of that code, not as one of ours.
+        if getattr(error, "__notes__", []):
+            _fail_in_mechanism(target, error)
+        if not isinstance(error, ValueError):
+            raise
+        raise ConfigError(str(error)) from None
+
+
+def _fail_in_mechanism(target: str, error: Exception) -> NoReturn:
+    """Print the error as Python does, with the frames below the call of the mechanism only, and exit with code 1."""
+    shown = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = shown
+    while link is not None:
+        ours = [n for n, frame in enumerate(link.stack, start=1) if frame.filename == trial_stream.__file__]
+        del link.stack[: max(ours, default=0)]
+        link = link.__cause__ or link.__context__
+    fail(f"cannot audit {target}, because it raised an exception:", *"".join(shown.format()).splitlines(), code=1)
+
+
+def read_input(text: str) -> Any:
+    """Return the value of one of the two JSON texts after ``--inputs``; a list of numbers becomes an array."""
+    try:
+        # Without parse_constant Python accepts NaN and Infinity, which are not JSON.
+        value = json.loads(text, parse_constant=_no_number)
+    except ValueError as error:
+        shown = """0 1, '[0, 0]' '[1, 0]' or '"no"' '"yes"'"""
+        raise ConfigError(f"--inputs must be two JSON values, such as {shown}; got {text!r}: {error}") from None
+    if not isinstance(value, list):
+        return value
+    try:
+        array = np.array(value)
+    except ValueError:
+        return value
+    return array if array.dtype.kind in "biuf" else value
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is not a JSON number")

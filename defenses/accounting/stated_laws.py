@@ -1,0 +1,83 @@
+"""Claims stated by a noise law instead of epsilon: DP-SGD by its noise, sampling rate and steps, and rho-zCDP."""
+
+from dataclasses import replace
+from typing import Any
+
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import Curve
+from .accountant import ACCOUNTANT, Method, epsilon_of, gaussian_steps
+from .conversion import epsilon_from_zcdp
+from .gaussian import SampledGaussian, gaussian_curve
+
+_SLACK = 1e-6
+
+
+def claim_from_noise(
+    noise_multiplier: float,
+    *,
+    delta: float,
+    sampling_rate: float = 1.0,
+    steps: int = 1,
+    epsilon: float | None = None,
+    unit: Unit | str = Unit.SAMPLE,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    **setting: Any,
+) -> Claim:
+    """Build the claim of DP-SGD: ``steps`` Gaussian releases, each on a Poisson sample drawn at ``sampling_rate``.
+
+    ``noise_multiplier``: noise standard deviation over the clip norm, > 0. Epsilon at ``delta`` in (0, 1) is computed
+    by privacy-loss distributions, and the trade-off curve is stated too, except for sampled releases under replace-one.
+    ``epsilon``: the claimed one, if it is larger than that. ``setting``: ``observer`` and ``rounds`` of
+    ``Claim.stated``.
+
+    Raises ValueError for a law that the accountant does not support, and for an ``epsilon`` that it does not imply.
+    """
+    neighbours = Adjacency(adjacency)
+    mechanism = SampledGaussian(sigma=noise_multiplier, rate=sampling_rate, steps=steps)
+    # Under replace-one two clipped rows differ by twice the clip norm.
+    share = 0.5 if neighbours is Adjacency.REPLACE_ONE else 1.0
+    if share == 1.0:
+        implied = mechanism.epsilon(delta)
+    else:
+        event = gaussian_steps(sigma=share * noise_multiplier, rate=sampling_rate, steps=steps)
+        implied = epsilon_of(event, delta=delta, adjacency=neighbours, method=Method.PLD)
+    claimed = _claimed(epsilon, implied, delta, f"noise multiplier {noise_multiplier}")
+    claim = Claim.stated(claimed, delta, unit=unit, adjacency=neighbours, **setting)
+    curve: Curve | None = None
+    if sampling_rate == 1:
+        curve = gaussian_curve(noise=share * noise_multiplier, releases=steps)
+    elif neighbours is Adjacency.ADD_REMOVE:
+        curve = mechanism.curve(claimed)
+    return replace(
+        claim,
+        curve=curve,
+        mechanism="sampled Gaussian" if sampling_rate < 1 else "Gaussian",
+        parameters={"noise_multiplier": noise_multiplier, "sampling_rate": sampling_rate, "steps": steps},
+        accountant=ACCOUNTANT,
+        sampling=f"Poisson, rate {sampling_rate:g}" if sampling_rate < 1 else "all samples in all steps",
+    )
+
+
+def claim_from_rho(rho: float, *, delta: float, epsilon: float | None = None, **setting: Any) -> Claim:
+    """Build the claim of a rho-zCDP mechanism, with epsilon at ``delta`` in (0, 1) at the best Renyi order.
+
+    ``setting``: ``unit``, ``adjacency``, ``observer`` and ``rounds`` of ``Claim.stated``. Raises ValueError for
+    rho <= 0 and for an ``epsilon`` that rho does not imply.
+    """
+    if not rho > 0:
+        raise ValueError(f"rho must be > 0, got {rho}")
+    claimed = _claimed(epsilon, epsilon_from_zcdp(rho, delta), delta, f"rho {rho}")
+    return replace(
+        Claim.stated(claimed, delta, **setting), parameters={"rho": rho}, accountant="zCDP to (epsilon, delta)"
+    )
+
+
+def _claimed(epsilon: float | None, implied: float, delta: float, law: str) -> float:
+    if epsilon is None:
+        return implied
+    if implied > epsilon * (1 + _SLACK):
+        raise ValueError(
+            f"{law} implies epsilon {implied:.6g} at delta {delta:g}, which is more than the stated {epsilon:g}: state "
+            "values that agree, or one of them"
+        )
+    return epsilon

@@ -1,0 +1,206 @@
+"""Files of scores: layouts, kinds of files, directions and designs end in a right verdict or a clear error."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+HAS_PARQUET = importlib.util.find_spec("pyarrow") is not None
+KINDS = ("csv", "tsv", "parquet", "npy", "npz", "json")
+CLAIM = ("--epsilon", 1, "--delta", 1e-5, "--unit", "sample", "--adjacency", "add_remove", "--observer", "final_model")
+RUNS = ("--independent-runs",)
+
+
+def shown(member, nonmember, layout):
+    """Columns of a table by name; a wide one is padded with None."""
+    if layout == "long":
+        order = np.random.default_rng(9).permutation(len(member) + len(nonmember))
+        inside = np.arange(len(order)) < len(member)
+        return {"score": [*np.concatenate([member, nonmember])[order]], "is_member": [*inside[order]]}
+    length = max(len(member), len(nonmember))
+    pad = {name: [*side, *[None] * (length - len(side))] for name, side in (("m", member), ("n", nonmember))}
+    return {"member": pad["m"], "nonmember": pad["n"]}
+
+
+def write(path, table):
+    """The table in the kind of file that the path's ending names; returns the options that it needs."""
+    kind, rows = path.suffix[1:], list(zip(*table.values(), strict=True))
+    kept = {name: np.array([value for value in column if value is not None]) for name, column in table.items()}
+    plain = {name: [None if value is None else np.asarray(value).item() for value in table[name]] for name in table}
+    if kind in ("csv", "tsv"):
+        mark = "," if kind == "csv" else "\t"
+        lines = [mark.join(table), *(mark.join("" if cell is None else str(cell) for cell in row) for row in rows)]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    elif kind == "npz":
+        np.savez(path, **kept)
+    elif kind == "npy":
+        np.save(path, np.array([[np.nan if cell is None else float(cell) for cell in row] for row in rows]))
+        return ("--columns", ",".join(table))
+    elif kind == "json":
+        path.write_text(
+            json.dumps({name: [v for v in plain[name] if v is not None] for name in plain}), encoding="utf-8"
+        )
+    elif HAS_PARQUET:
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(plain), path)
+    else:
+        path.write_bytes(b"PAR1")
+    return ()
+
+
+CASES = {
+    # The scores' shift, how many there are, the options, the exit code, and what the output names.
+    "right": (1.85, 1200, RUNS, 10, "REFUTED"),
+    "true claim": (0.25, 3000, RUNS, 0, "NOT REFUTED"),
+    "wrong": (-1.85, 1200, RUNS, 2, "--lower-is-member"),
+    "wrong, stated": (-1.85, 1200, (*RUNS, "--higher-is-member"), 2, "--lower-is-member"),
+    "losses": (-1.85, 1200, (*RUNS, "--lower-is-member"), 10, "REFUTED"),
+    "one run": (3.0, 1200, ("--one-run", "--higher-is-member"), 10, "REFUTED"),
+    "one run, wrong": (-3.0, 1200, ("--one-run", "--higher-is-member"), 2, "--lower-is-member"),
+    "one run, not stated": (3.0, 1200, ("--one-run",), 2, "--higher-is-member or --lower-is-member"),
+    "too few": (3.0, 12, RUNS, 11, "UNDERPOWERED"),
+    "one run, too few": (9.0, 4, ("--one-run", "--higher-is-member"), 11, "UNDERPOWERED"),
+    "no design": (1.85, 1200, (), 2, "--independent-runs"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("layout", ["long", "wide"])
+def test_the_matrix_of_files_has_no_wrong_ok(say, tmp_path, layout, case):
+    shift, n, options, code, word = CASES[case]
+    rng = np.random.default_rng(0)
+    member, nonmember = rng.normal(shift, 1, n), rng.normal(0, 1, n - n // 6)
+    if "one-run" in str(options):
+        nonmember = rng.normal(0, 1, n)
+    for kind in KINDS:
+        path = tmp_path / f"scores.{kind}"
+        more = write(path, shown(member, nonmember, layout))
+        result = say("audit", path.name, *CLAIM, *options, *more)
+        if kind == "parquet" and not HAS_PARQUET:
+            assert (result.exit_code, "fedassay[parquet]" in result.stderr) == (2, True)
+            continue
+        assert result.exit_code == code, (kind, result.output)
+        assert word in (result.stderr if code == 2 else result.stdout), (kind, result.output)
+        assert code != 2 or (result.stderr.count("\n"), result.stdout.count("gate")) == (1, 0)
+
+
+def test_other_names_of_columns_are_options(say, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "s.npz", loss=rng.normal(size=2000) - 3 * (np.arange(2000) < 1000), train=np.arange(2000) < 1000
+    )
+    words = ("--score", "loss", "--is-member", "train", "--lower-is-member")
+    assert say("audit", "s.npz", *CLAIM, *RUNS, *words).exit_code == 10
+    canaries = ("--score", "loss", "--one-run", "--included", "train", "--lower-is-member")
+    assert say("audit", "s.npz", *CLAIM, *canaries).exit_code == 10
+
+
+def test_clusters_name_the_runs_of_the_scores(say, tmp_path):
+    rng = np.random.default_rng(0)
+    coins, runs = rng.random(3000) < 0.5, np.repeat(np.arange(600), 5)
+    scores = rng.normal(0, 1, 600)[runs] + 9 * coins
+    rows = [f"{score},{int(coin)},run {run}" for score, coin, run in zip(scores, coins, runs, strict=True)]
+    (tmp_path / "c.csv").write_text("\n".join(["score,is_member,run", *rows]))
+    result = say("audit", "c.csv", *CLAIM, "--clusters", "run")
+    assert result.exit_code == 10
+    assert "one score of each cluster, drawn at random" in result.stdout
+    result = say("audit", "c.csv", *CLAIM, "--clusters", "ran")
+    assert (result.exit_code, "has no column ran (--clusters); it has: score, is_member, run" in result.stderr) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "score,is_member\n1,1\n2,yes\n", "holds scores of members only (is_member)"),
+        ("a.csv", "score,is_member\n1,1\n,0\n", "line 3: the column score has an empty cell"),
+        (
+            "a.csv",
+            "score,is_member\n1,1\n2,maybe\n",
+            "row 2: must be true or false (or 1 or 0), got 'maybe'",
+        ),
+        ("a.csv", "score,is_member\n1,1\nnan,0\n", "score must be finite, got 1 of 2 NaN or infinite"),
+        ("a.csv", "score,is_member\n1,1\n-inf,0\n", "score must be finite"),
+        ("a.csv", "score,is_member\n", "score must not be empty"),
+        ("a.csv", "score,is_member\n1,1\ntwo,0\n", "line 3, score: a score must be a number, got 'two'"),
+        ("a.csv", "score,score,is_member\n1,1,1\n", "has 2 columns with the name score"),
+        ("a.tsv", "member,nonmember\n1,2\n", "but it has: member,nonmember"),
+        ("a.json", "{", "cannot be read as JSON"),
+        ("a.json", "[1, 2]", "must hold an object of lists, or a list of objects"),
+        ("a.json", '{"member": [1, NaN], "nonmember": [0]}', "NaN is not a JSON number"),
+        ("a.json", '{"member": [1, null, 2], "nonmember": [0]}', "member, row 2, has no value"),
+        ("a.json", '{"member": ["1"], "nonmember": [0]}', "member, row 1: a score must be a number, got '1'"),
+        ("a.json", '{"member": 1, "nonmember": [0]}', "member must be a list, got int"),
+        ("a.json", '{"member": [1], "member": [2]}', "an object has one name twice"),
+        ("a.json", '{"member": [9007199254740993], "nonmember": [0]}', "that float64 holds exactly"),
+        ("a.npy", "no array", "cannot be read as .npy without unpickling"),
+        ("a.csv", "member,nonmember\n1,2\n", "splitting 1 member scores by fraction 0.5 leaves one part empty"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_one_paragraph(say, tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    result = say("audit", name, *CLAIM, *RUNS)
+    assert (result.exit_code, words in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
+
+
+def test_a_list_of_objects_and_an_array_with_named_fields_are_tables_too(say, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [{"score": float(rng.normal() + 3 * (at < 300)), "is_member": at < 300} for at in range(600)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    named = np.array([(row["score"], row["is_member"]) for row in rows], dtype=[("score", "f8"), ("is_member", "?")])
+    np.save(tmp_path / "rows.npy", named)
+    printed = [say("audit", name, *CLAIM, *RUNS, "--json").stdout for name in ("rows.json", "rows.npy")]
+    assert json.loads(printed[0])["finding"] == json.loads(printed[1])["finding"]
+
+
+def test_a_plain_array_without_names_is_not_guessed(say, tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((5, 2)))
+    result = say("audit", "a.npy", *CLAIM, *RUNS)
+    assert (result.exit_code, "--columns score,is_member or --columns member,nonmember" in result.stderr) == (2, True)
+    result = say("audit", "a.npy", *CLAIM, *RUNS, "--columns", "member,nonmember,x")
+    assert (result.exit_code, "3 columns (--columns), got shape (5, 2)" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--one-run --independent-runs", "the scores have one design, got --independent-runs and --one-run"),
+        ("--independent-runs --higher-is-member --lower-is-member", "give either --higher-is-member or"),
+        ("--independent-runs --included x", "--included can be given only with --one-run"),
+        ("--one-run --higher-is-member --threshold 1", "--threshold can be given only with independent runs"),
+        ("--independent-runs --threshold 1", "state whether high or low scores mean member (--higher-is-member"),
+        ("--independent-runs --estimator one_run", "one_run covers the design one_run, and this evidence is of the "),
+        ("--independent-runs --estimator clopper_person", "estimator must be clopper_pearson, "),
+        ("--independent-runs --estimator clopper_pearson --estimator joint_beta", "joint_beta gives no bound"),
+        ("--independent-runs --estimator clopper_pearson --estimator gaussian_dp", "gaussian_dp assumes the trade-off"),
+        ("--independent-runs --higher-is-member --estimator sequential", "sequential needs a threshold that was fixed"),
+        ("--independent-runs --steps 9", "--steps describes the noise of DP-SGD: give --noise-multiplier as well"),
+        ("--independent-runs --mu 1 --rho 1", "the law of a claim is stated once, got --mu and --rho"),
+        ("--clusters run", "--clusters needs one row per score"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(say, tmp_path, words, says):
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 1, nonmember=np.arange(50.0))
+    result = say("audit", "s.npz", *CLAIM, *words.split())
+    assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
+
+
+def test_what_was_not_stated_is_printed_as_assumed(say, tmp_path):
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0), nonmember=np.arange(50.0))
+    printed = say("audit", "s.npz", "--epsilon", 1, "--unit", "client", *RUNS).stdout
+    assert "assume adjacency replace_one, observer uploads, because --adjacency, --observer were not given" in printed
+    assert "assume" not in say("audit", "s.npz", *CLAIM, *RUNS).stdout
+
+
+def test_an_audit_without_power_is_a_weak_test_and_never_ok(say, tmp_path):
+    # 30 + 30 counted scores certify up to 2.05, but not even a mechanism of epsilon 5 would be refuted.
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "s.npz", member=rng.normal(size=60), nonmember=rng.normal(size=60))
+    result = say("audit", "s.npz", "--epsilon", 0.5, "--delta", 1e-5, *RUNS)
+    assert result.exit_code == 11
+    assert "INCONCLUSIVE: UNDERPOWERED: weak test: " in result.stdout
