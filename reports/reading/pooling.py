@@ -37,14 +37,16 @@ def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
     return list(groups.values())
 
 
-def mean_over_seeds(values: Sequence[float]) -> Pooled:
+def mean_over_seeds(values: Sequence[float], *, share: bool = False) -> Pooled:
     """Compute the mean of ``values``, array ``(n,)`` with one entry per seed (n >= 1), with a two-sided 95 % t
     interval.
 
-    The interval is not cut to the metric's range. Equal values give no interval: a width of zero would claim certainty.
+    Equal values give no interval: a width of zero would claim certainty. ``share``: whether the values are shares in
+    [0, 1], such as an accuracy; where the interval would leave that range, it is computed on the logit scale (delta
+    method), on which it cannot.
     """
     import numpy as np
-    from scipy.special import stdtrit
+    from scipy.special import expit, logit, stdtrit
 
     sample = _sample(values)
     mean = float(sample.mean())
@@ -55,9 +57,26 @@ def mean_over_seeds(values: Sequence[float]) -> Pooled:
     # ddof=1: with three seeds the other estimate of the variance would be a third too small.
     standard_error = float(sample.std(ddof=1)) / len(sample) ** 0.5
     half = float(stdtrit(len(sample) - 1, 0.5 + LEVEL / 2)) * standard_error
-    return Pooled(
-        value=mean, low=mean - half, high=mean + half, n=len(sample), method="mean over seeds, 95 % t interval"
-    )
+    low, high, method = mean - half, mean + half, "mean over seeds, 95 % t interval"
+    if share and 0 < mean < 1 and not 0 <= low <= high <= 1:
+        # The derivative of the logit at the mean is 1 / (m (1 - m)).
+        half /= mean * (1 - mean)
+        low, high = float(expit(logit(mean) - half)), float(expit(logit(mean) + half))
+        method += " on the logit scale"
+    return Pooled(value=mean, low=low, high=high, n=len(sample), method=method)
+
+
+_SHARES = frozenset({"accuracy", "auc", "iou", "tpr", "fpr"})
+
+
+def is_share(record: "Record") -> bool:
+    """Return whether a result row's value is a share or a probability, which lies in [0, 1]."""
+    return record.unit.startswith(("probability", "share of")) or record.metric in _SHARES
+
+
+def named_share(metric: str) -> bool:
+    """Return whether the values of a metric, given by its name alone, lie in [0, 1]."""
+    return metric in _SHARES
 
 
 def median_over_images(values: Sequence[float]) -> Pooled:

@@ -37,7 +37,7 @@ class SourceInference:
         """Format the result as ``correct 0.216 [0.201, 0.231], chance 0.1``; an interval from a single seed is marked
         as such.
         """
-        pooled = mean_over_seeds([row.value or 0.0 for row in self.rows])
+        pooled = mean_over_seeds([row.value or 0.0 for row in self.rows], share=True)
         ends, mark = (pooled.low, pooled.high), ""
         if len(self.rows) == 1:
             # Over the samples of one run; an interval over seeds needs at least two.

@@ -11,6 +11,20 @@ def test_the_t_interval_of_three_seeds_by_hand():
     assert (pooled.n, pooled.method) == (3, "mean over seeds, 95 % t interval")
 
 
+def test_the_interval_of_shares_near_one_stays_below_one():
+    # Half width .248414 / (.9 * .1) = 2.76015 on the logit scale around ln 9 = 2.19722.
+    pooled = mean_over_seeds([0.8, 0.9, 1.0], share=True)
+    assert (pooled.low, pooled.high) == (pytest.approx(0.362870, abs=1e-6), pytest.approx(0.993017, abs=1e-6))
+    assert pooled.method == "mean over seeds, 95 % t interval on the logit scale"
+
+
+@pytest.mark.parametrize("values", [[0.49, 0.5, 0.51], [0.0, 0.0, 0.001], [1.0, 0.999, 1.0], [0.0, 1.0]])
+def test_the_interval_of_shares_holds_their_mean_and_stays_in_range(values):
+    pooled, plain = mean_over_seeds(values, share=True), mean_over_seeds(values)
+    assert 0 <= pooled.low < pooled.value < pooled.high <= 1
+    assert ((pooled.low, pooled.high) == (plain.low, plain.high)) == (0 <= plain.low <= plain.high <= 1)
+
+
 @pytest.mark.parametrize(("values", "why"), [([0.7], "one seed"), ([1.0, 1.0, 1.0], "all seeds equal")])
 def test_values_that_allow_no_interval_get_none_and_say_why(values, why):
     pooled = mean_over_seeds(values)
