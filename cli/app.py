@@ -188,16 +188,30 @@ def report(
     claims: Annotated[
         Path | None, typer.Option(help="Write the claims to this file, in the fields of a deployment registry.")
     ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            help="With --latex: print one table with this column, such as defense, epsilon, accuracy or loss.auc. "
+            "Repeatable.",
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="With --latex: print one table with this metric of every attack. Repeatable."),
+    ] = None,
+    label: Annotated[str, typer.Option(help="With --latex and --column or --metric: the table's \\label.")] = "",
     figures: Annotated[
         Path | None, typer.Option(help="Write every figure to this folder, as SVG and as PDF.", metavar="DIR")
     ] = None,
 ) -> None:
     """Write the report of one run, or a common report of several runs, from their result rows."""
     with reported_errors():
-        from .printing import print_report
+        from .printing import ChosenTable, print_report
 
+        table = ChosenTable(columns=tuple(columns or ()), metrics=tuple(metric or ()), label=label)
         wanted = {"html": html, "md": md, "latex": latex, "csv": csv, "claims": claims}
-        print_lines(*print_report(runs, wanted, figures))
+        print_lines(*print_report(runs, wanted, figures, table))
 
 
 @app.command()

@@ -2,20 +2,35 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..suites.config.source import ConfigError
 from .console import print_lines
 
 
-def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None], figures: Path | None = None) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class ChosenTable:
+    """The columns and metrics of the one LaTeX table that the command line asked for; empty for all tables."""
+
+    columns: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    label: str = ""
+
+
+def print_report(
+    folders: Sequence[Path],
+    wanted: Mapping[str, Path | None],
+    figures: Path | None = None,
+    table: ChosenTable | None = None,
+) -> list[str]:
     """Write the report of one run, or a common report of several; return the lines to print.
 
     ``wanted`` maps a format to a file; ``figures`` is a folder for the figures. If neither is given, the pages of a
     single run go into its own folder. Raises ConfigError if a run cannot be read or a file cannot be written.
     """
     from ..reports.formats.terminal import unread_words
-    from ..reports.formats.write import read_runs, write_figures, write_files
+    from ..reports.formats.write import read_runs, write_chosen_table, write_figures, write_files
 
     requested = {name: path for name, path in wanted.items() if path is not None}
     if not requested and figures is None and len(folders) > 1:
@@ -23,10 +38,19 @@ def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None], fig
             "a report of several runs must be written to a file that you name: give one of "
             f"{', '.join(f'--{name} FILE' for name in wanted)}"
         )
+    one = table is not None and bool(table.columns or table.metrics)
+    latex = requested.get("latex")
+    if table is not None and (one or table.label) and (latex is None or not one):
+        raise ConfigError(
+            "--column, --metric and --label choose one LaTeX table: give --latex FILE, and --column or --metric"
+        )
     try:
         runs = read_runs(folders)
         own = {"html": runs[0].path / "report.html", "md": runs[0].path / "report.md"}
-        written = write_files(runs, requested if requested or figures else own)
+        # First, because an unknown column must leave every old file unchanged.
+        chosen = [write_chosen_table(runs, latex, **asdict(table))] if one and latex and table else []
+        others = {name: path for name, path in requested.items() if path not in chosen}
+        written = [*chosen, *write_files(runs, others if requested or figures else own)]
         drawn = [] if figures is None else write_figures(runs, figures)
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -1,5 +1,6 @@
 """Suites as dictionaries and objects, a choice of their tables, and finished runs that are opened again."""
 
+import re
 import tomllib
 
 import fedassay
@@ -105,3 +106,34 @@ def test_the_report_writes_every_figure_of_one_or_two_runs(opened, say, tmp_path
     other = assay(suite_file(), seed=1)
     assert say("report", opened.folder, other.folder, "--figures", two).exit_code == 0
     assert {path.name for path in two.iterdir()} >= {f"run-1-{name}" for name in names}
+
+
+def test_one_latex_table_has_the_chosen_columns_and_metrics(opened, say, tmp_path):
+    path = tmp_path / "one.tex"
+    result = say("report", opened.folder, "--latex", path, "--metric", "auc", "--label", "tab:main")
+    assert result.exit_code == 0, result.output
+    text = path.read_text()
+    assert text.count(r"\begin{table}") == 1
+    assert r"\label{tab:main}" in text
+    assert r"ldp\_gaussian" in text or r"ldp\_\allowbreak{}gaussian" in text
+    assert "random" in text
+    assert say("report", opened.folder, "--latex", path, "--column", "defense", "--column", "accuracy").exit_code == 0
+    assert "AUC" not in path.read_text()
+    assert "accuracy" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--latex", "a.tex", "--metric", "acu"], "no run has the metric 'acu'; the runs have: auc"),
+        (["--latex", "a.tex", "--column", "epsilom"], "no run has the column 'epsilom'; known columns: epsilon"),
+        (["--latex", "a.tex", "--column", "defense", "--label", "a b"], "label .* must consist of letters"),
+        (["--metric", "auc"], "give --latex FILE"),
+        (["--latex", "a.tex", "--label", "a"], "give --latex FILE, and --column or --metric"),
+    ],
+)
+def test_a_table_that_cannot_be_chosen_is_refused_and_no_file_is_written(opened, say, tmp_path, words, says):
+    result = say("report", opened.folder, *words)
+    assert result.exit_code == 2
+    assert re.search(says, " ".join(result.output.split()))
+    assert not list(tmp_path.glob("**/a.tex"))

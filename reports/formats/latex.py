@@ -58,18 +58,27 @@ _LONG = re.compile(rf"(\S{{{_LONGEST - 1}}})\S{{2,}}")
 _BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
 
 
-def latex(folders: Sequence[RunFolder]) -> str:
+def latex(folders: Sequence[RunFolder], only: Table | None = None, label: str = "") -> str:
     """Return LaTeX code with one floating environment per table, or several if a table is wider or longer than a page;
     several runs share their tables.
+
+    ``only``: the one table to print in place of all; ``label``: its name for ``\\ref``, of letters, digits and
+    ``:_-``.
 
     To be read with ``\\input`` by a document that loads booktabs and array.
     """
     lines = ["% Made by fedassay; the document needs \\usepackage{booktabs,array}."]
-    for label, folder in zip(run_labels(folders), folders, strict=True):
+    for run, folder in zip(run_labels(folders), folders, strict=True):
         manifest = folder.manifest
         suite = f"{manifest.suite.get('name', '')}, version {manifest.suite.get('version', '')}"
-        lines.append(_comment(f"run {label}, id {manifest.run_id}, suite {suite}: {manifest.command}"))
-    return "\n".join([*lines, *(_float(part) for table in tables_of(folders) for part in parts(_shortened(table))), ""])
+        lines.append(_comment(f"run {run}, id {manifest.run_id}, suite {suite}: {manifest.command}"))
+    if label and not re.fullmatch(r"[A-Za-z0-9:_-]+", label):
+        raise ValueError(f"label (the name for \\ref) must consist of letters, digits and ':_-', got {label!r}")
+    tables = tables_of(folders) if only is None else [only]
+    pieces = [part for table in tables for part in parts(_shortened(table))]
+    # A label stands once: of a table that is wider or longer than a page the first piece has it.
+    floats = [_float(part, label if number == 0 else "") for number, part in enumerate(pieces)]
+    return "\n".join([*lines, *floats, ""])
 
 
 def escaped(text: str) -> str:
@@ -109,7 +118,7 @@ def _shortened(table: Table) -> Table:
     )
 
 
-def _float(part: TablePart) -> str:
+def _float(part: TablePart, label: str = "") -> str:
     table = part.table
     numeric = [column in table.numeric for column in range(len(table.headers))]
     align = "".join(_column(width, kind) for width, kind in zip(part.widths, numeric, strict=True))
@@ -119,7 +128,7 @@ def _float(part: TablePart) -> str:
             "",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{escaped(table.title)}}}",
+            rf"\caption{{{escaped(table.title)}}}" + (rf"\label{{{label}}}" if label else ""),
             r"\scriptsize\setlength{\tabcolsep}{3pt}%",
             rf"\begin{{tabular}}{{{align}}}",
             r"\toprule",

@@ -52,6 +52,17 @@ def write_files(runs: Sequence[RunFolder], targets: Mapping[str, Path]) -> list[
     return [write_whole(path, text) for path, text in texts.items()]
 
 
+def write_chosen_table(
+    runs: Sequence[RunFolder], path: Path, *, columns: Sequence[str], metrics: Sequence[str], label: str = ""
+) -> Path:
+    """Write one LaTeX table of the runs with the chosen columns and metrics, see ``chosen_table``; return ``path``."""
+    from ..tables.chosen import chosen_table
+    from .latex import latex
+
+    check_targets([path], [run.path for run in runs])
+    return write_whole(path, latex(runs, chosen_table(runs, columns=columns, metrics=metrics), label))
+
+
 def write_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
     """Write every figure of the runs to ``folder``, each as SVG and as PDF, and return the paths of the files.
 

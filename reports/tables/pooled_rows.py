@@ -242,7 +242,9 @@ def _pooled(group: list[Record]) -> Pooled | None:
         return Pooled(value=_value(only), low=only.ci_low, high=only.ci_high, n=1, method=only.ci_method)
     # Sorted, because the order of rows in the file is arbitrary and would change the last digit of a sum.
     values = sorted(_value(record) for record in measured)
-    return median_over_images(values) if measured[0].scope == "record" else mean_over_seeds(values, share=is_share(only))
+    return (
+        median_over_images(values) if measured[0].scope == "record" else mean_over_seeds(values, share=is_share(only))
+    )
 
 
 def _value(record: Record) -> float:
