@@ -87,7 +87,9 @@ class Weakness:
 
 
 WEAK_BEYOND = 10.0
-"""An audit outside a suite is a weak test where its minimum detectable epsilon exceeds the claimed one this often."""
+"""Checks, and audits outside a suite, are a weak test where their minimum detectable epsilon is more than so many times
+the claimed one.
+"""
 WEAK_TEST = Weakness(
     no_power="weak test: no violation of the claim would be refuted with 90 % power",
     unknown_power="weak test: nothing was shown, and the power of this estimator is not known",
@@ -96,7 +98,31 @@ WEAK_TEST = Weakness(
 """The weakness of an audit of evidence from outside a suite, where only the measurement is known."""
 
 
-def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness | None = None) -> Finding:
+@dataclass(frozen=True, kw_only=True)
+class CheckPower:
+    """What the implementation checks of a claim, which all passed, would have found.
+
+    Args:
+        detectable: smallest true epsilon, at the claim's delta, at which one of the checks fails with probability 0.9.
+        assumption: how a defense of that epsilon differs from the stated one, as in "its noise is smaller by one
+            factor in all weights".
+    """
+
+    detectable: float
+    assumption: str
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.detectable) and self.detectable >= 0):
+            raise ValueError(f"detectable must be >= 0 and finite, got {self.detectable}")
+
+
+def judge(
+    claim: Claim | None,
+    measurement: Measurement,
+    *,
+    weakness: Weakness | None = None,
+    checked: CheckPower | None = None,
+) -> Finding:
     """Decide whether a measurement refutes a claim, and return the verdict with its reason.
 
     NO_CLAIM without a claim. OUT_OF_SCOPE when the evidence is of an observer that the claim does not cover, of
@@ -110,6 +136,10 @@ def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness |
     credible interval never refutes: UNDERPOWERED. Else NOT_REFUTED, unless ``weakness`` names a reason why this audit
     would have refuted nothing: then UNDERPOWERED.
 
+    ``checked``: the power of implementation checks that held the defense against the claim, and passed. They are
+    evidence too: a bound that was too weak alone then ends as NOT_REFUTED, and the detectable epsilon is theirs. They
+    change nothing where no run could have shown a violation, or where nothing was bounded.
+
     Raises ValueError when the measurement was tested against a curve that this claim does not state, and TypeError for
     an argument of another type.
     """
@@ -117,7 +147,9 @@ def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness |
         check_claim(claim)
     if not isinstance(measurement, Measurement):
         raise TypeError(f"measurement must be a Measurement, as every estimator returns, got {measurement!r}")
-    return _downgraded(_judged(claim, measurement), weakness or Weakness())
+    weakness = weakness or Weakness()
+    found = _downgraded(_judged(claim, measurement), weakness)
+    return found if weakness.unseen else _with_checks(found, checked)
 
 
 def not_audited(claim: Claim, reason: str) -> Finding:
@@ -193,6 +225,22 @@ def _downgraded(finding: Finding, weakness: Weakness) -> Finding:
         unknown = replace(measured, detectable=None)
         return replace(finding, verdict=Verdict.UNDERPOWERED, reason=weakness.unseen, measurement=unknown)
     return finding
+
+
+def _with_checks(finding: Finding, checked: CheckPower | None) -> Finding:
+    """NOT_REFUTED instead of UNDERPOWERED where implementation checks of known power passed."""
+    measured = finding.measurement
+    if checked is None or finding.verdict is not Verdict.UNDERPOWERED or measured is None:
+        return finding
+    if measured.kind is not Kind.BOUND or finding.claim is None:
+        return finding
+    # Checks that find only far larger violations are a weak test, like an audit that does.
+    if checked.detectable > WEAK_BEYOND * finding.claim.epsilon:
+        return finding
+    words = f"the implementation checks fail with probability 0.9 from eps {plain(round(checked.detectable, 3))}"
+    reason = f"{words} if {checked.assumption}; the runs alone would not do: {finding.reason}"
+    known = replace(measured, detectable=checked.detectable)
+    return replace(finding, verdict=Verdict.NOT_REFUTED, reason=reason, measurement=known)
 
 
 def _found(verdict: Verdict, reason: str, claim: Claim | None, seen: Measurement | None, route: str = "") -> Finding:

@@ -63,6 +63,10 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         coverage = method.coverage(audit, checks)
         weakness = replace(weakness, unknown_power=weakness.unknown_power or coverage.half_blind)
         finding = judge(audit.claim, reading.measurement, weakness=weakness)
+        # Only where it is needed: composing a law once more may take seconds.
+        if finding.verdict is Verdict.UNDERPOWERED and not coverage.half_blind:
+            power = method.check_power(audit, checks)
+            finding = judge(audit.claim, reading.measurement, weakness=weakness, checked=power)
         verdict = _verdict_row(audit.cell, finding, reading, checks, store)
         # Without checks, as for attacks on final models, there is nothing to state.
         seen = {"looked_at": list(coverage.looked_at), "not_looked_at": list(coverage.not_looked_at)} if checks else {}

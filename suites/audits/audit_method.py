@@ -9,11 +9,12 @@ import torch
 
 from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
-from ...audit.finding import Weakness
+from ...audit.finding import CheckPower, Weakness
 from ...audit.measurement import Measurement
 from ...fl.plan import Plan
 from ...fl.task import Task
 from ..checks.check import CheckResult
+from ..checks.check_power import power_of_checks
 from ..checks.coverage import Coverage, coverage_of
 from ..checks.hooks.hook_checks import hook_checks
 from ..checks.law_check import with_law_checks
@@ -89,6 +90,10 @@ class AuditMethod(ABC):
         """
         return Weakness()
 
+    def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
+        """Return the smallest epsilon that the claim's implementation checks would have found; None if not known."""
+        return None
+
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
         """Return what the claim's implementation checks looked at, and what they did not."""
         return coverage_of(checks, sampled=False)
@@ -129,6 +134,12 @@ class BlockMethod(AuditMethod):
 
     def budget(self, claim: Claim, audit: AuditSpec) -> AuditSpec:
         """Return the suite's audit settings, in which a subclass may change the number of runs for this claim."""
+        return audit
+
+    def enough(self, claim: Claim, audit: AuditSpec, alpha: float) -> AuditSpec:
+        """Return the audit settings, with more runs for a claim that needs more, at its share ``alpha`` of the error
+        rate; by default no claim gets more.
+        """
         return audit
 
     def shares(self, replicas: int, seeds: int) -> list[int]:
@@ -192,6 +203,11 @@ class BlockMethod(AuditMethod):
             return (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
         return check_claim(task, plan, there.protection, there.claim, seed=block.seed)
 
+    def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
+        block = audit.blocks[0]
+        own = federation_of(block)[1]
+        return power_of_checks(checks, fitted(block, own).protection, audit.claim, own)
+
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
         block = audit.blocks[0]
         own, checked = federation_of(block)[1], checked_federation(block)[1]
@@ -234,16 +250,13 @@ class AttackMethod(AuditMethod):
 
 
 def unknown_power(checks: Sequence[CheckResult]) -> str:
-    """Return why an audit without a law that showed nothing may have been too weak: neither sensitivity nor noise could
-    be compared with what the claim states. Empty string if they could.
+    """Return why an audit without a law may have been too weak, whatever it showed: it is not known how much noise must
+    be missing before it refutes the claim. The reason says why no check could replace it.
     """
     compared = (SENSITIVITY, MEASURED)
-    if any(check.name in compared and check.passed is not None for check in checks):
-        return ""
-    reasons = dict.fromkeys(check.witness for check in checks if check.name in compared)
-    return (
-        f"nothing was shown, and sensitivity and noise could not be compared ({'; '.join(reasons) or 'no check ran'})"
-    )
+    reasons = dict.fromkeys(check.witness for check in checks if check.name in compared and check.passed is None)
+    blind = f", and sensitivity and noise could not be compared ({'; '.join(reasons)})" if reasons else ""
+    return f"without a law the power of these runs is not known{blind}"
 
 
 def pooled_replicas(audit: PlannedAudit) -> int:

@@ -84,7 +84,7 @@ class CraftedReports(ReplicaMethod):
         block = audit.blocks[0]
         shuffled = block.claim.observer.rank == SHUFFLED.rank
         clients = federation_of(block)[1].clients if shuffled else None
-        shown = report_checks(kept_arrays(audit, store), exact=_is_exact(block), clients=clients)
+        shown = report_checks(kept_arrays(audit, store), audit.claim, exact=_is_exact(block), clients=clients)
         return (*super().checks(audit, store), *shown)
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:

@@ -112,7 +112,7 @@ class OneRun(BlockMethod):
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         if claimed_release(audit.blocks[0]) is None:
-            return Weakness(unknown_power=unknown_power(checks))
+            return Weakness(no_power=unknown_power(checks))
         reason = "no missing noise would have been refuted (it takes more canaries, or replicas): too few canaries"
         return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
 

@@ -25,7 +25,7 @@ from .audit_method import Reading, pooled_replicas, unknown_power
 from .audited_federation import audited_federation, claimed_release, published_law
 from .canary_replicas import CanaryMethod, canary_for
 from .power import designed_tests, detectable_epsilon, replicas_needed
-from .replicas import Arms, pooled
+from .replicas import Arms, pooled, replicas_words
 from .stated_release import stated_release, unit_of
 
 _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
@@ -99,7 +99,7 @@ class PlantedCanary(CanaryMethod):
         unseen = f"the canary hardly reached the release ({missed[0]}): plant one that does" if missed else ""
         release = claimed_release(audit.blocks[0])
         if release is None:
-            return Weakness(unseen=unseen, unknown_power=unknown_power(checks))
+            return Weakness(unseen=unseen, no_power=unknown_power(checks))
         if measured.detectable is not None:
             return Weakness(unseen=unseen)
         no_power = (
@@ -113,15 +113,15 @@ class PlantedCanary(CanaryMethod):
         if release is None and (stated := stated_release(audit.blocks[0])) is not None:
             tests = designed_tests(audit.claim, stated, audit.blocks[0].audit, n=trials)
             best = largest_certifiable_epsilon(trials, trials, audit.claim.delta, audit.alpha / len(tests))
-            size = f"{trials} replicas per arm, max certifiable {best:.2f}, {self.witness(audit)}"
+            size = f"{replicas_words(audit)}, max certifiable {best:.2f}, {self.witness(audit)}"
             return [f"{size}: no law is published, scored by the noise that the claim states"]
         if release is None:
             return super().plan_text(audit)
         tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
         found = detectable_epsilon(audit.claim, release, tests, n=trials, alpha=audit.alpha)
         best = largest_certifiable_epsilon(trials, trials, audit.claim.delta, audit.alpha / len(tests))
-        size = f"{trials} replicas per arm, max certifiable {best:.2f}"
-        power = "UNDERPOWERED: no missing noise would show"
+        size = f"{replicas_words(audit)}, max certifiable {best:.2f}"
+        power = "UNDERPOWERED unless checks find it: no missing noise would show"
         power = power if found is None else f"min detectable {found:.2f}"
         needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
         costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())

@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...audit.binomial import largest_certifiable_epsilon
+from ...audit.claim import Claim
 from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.evidence import MembershipScores, Projections, Setting
 from ...audit.power.threshold import SplitThreshold
+from ..config.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
 from .audit_method import BlockMethod, Reading, pooled_replicas
+from .power import enough_replicas
 
 ARMS = ("nonmember", "member")
 """Names of the arrays without the canary and with it."""
@@ -46,6 +49,13 @@ class ReplicaMethod(BlockMethod):
     @abstractmethod
     def witness(self, audit: PlannedAudit) -> str:
         """Describe the canary and the score that the audit used as evidence."""
+
+    def enough(self, claim: Claim, audit: AuditSpec, alpha: float) -> AuditSpec:
+        # Where the power is not known, more runs would not make it known.
+        if audit.most_replicas is None or not self.powered:
+            return audit
+        needed = enough_replicas(claim, alpha=alpha, limit=audit.most_replicas)
+        return audit if needed is None else audit.model_copy(update={"replicas": max(audit.replicas, needed)})
 
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
         arms, more = self.trials(job)
@@ -78,8 +88,15 @@ class ReplicaMethod(BlockMethod):
         trials = pooled_replicas(audit)
         # Half of the trials only choose the threshold.
         best = largest_certifiable_epsilon(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
-        size = f"{trials} replicas per arm, max certifiable {best:.2f}"
+        size = f"{replicas_words(audit)}, max certifiable {best:.2f}"
         return [f"{size}, {self.witness(audit)}: threshold by a split"]
+
+
+def replicas_words(audit: PlannedAudit) -> str:
+    """Return the number of runs of an audit, and whether it was chosen for the claim."""
+    most = audit.blocks[0].audit.most_replicas
+    chosen = "" if most is None else f" (as many as this claim needs, if at most {most})"
+    return f"{pooled_replicas(audit)} replicas per arm{chosen}"
 
 
 def save_projections(job: BlockJob, arms: Arms, store: Store, more: Mapping[str, NDArray[Any]] | None = None) -> str:

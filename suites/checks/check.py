@@ -22,6 +22,8 @@ class CheckResult:
         measured, allowed: the number and its limit, in the check's own unit, which ``unit`` names.
         relation: of ``measured`` to ``allowed`` in a check that passes.
         witness: which runs show it.
+        detects: the smallest violation at which the check fails with probability 0.9: a share of the law's noise
+            ("noise scale"), or a true epsilon; None where it is not known.
         compared, not_compared: parts of a message that were and were not compared, the latter with the reason.
     """
 
@@ -32,6 +34,7 @@ class CheckResult:
     allowed: float | None = None
     relation: str = "<="
     unit: str = ""
+    detects: float | None = None
     compared: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
 

@@ -19,7 +19,7 @@ from ...audit.claim import Claim
 from ...audit.gaussian import delta_from_mu
 from ...fl.laws.law import GaussianLaw
 from .check import CheckResult
-from .false_alarms import Shortfall, least_result, least_scale, level
+from .false_alarms import Shortfall, least_result, least_scale, level, share_found
 from .noise_checks import SCALE
 from .noise_sample import NoiseSample
 
@@ -74,8 +74,9 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
         scales = [*_margins(tested, each_round=True), *map(_in_pairs, _margins(paired, each_round=True))]
         tested, paired = tested.of_one_round(), paired.of_one_round()
     scales += [*_margins(tested), *map(_in_pairs, _margins(paired))]
+    degrees = float(len(tested.noise) * tested.there.sum() * tested.noise.shape[-1])
     return [
-        least_result(SCALE, scales),
+        replace(least_result(SCALE, scales), detects=share_found(degrees, tested.slack)),
         least_result(DIRECTIONS, list(_directions(tested))),
         *between,
         *_distribution(sample, tested),

@@ -12,6 +12,8 @@ from .check import CheckResult
 
 RUN = 5e-4
 """Probability, at most, that any test of noise fails in a run in which every defense is correct."""
+POWER = 0.9
+"""Probability with which a violation is found that counts as detectable."""
 CLAIMS, FAMILIES = 100, 128
 """Claims of a run, and families of tests of a claim, among which it is shared; both are more than there are today."""
 
@@ -32,6 +34,19 @@ class Shortfall(NamedTuple):
 def level(tests: int) -> float:
     """Return the level of each of ``tests`` tests of one family, by Bonferroni's inequality."""
     return RUN / CLAIMS / FAMILIES / max(1, tests)
+
+
+def share_found(degrees: float, slack: float = 0.0) -> float:
+    """Return the largest share of the law's noise that a test of all numbers together finds with probability 0.9.
+
+    Args:
+        degrees: of freedom of the numbers' sum of squares.
+        slack: rounding of the released values, in standard deviations of the law.
+    """
+    if degrees <= 0:
+        return 0.0
+    allowed = math.sqrt(float(chi2.ppf(level(1), degrees)) / degrees) - slack
+    return max(0.0, allowed / math.sqrt(float(chi2.ppf(POWER, degrees)) / degrees))
 
 
 def least_scale(

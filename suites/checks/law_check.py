@@ -63,7 +63,7 @@ class NotCheckable(ValueError):
 
 
 def law_checks(
-    protection: Protection, claim: Claim, plan: Plan, replayed: Sequence[CheckResult] = ()
+    protection: Protection, claim: Claim, plan: Plan, replayed: Sequence[CheckResult] = (), *, noise: float = 1.0
 ) -> tuple[CheckResult, ...]:
     """Compare the claim with the laws that the protection publishes for the claim's observer; of several clients' laws
     the one with the largest epsilon counts.
@@ -74,12 +74,13 @@ def law_checks(
         replayed: results of the replay checks. Where a unit of the claim moved the release less far than the law's
             bound, or the noise was larger than the law's, what was seen counts: the law may be that of a larger unit,
             or loose.
+        noise: share of a Gaussian law's noise that is assumed to be there.
     """
     try:
         if claim.unit is Unit.SAMPLE and not protection.per_sample and not _moved(replayed):
             raise NotCheckable("the law is that of a client, and how far one sample moves its report is not published")
-        laws = _laws(protection, claim, plan)
-        rounds, why = _rounds_alike(protection, claim, plan)
+        laws = [_quieter(law, noise) for law in _laws(protection, claim, plan)]
+        rounds, why = rounds_alike(protection, claim, plan)
         found = [
             law_check(law, claim, plan, rounds=rounds, reached=_reached(law, replayed), remark=why) for law in laws
         ]
@@ -471,8 +472,12 @@ def _loudness(law: GaussianLaw) -> float:
     return law.rate * law.steps * abs(law.scale) * law.clip_norm / max(law.noise_std, 1e-300)
 
 
-def _rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int, str]:
-    """How many rounds surely follow the law, and why not all of them do (empty text if they do)."""
+def _quieter(law: Law, noise: float) -> Law:
+    return replace(law, noise_std=noise * law.noise_std) if isinstance(law, GaussianLaw) and noise != 1 else law
+
+
+def rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int, str]:
+    """Return how many rounds surely follow the law, and why not all of them do (empty text if they do)."""
     rounds = min(claim.rounds, plan.rounds)
     why = _changes(protection)
     return (rounds, "") if rounds == 1 or not why else (1, f"; of one round alone, because {why}")

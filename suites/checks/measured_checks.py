@@ -6,7 +6,7 @@ averaging over rounds, masks and rounding change their ratio no more than they c
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -43,6 +43,10 @@ _LAYERS = 4
 """Layers that get a canary of their own at most: the smallest and the largest ones."""
 _DISTINCT = 0.9
 """Share of distinct numbers from which noise counts as continuous."""
+_BELOW = 1.2816
+"""Standard errors below its mean that a measured ratio exceeds with probability 0.9."""
+_MOST_LESS, _HALVINGS = 64.0, 8
+"""Factor by which the noise is reduced at most in search of what would be found, and steps of the search."""
 _STATED = ("noise_multiplier", "noise_std")
 """Parameters of a claim that state the standard deviation of Gaussian noise."""
 
@@ -87,24 +91,56 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     steps = own.algorithm.local_steps if claim.unit is Unit.SAMPLE and protection.per_sample else 1
     measured = [_ratio(runs, direction, client) for runs in _runs_of(setup) for direction, client in _directions(runs)]
     worst = max(measured, key=lambda ratio: ratio.each)
-    # A release in units of its own noise; noise that was measured may be discrete.
-    law = GaussianLaw(
-        clip_norm=max(worst.each, 1e-12) / steps if math.isfinite(worst.each) else 1.0,
-        scale=1.0,
-        noise_std=1.0 if math.isfinite(worst.each) else 0.0,
-        rate=rate,
-        steps=steps,
-        additive=False,
-    )
-    first, *rest = law_check(law, claim, own, rounds=worst.rounds)
+
+    def held(each: float, rounds: int) -> tuple[CheckResult, ...]:
+        # A release in units of its own noise; noise that was measured may be discrete.
+        law = GaussianLaw(
+            clip_norm=max(each, 1e-12) / steps if math.isfinite(each) else 1.0,
+            scale=1.0,
+            noise_std=1.0 if math.isfinite(each) else 0.0,
+            rate=rate,
+            steps=steps,
+            additive=False,
+        )
+        return law_check(law, claim, own, rounds=rounds)
+
+    first, *rest = held(worst.each, worst.rounds)
     if first.passed is None:
         raise NotCheckable(first.witness)
     broken = next((found for found in (first, *rest) if found.passed is False), first)
+    detects = _detectable(worst, claim, held) if broken.passed else None
     words = (
         f"at least {plain(round(worst.each, 4))} noise standard deviations in each of {worst.rounds} "
         f"round{'s' * (worst.rounds != 1)}, {worst.direction.words}, rate {plain(rate)}, steps {steps}"
     )
-    return replace(broken, name=MEASURED, witness=f"one {claim.unit} moves the release by {words}")
+    witness = f"one {claim.unit} moves the release by {words}"
+    return replace(broken, name=MEASURED, witness=witness, detects=detects)
+
+
+def _detectable(worst: "_Ratio", claim: Claim, held: Callable[[float, int], tuple[CheckResult, ...]]) -> float | None:
+    """The true epsilon of the release with so little noise that the check fails with probability 0.9; None where no
+    noise in reach is little enough.
+
+    Args:
+        held: the results of the claim against a ratio of shift and noise in so many rounds.
+    """
+    # The measured ratio is lowered by its errors, and may lie below its mean.
+    certain = 1 - _BELOW * worst.error
+    if not (worst.each > 0 and worst.true > 0 and certain > 0):
+        return None
+
+    def fails(factor: float) -> bool:
+        return any(found.passed is False for found in held(worst.each * factor * certain, worst.rounds))
+
+    low, high = 1.0, _MOST_LESS
+    if not fails(high):
+        return None
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fails(middle) else (middle, high)
+    first = held(worst.true * high, claim.rounds)[0]
+    known = first.unit == "epsilon" and first.measured is not None
+    return max(claim.epsilon, first.measured or 0.0) if known else None
 
 
 def _rate(claim: Claim, plan: Plan) -> float:
@@ -129,11 +165,16 @@ class _Direction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ratio:
-    """A lower bound on the shift over the noise of each of ``rounds`` rounds."""
+    """A lower bound on the shift over the noise of each of ``rounds`` rounds.
+
+    ``true``: the ratio itself, as it was seen; ``error``: its standard error, as a share of it.
+    """
 
     each: float
     rounds: int
     direction: _Direction
+    true: float = 0.0
+    error: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,11 +299,13 @@ def _ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio:
     free = float((3 * moments.sum((0, 2)).square() / moments.square().sum((0, 2))).min()) * (_DRAWS - 1) / _DRAWS
     rounds = max(1, min(along.shape[1], int((free - 10) / 3)))
     shift, covariance = along[:, :rounds], torch.einsum("ktd,ksd->ts", weighed[:, :rounds], weighed[:, :rounds])
-    return _Ratio(each=_bound(shift, covariance / (_DRAWS - 1), free), rounds=rounds, direction=direction)
+    each, true, error = _bound(shift, covariance / (_DRAWS - 1), free)
+    return _Ratio(each=each, rounds=rounds, direction=direction, true=true, error=error)
 
 
-def _bound(shift: Tensor, covariance: Tensor, free: float) -> float:
-    """A lower bound on the shift over the noise, as a mean over the rounds.
+def _bound(shift: Tensor, covariance: Tensor, free: float) -> tuple[float, float, float]:
+    """A lower bound on the shift over the noise as a mean over the rounds, the number itself, and its standard error as
+    a share of it.
 
     Args:
         shift: ``(draws, rounds)``; covariance: ``(rounds, rounds)``, with ``free`` degrees of freedom.
@@ -270,17 +313,18 @@ def _bound(shift: Tensor, covariance: Tensor, free: float) -> float:
     rounds, mean = len(covariance), shift.mean(0)
     scatter = float((shift - mean).square().sum() / max(1, shift.numel() - rounds))
     lowest = mean.abs() - (_ERRORS if shift.numel() > 12 else 3 * _ERRORS) * math.sqrt(scatter / shift.numel())
-    mean = mean.sign() * lowest.clamp_min(0)
+    lowest = mean.sign() * lowest.clamp_min(0)
     if _white(covariance, free):
         # Only then do all rounds together estimate the noise.
-        total = float((mean.square() / covariance.diagonal()).sum())
+        totals = [float((one.square() / covariance.diagonal()).sum()) for one in (lowest, mean)]
         error = math.sqrt(1 / (2 * free * rounds)) + (math.sqrt(1 / (free * rounds)) if rounds > 1 else 0.0)
     else:
         left = free - rounds - 1
         inverse = torch.linalg.pinv(covariance, rtol=1e-6, hermitian=True)
-        total = float(mean @ inverse @ mean) * left / free
+        totals = [float(one @ inverse @ one) * left / free for one in (lowest, mean)]
         error = math.sqrt(1 / (2 * left))
-    return math.sqrt(max(0.0, total) / rounds) * max(0.0, 1 - _ERRORS * error)
+    low, seen = (math.sqrt(max(0.0, total) / rounds) for total in totals)
+    return low * max(0.0, 1 - _ERRORS * error), seen, error
 
 
 def _white(covariance: Tensor, free: float) -> bool:

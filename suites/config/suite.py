@@ -218,6 +218,9 @@ class AuditSpec(_Table):
     """Number of Dirac canaries of the one run, each included by a fair coin."""
     replicas: Whole = Field(default=1000, ge=2, le=_MOST_REPLICAS)
     """Runs per arm (with and without the canary), spread over the seeds; unused by a one-run audit."""
+    most_replicas: Whole | None = Field(default=None, ge=2, le=_MOST_REPLICAS, exclude_if=lambda most: most is None)
+    """Runs per arm, at most, of a claim that ``replicas`` runs are too few to test. Such a claim gets as many as refute
+    twice its epsilon with probability 0.9, if this number is not exceeded. By default no claim gets more."""
     batch: Whole = Field(default=250, ge=1)
     noise_shares: tuple[Annotated[Number, Field(ge=0.001, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
     """The defects that the audit is designed to detect: noise reduced to one of these shares of the claimed noise. Each
@@ -236,6 +239,10 @@ class AuditSpec(_Table):
             raise _misplaced("audit.design", 'design "one_run" needs canaries = M, the number of canaries in the run')
         if self.design != "one_run" and self.canaries is not None:
             raise _misplaced("audit.canaries", 'only design = "one_run" plants several canaries in one federation')
+        if self.most_replicas is not None and self.most_replicas < self.replicas:
+            raise _misplaced(
+                "audit.most_replicas", f"must be at least audit.replicas = {self.replicas}, got {self.most_replicas}"
+            )
         return self
 
 

@@ -53,7 +53,8 @@ class AuditPlanner:
         # A claim out of scope is not tested, and takes no share of alpha from the others.
         tested = sum(not one.out_of_scope for one in chosen) + len(attacked)
         alpha = self.suite.spec.alpha / max(1, tested)
-        own = [self._by_runs(one, alpha) for one in chosen]
+        enough = (replace(one, audit=one.method.enough(one.claim, one.audit, alpha)) for one in chosen)
+        own = [self._by_runs(one, alpha) for one in enough]
         by_attacks = [
             self._by_attacks(entries[item.defense], item, method, found, alpha) for item, method, found in attacked
         ]

@@ -6,7 +6,7 @@ from fedassay.audit.binomial import largest_certifiable_epsilon
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
-from fedassay.audit.finding import Verdict, Weakness, judge, not_audited, with_failed_checks
+from fedassay.audit.finding import CheckPower, Verdict, Weakness, judge, not_audited, with_failed_checks
 from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
@@ -261,6 +261,44 @@ def test_unknown_power_counts_only_where_nothing_was_shown(claim_of, measurement
         for shown in (0.0, 0.1)
     ]
     assert verdicts == [Verdict.UNDERPOWERED, Verdict.NOT_REFUTED]
+
+
+CHECKED = CheckPower(detectable=4.5, assumption="its noise is smaller")
+
+
+@pytest.mark.parametrize(
+    ("changes", "weakness"),
+    [({"ceiling": 2.0, "detectable": None}, None), ({"detectable": None}, Weakness(no_power="few"))],
+)
+def test_checks_of_known_power_are_evidence_where_the_runs_were_too_few(claim_of, measurement_of, changes, weakness):
+    measured = measurement_of(epsilon_low=0.0, **changes)
+    assert judge(claim_of(), measured, weakness=weakness).verdict is Verdict.UNDERPOWERED
+    finding = judge(claim_of(), measured, weakness=weakness, checked=CHECKED)
+    assert finding.verdict is Verdict.NOT_REFUTED
+    assert finding.measurement.detectable == 4.5
+    assert finding.reason.startswith("the implementation checks fail with probability 0.9 from eps 4.5 if its noise is")
+
+
+def test_checks_replace_no_canary_that_never_arrived_no_bound_and_no_refutation(claim_of, measurement_of):
+    unseen = Weakness(unseen="dropped")
+    for measured in (measurement_of(epsilon_low=0.0), measurement_of(epsilon_low=0.0, ceiling=2.0)):
+        assert judge(claim_of(), measured, weakness=unseen, checked=CHECKED).verdict is Verdict.UNDERPOWERED
+    estimated = measurement_of(epsilon_low=0.0, ceiling=0.0, kind=Kind.ESTIMATE, alpha=1.0)
+    assert judge(claim_of(), estimated, checked=CHECKED).verdict is Verdict.UNDERPOWERED
+    refuted = judge(claim_of(), measurement_of(epsilon_low=4.5), checked=CHECKED)
+    assert (refuted.verdict, refuted.measurement.detectable) == (Verdict.REFUTED, measurement_of().detectable)
+
+
+def test_checks_that_find_only_ten_times_the_claim_are_no_evidence(claim_of, measurement_of):
+    measured = measurement_of(epsilon_low=0.0, ceiling=2.0)
+    for factor, verdict in ((9.9, Verdict.NOT_REFUTED), (10.1, Verdict.UNDERPOWERED)):
+        checked = CheckPower(detectable=factor * claim_of().epsilon, assumption="its noise is smaller")
+        assert judge(claim_of(), measured, checked=checked).verdict is verdict
+
+
+def test_a_power_without_a_number_is_refused():
+    with pytest.raises(ValueError, match="detectable must be >= 0 and finite, got inf"):
+        CheckPower(detectable=float("inf"), assumption="")
 
 
 def test_a_canary_that_never_arrived_makes_any_claim_underpowered(claim_of, measurement_of):

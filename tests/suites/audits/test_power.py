@@ -4,7 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from fedassay.audit.binomial import upper_bound
 from fedassay.audit.claim import Unit
+from fedassay.audit.curve import ProfileCurve
 from fedassay.audit.estimators.release_tests import (
     BrokenRelease,
     GaussianRelease,
@@ -12,11 +14,14 @@ from fedassay.audit.estimators.release_tests import (
     draw_projections,
     release_scores,
 )
+from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.observer import UPLOADS
+from fedassay.audit.power.trials_needed import gaussian_points, trials_needed
 from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian
 from fedassay.fl.streams import Streams
-from fedassay.suites.audits.power import designed_tests, detectable_epsilon, refutes, replicas_needed
+from fedassay.suites.audits.power import designed_tests, detectable_epsilon, enough_replicas, refutes, replicas_needed
 from fedassay.suites.config.suite import AuditSpec
+from scipy.stats import norm
 from toy_claim import toy_claim
 
 ALPHA = 0.002
@@ -171,3 +176,26 @@ def test_replicas_needed_of_a_sampled_mechanism_are_those_at_which_its_own_test_
 def test_noise_that_is_all_there_is_out_of_reach(lot_sampled):
     claim, release = lot_sampled
     assert set(replicas_needed(claim, release, share=1.0, alpha=ALPHA, limit=10**5).values()) == {None}
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(3.0, 0.0), (1.0, 0.0), (3.0, 1e-5), (1.0, 1e-5)])
+def test_as_many_runs_as_are_enough_refute_twice_the_epsilon_in_nine_of_ten_audits(epsilon, delta):
+    claim = toy_claim(unit=Unit.REPORT, observer=UPLOADS, epsilon=epsilon, delta=delta)
+    # Half of the runs choose the threshold.
+    n = enough_replicas(claim, alpha=0.01, limit=10**6) // 2
+    rng, fixed = np.random.default_rng(0), {"delta": delta, "alpha": 0.01, "epsilon": epsilon}
+    if delta:
+        mu = mu_from_epsilon(2 * epsilon, delta)
+        plan = trials_needed(gaussian_points(mu), curve=None, **fixed)
+        error = norm.sf(plan.threshold), norm.cdf(plan.threshold - mu)
+    else:
+        error = (1 / (1 + math.exp(2 * epsilon)),) * 2
+    fp, fn = (upper_bound(rng.binomial(n, one, 2000), n, 0.005) for one in error)
+    refuted = fn < ProfileCurve((epsilon,), (delta,), (delta,)).fnr(fp)
+    assert 0.88 < refuted.mean() < 0.99
+
+
+def test_a_claim_that_the_limit_cannot_test_has_no_number_of_runs():
+    claim = toy_claim(unit=Unit.REPORT, observer=UPLOADS, epsilon=8.0, delta=0.0)
+    assert enough_replicas(claim, alpha=0.01, limit=2000) is None
+    assert enough_replicas(claim, alpha=0.01, limit=10**6) > math.exp(8)

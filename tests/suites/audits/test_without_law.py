@@ -59,15 +59,17 @@ def test_trials_without_the_law_give_the_scores_of_those_with_it(name, audits):
             np.testing.assert_allclose(alike.values, batch.values, rtol=1e-3, atol=1e-4)
 
 
-def test_sensitivity_and_noise_that_could_not_be_compared_are_the_reason():
+def test_sensitivity_and_noise_that_could_not_be_compared_are_part_of_the_reason():
     unknown = [
         CheckResult(name="sensitivity", passed=None, witness="no law"),
         CheckResult(name="epsilon of the releases", passed=None, witness="no noise is stated"),
     ]
     assert unknown_power(unknown) == (
-        "nothing was shown, and sensitivity and noise could not be compared (no law; no noise is stated)"
+        "without a law the power of these runs is not known, and sensitivity and noise could not be compared (no law; "
+        "no noise is stated)"
     )
-    assert unknown_power([*unknown, CheckResult(name="sensitivity", passed=True, witness="")]) == ""
+    made = [CheckResult(name=one.name, passed=True, witness="") for one in unknown]
+    assert unknown_power(made) == "without a law the power of these runs is not known"
 
 
 def judged(audit, folder, **changes):
@@ -89,7 +91,10 @@ def test_what_shows_nothing_and_compares_nothing_is_underpowered(audits, tmp_pat
     assert (row.verdict, row.detectable) == ("UNDERPOWERED", None)
     assert "sensitivity and noise could not be compared" in row.reason
     row = judged(audit, tmp_path / "stated")
-    assert (row.verdict, row.detectable) == ("NOT_REFUTED", None)
+    # The measured noise over the measured move of a unit is evidence, whose power is stated.
+    assert row.verdict == "NOT_REFUTED"
+    assert audit.claim.epsilon <= row.detectable < 30 * audit.claim.epsilon
+    assert row.reason.startswith("the implementation checks fail with probability 0.9 from eps ")
 
 
 OWN = """\

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from fedassay.suites.audits.power import enough_replicas
 from fedassay.suites.config import resolve as resolve_module
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
@@ -248,7 +249,26 @@ def test_the_plan_text_states_what_each_estimator_needs_to_refute_half_the_noise
 def test_the_plan_text_states_that_replicas_are_too_few(planned):
     line = plan_lines(planned("replicas = 40", "replicas = 5"))[1]
     assert f": 5 replicas per arm, max certifiable {max(0, best_bound(5, 0.025)):.2f}," in line
-    assert ", UNDERPOWERED: no missing noise" in line
+    assert ", UNDERPOWERED unless checks find it: no missing noise" in line
+
+
+def test_a_claim_gets_as_many_runs_as_it_needs_where_the_suite_allows_more(planned):
+    few = planned("replicas = 40", "replicas = 20")
+    (audit,) = planned("replicas = 40", "replicas = 20\nmost_replicas = 100000").audits
+    assert few.audits[0].blocks[0].replicas == 20
+    needed = audit.blocks[0].replicas
+    assert 20 < needed < 100_000
+    assert enough_replicas(audit.claim, alpha=audit.alpha, limit=100_000) == needed
+    line = plan_lines(planned("replicas = 40", "replicas = 20\nmost_replicas = 100000"))[1]
+    assert f"{needed} replicas per arm (as many as this claim needs, if at most 100000)" in line
+    # Too little for any use: the number stays.
+    (audit,) = planned("replicas = 40", "replicas = 5\nmost_replicas = 6").audits
+    assert audit.blocks[0].replicas == 5
+
+
+def test_fewer_runs_at_most_than_at_least_are_refused(planned):
+    with pytest.raises(ConfigError, match=r"audit.most_replicas: must be at least audit.replicas = 40, got 39"):
+        planned("replicas = 40", "replicas = 40\nmost_replicas = 39")
 
 
 UNAUDITABLE = """\

@@ -1,0 +1,145 @@
+"""Exit codes of honest defenses: each unusual correct protection of the suite ``mutants``, audited as a user's defense.
+
+    python benchmarks/honest_cases.py                      # all cases, one seed, about a minute and a half on one core
+    python benchmarks/honest_cases.py --seeds 20 --out honest.jsonl --only delayed_rounds,lazy_draws
+    python benchmarks/honest_cases.py --out honest.jsonl --table     # of what was measured before
+
+Each seed is a run of its own, in which each case has an exit code: 0, or 10 (REFUTED), 11 (a check failed, or the
+verdict is UNDERPOWERED or OUT OF SCOPE) or 12. Results are appended to a file, and a seed in the file is not repeated.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedassay.api import run
+from fedassay.audit.claim import Unit
+from fedassay.defenses.defense import Defense, Prepared
+from fedassay.fl.plan import Plan
+from fedassay.suites.mutation.mutants import cases
+from fedassay.suites.results.outcome import judge_run
+from fedassay.suites.results.record import Record
+
+SUITE = """\
+name = "honest_cases"
+description = "Correct protections of the suite mutants, as defenses."
+alpha = 0.01
+seeds = 1
+
+[federations.main]
+dataset = "digits"
+model = "logistic"
+partition = { kind = "dirichlet", alpha = 1.0 }
+clients = 6
+samples = 90
+rounds = 5
+algorithm = { name = "fedsgd", learning_rate = 1.0 }
+
+[audit]
+clients = 2
+samples_per_client = 16
+replicas = 200
+most_replicas = 2000
+batch = 200
+"""
+PLANS = {
+    Unit.SAMPLE: "plan = { lot = { poisson = 0.25 } }",
+    Unit.CLIENT: "plan = { cohort = { poisson = 0.5 } }",
+}
+_NUMBERS = re.compile(r"\d[\d,.]*(e-?\d+)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HonestCase(Defense):
+    """A correct case of the suite ``mutants`` as a defense, whose claim states its noise."""
+
+    case: str
+
+    def prepare(self, plan: Plan) -> Prepared:
+        prepared: Prepared = cases("correct")[self.case].load().prepare(plan)
+        multiplier = getattr(prepared.protection, "noise_multiplier", None)
+        # As the documentation asks of a defense without a law; noise at delta 0 is not Gaussian.
+        claims = tuple(
+            replace(claim, parameters={**claim.parameters, "noise_multiplier": multiplier})
+            if multiplier and claim.delta > 0 and "rate" in claim.parameters
+            else claim
+            for claim in prepared.claims
+        )
+        return Prepared(protection=prepared.protection, claims=claims)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--only", default="", help="names of cases, with commas")
+    parser.add_argument("--out", type=Path, default=None, help="file to which results are appended")
+    parser.add_argument("--table", action="store_true", help="print the table of the file alone")
+    args = parser.parse_args()
+    names = args.only.split(",") if args.only else sorted(cases("correct"))
+    rows = [] if args.out is None or not args.out.exists() else list(map(json.loads, args.out.open(encoding="utf-8")))
+    known = {(row["case"], row["seed"]) for row in rows}
+    for seed in range(0 if args.table else args.seeds):
+        if left := [name for name in names if (name, seed) not in known]:
+            found = measured(left, seed)
+            rows += found
+            if args.out is not None:
+                with args.out.open("a", encoding="utf-8") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in found)
+            print(f"seed {seed}: {dict(Counter(row['exit'] for row in found))}", file=sys.stderr, flush=True)
+    print_table(rows)
+
+
+def measured(names: list[str], seed: int) -> list[dict[str, object]]:
+    """Run all cases on one seed; return their exit codes with the reasons."""
+    tables = [
+        f'[defenses.{name}]\npart = "honest_cases:HonestCase"\ncase = "{name}"\n'
+        + PLANS.get(cases("correct")[name].load().sampled, "")
+        for name in names
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "honest.toml"
+        path.write_text("\n\n".join([SUITE, *tables]) + "\n", encoding="utf-8")
+        records = run(path, seed=seed, seeds=1, jobs=1, folder=Path(folder) / "out", report=False).records
+    return [_row(name, seed, [one for one in records if one.defense == name]) for name in names]
+
+
+def _row(name: str, seed: int, records: list[Record]) -> dict[str, object]:
+    cells = {one.cell_id: one.cpu_s or 0.0 for one in records}
+    failed = [one.metric for one in records if one.verdict == "BROKEN"]
+    audits = [one for one in records if one.role == "audit" and one.verdict != "NOT_REFUTED"]
+    return {
+        "case": name,
+        "seed": seed,
+        "exit": judge_run(records).exit_code,
+        "failed_checks": failed,
+        "verdicts": [[one.verdict, _NUMBERS.sub("#", (one.reason or "").partition("; evidence")[0])] for one in audits],
+        "replicas": [one.n for one in records if one.role == "audit"],
+        "cpu_s": round(sum(cells.values()), 2),
+    }
+
+
+def print_table(rows: list[dict[str, object]]) -> None:
+    """Print exit codes, and the cases of each cause of another code than 0."""
+    seeds = {row["seed"] for row in rows}
+    print(f"{len(rows)} runs of {len({row['case'] for row in rows})} cases on {len(seeds)} seeds")
+    print("exit codes:", dict(sorted(Counter(row["exit"] for row in rows).items())))
+    print(f"CPU seconds per run: {sum(row['cpu_s'] for row in rows) / max(1, len(rows)):.2f}")
+    causes: dict[str, Counter[str]] = {}
+    for row in rows:
+        for cause in [
+            *(f"failed {name}" for name in row["failed_checks"]),
+            *(": ".join(one) for one in row["verdicts"]),
+        ]:
+            causes.setdefault(cause, Counter())[row["case"]] += 1
+    for cause, found in sorted(causes.items(), key=lambda item: -sum(item[1].values())):
+        print(f"{sum(found.values()):4d}  {cause[:200]}")
+        print("      " + ", ".join(f"{name} {count}" for name, count in sorted(found.items())))
+
+
+if __name__ == "__main__":
+    main()

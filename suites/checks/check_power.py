@@ -1,0 +1,65 @@
+"""State the smallest epsilon that the implementation checks of a claim would have found, and what this assumes."""
+
+from collections.abc import Sequence
+
+from ...audit.claim import Claim
+from ...audit.finding import CheckPower
+from ...fl.plan import Plan
+from ...fl.protection import Protection
+from .check import CheckResult
+from .law_check import LAW_EPSILON, law_checks, rounds_alike
+from .measured_checks import MEASURED
+from .noise_checks import SCALE
+from .replay_checks import SENSITIVITY
+from .report_checks import FITS
+
+
+def power_of_checks(
+    checks: Sequence[CheckResult], protection: Protection, claim: Claim, plan: Plan
+) -> CheckPower | None:
+    """Return the power of those checks that held the defense against the claim's epsilon; of several, the smallest
+    detectable epsilon.
+
+    Three chains of checks reach an epsilon: the law's epsilon is at most the claim's, and the noise of many runs and
+    the move by one unit are as the law states; or the law's epsilon is at most the claim's, and reports fit the law; or
+    the measured move over the measured noise implies at most the claim's epsilon.
+
+    Args:
+        checks: all results for the claim.
+        plan: the plan for which the defense was prepared.
+
+    Returns:
+        None where no chain is complete, where it covers some of the claim's rounds only, or where a check failed.
+    """
+    if any(check.passed is False for check in checks):
+        return None
+    made = {check.name: check for check in checks if check.passed is not None}
+    found = [_of_noise(checks, made, protection, claim, plan)]
+    if LAW_EPSILON in made and FITS in made:
+        found.append(
+            _power(claim, made[FITS].detects, "the privacy losses of its reports exceed the law's by one factor")
+        )
+    if MEASURED in made:
+        words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
+        found.append(_power(claim, made[MEASURED].detects, words))
+    return min((one for one in found if one is not None), key=lambda one: one.detectable, default=None)
+
+
+def _of_noise(
+    checks: Sequence[CheckResult], made: dict[str, CheckResult], protection: Protection, claim: Claim, plan: Plan
+) -> CheckPower | None:
+    share = made[SCALE].detects if SCALE in made else None
+    # A unit that moves the release further than the law's bound has a number too, although it alone is no fault.
+    moved = any(check.name == SENSITIVITY and check.measured is not None for check in checks)
+    if not share or not moved or LAW_EPSILON not in made or rounds_alike(protection, claim, plan)[1]:
+        return None
+    first = law_checks(protection, claim, plan, checks, noise=share)[0]
+    if first.measured is None or first.unit != "epsilon":
+        return None
+    words = f"its noise is {share:.3g} of the law's or less in all weights and rounds"
+    return _power(claim, first.measured, words)
+
+
+def _power(claim: Claim, detectable: float | None, assumption: str) -> CheckPower | None:
+    # A looser claim is broken later than its law: then every violation is found.
+    return None if detectable is None else CheckPower(detectable=max(claim.epsilon, detectable), assumption=assumption)
