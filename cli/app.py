@@ -20,7 +20,7 @@ app = typer.Typer(
     name="fedassay",
     help="Audits privacy claims in federated learning.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -30,10 +30,33 @@ app.command()(audit_command.audit)
 app.command()(gate_command.compare)
 app.command()(gate_command.gate)
 
-Suite = Annotated[str, typer.Argument(help="A bundled suite ('fedassay list suites' names them) or a suite file.")]
+
+def _suites(incomplete: str) -> list[str]:
+    """The bundled suites and suite files that a shell offers after ``fedassay run``."""
+    from ..suites.config.bundled_suites import bundled_suites
+
+    files = [path.as_posix() for path in Path().glob(f"{incomplete}*") if path.is_dir() or path.suffix == ".toml"]
+    return [name for name in [*bundled_suites(), *sorted(files)] if name.startswith(incomplete)]
+
+
+def _defenses(incomplete: str) -> list[str]:
+    from ..suites.config.part_files import own_parts
+
+    return [name for name in own_parts("defense") if name.startswith(incomplete)]
+
+
+Suite = Annotated[
+    str,
+    typer.Argument(help="A bundled suite ('fedassay list suites' names them) or a suite file.", autocompletion=_suites),
+]
 Defenses = Annotated[
     list[str] | None,
-    typer.Option("-d", "--defense", help="Add a defense: a name, or your own as package.module:Class. Repeatable."),
+    typer.Option(
+        "-d",
+        "--defense",
+        help="Add a defense: a name, or your own as package.module:Class. Repeatable.",
+        autocompletion=_defenses,
+    ),
 ]
 Seed = Annotated[
     int, typer.Option(min=0, help="Number of the block of seeds; different blocks share no random stream.")
