@@ -28,10 +28,11 @@ _ROUNDING = 2.0**-22
 
 
 class Move(NamedTuple):
-    """How far one unit moved a row of a release, ``vector (d,)``, in runs of equal draws."""
+    """How far one unit moved a row of a release, ``vector (d,)``, in runs of equal draws; ``turn``: the round."""
 
     vector: FloatArray
     witness: str
+    turn: int = 0
 
 
 def structure_checks(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> list[CheckResult]:
@@ -100,7 +101,18 @@ def _copies(vectors: FloatArray, runs: IntArray) -> int:
 def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> CheckResult:
     """The largest move over the noise in its direction, over all directions (the Mahalanobis length of the move)."""
     allowed = max(_HIDES, 3 * largest_move(claim))
-    vectors = sample.contrasts[:, sample.present & ~sample.silent].reshape(-1, sample.values.shape[-1])
+    there, dim = sample.present & ~sample.silent, sample.values.shape[-1]
+    # Clip norms may adapt: the noise of each round, and its moves, count in units of the round's noise.
+    scales = np.where(there, np.sqrt(np.square(sample.contrasts).mean(axis=(0, 3))), 0.0)
+    units = np.where(scales > 0, scales, 1.0)
+    vectors = (sample.contrasts / units[..., None])[:, there].reshape(-1, dim)
+    largest = scales.max(axis=0)
+    # A later round than those of the sample is compared with the loudest one.
+    moves = [
+        move._replace(vector=move.vector / scale)
+        for move in moves
+        if (scale := float(largest[move.turn] if move.turn < len(largest) else largest.max())) > 0
+    ]
     count = len(vectors)
     if not moves or count < 2 * _SPARE + 2:
         reason = "no unit moves a release in runs of equal draws" if not moves else f"only {count} noise vectors"
@@ -111,7 +123,8 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     if len(shown) == 0:
         return CheckResult(name=DIRECTIONS, passed=None, witness="each weight is sent too rarely")
     blocks = [shown[block] for block in _blocks(counts[shown])]
-    floor = (_ROUNDING * float(np.abs(sample.values).max())) ** 2
+    sizes = np.abs(sample.values).max(axis=(0, 3))
+    floor = (_ROUNDING * float((sizes / units)[there].max())) ** 2
     worst, witness = -1.0, ""
     for block in blocks:
         part = vectors[:, block]

@@ -1,0 +1,27 @@
+"""Noise where a unit moves the release: by its shape, not by its size, which may change from round to round."""
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Claim
+from fedassay.suites.checks.noise_sample import NoiseSample
+from fedassay.suites.checks.structure_checks import Move, structure_checks
+
+DIM, ROUNDS = 40, 12
+
+
+@pytest.mark.parametrize("growth", [1.0, 5.0, 0.2])
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_direction_without_noise_is_found_whatever_the_sizes_of_the_rounds(growth, shown):
+    rng = np.random.default_rng(1)
+    scales = growth ** np.arange(ROUNDS)
+    noise = rng.normal(size=(8, 2, ROUNDS, DIM)) * scales[:, None]
+    direction = rng.normal(size=DIM)
+    direction /= np.linalg.norm(direction)
+    if shown:
+        noise -= (noise @ direction)[..., None] * direction
+    steady, present = np.ones(ROUNDS, dtype=bool), np.ones((2, ROUNDS), dtype=bool)
+    sample = NoiseSample(values=noise, present=present, steady=steady, senders=(0, 1))
+    moves = [Move(scales[turn] * direction, f"round {turn}", turn) for turn in (0, ROUNDS - 1)]
+    claim = Claim.stated(epsilon=1.0, delta=1e-5, rounds=ROUNDS)
+    *_, found = structure_checks(sample, moves, claim)
+    assert found.passed is not shown, found.words
