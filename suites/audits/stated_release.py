@@ -36,9 +36,9 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
         or describes_release(published_law(job, plan))
     ):
         return None
-    own = federation_of(job)[1]
-    if claim.observer.rank < SHUFFLED.rank and plan.clients < own.clients and _clients_add_noise(job, task, plan):
-        # Fewer clients may hold less noise together than the claim states.
+    fewer = job.defense is None and plan.clients < federation_of(job)[1].clients
+    if claim.observer.rank < SHUFFLED.rank and fewer and _clients_add_noise(job, task, plan):
+        # Fewer clients may hold less noise together than the claim states, unless it is prepared for them.
         return None
     if plan.cohort.participations(claim.rounds) < claim.rounds or plan.algorithm.linear_scale is None:
         return None

@@ -101,6 +101,7 @@ class FromWeights(FromClients):
 
 METHODS = {
     "planted": ('audit.canary="dirac"',),
+    "planted without a law": ('audit.canary="dirac"',),
     "random direction": ('audit.canary="random"',),
     "wrong label": ('audit.canary="mislabelled"',),
     "one run": ('audit.design="one_run"', "audit.canaries=200"),
@@ -151,8 +152,8 @@ def audits(planned, tmp_path):
 def test_noise_shares_of_the_plan_are_not_refuted_by_a_smaller_federation(audits, kind, unit, method):
     if unit == "zero-out" and method in ("wrong label", "one run"):
         pytest.skip("no such canary under zero-out")
-    # Without a law the scores are chosen by a split of the runs; both kinds are tried.
-    _, (verdict, *checks) = audits(kind(unit=unit, hidden=method == "random direction"), *METHODS[method])
+    hidden = method in ("planted without a law", "random direction")
+    _, (verdict, *checks) = audits(kind(unit=unit, hidden=hidden), *METHODS[method])
     assert verdict.verdict in ("NOT_REFUTED", "UNDERPOWERED", "OUT_OF_SCOPE"), verdict.reason
     assert [check.reason for check in checks if check.verdict == "BROKEN"] == []
     # The canaries of one run are as many clients more, for which this defense has no noise.
