@@ -483,6 +483,11 @@ def rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int,
     return (rounds, "") if rounds == 1 or not why else (1, f"; of one round alone, because {why}")
 
 
+def law_of_all_rounds(protection: Protection) -> str:
+    """Return why one round's release may not be distributed as those of other rounds; empty if all are alike."""
+    return _changes(protection)
+
+
 def _changes(protection: Protection) -> str:
     """Why the law of one round may not be that of the others; empty if it is."""
     kinds = [kind for kind in type(protection).__mro__ if issubclass(kind, Protection) and kind is not Protection]

@@ -5,14 +5,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ....audit.claim import Claim, Unit
 from ....audit.observer import FINAL_MODEL, SHUFFLED
-from ....fl.laws.law import GaussianLaw
 from ....fl.plan import Plan
 from ....fl.protection import Protection
 from ....fl.task import Task
 from ..check import CheckResult
+from .event_checks import EVENTS, event_checks
 from .hook_run import HookSetup
+from .mask_checks import MASKS, mask_checks
 from .sampled_checks import AS_SAMPLED, Sampled, sampled_checks
-from .surroundings import draw_surroundings
+from .shuffle_checks import ORDER, shuffle_checks
+from .surroundings import Surroundings, draw_surroundings
 
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8
 """Rounds and runs of one claim at most, and runs at least."""
@@ -32,7 +34,16 @@ def hook_checks(
         plan: the plan for which the protection was prepared, with the layout of the task's model.
     """
     setup = HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed)
-    return tuple(_guarded(AS_SAMPLED, lambda: _sampled(setup)))
+    made: list[tuple[str, Callable[[], Iterable[CheckResult]]]] = [(AS_SAMPLED, lambda: _sampled(setup))]
+    if claim.observer.sees_masked_words:
+        made.append((MASKS, lambda: _masks(setup)))
+    if claim.observer.rank >= SHUFFLED.rank and claim.unit in (Unit.REPORT, Unit.CLIENT):
+        # Behind a shuffler all clients report, of which one is looked at.
+        numbers = _NUMBERS if claim.observer.rank > SHUFFLED.rank else _NUMBERS // 4
+        made.append((EVENTS, lambda: event_checks(setup, numbers)))
+    if claim.observer.rank == SHUFFLED.rank:
+        made.append((ORDER, lambda: shuffle_checks(setup, min(_RUNS, _NUMBERS // (plan.clients * plan.layout.dim)))))
+    return tuple(result for name, checks in made for result in _guarded(name, checks))
 
 
 def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
@@ -42,21 +53,37 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
         reason = "the adversary receives neither a report nor the sum of one round"
     rounds, dim = min(claim.rounds, _ROUNDS), plan.layout.dim
     runs = min(_RUNS, _NUMBERS // (_rows(setup) * dim))
+    if claim.observer.sees_masked_words:
+        # Each pair of clients has a mask, and discrete noise is drawn number by number.
+        rounds, runs = min(rounds, 2), min(runs, _RUNS // 8, _NUMBERS // (plan.clients**2 * dim))
     if not reason and runs < _LEAST:
         reason = f"{plan.clients} clients and {dim} weights are too many for {_LEAST} runs"
     if reason:
         yield CheckResult(name=AS_SAMPLED, passed=None, witness=reason)
         return
-    around = draw_surroundings(
+    around = _around(setup, rounds=rounds, runs=runs)
+    yield from sampled_checks(Sampled(setup=setup, around=around))
+
+
+def _masks(setup: HookSetup) -> Iterator[CheckResult]:
+    plan = setup.plan
+    runs = min(_RUNS // 4, _NUMBERS // (plan.clients * plan.clients * plan.layout.dim))
+    if reason := setup.why_not() or ("" if runs >= _LEAST else "too many words for a few runs"):
+        yield CheckResult(name=MASKS, passed=None, witness=reason)
+        return
+    yield from mask_checks(setup, _around(setup, rounds=min(2, setup.claim.rounds), runs=runs))
+
+
+def _around(setup: HookSetup, *, rounds: int, runs: int) -> Surroundings:
+    return draw_surroundings(
         holders=_holders(setup),
-        clients=plan.clients,
-        dim=dim,
+        clients=setup.plan.clients,
+        dim=setup.plan.layout.dim,
         rounds=rounds,
         replicas=runs,
-        clip_norm=clip_norm_of(setup),
+        clip_norm=setup.length,
         seed=setup.seed,
     )
-    yield from sampled_checks(Sampled(setup=setup, around=around))
 
 
 def _rows(setup: HookSetup) -> int:
@@ -66,13 +93,6 @@ def _rows(setup: HookSetup) -> int:
         return plan.clients
     lots = sum(math.ceil(1.5 * plan.lot.rate(plan.sizes[one]) * plan.sizes[one]) + 4 for one in _holders(setup))
     return max(plan.clients, lots * plan.algorithm.local_steps)
-
-
-def clip_norm_of(setup: HookSetup) -> float:
-    """Return the clip norm that the law or the claim publishes; 1 where neither does."""
-    law = setup.protection.law(setup.claim.observer, setup.plan, 0)
-    published = law.clip_norm if isinstance(law, GaussianLaw) else setup.claim.parameters.get("clip_norm", 1.0)
-    return float(published) if isinstance(published, int | float) and published > 0 else 1.0
 
 
 def _holders(setup: HookSetup) -> list[int]:

@@ -16,12 +16,14 @@ from torch import Tensor
 from ....audit.claim import Claim, Unit
 from ....audit.observer import SHUFFLED
 from ....fl.channels import changes_broadcast, state_channels, state_numbers
+from ....fl.laws.law import GaussianLaw
 from ....fl.message import Message
 from ....fl.partitions.sampling import lot_indices
 from ....fl.plan import Plan
 from ....fl.protection import Context, Protection, State
 from ....fl.replay import ReplayedStreams
 from ....fl.task import Task
+from ...config.canaries import JOINT
 from .surroundings import Surroundings
 
 ABSENT, ZERO, PRESENT, OPPOSITE = "absent", "zero", "present", "opposite"
@@ -80,11 +82,20 @@ class HookSetup:
     claim: Claim
     seed: int
 
+    @property
+    def length(self) -> float:
+        """The clip norm that the law or the claim publishes; 1 where neither does."""
+        law = self.protection.law(self.claim.observer, self.plan, 0)
+        published = law.clip_norm if isinstance(law, GaussianLaw) else self.claim.parameters.get("clip_norm", 1.0)
+        return float(published) if isinstance(published, int | float) and published > 0 else 1.0
+
     def why_not(self) -> str:
         """Return why the hooks cannot be run on given rows; empty if they can."""
         kind, unit = type(self.protection), self.claim.unit
         if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
             return f"no row of one {unit} can be given to the hooks"
+        if self.claim.part != JOINT:
+            return f"the claim is about {self.claim.part} alone"
         if kind.local_query is not Protection.local_query:
             return "clients answer queries about their lots, which given rows do not have"
         if unit is not Unit.SAMPLE and self.protection.per_sample:

@@ -1,0 +1,282 @@
+"""Hold reports on extreme pairs of inputs against the claim: the ratio of the chances of events, bounded exactly.
+
+Events are chosen on some of the runs and counted on the others. They look at numbers one by one and at what they share:
+neighbouring coordinates, another client, another round, and the length of a report. Where rounds are independent and
+alike and delta is 0, one round has its share of epsilon: over all rounds the largest ratios multiply.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from scipy.stats import beta
+from torch import Tensor
+
+from ....audit.arrays import BoolArray, FloatArray, IntArray
+from ....audit.claim import Adjacency, Unit
+from ....audit.observer import SHUFFLED, UPLOADS
+from ....fl.laws.law import GaussianLaw, ReportLaw
+from ....fl.message import Message
+from ....fl.protection import Context
+from ....fl.replay import ReplayedStreams
+from ...config.canaries import JOINT
+from ..check import CheckResult
+from ..law_check import law_of_all_rounds
+from .hook_run import HookSetup
+from .level import level
+
+EVENTS = "reports on extreme rows"
+_ROUNDS = 2
+"""Rounds that are drawn; their reports are also compared with each other."""
+_BINS = 8
+"""Parts of the range of a number between which events distinguish, at most."""
+_FAR = 1e3
+"""Entries outside of the range, in radii."""
+_LEAST, _MANY = 128, 1024
+"""Runs of one input at least, and where epsilon is small."""
+_PILOT = 0.05
+"""Level of the bounds by which an event is chosen."""
+_HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros, or nearly so"
+_FIRST, _ABOVE, _BELOW = "at one end but for the first number", "far beyond one end", "far beyond the other end"
+_PAIRS = ((_HIGH, _LOW), (_HIGH, _TURNS), (_HIGH, _FIRST), (_HIGH, _ZERO), (_HIGH, _BELOW), (_ABOVE, _BELOW))
+"""Pairs of inputs that are compared under replace-one."""
+Arm = tuple[list[Tensor], list[Tensor]]
+
+
+def event_checks(setup: HookSetup, numbers: int) -> Iterator[CheckResult]:
+    """Check the reports of one client; ``numbers``: those of one round of all runs on one input, at most."""
+    if reason := _why_not(setup):
+        yield CheckResult(name=EVENTS, passed=None, witness=reason)
+        return
+    claim, plan = setup.claim, setup.plan
+    senders = _senders(setup)
+    share, why = _share(setup)
+    # An event must be seen often enough to be too frequent for the claim.
+    wanted = max(_MANY, 60 * math.exp(min(share, 3.5)))
+    runs = min(math.ceil(wanted), numbers // (len(senders) * plan.layout.dim))
+    if runs < _LEAST:
+        yield CheckResult(name=EVENTS, passed=None, witness=f"reports are too long for {_LEAST} runs of one input")
+        return
+    rows = _rows(setup)
+    inputs = {name: (row, row) for name, row in rows.items()}
+    pairs = [(name, _ZERO) for name in inputs if name != _ZERO] if claim.adjacency is Adjacency.ZERO_OUT else [*_PAIRS]
+    if claim.unit is Unit.REPORT and claim.rounds > 1:
+        # The second input differs from the first: a correct memory of the first report tells nothing about the second.
+        inputs |= {f"{_HIGH}, then {name}": (rows[_HIGH], rows[name]) for name in (_LOW, _TURNS)}
+        pairs.append((f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"))
+    arms = {name: _drawn(setup, senders, given, runs, number) for number, (name, given) in enumerate(inputs.items())}
+    found = [
+        (*bound, f"{name}, on rows {one} and {other}")
+        for one, other in pairs
+        for name, bound in _bounds(arms[one], arms[other], claim.delta, len(pairs), shuffled=_shuffled(setup))
+    ]
+    if not found:
+        yield CheckResult(name=EVENTS, passed=None, witness="reports do not vary, or hold no numbers")
+        return
+    epsilon, words = max(found)
+    yield CheckResult.at_most(
+        EVENTS, epsilon, share, unit="epsilon", witness=f"a lower bound from {runs} runs of each input, {words}; {why}"
+    )
+
+
+def _shuffled(setup: HookSetup) -> bool:
+    return setup.claim.observer.rank == SHUFFLED.rank
+
+
+def _why_not(setup: HookSetup) -> str:
+    claim = setup.claim
+    if claim.unit not in (Unit.REPORT, Unit.CLIENT) or claim.adjacency is Adjacency.ADD_REMOVE:
+        return f"no pair of reports differs in one {claim.unit} under {claim.adjacency.phrase}"
+    if claim.observer.rank < SHUFFLED.rank:
+        return "the adversary receives no reports"
+    law = setup.protection.law(claim.observer, setup.plan, 0)
+    if isinstance(law, GaussianLaw):
+        return "the noise is Gaussian, which other checks compare with its law"
+    if claim.part != JOINT:
+        return f"the claim is about {claim.part} alone"
+    return ""
+
+
+def _senders(setup: HookSetup) -> tuple[int, ...]:
+    if _shuffled(setup):
+        return tuple(range(setup.plan.clients))
+    client = setup.claim.parameters.get("client", 0) if setup.claim.subjects != "all" else 0
+    client = client if isinstance(client, int) and 0 <= client < setup.plan.clients else 0
+    return tuple(dict.fromkeys((client, (client + 1) % setup.plan.clients)))
+
+
+def _share(setup: HookSetup) -> tuple[float, str]:
+    """The epsilon of one round, and how it follows from the claim."""
+    claim, plan = setup.claim, setup.plan
+    rounds = plan.cohort.participations(min(claim.rounds, plan.rounds))
+    why = law_of_all_rounds(setup.protection)
+    if claim.delta == 0 and rounds > 1 and not why and claim.observer.rank >= UPLOADS.rank:
+        return claim.epsilon / rounds, f"one of {rounds} rounds that are alike"
+    return claim.epsilon, f"epsilon of all rounds{', because ' + why if why else ''}"
+
+
+def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
+    """Inputs by name: the ends of the range, both in turn, zeros, and rows far outside of the range."""
+    dim, law = setup.plan.layout.dim, setup.protection.law(setup.claim.observer, setup.plan, 0)
+    # Only a claim about zeros needs exact ones, which a sign would send as they are.
+    zero = torch.zeros(dim)
+    if isinstance(law, ReportLaw):
+        low, high = (row.float() for row in law.worst_pair(dim))
+    else:
+        radius = setup.claim.parameters.get("radius", setup.length / dim**0.5)
+        high = torch.full((dim,), float(radius) if isinstance(radius, int | float) else 1.0)
+        low = -high
+    if not bool((high != low).any()):
+        high, low = low + 1, low - 1
+    middle = (high + low) / 2
+    turns = torch.where(torch.arange(dim) % 2 == 0, high, low)
+    first = torch.where(torch.arange(dim) == 0, low, high)
+    return {
+        _HIGH: high,
+        _LOW: low,
+        _TURNS: turns,
+        _FIRST: first,
+        _ZERO: zero if setup.claim.adjacency is Adjacency.ZERO_OUT else middle + (turns - middle) / _FAR,
+        _ABOVE: middle + _FAR * (high - middle),
+        _BELOW: middle + _FAR * (low - middle),
+    }
+
+
+def _drawn(setup: HookSetup, senders: tuple[int, ...], given: tuple[Tensor, Tensor], runs: int, number: int) -> Arm:
+    """What the observer receives in each round, ``(runs, rows, d)``, and the further arrays of the first round."""
+    plan, protection = setup.plan, setup.protection
+    # Other noise for each input: their runs are independent.
+    streams = ReplayedStreams(setup.seed, 1 + number)
+    model = setup.task.initial(streams).expand(runs, -1).clone()
+    state, seen, side = protection.initial_state(plan), list[Tensor](), list[Tensor]()
+    rows = _rows(setup)[_HIGH].expand(runs, len(senders), -1).clone()
+    for turn in range(min(_ROUNDS, setup.claim.rounds)):
+        draws = partial(streams.generator, round=turn)
+        context = Context(
+            plan=plan,
+            round=turn,
+            replicas=runs,
+            senders=senders,
+            public_loss=partial(setup.task.public_loss, model),
+            samples=partial(setup.task.samples, model),
+        )
+        rows[:, 0] = given[turn]
+        state = protection.open_round(context, state)
+        present = torch.ones(rows.shape[:2], dtype=torch.bool)
+        message = Message(values=rows.clone(), present=present, senders=senders)
+        message = protection.report(message, context, state, draws("report"))
+        if _shuffled(setup):
+            message = protection.channel(message, context, state, draws("channel"))
+        seen.append(message.values.double().masked_fill(~message.present.unsqueeze(-1), 0))
+        if turn == 0:
+            arrays = (array for name, array in message.side.items() if name not in message.unsent)
+            side = [array.double().reshape(*array.shape[:2], -1) for array in arrays]
+    return seen, side
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """Log-ratios of the parts of the range of a number, between two inputs."""
+
+    edges: FloatArray
+    ratios: FloatArray
+
+    @classmethod
+    def of(cls, one: FloatArray, other: FloatArray) -> "_Table":
+        both = np.concatenate([one.ravel(), other.ravel()])
+        values = np.unique(both)
+        # A few values are parts of their own; else equally many numbers lie in each part.
+        edges = values[1:] if len(values) <= 2 * _BINS else np.unique(np.quantile(both, np.arange(1, _BINS) / _BINS))
+        counts = [
+            np.bincount(np.searchsorted(edges, side.ravel(), "right"), minlength=len(edges) + 1)
+            for side in (one, other)
+        ]
+        first, second = ((count + 0.5) / (count.sum() + 0.5 * len(count)) for count in counts)
+        return cls(edges=edges, ratios=np.log(first / second))
+
+    def of_each(self, numbers: FloatArray) -> FloatArray:
+        return np.asarray(self.ratios[np.searchsorted(self.edges, numbers, "right")])
+
+
+def _bounds(one: Arm, other: Arm, delta: float, pairs: int, *, shuffled: bool) -> Iterator[tuple[str, tuple[float]]]:
+    """A lower bound on epsilon for each statistic, by the better of two directions."""
+    statistics = list(_statistics(one, other, shuffled=shuffled))
+    for name, (first, second) in statistics:
+        half = len(first) // 3
+        # Four events: both directions of the ratio, on both sides of the threshold.
+        alpha = level(4 * pairs * len(statistics))
+        threshold = _threshold(first[:half], second[:half])
+        above, below = first[half:] > threshold, second[half:] > threshold
+        counts = np.array([[(a.sum(), b.sum()) for a, b in _events(above, below)]]).reshape(-1, 2)
+        best = float(_ratio(counts[:, 0], counts[:, 1], len(above), delta, alpha).max())
+        yield name, (best,)
+
+
+def _threshold(first: FloatArray, second: FloatArray) -> float:
+    """The place with the largest lower bound, in either direction, on the runs that are used to learn."""
+    places = np.unique(np.concatenate([first, second]))
+    middles = (places[1:] + places[:-1]) / 2 if len(places) > 1 else places
+    middles = middles[:: max(1, len(middles) // 48)]
+    # Counts of all places at once: the numbers above each of them.
+    above, below = (len(side) - np.searchsorted(np.sort(side), middles, "right") for side in (first, second))
+    count = len(first)
+    bounds = [
+        _ratio(one, other, count, 0.0, _PILOT)
+        for one, other in (
+            (above, below),
+            (below, above),
+            (count - above, count - below),
+            (count - below, count - above),
+        )
+    ]
+    return float(middles[int(np.max(bounds, axis=0).argmax())])
+
+
+def _events(above: BoolArray, below: BoolArray) -> tuple[tuple[BoolArray, BoolArray], ...]:
+    """Both sides of a threshold, in both directions."""
+    return (above, below), (below, above), (~above, ~below), (~below, ~above)
+
+
+def _ratio(hits: IntArray, others: IntArray, count: int, delta: float, alpha: float) -> FloatArray:
+    """Lower bounds on ln((p - delta) / q), by Clopper and Pearson's intervals at level ``alpha / 2`` each."""
+    low = np.where(hits > 0, beta.ppf(alpha / 2, np.maximum(hits, 1), count - hits + 1), 0.0) - delta
+    high = np.where(others < count, beta.ppf(1 - alpha / 2, others + 1, np.maximum(count - others, 1)), 1.0)
+    return np.asarray(np.where(low > 0, np.log(np.maximum(low, 1e-300) / high), -math.inf))
+
+
+def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, tuple[FloatArray, FloatArray]]]:
+    """Numbers ``(runs,)`` of both inputs, by name; a part of the runs, the first third, is used to learn them."""
+    (mine, own_side), (theirs, other_side) = one, other
+    rows = slice(None) if shuffled else slice(0, 1)
+    both = [[turn[:, rows].flatten(1).numpy() for turn in side] for side in (mine, theirs)]
+    if not all(np.isfinite(turn).all() for side in both for turn in side):
+        return
+    first, second = both[0][0], both[1][0]
+    third = len(first) // 3
+    table = _Table.of(first[:third], second[:third])
+    scores = [table.of_each(side) for side in (first, second)]
+    yield "numbers of a report together", (scores[0].sum(1), scores[1].sum(1))
+    yield "largest number", (first.max(1), second.max(1))
+    yield "smallest number", (first.min(1), second.min(1))
+    yield "first number", (first[:, 0], second[:, 0])
+    yield "length", (np.square(first).sum(1), np.square(second).sum(1))
+    centre = float(np.median(np.concatenate([first[:third], second[:third]])))
+    centre = 0.0 if (first == 0).mean() > 0.2 else centre
+    signs = [[np.sign(turn - centre) for turn in side] for side in both]
+    yield "agreement of neighbouring numbers", tuple((side[0][:, 1:] * side[0][:, :-1]).mean(1) for side in signs)
+    if len(mine) > 1:
+        yield "agreement of two rounds", tuple((side[0] * side[1]).mean(1) for side in signs)
+    if not shuffled and mine[0].shape[1] > 1:
+        companions = [np.sign(side[0][:, 1].numpy() - centre) for side in (mine, theirs)]
+        yield (
+            "agreement with another client",
+            ((signs[0][0] * companions[0]).mean(1), (signs[1][0] * companions[1]).mean(1)),
+        )
+    for number, (left, right) in enumerate(zip(own_side, other_side, strict=True)):
+        sums = [array[:, rows].flatten(1).numpy() for array in (left, right)]
+        if sums[0].size and all(np.isfinite(array).all() for array in sums):
+            learnt = _Table.of(sums[0][:third], sums[1][:third])
+            yield f"further array {number}", (learnt.of_each(sums[0]).sum(1), learnt.of_each(sums[1]).sum(1))

@@ -1,0 +1,123 @@
+"""Check that the masked words of a secure sum are uniform, one by one and together, as their security proof states.
+
+The server knows every masked word and the masks that key shares reveal. What it can compute from the words of fewer
+than all remaining clients must be uniform, and independent between clients, rounds and runs.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from scipy.stats import chi2
+from torch import Tensor
+
+from ....fl.message import Message
+from ..check import CheckResult
+from .hook_run import PRESENT, HookRun, HookSetup
+from .level import level
+from .surroundings import Surroundings
+
+MASKS = "masked words"
+_CELLS = 16
+"""Equal parts of the range of words that are counted, by their first and by their last bits."""
+_LEAST = 100
+"""Words that each part must be expected to hold."""
+
+
+def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]:
+    """Compare words, and differences and sums of words, with a uniform distribution."""
+    run = setup.run(around, PRESENT)
+    if not any(message.masked for message in run.reports):
+        yield CheckResult(name=MASKS, passed=None, witness="no message is masked")
+        return
+    bits = run.reports[0].word_bits
+    if bits is None or run.reports[0].values.dtype.is_floating_point or bits < 8:
+        yield CheckResult(name=MASKS, passed=None, witness="masked words are no integers of a stated number of bits")
+        return
+    found = [test for words, values in _views(run) for test in _tests(words, values, bits)]
+    if not found:
+        yield CheckResult(name=MASKS, passed=None, witness="too few words were sent")
+        return
+    chance, most, words = min(found, key=lambda test: test[0])
+    failed = chance < level(len(found))
+    yield CheckResult(
+        name=MASKS,
+        passed=not failed,
+        measured=most if failed else min(most, 1 / _CELLS),
+        allowed=1 / _CELLS,
+        unit="share of words in one part of their range",
+        witness=f"{words}, chance {chance:.2g} if they were uniform",
+    )
+
+
+def _views(run: HookRun) -> Iterator[tuple[str, Tensor]]:
+    """Words that must be uniform, with what they are."""
+    for turn, message in enumerate(run.reports):
+        words, there = message.values, message.present
+        known = _known(message)
+        rest = words - known
+        clients = range(min(words.shape[1], 6))
+        for client in clients:
+            sent = there[:, client]
+            yield f"words of client {client}, round {turn}", words[sent, client]
+            # Alone, a client has no partner whose mask could hide its word.
+            several = sent & (there.sum(1) > 1)
+            yield f"words of client {client} without the masks that shares reveal, round {turn}", rest[several, client]
+            following = (client + 1) % words.shape[1]
+            both = sent & there[:, following] & (there.sum(1) > 2)
+            yield (
+                f"differences of the words of clients {client} and {following} without revealed masks, round {turn}",
+                rest[both, client] - rest[both, following],
+            )
+            if following != client:
+                both = sent & there[:, following]
+                yield (
+                    f"differences of the words of clients {client} and {following}, round {turn}",
+                    words[both, client] - words[both, following],
+                )
+                yield (
+                    f"sums of the words of clients {client} and {following}, round {turn}",
+                    words[both, client] + words[both, following],
+                )
+            if turn:
+                before = run.reports[turn - 1]
+                both = sent & before.present[:, client]
+                yield (
+                    f"differences of the words of client {client} in rounds {turn - 1} and {turn}",
+                    words[both, client] - before.values[both, client],
+                )
+        yield f"differences of neighbouring words of one client, round {turn}", _neighbours(words[there])
+        yield f"differences of words in different runs, round {turn}", words[1:][there[1:]] - _before(words, there)
+
+
+def _known(message: Message) -> Tensor:
+    """The masks that the server computes from key shares: handed on beside the words, and sent by no client."""
+    found = torch.zeros_like(message.values)
+    for name in message.unsent & message.side.keys():
+        array = message.side[name]
+        if array.shape == found.shape and not array.dtype.is_floating_point:
+            found = found + array
+    return found
+
+
+def _neighbours(words: Tensor) -> Tensor:
+    return words[:, 1:] - words[:, :-1]
+
+
+def _before(words: Tensor, there: Tensor) -> Tensor:
+    return words[:-1][there[1:]]
+
+
+def _tests(words: str, values: Tensor, bits: int) -> Iterator[tuple[float, float, str]]:
+    numbers = values.flatten().numpy() & ((1 << bits) - 1)
+    if len(numbers) < _LEAST * _CELLS:
+        return
+    for part, kind in ((numbers >> (bits - 4), "first"), (numbers & (_CELLS - 1), "last")):
+        counts = np.bincount(part, minlength=_CELLS)
+        expected = len(numbers) / _CELLS
+        statistic = float(np.square(counts - expected).sum() / expected)
+        yield (
+            float(chi2.sf(statistic, _CELLS - 1)),
+            float(counts.max() / len(numbers)),
+            f"the {kind} four bits of {words}",
+        )

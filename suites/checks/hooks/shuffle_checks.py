@@ -1,0 +1,195 @@
+"""Check that a shuffler hides who sent which report: the place of a report must not depend on its client.
+
+Each report is found again behind the shuffler by its numbers. Over many runs, the places of one client, of two clients,
+in two rounds and in two coordinates are compared with a uniform order. All tests are one-sided and exact, also where a
+shuffler adds dummy reports.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from scipy.stats import binom, hypergeom
+from torch import Tensor
+
+from ....audit.arrays import BoolArray, IntArray
+from ....fl.laws.law import Mixing, ReportLaw
+from ....fl.message import Message
+from ....fl.protection import Context
+from ....fl.replay import ReplayedStreams
+from ....fl.streams import normal
+from ..check import CheckResult
+from .hook_run import HookSetup
+from .level import level
+
+ORDER = "order of shuffled reports"
+_CLIENTS = 24
+"""Clients whose places are compared at most."""
+_COORDINATES = 4
+"""Coordinates of a report that are found again, where each coordinate is shuffled by itself."""
+_FOUND = 0.5
+"""Share of reports that must be found again."""
+_LEAST = 24
+"""Runs from which something is compared."""
+_Test = tuple[float, int, int, float, str]
+"""Chance, number seen, number counted, the probability under a uniform order, and words."""
+
+
+def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
+    """Check the order of the reports that arrive, in ``runs`` runs of two rounds."""
+    clients = setup.plan.clients
+    if clients < 2:
+        yield CheckResult(name=ORDER, passed=None, witness="one client alone cannot be shuffled")
+        return
+    everyone = torch.ones(runs, clients, dtype=torch.bool)
+    sent = [_sent(setup, everyone, turn, 0) for turn in range(2)]
+    split = _mixing(setup) is Mixing.COORDINATES
+    places = np.stack([_places(reports, received, split=split) for reports, received in sent], axis=1)
+    if float((places >= 0).mean()) < _FOUND:
+        reason = "the channel changes reports, or too many are alike: they cannot be found again"
+        yield CheckResult(name=ORDER, passed=None, witness=reason)
+        return
+    tests = [*_orders(places, clients), *_companions(sent, places, clients), *_absences(setup, runs)]
+    worst = min(tests, key=lambda test: test[0])
+    chance, hits, count, expected, words = worst
+    failed = chance < level(len(tests))
+    share = hits / max(1, count)
+    yield CheckResult(
+        name=ORDER,
+        passed=not failed,
+        measured=share if failed else min(share, expected),
+        allowed=expected,
+        unit="share of runs",
+        witness=f"{words}: {hits} of {count}, chance {chance:.2g} in a uniform order",
+    )
+
+
+def _mixing(setup: HookSetup) -> Mixing:
+    law = setup.protection.law(setup.claim.observer, setup.plan, 0)
+    return law.mixing if isinstance(law, ReportLaw) else Mixing.ROWS
+
+
+def _sent(setup: HookSetup, present: Tensor, turn: int, noise: int) -> tuple[Message, Message]:
+    """What clients with rows of their own send in one round, and what arrives."""
+    plan, protection, runs = setup.plan, setup.protection, len(present)
+    streams = ReplayedStreams(setup.seed, noise)
+    draws = partial(streams.generator, round=turn)
+    model = setup.task.initial(streams).expand(runs, -1).clone()
+    context = Context(
+        plan=plan,
+        round=turn,
+        replicas=runs,
+        senders=tuple(range(plan.clients)),
+        public_loss=partial(setup.task.public_loss, model),
+        samples=partial(setup.task.samples, model),
+    )
+    state = protection.open_round(context, protection.initial_state(plan))
+    rows = setup.length * normal(draws("rows"), (runs, plan.clients, plan.layout.dim))
+    updates = Message(values=rows, present=present, senders=context.senders)
+    reports = protection.report(updates.with_values(rows), context, state, draws("report"))
+    return reports, protection.channel(reports, context, state, draws("channel"))
+
+
+def _places(reports: Message, received: Message, *, split: bool) -> IntArray:
+    """The place at which each client's report arrived, ``(R, groups, clients)``; -1 where it is not the only one."""
+    one, other = reports.values.double(), received.values.double()
+    if split:
+        dim = one.shape[-1]
+        chosen = torch.linspace(0, dim - 1, min(_COORDINATES, dim)).long()
+        keys, seen = one[..., chosen].transpose(1, 2), other[..., chosen].transpose(1, 2)
+    else:
+        weights = torch.arange(1, one.shape[-1] + 1, dtype=torch.float64).cos()
+        keys, seen = (one @ weights).unsqueeze(1), (other @ weights).unsqueeze(1)
+    there = received.present.unsqueeze(1).unsqueeze(1)
+    same = (keys.unsqueeze(-1) == seen.unsqueeze(-2)) & there & reports.present.unsqueeze(1).unsqueeze(-1)
+    alone = (same.sum(-1) == 1) & (same.sum(-2).gather(-1, same.double().argmax(-1)) == 1)
+    return torch.where(alone, same.double().argmax(-1), -1).numpy()
+
+
+def _orders(places: IntArray, clients: int) -> Iterator[_Test]:
+    """Tests of ``places (R, rounds, groups, clients)``."""
+    few = min(clients, _CLIENTS)
+    for client in range(few):
+        own = places[:, 0, 0, client]
+        yield from _cells(own, 1 / clients, f"client {client} at place {{}}")
+        known = (own >= 0) & (places[:, 1, 0, client] >= 0)
+        yield _test(
+            own[known] == places[known, 1, 0, client], 1 / clients, f"client {client} at one place in both rounds"
+        )
+        for group in range(1, places.shape[2]):
+            known = (own >= 0) & (places[:, 0, group, client] >= 0)
+            alike = own[known] == places[known, 0, group, client]
+            yield _test(alike, 1 / clients, f"two coordinates of client {client} at one place")
+    total = int(places.max()) + 1
+    for client in range(few if clients > 2 else 0):
+        after = (client + 1) % clients
+        own, other = places[:, 0, 0, client], places[:, 0, 0, after]
+        known = (own >= 0) & (other >= 0)
+        apart = (other[known] - own[known]) % max(total, clients)
+        yield from _cells(apart, 1 / (clients - 1), f"client {after} {{}} places after client {client}")
+
+
+def _cells(places: IntArray, chance: float, words: str) -> Iterator[_Test]:
+    known = places[places >= 0]
+    if len(known) >= _LEAST:
+        values, counts = np.unique(known, return_counts=True)
+        most = int(counts.argmax())
+        # The fullest of all places: as many tests as there are places.
+        p = min(1.0, len(values) * float(binom.sf(counts[most] - 1, len(known), chance)))
+        yield p, int(counts[most]), len(known), chance, words.format(int(values[most]))
+
+
+def _test(hits: BoolArray, chance: float, words: str) -> _Test:
+    count, number = int(hits.sum()), len(hits)
+    return (float(binom.sf(count - 1, number, chance)) if count else 1.0), count, number, chance, words
+
+
+def _companions(sent: Sequence[tuple[Message, Message]], places: IntArray, clients: int) -> Iterator[_Test]:
+    """Whether an array that tells the client arrives at the place of the client's report."""
+    reports, received = sent[0]
+    for name, array in reports.side.items():
+        arrived = received.side.get(name)
+        flat = array.double().reshape(*array.shape[:2], -1)
+        # The same in all runs, whatever the report, and different from client to client: it names the client.
+        if arrived is None or name in received.unsent or arrived.shape[2:] != array.shape[2:] or not flat.shape[-1]:
+            continue
+        names = bool((flat == flat[:1]).all()) and len(torch.unique(flat[0], dim=0)) == clients
+        if not names:
+            continue
+        keys, seen = flat[..., 0], arrived.double().reshape(*arrived.shape[:2], -1)[..., 0]
+        same = keys.unsqueeze(-1) == seen.unsqueeze(-2)
+        there = same.double().argmax(-1).numpy()
+        for client in range(min(clients, _CLIENTS)):
+            known = places[:, 0, 0, client] >= 0
+            hits = places[known, 0, 0, client] == there[known, client]
+            yield _test(hits, 1 / clients, f"array {name} of client {client} at the place of its report")
+
+
+def _absences(setup: HookSetup, runs: int) -> Iterator[_Test]:
+    """Whether the empty places show which clients are absent, among runs of equally many."""
+    streams, plan = ReplayedStreams(setup.seed), setup.plan
+    context = Context(plan=plan, round=0, replicas=runs, senders=tuple(range(plan.clients)))
+    state = setup.protection.open_round(context, setup.protection.initial_state(plan))
+    present = plan.draw_cohort(streams.generator, runs, plan.clients, round=0)
+    thinned = setup.protection.participates(context, state, streams.generator("participation"))
+    present = present if thinned is None else present & thinned
+    # Only absences that the plan allows: a shuffler may rest on all reports being there.
+    if bool(present.all()):
+        return
+    _, received = _sent(setup, present, 0, 1)
+    if received.present.shape[1] != setup.plan.clients:
+        return
+    gone, empty = (~present).numpy(), (~received.present).numpy()
+    counts = gone.sum(1)
+    for count in np.unique(counts):
+        here = counts == count
+        number = int(here.sum())
+        if number < _LEAST:
+            continue
+        for client in range(min(setup.plan.clients, _CLIENTS)):
+            a, b = gone[here, client], empty[here, client]
+            both = int((a & b).sum())
+            chance = float(hypergeom.sf(both - 1, number, int(a.sum()), int(b.sum())))
+            words = f"place {client} empty where client {client} is absent, of {count} absent ones"
+            yield chance, both, number, float(a.mean() * b.mean()), words
