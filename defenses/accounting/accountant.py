@@ -20,7 +20,6 @@ from dp_accounting.dp_event import (
     PoissonSampledDpEvent,
     SelfComposedDpEvent,
 )
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant, UnsupportedEventError
 from dp_accounting.rdp import RdpAccountant
 
@@ -28,6 +27,7 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency
 from ...fl.fields import check_positive
 from ..defense import check_delta
+from .pld import ArrayPLDAccountant
 
 RELATIONS = {
     Adjacency.ADD_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -100,7 +100,7 @@ def compose(
         return _composed(RdpAccountant(None, relation), event, f"RDP under {adjacency.phrase}")
     # Cancels the doubling of the sensitivity inside the library's PLD accountant.
     doubled = _doubled(event) if adjacency is Adjacency.REPLACE_ONE else event
-    return _composed(PLDAccountant(relation, interval), doubled, f"PLD under {adjacency.phrase}")
+    return _composed(ArrayPLDAccountant(relation, interval), doubled, f"PLD under {adjacency.phrase}")
 
 
 def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:

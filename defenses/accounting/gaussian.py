@@ -7,7 +7,6 @@ from functools import lru_cache
 import dp_accounting
 import numpy as np
 from dp_accounting.mechanism_calibration import NoBracketIntervalFoundError
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from ...audit.claim import Adjacency
 from ...audit.curve import GaussianCurve, ProfileCurve
@@ -15,6 +14,7 @@ from ...fl.fields import check_positive
 from ...fl.partitions.sampling import Full, Poisson, Sampling
 from ..defense import check_budget
 from .accountant import Method, compose, epsilon_of, gaussian_steps
+from .pld import ArrayPLDAccountant
 
 _INTERVAL = 1e-3  # Calibrates in .5 s with an error of 3e-4 in sigma, always on the pessimistic side.
 _ROUNDING = 1e-12  # FFT leaves errors of about 1e-14 in delta, and a stated curve must not promise more than holds.
@@ -54,7 +54,7 @@ class SampledGaussian:
         """
         if method is Method.PLD:
             _check_tails(delta)
-        return epsilon_of(self.event, delta=delta, adjacency=Adjacency.ADD_REMOVE, method=method, interval=_INTERVAL)
+        return _epsilon(self, delta, method)
 
     @property
     def event(self) -> dp_accounting.DpEvent:
@@ -68,6 +68,11 @@ class SampledGaussian:
         The accountant returns the larger delta of the two directions: sound for both, and exact for the larger one.
         """
         return _profile(self, reach)
+
+
+@lru_cache(maxsize=64)
+def _epsilon(mechanism: SampledGaussian, delta: float, method: Method) -> float:
+    return epsilon_of(mechanism.event, delta=delta, adjacency=Adjacency.ADD_REMOVE, method=method, interval=_INTERVAL)
 
 
 @lru_cache(maxsize=64)
@@ -92,7 +97,7 @@ def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, ste
     _check_tails(delta)
     try:
         sigma = dp_accounting.calibrate_dp_mechanism(
-            lambda: PLDAccountant(value_discretization_interval=_INTERVAL),
+            lambda: ArrayPLDAccountant(value_discretization_interval=_INTERVAL),
             lambda noise: gaussian_steps(sigma=noise, rate=rate, steps=steps),
             epsilon,
             delta,

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -64,6 +65,7 @@ def git() -> dict[str, Any] | None:
     return {"commit": commit, "dirty": bool(_output_of("git", "status", "--porcelain"))} if commit else None
 
 
+@cache
 def _version_of(name: str) -> str:
     try:
         return version(name)

@@ -89,6 +89,7 @@ def test_independent_trials_refuse_a_shared_coin_and_one_run_is_valid_under_it(t
         assert "needs independent" in rows[name].outcome
 
 
+@pytest.mark.simulations
 def test_a_broken_version_is_caught_by_most_estimators(table):
     shares = {row.estimator: row.refuted / row.repeats for row in table if row.situation.startswith("broken version")}
     assert all(share > 0.3 for share in shares.values()), shares

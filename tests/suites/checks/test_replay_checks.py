@@ -25,7 +25,9 @@ from fedassay.suites.checks.structure_checks import REPEATS
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.suite import FederationSpec
 from known_parts import parts_by_name
+from thinned import thinned
 
+ROUNDS = 8
 DEFENSES = parts_by_name("defense")
 CONTROLS = {name: part for name, part in DEFENSES.items() if part.control}
 HONEST = {name: part for name, part in DEFENSES.items() if name in ("dp_sgd", "dp_fedavg", "ldp_gaussian")}
@@ -71,16 +73,16 @@ SECURE_SUMS = ("distributed_gaussian", "distributed_discrete_gaussian", "skellam
 def task():
     """The digits of two clients with 32 samples each: what an audit's replicas have."""
     algorithm = {"name": "fedsgd", "learning_rate": 1.0}
-    spec = FederationSpec(dataset="digits", model="logistic", clients=2, samples=64, rounds=20, algorithm=algorithm)
+    spec = FederationSpec(dataset="digits", model="logistic", clients=2, samples=64, rounds=ROUNDS, algorithm=algorithm)
     return task_of(spec, 0).with_inert(1)
 
 
 @pytest.fixture(scope="module")
 def plan_of(task):
-    """(changes) -> twenty rounds of the task."""
+    """(changes) -> eight rounds of the task."""
 
     def build(**changes):
-        fields = {"rounds": 20, **PLANS["full"]} | changes
+        fields = {"rounds": ROUNDS, **PLANS["full"]} | changes
         return Plan(sizes=task.sizes, layout=task.network.layout, **fields)
 
     return build
@@ -102,8 +104,7 @@ def broken(exposures):
     return {name for name, exposure in exposures.items() if exposure.passed is False}
 
 
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize(("name", "plan"), thinned(HONEST, PLANS))
 def test_a_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
     laid_out = plan_of(**PLANS[plan])
     found = probed(HONEST[name]().prepare(laid_out), laid_out)
@@ -124,10 +125,9 @@ def test_every_control_has_a_probe_that_is_meant_for_it():
     assert {*BREAKS, *NEED_MORE_CLIENTS} == set(CONTROLS)
 
 
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("name", BREAKS)
+@pytest.mark.parametrize(("name", "plan"), thinned(BREAKS, PLANS))
 def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan, plan_of, probed):
-    laid_out = plan_of(rounds=8, **PLANS[plan])
+    laid_out = plan_of(**PLANS[plan])
     found = broken(probed(CONTROLS[name]().prepare(laid_out), laid_out))
     noisy = any(probe.startswith("noise") for probe in BREAKS[name])
     assert set() < found & BREAKS[name]
@@ -161,7 +161,7 @@ def test_a_missing_clip_shows_the_rows_own_length(plan_of, probed):
 
 
 def test_the_noise_scale_is_the_share_that_the_control_adds(plan_of, probed):
-    for name, share in (("control_replace_one", 0.5), ("control_noise_one_round", 20**-0.5)):
+    for name, share in (("control_replace_one", 0.5), ("control_noise_one_round", ROUNDS**-0.5)):
         found = probed(CONTROLS[name]().prepare(plan_of()), plan_of())["noise scale"]
         assert found.measured == pytest.approx(share, rel=0.01)
 

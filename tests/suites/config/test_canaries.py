@@ -68,8 +68,9 @@ def test_each_design_refutes_what_it_has_power_for_and_no_correct_claim(canary, 
 
 def test_a_canary_without_length_refutes_no_claim_and_states_that_it_did_not_show(suite_file, assay):
     """The null: scores are noise in both worlds, of the honest and of the broken."""
-    others = "[defenses.dp_sgd]\n\n[defenses.dp_fedavg]\n\n"
-    run = assay(suite_file('"dirac"', '"random"\ncanary_norm = 1e-6', others, "", **SUITE))
+    text = tables(defenses={name: {} for name in ("ldp_gaussian", "control_noise_halved")}, audit=AUDIT)
+    few = ("replicas = 500", "replicas = 200")
+    run = assay(suite_file('"dirac"', '"random"\ncanary_norm = 1e-6', *few, text=text, **FEDERATION))
     rows = [row for row in run.records if row.role == "audit"]
     assert {row.verdict for row in rows} <= {"UNDERPOWERED", "NOT_REFUTED"}
     shown = [row for row in rows if row.value == 0]

@@ -34,7 +34,7 @@ def say(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-@pytest.mark.parametrize("left", [2, 9, 19, 27])
+@pytest.mark.parametrize("left", [9, 27, *(pytest.param(left, marks=pytest.mark.simulations) for left in (2, 19))])
 def test_ctrl_c_at_any_write_ends_with_130_and_the_run_can_go_on(
     suite_file, finished, monkeypatch, tmp_path, timeless, left
 ):

@@ -105,6 +105,7 @@ def test_the_report_counts_kills_and_false_alarms(finished):
         assert "Correct versions refuted: 0 of 2 (0 of 4 tests of one seed)" in text
 
 
+@pytest.mark.simulations
 def test_the_same_suite_gives_the_same_rows(finished, tmp_path):
     again = fedassay.run("mutants", overrides=FEW, seeds=2, jobs=1, folder=tmp_path / "again", report=False)
     drop = ["wall_s", "cpu_s", "peak_mem_mb"]

@@ -1,0 +1,23 @@
+"""Combinations of parameters, of which the default run takes few."""
+
+from collections.abc import Collection
+from itertools import product
+from typing import Any
+
+import pytest
+
+
+def thinned(*axes: Collection[Any]) -> list[Any]:
+    """Every combination of the axes' values, for ``parametrize``; all but as many as the longest axis has values are
+    marked ``simulations``. Those that are left hold each value of each axis.
+    """
+    values = [list(axis) for axis in axes]
+    diagonal = {tuple(turn % len(axis) for axis in values) for turn in range(max(map(len, values)))}
+    places = product(*(range(len(axis)) for axis in values))
+    return [
+        pytest.param(
+            *(axis[place] for axis, place in zip(values, where, strict=True)),
+            marks=() if where in diagonal else pytest.mark.simulations,
+        )
+        for where in places
+    ]
