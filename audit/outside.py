@@ -31,6 +31,7 @@ KINDS = {
 """Every kind of part, with its name in error messages."""
 _KEYS = {"algorithm": "name", "partition": "kind"}
 """Kinds whose tables hold a name of the catalogue under another key than ``part``."""
+_ALSO = {"dataset": ", or as a path such as ./data.npz"}
 _PACKAGE = __package__.partition(".")[0]
 _SEARCHED = "it is searched in the suite file's folder, the current folder and the installed packages"
 Spec = str | Mapping[str, Any]
@@ -93,7 +94,7 @@ def find_outside(kind: str, name: str, known: Iterable[str] = ()) -> Any:
         return load(offered[name])
     raise ValueError(
         f"unknown {KINDS[kind]} {name!r}; known: {nearest(name, [*known, *offered])}; "
-        "name one of your own as package.module:Name or file.py:Name"
+        f"name one of your own as package.module:Name or file.py:Name{_ALSO.get(kind, '')}"
     )
 
 

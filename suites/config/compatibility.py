@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from ...attacks.attack import Attack
 from ...audit.outside import Spec, label
 from ...fl.data.datasets import load_dataset
+from ...fl.data.files.lookup import DataFile
 from ...fl.task import network_of
 from .canaries import canary_kind
 from .source import ConfigError
@@ -25,7 +26,7 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
     for name in federations:
         federation = spec.federations[name]
         data, model = label("dataset", federation.dataset), label("model", federation.model)
-        _, height, width = load_dataset(federation.dataset).shape
+        _, height, width = load_dataset(federation.data).shape
         # Found before the run: the error of SSIM could come after hours of training and searching.
         if attack.reconstructs and min(height, width) < LEAST_SIDE:
             raise ConfigError(
@@ -33,14 +34,14 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
                 f"{data} of federation {name} has {height}x{width}: run the attack only on federations "
                 "with such images, or remove it"
             )
-        if not attack.pixelwise and segments(federation.model, federation.dataset):
+        if not attack.pixelwise and segments(federation.model, federation.data):
             raise ConfigError(
                 f"{where}: {path} needs one label per image, but model {model} of federation {name} has one "
                 "label per pixel: run the attack only on federations that train classifiers, or remove it"
             )
 
 
-def segments(model: Spec, dataset: Spec) -> bool:
+def segments(model: Spec, dataset: Spec | DataFile) -> bool:
     """Return whether a model has one output per pixel of the data set's images; False where it cannot be built, which
     is reported when its federation is set up.
     """
@@ -58,7 +59,9 @@ def check_audit(spec: SuiteSpec, where: str) -> None:
     # A canary that is an update has no label, so it fits every model.
     if audit is None or not canary_kind(audit.canary).image:
         return
-    if segments(audit.model, audit.dataset or spec.federations[audit.federation].dataset):
+    federation = spec.federations[audit.federation]
+    used = federation.model_copy(update={"dataset": audit.dataset or federation.dataset})
+    if segments(audit.model, used.data):
         raise ConfigError(
             f"{where}: canary {audit.canary!r} is an image with one label, but the model "
             f"{label('model', audit.model)} predicts one label per pixel"

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from ...audit.outside import is_path, name_and_options
+from ...fl.data.files.lookup import names_a_file
 from .outside_parts import parts_in
 from .source import ConfigError
 from .suite import SuiteSpec
@@ -29,6 +30,13 @@ def paths_of(spec: SuiteSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     named += [(("defenses", name, "part"), "defense", one.part or name) for name, one in spec.defenses.items()]
     named += [(("attacks", name, "part"), "attack", one.part or name) for name, one in spec.attacks.items()]
     yield from ((place, name_and_options(kind, value)[0]) for place, kind, value in named if is_path(kind, value))
+
+
+def names_data_files(spec: SuiteSpec) -> bool:
+    """Return whether the suite names a data set by a path, which may be relative to the suite file's folder."""
+    given = [one.dataset for one in spec.federations.values()]
+    given += [spec.audit.dataset] if spec.audit is not None and spec.audit.dataset is not None else []
+    return any(names_a_file(name_and_options("dataset", one)[0]) for one in given)
 
 
 def import_first_from(folder: str) -> None:

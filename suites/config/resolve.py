@@ -32,6 +32,7 @@ from .outside_parts import is_outside, own_names, parts_in
 from .plugin_path import check_loaded_from, import_first_from, paths_of
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
+from .suite_file import with_data_files
 
 _SHADOWS = 64
 """Number of shadow federations where the suite names none."""
@@ -162,6 +163,7 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     attacks = tuple(_attack_entry(label, spec, source) for label in spec.attacks)
     _check_paths(spec, source)
     digests = _digests(spec, source)
+    spec = with_data_files(spec, source.data_folder, digests)
     for entry in attacks:
         check_federations(
             entry.attack, entry.part.path, entry.federations, spec, source.where(("attacks", entry.label))
@@ -196,13 +198,15 @@ def _check_paths(spec: SuiteSpec, source: Source) -> None:
 
 def _digests(spec: SuiteSpec, source: Source) -> dict[str, str]:
     """The digest of each data set of the suite by its label."""
-    places: dict[tuple[str, ...], Any] = {("federations", name): one.dataset for name, one in spec.federations.items()}
+    places: dict[tuple[str, ...], FederationSpec] = {
+        ("federations", name): one for name, one in spec.federations.items()
+    }
     if spec.audit is not None and spec.audit.dataset is not None:
-        places["audit",] = spec.audit.dataset
+        places["audit",] = audited(spec.federations[spec.audit.federation], spec.audit)
     found: dict[str, str] = {}
-    for place, dataset in places.items():
+    for place, used in places.items():
         try:
-            found[label("dataset", dataset)] = load_dataset(dataset).digest
+            found[label("dataset", used.dataset)] = load_dataset(used.data).digest
         except ValueError as error:  # A damaged file, one with another content than expected, or a bad part.
             raise ConfigError(f"{source.where((*place, 'dataset'))}: {error}") from error
     return dict(sorted(found.items()))
@@ -224,10 +228,10 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
 
 
 @lru_cache(maxsize=4)
-def _task(specification: str, seed: int) -> Task:
+def _task(specification: str, seed: int, folder: str = "", digest: str = "") -> Task:
     spec = FederationSpec.model_validate_json(specification)
     return build_task(
-        load_dataset(spec.dataset),
+        load_dataset(spec.reading(folder, {label("dataset", spec.dataset): digest}).data),
         model=spec.model,
         partition=partition_from(spec.partition),
         clients=spec.clients,
@@ -246,7 +250,7 @@ def task_of(spec: FederationSpec, seed: int) -> Task:
     again.
     """
     # A specification holds dictionaries, which no cache can hash: its JSON text is the key.
-    return _task(spec.model_dump_json(), seed)
+    return _task(spec.model_dump_json(), seed, spec.folder, spec.digest)
 
 
 def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> Prepared:

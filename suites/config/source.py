@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
@@ -41,6 +42,13 @@ class Source:
     preset: str = ""
     folder: str = ""
     given: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def data_folder(self) -> str:
+        """The folder to which relative paths of data files belong: the suite file's, or the current one for a suite
+        without a file.
+        """
+        return self.folder or str(Path.cwd())
 
     def parse(self) -> dict[str, Any]:
         """Parse the suite file and return it as a dictionary.

@@ -4,13 +4,23 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from ...audit.nearest import nearest
-from ...audit.outside import find_outside, is_path, name_and_options, points
+from ...audit.outside import Spec, find_outside, is_path, label, name_and_options, points
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import KNOWN_DATASETS
+from ...fl.data.files.lookup import DataFile, names_a_file
 from ...fl.models.normalise import normalisation_from
 from ...fl.models.small_models import known_models
 from ...fl.partitions.partitions import partition_from
@@ -46,6 +56,8 @@ def _part(kind: str, known: Iterable[str]) -> AfterValidator:
 
     def check(value: Any) -> Any:
         name, _ = name_and_options(kind, value)
+        if kind == "dataset" and names_a_file(name):  # Read later, when the suite's folder is known.
+            return value
         if name not in own and ":" not in name and name not in points(kind):
             find_outside(kind, name, own)
         return value
@@ -154,6 +166,35 @@ class FederationSpec(_Table):
     """The federation whose plan the defenses are calibrated on. This one then only shows what one upload leaks, and
     states no claims of its own.
     """
+    _folder: str = PrivateAttr(default="")
+    _digests: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def reading(self, folder: str, digests: dict[str, str]) -> "FederationSpec":
+        """Return the same settings for reading data files: ``folder`` is that of relative paths, and ``digests`` are
+        those that the data must have, by label of the data set; neither is part of the settings themselves.
+        """
+        found = self.model_copy()
+        found._folder, found._digests = folder, digests
+        return found
+
+    @property
+    def data(self) -> Spec | DataFile:
+        """The data set to load, a file with its folder."""
+        name, options = name_and_options("dataset", self.dataset)
+        if not names_a_file(name):
+            given: Spec = self.dataset
+            return given
+        return DataFile.of(name, options, self._folder, self.digest)
+
+    @property
+    def folder(self) -> str:
+        """The folder to which a relative path of the data set belongs."""
+        return self._folder
+
+    @property
+    def digest(self) -> str:
+        """The digest that the data must have; empty where it is not known."""
+        return self._digests.get(label("dataset", self.dataset), "")
 
 
 class DefenseSpec(BaseModel):

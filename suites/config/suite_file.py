@@ -12,7 +12,7 @@ from ...audit.nearest import nearest
 from .bundled_suites import bundled_suites
 from .margins import GateSpec
 from .mistake import mistake_text
-from .plugin_path import folder_of_suite
+from .plugin_path import folder_of_suite, names_data_files
 from .presets import apply_preset, keep_only
 from .published import Published
 from .source import ConfigError, Source, apply_override
@@ -101,12 +101,22 @@ def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
     # A suite of mutants needs no federations and defenses. For any other suite the missing tables are an error.
     defaults: dict[str, Any] = {} if tree.get("mutants") is None else {"federations": {}, "defenses": {}}
     try:
-        return SuiteSpec.model_validate(defaults | tree)
+        spec = SuiteSpec.model_validate(defaults | tree)
     except ValidationError as error:
         # A list with a wrong value also counts as too short, even where it is not empty.
         found = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
         lines = [_explain(dict(item), source) for item in found]
         raise ConfigError(*dict.fromkeys(lines)) from None
+    return with_data_files(spec, source.data_folder, {})
+
+
+def with_data_files(spec: SuiteSpec, folder: str, digests: dict[str, str]) -> SuiteSpec:
+    """Return the suite whose federations read data files from ``folder``, where these have the ``digests``."""
+    # Suites without data files compare equal wherever they lie.
+    if not names_data_files(spec):
+        return spec
+    found = {name: one.reading(folder, digests) for name, one in spec.federations.items()}
+    return spec.model_copy(update={"federations": found})
 
 
 def _infinite(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ...defenses.defense import Defense
 from ..attacking.device import check_device
 from ..audits.audit_claim import audit_claim
-from ..config.plugin_path import folder_from_manifest, path_from_run, paths_of
+from ..config.plugin_path import folder_from_manifest, names_data_files, path_from_run, paths_of
 from ..config.resolve import ResolvedSuite, resolve
 from ..config.source import ConfigError, Source
 from ..config.suite import SuiteSpec
@@ -89,9 +89,9 @@ def launch(
     name = f"{started:%Y-%m-%dT%H-%M-%SZ}_{spec.name}_{secrets.token_hex(2)}"
     place = folder or Path("runs") / name
     manifest = _manifest(suite, plan, place.name, seed, command, started)
-    # Resume needs the folder only for the suite's own modules; other manifests do not reveal it.
-    if source.folder and any(paths_of(spec)):
-        manifest["suite_folder"] = path_from_run(source.folder, place)
+    # Resume needs the folder only for the suite's own modules and data files; other manifests do not reveal it.
+    if (source.folder and any(paths_of(spec))) or names_data_files(spec):
+        manifest["suite_folder"] = path_from_run(source.data_folder, place)
     return Launch(
         suite=suite,
         plan=plan,
@@ -126,6 +126,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     spec = check_suite(manifest["suite"], source)
     check_device(spec.device)
     suite = resolve(spec, source, seed=manifest["seed"])
+    _same_data(folder, manifest.get("data"), suite.digests)
     plan = plan_run(suite)
     if plan.run_id != manifest["run_id"]:
         raise ConfigError(
@@ -150,6 +151,17 @@ def _same_versions(folder: Path, then: dict[str, str]) -> None:
         raise ConfigError(
             f"{folder} cannot be resumed, because packages have changed: {'; '.join(changed)}. "
             "Start a new run; a report can still be made of this run's finished measurements"
+        )
+
+
+def _same_data(folder: Path, then: object, now: dict[str, str]) -> None:
+    """Raise ConfigError where a data set has changed: results of the old and of the new data must not be mixed."""
+    # A manifest without the digests is caught by the run's id, which contains them.
+    changed = [name for name, digest in now.items() if isinstance(then, dict) and then.get(name, digest) != digest]
+    if changed:
+        raise ConfigError(
+            f"{folder} cannot be resumed, because the data changed since the run began: {', '.join(changed)}. Restore "
+            "the old data, or start a new run; a report can still be made of this run's finished measurements"
         )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,30 +39,39 @@ class DataFile:
         name: path of a file or folder, or ``torchvision/NAME``.
         options: the options of its reader, as sorted pairs.
         folder: the folder to which a relative path belongs; empty for the current folder.
+        digest: the digest that its data must have, because a run began with them; empty for any.
     """
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
     folder: str = ""
+    digest: str = field(default="", compare=False)
 
     @classmethod
-    def of(cls, name: str, options: Mapping[str, Any], folder: str = "") -> "DataFile":
+    def of(cls, name: str, options: Mapping[str, Any], folder: str = "", digest: str = "") -> "DataFile":
         """Make one from a table of options, whose lists and tables are kept as immutable values."""
-        return cls(name, tuple(sorted((key, _frozen(value)) for key, value in options.items())), folder)
+        return cls(name, tuple(sorted((key, _frozen(value)) for key, value in options.items())), folder, digest)
 
     def load(self) -> Dataset:
         """Read the data set; a second call in the same process returns the same object while the files are the same.
 
         Raises:
-            ValueError: for a path that is missing or cannot be read, unknown options, or data that do not fit; one
-                paragraph, with file, array or column, and row.
+            ValueError: for a path that is missing or cannot be read, unknown options, data that do not fit or are not
+                those of ``digest``; one paragraph, with file, array or column, and row.
         """
         try:
-            return _read(self, self._stamp())
+            found = _read(self, self._stamp())
         except PermissionError as error:
             raise ValueError(f"{error.filename or self.name} cannot be read: permission denied") from None
         except OSError as error:
             raise ValueError(f"{self.name} cannot be read: {error}") from None
+        # A run reads a file in each of its processes, perhaps hours after it began.
+        if self.digest and found.digest != self.digest:
+            raise ValueError(
+                f"data set {self.name} changed while the run was going on: results of the old and of the new data must "
+                "not be mixed. Restore the old data and resume the run, or start a new run"
+            )
+        return found
 
     def _stamp(self) -> str:
         """A text that changes when a file does, without reading its content."""
