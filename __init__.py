@@ -14,6 +14,7 @@ states how far the claim holds.
     attack_membership  infer which samples your own model was trained on
 
     audit_mechanism audit a claim about a function of an input and a random generator
+    audit_outputs   audit a claim with outputs of runs on two neighbouring inputs
     audit_scores    audit a claim with attack scores of independent or clustered runs
     audit_one_run   audit a claim with scores of canaries that fair coins included in one run
     claim_from_noise the claim of DP-SGD with a noise multiplier, sampling rate and number of steps
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .audit.claim import Unit as Unit
     from .audit.finding import Finding as Finding
     from .audit.finding import judge as judge
+    from .audit.mechanism.kept_outputs import audit_outputs as audit_outputs
     from .audit.mechanism.mechanism import audit_mechanism as audit_mechanism
     from .audit.mechanism.neighbours import ball_neighbours as ball_neighbours
     from .audit.supplied.one_run import audit_one_run as audit_one_run
@@ -78,6 +80,7 @@ __all__ = [
     "attack_membership",
     "audit_mechanism",
     "audit_one_run",
+    "audit_outputs",
     "audit_scores",
     "ball_neighbours",
     "claim_from_noise",
@@ -100,6 +103,7 @@ _HOMES = {
     "Finding": "audit.finding",
     "judge": "audit.finding",
     "audit_mechanism": "audit.mechanism.mechanism",
+    "audit_outputs": "audit.mechanism.kept_outputs",
     "audit_one_run": "audit.supplied.one_run",
     "audit_scores": "audit.supplied.scores",
     "claim_from_noise": "defenses.accounting.stated_laws",

@@ -49,7 +49,7 @@ class Finding:
         """Return one line to print: the claim, what was measured, and the verdict."""
         measurement = self.measurement
         shown = [] if measurement is None else [_bound(measurement), *_curve(self, measurement)]
-        if self.verdict is Verdict.OUT_OF_SCOPE:
+        if self.verdict is Verdict.OUT_OF_SCOPE or measurement is None:
             shown.append(self.reason)
         if self.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED) and measurement is not None:
             found = "none" if measurement.detectable is None else plain(round(measurement.detectable, 2))
@@ -155,6 +155,11 @@ def judge(
 def not_audited(claim: Claim, reason: str) -> Finding:
     """Return the finding OUT_OF_SCOPE for a claim that no audit method covers."""
     return _found(Verdict.OUT_OF_SCOPE, reason, claim, None)
+
+
+def not_run(claim: Claim, reason: str) -> Finding:
+    """Return the finding UNDERPOWERED for an audit that was not run, because its trials could judge nothing."""
+    return _found(Verdict.UNDERPOWERED, reason, claim, None)
 
 
 def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:

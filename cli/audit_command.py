@@ -1,5 +1,6 @@
 """Define the command ``audit``, which audits a claim with a file of scores or with calls of a Python function."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -77,6 +78,10 @@ def audit(
     low_bits: Annotated[
         bool, _option("--low-bits", help="Function: audit the lowest bits of its floating-point outputs.")
     ] = False,
+    keep: Annotated[
+        Path | None, _option(help="Function: folder that keeps the output of every run, to resume or extend them.")
+    ] = None,
+    jobs: Annotated[int | None, _option("-j", "--jobs", min=1, help="Function: processes, by default 1.")] = None,
     seed: Annotated[int, _option(min=0, help="Seed of the trials, or of the split of the scores.")] = 0,
     alpha: Annotated[float, _option(help="Largest probability of a false refutation.")] = 0.05,
     json: Annotated[bool, _option("--json", help="Print JSON.")] = False,

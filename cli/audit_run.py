@@ -10,15 +10,20 @@ import numpy as np
 
 from ..audit.claim import Claim
 from ..audit.evidence import Design
-from ..audit.finding import Finding
+from ..audit.finding import Finding, not_run
+from ..audit.mechanism.kept_outputs import FEWEST, audit_outputs
+from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
+from ..audit.supplied.chosen import EstimatorOptions
 from ..audit.supplied.clusters import ASSUMPTION as ONE_OF_EACH_CLUSTER
 from ..audit.supplied.one_run import audit_one_run
-from ..audit.supplied.reach import reach
+from ..audit.supplied.reach import reach, too_few_trials, trials_text
 from ..audit.supplied.scores import audit_scores
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome
-from .audited_function import find_function, read_input
+from .audited_function import find_function, read_input, read_json
+from .errors import fail
+from .kept_runs import MOST_BY_DEFAULT, KeptRuns, RunFailed, Training
 from .score_files import SUFFIXES, Columns, ScoreTable, is_score_file, read_scores
 
 _SCORES, _FUNCTION = "a file of scores", "a mechanism"
@@ -77,7 +82,7 @@ def prepared(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappi
 
 
 def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
-    _refuse(target, given, ("inputs", "trials", "batched", "low_bits"), _FUNCTION)
+    _refuse(target, given, ("inputs", "trials", "batched", "low_bits", "keep", "jobs"), _FUNCTION)
     design = _design(given)
     names = Columns(
         score=given["score"],
@@ -123,26 +128,37 @@ def _audit_table(
 
 
 def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
-    from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
-
     if ":" not in target:
         raise ConfigError(
             f"cannot audit {target!r}: the target must be a file of scores ({', '.join(SUFFIXES)}; {_LAYOUTS}), "
             "package.module:function or path/to/file.py:function"
         )
     only_scores = ("threshold", "independent_runs", "one_run", "included", "clusters", "higher", "lower", "columns")
-    _refuse(target, given, (*only_scores, "deviation", "dimension", "guesses"), _SCORES)
+    _refuse(target, given, (*only_scores, "dimension", "guesses"), _SCORES)
     if given["inputs"] is None:
         raise ConfigError(f"{target} needs --inputs X0 X1: two neighbouring inputs as JSON, such as --inputs 0 1")
     x0, x1 = (read_input(text) for text in given["inputs"])
     mechanism = find_function(target)
     trials = DEFAULT_TRIALS if given["trials"] is None else given["trials"]
+    kept = given["keep"] is not None or given["jobs"] is not None
+    options = EstimatorOptions(
+        deviation=given["deviation"],
+        sigma=given["noise_multiplier"],
+        rate=given["sampling_rate"],
+        steps=given["steps"],
+        seed=given["seed"],
+    )
+    cheap = given["batched"] or given["low_bits"]
+    if kept or (given["trials"] is not None and trials <= MOST_BY_DEFAULT and not cheap):
+        return _trained(target, claim, assumed, given, options)
     report = Report(
         target=target,
         design="independent calls of the function, each with its own generator",
-        plan="",
+        plan=trials_text(claim, trials, alpha=given["alpha"]),
         assumed=assumed,
     )
+    if hopeless := too_few_trials(claim, trials, alpha=given["alpha"]):
+        return report, lambda: not_run(claim, hopeless)
     return report, lambda: audit_mechanism(
         mechanism,
         claim,
@@ -152,7 +168,50 @@ def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapp
         batched=given["batched"],
         low_bits=given["low_bits"],
         trials=trials,
+        estimator=given["estimator"] or None,
+        options=options,
     )
+
+
+def _trained(
+    target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any], options: EstimatorOptions
+) -> Audit:
+    """The audit of a function whose runs take long: every output is kept."""
+    _refuse(target, given, ("batched", "low_bits"), "a function whose outputs are not kept")
+    first, second = given["inputs"]
+    if read_json(first) == read_json(second):
+        raise ConfigError(f"a pair must be two different inputs, got {first} twice, which cannot refute any claim")
+    runs = KeptRuns(given["keep"], Training(target=target, inputs=given["inputs"], seed=given["seed"]))
+    if given["trials"] is not None and given["trials"] < 2:
+        raise ConfigError(f"trials must be >= 2, got {given['trials']}")
+    trials, alpha, estimator = given["trials"] or DEFAULT_TRIALS, given["alpha"], given["estimator"] or None
+    # Half of the runs only learn, and the first verdict has half of alpha.
+    report = Report(
+        target=target,
+        design=f"independent runs of the function, each with its own generator, kept in {runs.folder}",
+        plan=trials_text(claim, trials // 2, alpha=alpha / 2, learning=trials - trials // 2),
+        assumed=assumed,
+    )
+    if trials < 2 * FEWEST:
+        hopeless = f"no trial was run, because at least --trials {2 * FEWEST} are needed to learn from and to count"
+    else:
+        hopeless = too_few_trials(claim, trials // 2, alpha=alpha / 2, factor=2)
+    if hopeless:
+        return report, lambda: not_run(claim, hopeless)
+
+    def audit() -> Finding:
+        try:
+            out, within = runs.outputs(trials, jobs=given["jobs"] or 1, silent=given["json"])
+        except KeyboardInterrupt:
+            fail(f"interrupted. Finished runs are kept in {runs.folder}; the same command goes on", code=130)
+        except RunFailed as error:
+            fail(str(error), code=1)
+        look = {"trials": trials, "alpha": alpha, "claim": claim.claim_id, "estimator": estimator}
+        inputs = read_input(first), read_input(second)
+        share = runs.share(look, alpha)
+        return audit_outputs(out, within, claim, inputs=inputs, alpha=share, estimator=estimator, options=options)
+
+    return report, audit
 
 
 def _design(given: Mapping[str, Any]) -> Design | None:

@@ -81,14 +81,19 @@ def _fail_in_mechanism(target: str, error: Exception) -> NoReturn:
     fail(f"cannot audit {target}, because it raised an exception:", *"".join(shown.format()).splitlines(), code=1)
 
 
-def read_input(text: str) -> Any:
-    """Return the value of one of the two JSON texts after ``--inputs``; a list of numbers becomes an array."""
+def read_json(text: str) -> Any:
+    """Return the value of one of the two JSON texts after ``--inputs``."""
     try:
         # Without parse_constant Python accepts NaN and Infinity, which are not JSON.
-        value = json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=_no_number)
     except ValueError as error:
         shown = """0 1, '[0, 0]' '[1, 0]' or '"no"' '"yes"'"""
         raise ConfigError(f"--inputs must be two JSON values, such as {shown}; got {text!r}: {error}") from None
+
+
+def read_input(text: str) -> Any:
+    """Return the input that a JSON text after ``--inputs`` states; a list of numbers becomes an array."""
+    value = read_json(text)
     if not isinstance(value, list):
         return value
     try:

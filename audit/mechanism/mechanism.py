@@ -6,6 +6,7 @@ except that its trials are independent.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import index
 from typing import Any
 
@@ -14,13 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..binomial import ErrorCounts, check_level
 from ..claim import Claim, check_claim
+from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
 from ..estimators.event_ratio import event_ratio_of_counts
+from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.pairwise_event import EventCounts
-from ..evidence import Setting
+from ..evidence import Design, Projections, Setting
 from ..finding import WEAK_TEST, Finding, judge
 from ..measurement import Measurement
 from ..power.cut import CountingPlan
+from ..supplied.chosen import Choice, EstimatorOptions, chosen, measure_runs, measured_by, uses_threshold
+from ..supplied.power import with_power
 from ..wording import shortened
 from .search import Found, find_event
 from .trial_stream import Mechanism, TrialPurpose
@@ -42,6 +47,8 @@ def audit_mechanism(
     batched: bool = False,
     score: Callable[[NDArray[Any]], ArrayLike] | None = None,
     low_bits: bool = False,
+    estimator: Choice | Sequence[Choice] | None = None,
+    options: EstimatorOptions | None = None,
 ) -> Finding:
     """Judge a claim by running a mechanism many times on each of two neighbouring inputs.
 
@@ -62,6 +69,11 @@ def audit_mechanism(
 
     ``low_bits``: whether the event is one of the lowest bits of floating-point outputs, which no other audit looks at:
     ``x + rng.laplace()`` itself fails this check (Mironov 2012).
+
+    ``estimator``: a name of ``fedassay list estimators`` of independent runs; several share alpha, because the best of
+    them is reported. It measures the scores of the counted trials (``hockey_stick``: their outputs) at the threshold
+    that the pilot fixed. None uses ``event_ratio`` or ``clopper_pearson``, which only count. ``options``: what some
+    estimators need besides, such as the law of the noise.
 
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
     that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.
@@ -84,13 +96,17 @@ def audit_mechanism(
     candidates = _pairs(inputs, pairs)
     if not candidates:
         raise ValueError("pairs must hold at least one pair of inputs, got none")
+    found = [] if estimator is None else chosen(estimator, Design.INDEPENDENT, ())
     plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
     best = find_event(
         mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score, low_bits=low_bits
     )
     # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
-    measured = _measured(best, _count(best, plan), claim, seed)
-    return judge(claim, measured, weakness=WEAK_TEST)
+    if found:
+        measured = _measured_by(found, best, plan, claim, options or EstimatorOptions(seed=seed))
+    else:
+        measured = _measured(best, _count(best, plan), claim, seed)
+    return judge(claim, with_power(measured, claim), weakness=WEAK_TEST)
 
 
 def _measured(best: Found, counts: ErrorCounts, claim: Claim, seed: int) -> Measurement:
@@ -123,6 +139,31 @@ def _measured(best: Found, counts: ErrorCounts, claim: Claim, seed: int) -> Meas
         epsilon=claim.epsilon,
         witness=witness,
     )
+
+
+def _measured_by(
+    found: Sequence[Estimator], best: Found, plan: CountingPlan, claim: Claim, options: EstimatorOptions
+) -> Measurement:
+    outputs = [list(side.draw(TrialPurpose.COUNTED, plan.trials)) for side in best.streams]
+    scores = [np.concatenate([best.event.score.score(chunk) for chunk in side]) for side in outputs]
+
+    def measure(one: Estimator, share: float) -> Measurement:
+        sides = scores
+        if one.evidence in (MechanismOutputs, Projections):
+            sides = [np.concatenate(side).reshape(plan.trials, -1) for side in outputs]
+        fixed = replace(options, threshold=best.event.cut.threshold if uses_threshold(one) else None)
+        return measure_runs(
+            one,
+            sides[1],
+            sides[0],
+            Setting.claimed(claim),
+            claim,
+            alpha=share,
+            options=fixed,
+            witness=_witness(best),
+        )
+
+    return measured_by(found, measure, claim, plan.alpha)
 
 
 def _count(found: Found, plan: CountingPlan) -> ErrorCounts:

@@ -5,7 +5,7 @@ Several estimators share alpha (Bonferroni), because the best of them is reporte
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -23,8 +23,8 @@ from ..estimators.pairwise_event import EventCounts
 from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_test
 from ..evidence import CandidateScores, Design, MembershipScores, Projections, Setting
 from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
+from ..outside import find_outside
 from ..power.threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
-from ..wording import unknown
 
 Choice = str | Callable[..., Measurement]
 """An estimator's name, or a function of evidence that returns a ``Measurement``."""
@@ -89,10 +89,14 @@ def is_directed(estimator: Estimator) -> bool:
     return estimator.evidence in _DIRECTED
 
 
+def uses_threshold(estimator: Estimator) -> bool:
+    """Whether the estimator counts scores above a threshold."""
+    return "threshold" in estimator.required | estimator.optional or estimator.evidence is EventCounts
+
+
 def splits(estimator: Estimator, options: EstimatorOptions) -> bool:
     """Whether one half of the scores only chooses the threshold, so that this half can test their direction."""
-    splitting = "threshold" in estimator.required | estimator.optional or estimator.evidence is EventCounts
-    return splitting and options.threshold is None
+    return uses_threshold(estimator) and options.threshold is None
 
 
 def measured_by(
@@ -141,9 +145,9 @@ def measure_runs(
         evidence = (_counts(MembershipScores(member, nonmember, setting), claim, alpha, options),)
     else:
         evidence = (MembershipScores(member, nonmember, setting),)
-    return estimator.measure(
-        *evidence, **_arguments(estimator, setting, claim, alpha, options, len(nonmember), witness)
-    )
+    arguments = _arguments(estimator, setting, claim, alpha, options, len(nonmember), witness)
+    # Release tests count errors by another estimator's rule, and would carry its name.
+    return replace(estimator.measure(*evidence, **arguments), estimator=estimator.name)
 
 
 def measure_canaries(
@@ -183,16 +187,19 @@ def measure_canaries(
 
 def _estimator(choice: Choice) -> Estimator:
     if not isinstance(choice, str):
-        found = describe(choice.__name__, choice)
-        if found is None:
-            raise ValueError(
-                f"an estimator must take evidence with a setting and be annotated to return a Measurement, got {choice}"
-            )
-        return found
+        return _described(choice)
     known = estimators()
-    if choice not in known:
-        raise unknown("estimator", choice, known)
-    return known[choice]
+    return known[choice] if choice in known else _described(find_outside("estimator", choice, known))
+
+
+def _described(function: Callable[..., Any]) -> Estimator:
+    found = describe(getattr(function, "__name__", str(function)), function) if callable(function) else None
+    if found is None:
+        raise ValueError(
+            "an estimator must be a function of evidence with a setting that is annotated to return a Measurement, "
+            f"got {function!r}"
+        )
+    return found
 
 
 def _arguments(
@@ -236,9 +243,13 @@ _STATED_BY = {
 }
 
 
+def needs_fixed_threshold(estimator: Estimator) -> bool:
+    """Whether the estimator takes a threshold that was fixed before the scores were seen, and no other policy."""
+    return get_type_hints(estimator.measure).get("threshold") is FixedThreshold
+
+
 def _policy(estimator: Estimator, claim: Claim, options: EstimatorOptions) -> ThresholdPolicy | None:
-    only_fixed = get_type_hints(estimator.measure).get("threshold") is FixedThreshold
-    return None if only_fixed and options.threshold is None else options.policy(claim)
+    return None if needs_fixed_threshold(estimator) and options.threshold is None else options.policy(claim)
 
 
 def _release(setting: Setting, claim: Claim, options: EstimatorOptions, n: int) -> dict[str, Any]:

@@ -42,6 +42,27 @@ def fewest_to_refute(claim: Claim, *, alpha: float) -> int | None:
     return min((n for n in found if n is not None), default=None)
 
 
+def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0) -> str:
+    """Return in words what so many counted trials of each input can certify; ``learning`` more are not counted."""
+    best = largest_certifiable_epsilon(max(1, counted), max(1, counted), claim.delta, alpha)
+    only = f" ({learning} more of each only learn an event)" if learning else ""
+    return f"{counted} + {counted} counted trials{only}: max certifiable {plain(round(best, 2))}"
+
+
+def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1) -> str:
+    """Return why so many counted trials of each input can judge nothing; an empty string where they can.
+
+    ``factor``: trials per counted trial, for the number of trials that the message names.
+    """
+    least = fewest_to_refute(claim, alpha=alpha)
+    if counted < 1 or least is None or counted >= least:
+        return ""
+    return (
+        f"no trial was run, because {counted} + {counted} counted trials without an error would not refute the claim: "
+        f"at least --trials {factor * least:,} are needed"
+    )
+
+
 def _more(claim: Claim, given: int, alpha: float) -> str:
     least = fewest_to_refute(claim, alpha=alpha)
     if least is None or 2 * least <= given:

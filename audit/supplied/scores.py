@@ -17,6 +17,7 @@ from . import clusters as clustered
 from .chosen import Choice, EstimatorOptions, chosen, is_directed, measure_runs, measured_by, splits
 from .direction import check_direction
 from .one_run import audit_one_run
+from .power import with_power
 
 DEFAULT_ESTIMATORS = ("clopper_pearson",)
 
@@ -103,7 +104,7 @@ def audit_scores(
     def measure(one: Estimator, share: float) -> Measurement:
         return measure_runs(one, *sides, setting, claim, alpha=share, options=options, witness=witness)
 
-    return judge(claim, measured_by(found, measure, claim, alpha), weakness=WEAK_TEST)
+    return judge(claim, with_power(measured_by(found, measure, claim, alpha), claim), weakness=WEAK_TEST)
 
 
 def _design(design: Design | str | None) -> Design:

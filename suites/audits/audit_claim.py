@@ -56,10 +56,13 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         return []
     with failures_as_rows([audit.cell], store, clock) as failed:
         method = audit_methods()[audit.method]
-        reading = method.measure(audit, store)
+        reading = method.reading(audit, store)
         checks = method.checks(audit, store)
         # A check may show why statistics found nothing, such as a canary that never arrived: so checks come first.
         weakness = method.weakness(audit, reading.measurement, checks)
+        if audit.blocks and audit.blocks[0].audit.estimator is not None:
+            # No detectable epsilon may only mean that this estimator computes none.
+            weakness = replace(weakness, no_power="", unknown_power=weakness.unknown_power or weakness.no_power)
         coverage = method.coverage(audit, checks)
         weakness = replace(weakness, unknown_power=weakness.unknown_power or coverage.half_blind)
         finding = judge(audit.claim, reading.measurement, weakness=weakness)

@@ -77,6 +77,19 @@ class AuditMethod(ABC):
             ValueError: if one of these cells failed, with its reason.
         """
 
+    def reading(self, audit: PlannedAudit, store: Store) -> Reading:
+        """Return the result of ``measure``, or of the estimator that the suite names.
+
+        Raises:
+            ValueError: as ``measure``, and for an estimator that cannot measure these runs.
+        """
+        named = audit.blocks[0].audit.estimator if audit.blocks else None
+        return self.measure(audit, store) if named is None else self.measure_by(named, audit, store)
+
+    def measure_by(self, estimator: str, audit: PlannedAudit, store: Store) -> Reading:
+        """Measure the audit's finished runs by the estimator of this name; raise the same errors as ``reading``."""
+        raise ValueError(f"audits by {self.name} choose their estimator themselves: leave out audit.estimator")
+
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         """Return the results of the claim's implementation checks; empty for a method that runs no federations of its
         own.

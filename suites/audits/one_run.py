@@ -4,6 +4,7 @@ The theorem of Steinke, Nasr, Jagielski (2023) counts the coins of a single fede
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,13 +13,15 @@ import numpy as np
 import torch
 
 from ...attacks.many_canaries import CanarySetProjections
+from ...audit.arrays import BoolArray, FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.estimators.one_run import guess
 from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import CandidateScores, Design, Guesses, Projections, Setting
 from ...audit.finding import Weakness
-from ...audit.measurement import Measurement
+from ...audit.measurement import Kind, Measurement
+from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_canaries
 from ...fl.canary import CanarySet
 from ...fl.plan import Plan
 from ...fl.streams import Streams
@@ -90,25 +93,65 @@ class OneRun(BlockMethod):
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
         (block,) = audit.blocks
+        candidates, coins, _ = self._scored(audit, store)
+        guesses = {}
+        for estimator, made in guesses_planned(audit).items():
+            # Ties are broken by the same draws for every estimator; no score depends on the coins.
+            rng, fewer = Streams(block.seed).generator("guess ties"), made // 2
+            guesses[estimator] = guess(candidates, coins, highest=made - fewer, lowest=fewer, rng=rng)
+        measured = read_guesses(audit.claim, guesses, alpha=audit.alpha, witness=self._witness(audit))
+        return Reading(measurement=measured, scores=candidates.against(coins))
+
+    def measure_by(self, estimator: str, audit: PlannedAudit, store: Store) -> Reading:
+        (one,) = chosen(estimator, Design.ONE_RUN, ())
+        (block,), witness = audit.blocks, self._witness(audit)
+        candidates, coins, sums = self._scored(audit, store)
+        shown, dimension = candidates, None
+        if one.evidence is CandidateScores:
+            shown, dimension = self._cosines(block, sums, candidates.setting)
+            witness += "; cosines with the noise, whose norm is that of the published law"
+        measured = measure_canaries(
+            one,
+            shown,
+            coins,
+            audit.claim,
+            alpha=audit.alpha,
+            options=EstimatorOptions(dimension=dimension, seed=block.seed),
+            guesses=None,
+            witness=witness,
+        )
+        if measured.kind is Kind.ESTIMATE:
+            measured = replace(measured, witness=f"{witness}; point estimate of epsilon {measured.estimate}")
+        return Reading(measurement=measured, scores=candidates.against(coins))
+
+    def _scored(self, audit: PlannedAudit, store: Store) -> tuple[CandidateScores, BoolArray, FloatArray]:
+        """The canaries' scores, the coins that included them, and their projections summed over rounds."""
+        (block,) = audit.blocks
         row = store.cell_records(block.cell.cell_id)[0]
         if row.status != "ok":
             raise ValueError(f"the one-run audit's federation of seed {block.seed} failed: {row.reason}")
         arrays = store.load_arrays(row.artifact)
         setting = json.loads((store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8"))
         seen = Projections(arrays["values"], arrays["seen"], Setting.from_dict(setting))
-        values = np.where(seen.seen, seen.values, 0.0).sum(axis=1)
+        values = sums = np.where(seen.seen, seen.values, 0.0).sum(axis=1)
         # The law's likelihood ratio sorts canaries better than a plain sum where rounds are sampled.
         if (release := claimed_release(block)) is not None:
             values = release_scores(seen.values, release, BrokenRelease(), seen=seen.seen)
-        candidates, guesses = CandidateScores(values, seen.setting), {}
-        for estimator, made in guesses_planned(audit).items():
-            # Ties are broken by the same draws for every estimator; no score depends on the coins.
-            rng, fewer = Streams(block.seed).generator("guess ties"), made // 2
-            guesses[estimator] = guess(candidates, arrays["member"], highest=made - fewer, lowest=fewer, rng=rng)
-        spec = block.audit
-        witness = f"each of {spec.canaries} in one run {canary_words(spec.canary_norm)}"
-        measured = read_guesses(audit.claim, guesses, alpha=audit.alpha, witness=witness)
-        return Reading(measurement=measured, scores=candidates.against(arrays["member"]))
+        return CandidateScores(values, seen.setting), arrays["member"], sums
+
+    def _cosines(self, block: BlockJob, sums: FloatArray, setting: Setting) -> tuple[CandidateScores, int]:
+        """Cosines of the canaries with the sum of all releases, less what is known of them, and its dimension."""
+        release, (_, plan) = claimed_release(block), audited_federation(block)
+        if release is None:
+            raise ValueError("one_shot compares canaries with the noise, but the defense publishes no law that fits")
+        # Of the known remainder only noise is left, whose norm is sharp in many dimensions.
+        deviation = release.sigma * math.sqrt(release.steps * release.rounds)
+        dimension = plan.layout.dim
+        return CandidateScores(sums / (deviation * math.sqrt(dimension)), setting), dimension
+
+    def _witness(self, audit: PlannedAudit) -> str:
+        spec = audit.blocks[0].audit
+        return f"each of {spec.canaries} in one run {canary_words(spec.canary_norm)}"
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         if claimed_release(audit.blocks[0]) is None:

@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 from ...audit.binomial import largest_certifiable_epsilon
 from ...audit.claim import Claim
 from ...audit.estimators.clopper_pearson import clopper_pearson
-from ...audit.evidence import MembershipScores, Projections, Setting
+from ...audit.estimators.hockey_stick import MechanismOutputs
+from ...audit.estimators.release_tests import BrokenRelease, release_scores
+from ...audit.evidence import Design, MembershipScores, Projections, Setting
 from ...audit.power.threshold import SplitThreshold
+from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, needs_fixed_threshold
 from ..config.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
 from .audit_method import BlockMethod, Reading, pooled_replicas
+from .audited_federation import claimed_release
 from .power import enough_replicas
 
 ARMS = ("nonmember", "member")
@@ -84,6 +88,32 @@ class ReplicaMethod(BlockMethod):
         )
         return Reading(measurement=measured if self.powered else replace(measured, detectable=None), scores=shown)
 
+    def measure_by(self, estimator: str, audit: PlannedAudit, store: Store) -> Reading:
+        (one,) = chosen(estimator, Design.INDEPENDENT, ())
+        member, nonmember = pooled(audit, store)
+        law, claim = claimed_release(audit.blocks[0]), audit.claim
+        if one.evidence is Projections or law is None:
+            within, out = (np.where(side.seen, side.values, 0.0) for side in (member, nonmember))
+            if one.evidence not in (Projections, MechanismOutputs):
+                within, out = within.sum(axis=1), out.sum(axis=1)
+        else:
+            within, out = (
+                release_scores(side.values, law, BrokenRelease(), seen=side.seen) for side in (member, nonmember)
+            )
+        # Fixed by the claim before any run: where both arms are equally likely, or half of the canary's shift.
+        fixed = 0.0 if law is not None else member.values.shape[1] / 2
+        options = EstimatorOptions(
+            threshold=fixed if needs_fixed_threshold(one) else None,
+            sigma=None if law is None else law.sigma,
+            rate=None if law is None else law.rate,
+            steps=None if law is None else law.steps,
+        )
+        shown = MembershipScores(_sums(within), _sums(out), member.setting)
+        measured = measure_runs(
+            one, within, out, member.setting, claim, alpha=audit.alpha, options=options, witness=self.witness(audit)
+        )
+        return Reading(measurement=measured, scores=shown)
+
     def plan_text(self, audit: PlannedAudit) -> list[str]:
         trials = pooled_replicas(audit)
         # Half of the trials only choose the threshold.
@@ -97,6 +127,10 @@ def replicas_words(audit: PlannedAudit) -> str:
     most = audit.blocks[0].audit.most_replicas
     chosen = "" if most is None else f" (as many as this claim needs, if at most {most})"
     return f"{pooled_replicas(audit)} replicas per arm{chosen}"
+
+
+def _sums(values: NDArray[Any]) -> NDArray[Any]:
+    return values if values.ndim == 1 else np.asarray(values.sum(axis=1))
 
 
 def save_projections(job: BlockJob, arms: Arms, store: Store, more: Mapping[str, NDArray[Any]] | None = None) -> str:

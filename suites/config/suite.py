@@ -257,6 +257,9 @@ class AuditSpec(_Table):
     """The canary: a row along an unused weight or a random direction, or a sample that passes through the model."""
     canaries: Whole | None = Field(default=None, ge=2, le=4000)
     """Number of Dirac canaries of the one run, each included by a fair coin."""
+    estimator: str | None = Field(default=None, exclude_if=_is_none)
+    """Estimator that measures the audit's runs, one of ``fedassay list estimators`` or ``package.module:function``. By
+    default each audit method uses the one with the most power. Audits by attacks are not affected."""
     replicas: Whole = Field(default=1000, ge=2, le=_MOST_REPLICAS)
     """Runs per arm (with and without the canary), spread over the seeds; unused by a one-run audit."""
     most_replicas: Whole | None = Field(default=None, ge=2, le=_MOST_REPLICAS, exclude_if=lambda most: most is None)
@@ -270,6 +273,19 @@ class AuditSpec(_Table):
     canary_norm: Number = Field(default=10.0, gt=0, le=1e6)
     """Norm of the canary before clipping, in clip norms; a canary of norm 1 could not reveal a missing clip. A canary
     that is a sample has the norm of its gradient."""
+
+    @model_validator(mode="after")
+    def _estimator_fits(self) -> "AuditSpec":
+        if self.estimator is not None:
+            # Imported here, because estimators load scipy, which most suites do not need in order to be read.
+            from ...audit.evidence import Design
+            from ...audit.supplied.chosen import chosen
+
+            try:
+                chosen(self.estimator, Design.ONE_RUN if self.design == "one_run" else Design.INDEPENDENT, ())
+            except ValueError as error:
+                raise _misplaced("audit.estimator", str(error)) from None
+        return self
 
     @model_validator(mode="after")
     def _one_run(self) -> "AuditSpec":

@@ -175,7 +175,10 @@ def test_a_plain_array_without_names_is_not_guessed(say, tmp_path):
         ("--one-run --higher-is-member --threshold 1", "--threshold can be given only with independent runs"),
         ("--independent-runs --threshold 1", "state whether high or low scores mean member (--higher-is-member"),
         ("--independent-runs --estimator one_run", "one_run covers the design one_run, and this evidence is of the "),
-        ("--independent-runs --estimator clopper_person", "estimator must be clopper_pearson, "),
+        (
+            "--independent-runs --estimator clopper_person",
+            "unknown estimator 'clopper_person'; known: clopper_pearson, ",
+        ),
         ("--independent-runs --estimator clopper_pearson --estimator joint_beta", "joint_beta gives no bound"),
         ("--independent-runs --estimator clopper_pearson --estimator gaussian_dp", "gaussian_dp assumes the trade-off"),
         ("--independent-runs --higher-is-member --estimator sequential", "sequential needs a threshold that was fixed"),

@@ -71,7 +71,7 @@ def test_one_shot_gives_an_estimate_that_never_refutes():
         (np.arange(900) < 450, {}, r"included must be booleans of shape \(1000,\)"),
         (np.arange(1000) % 3, {}, "included must be booleans"),
         (np.arange(1000) % 2, {"estimator": "clopper_pearson"}, "estimators that cover it: one_run, one_run_fdp, one_"),
-        (np.arange(1000) % 2, {"estimator": "one_rum"}, "estimator must be one_run, "),
+        (np.arange(1000) % 2, {"estimator": "one_rum"}, "unknown estimator 'one_rum'; known: one_run, "),
         (np.arange(1000) % 2, {"estimator": ["one_run", "one_shot"], "dimension": 9}, "one_shot gives no bound"),
         (np.arange(1000) % 2, {"estimator": "one_shot"}, r"one_shot needs dimension \(--dimension\)"),
     ],

@@ -1,0 +1,258 @@
+"""Run a training loop many times on two neighbouring inputs, and keep the output of every run.
+
+Each run has a generator of its own, keyed by (seed, input, number of the run): kept runs are the same whatever the
+number of processes, and more runs can be added later. A run is written to a temporary file and renamed, so that a
+killed command leaves no partial output.
+"""
+
+import hashlib
+import inspect
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..suites.config.source import ConfigError
+from .audited_function import find_function, read_input
+from .console import print_lines
+
+MOST_BY_DEFAULT = 1000
+"""With at most so many trials per input, the outputs of a function are kept unless it is batched."""
+_STREAM = 7
+_FIRST = 3
+_NEARLY = 1e-3
+"""Relative difference that repeated runs may have: kernels of an accelerator add in another order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A function ``train(x, rng)``, its two inputs as JSON texts, and the seed of its runs."""
+
+    target: str
+    inputs: tuple[str, str]
+    seed: int
+
+    def facts(self) -> dict[str, Any]:
+        """What determines the outputs: a folder of other facts holds the runs of something else."""
+        function = _function(self.target)
+        try:
+            source = Path(inspect.getsourcefile(function) or "").read_bytes()
+        except (OSError, TypeError):
+            source = b""
+        digest = hashlib.sha256(source).hexdigest()
+        inputs = [json.loads(text) for text in self.inputs]
+        return {"target": self.target, "inputs": inputs, "seed": self.seed, "source_sha256": digest}
+
+    def output(self, arm: int, number: int) -> NDArray[Any]:
+        """Return the output of one run; the global generators are seeded too, and restored afterwards.
+
+        Raises:
+            ConfigError: an output that is no array of numbers or strings.
+        """
+        from ..fl.seeded import seeded
+
+        # Philox, as in all audits of mechanisms; a word of its own for the global generators.
+        streams = np.random.SeedSequence(self.seed, spawn_key=(_STREAM, arm, number)).spawn(2)
+        rng = np.random.Generator(np.random.Philox(streams[0]))
+        with seeded(int(streams[1].generate_state(1)[0])):
+            value = _function(self.target)(read_input(self.inputs[arm]), rng)
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise ConfigError(f"{self._where(arm, number)} returned no array: {error}") from None
+        if array.dtype.kind not in "biufUS" or array.size == 0:
+            kind = "nothing" if value is None else f"{type(value).__name__} of {array.dtype}, shape {array.shape}"
+            raise ConfigError(f"{self._where(arm, number)} must return numbers or strings, got {kind}")
+        return array
+
+    def _where(self, arm: int, number: int) -> str:
+        return f"{self.target} in run {number} on input {arm}"
+
+
+@cache
+def _function(target: str) -> Callable[..., Any]:
+    # Imported once per process, so that a function that keeps state between calls is noticed.
+    return find_function(target)
+
+
+class KeptRuns:
+    """The outputs of a training loop's runs, in a folder with one file per run."""
+
+    def __init__(self, folder: Path | None, training: Training) -> None:
+        facts = training.facts()
+        text = json.dumps(facts, sort_keys=True)
+        name = training.target.rpartition(":")[2]
+        default = Path("runs") / f"audit-{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        self.folder, self.training = folder or default, training
+        self._facts = self.folder / "training.json"
+        self._check(facts)
+
+    def outputs(self, trials: int, *, jobs: int, silent: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Make the runs that are missing, and return the outputs of the first ``trials`` runs on each input.
+
+        Raises:
+            ConfigError: a function that ignores its generator or draws noise elsewhere.
+            RunFailed: an exception of the function, or an output of another type or shape.
+        """
+        missing = [(arm, number) for number in range(trials) for arm in (0, 1) if not self._path(arm, number).exists()]
+        if missing:
+            self._start()
+            total = 2 * trials
+            _show(silent, f"runs   {total}, of which {total - len(missing)} are kept in {self.folder}")
+            self._check_seed(trials)
+            self._make([one for one in missing if not self._path(*one).exists()], total, jobs, silent)
+        return self._read(0, trials), self._read(1, trials)
+
+    def share(self, look: Mapping[str, Any], alpha: float) -> float:
+        """Return the level of this verdict: half of alpha for the first one on these runs, a quarter for the second.
+
+        The levels of all verdicts add up to alpha, so that runs may be added after a verdict was seen.
+        """
+        path, text = self.folder / "verdicts.json", json.dumps(look, sort_keys=True)
+        looks: list[str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        if text not in looks:
+            looks.append(text)
+            _replace(path, json.dumps(looks, indent=1).encode())
+        return alpha / 2.0 ** (looks.index(text) + 1)
+
+    def _check(self, facts: Mapping[str, Any]) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ConfigError(f"{self.folder} is a file, and runs are kept in a folder")
+        if not self._facts.exists():
+            if self.folder.is_dir() and any(self.folder.iterdir()):
+                raise ConfigError(
+                    f"{self.folder} is not empty and holds no runs of a training loop: name another folder"
+                )
+            return
+        kept = json.loads(self._facts.read_text(encoding="utf-8"))
+        changed = [name for name in facts if kept.get(name) != facts[name]]
+        if changed:
+            was, now = (", ".join(f"{name} {one.get(name)}" for name in changed) for one in (kept, facts))
+            raise ConfigError(
+                f"{self.folder} holds runs of another training loop ({was}), got {now}: name another folder"
+            )
+
+    def _start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _replace(self._facts, json.dumps(self.training.facts(), sort_keys=True).encode())
+
+    def _check_seed(self, trials: int) -> None:
+        """Refuse a function whose first runs do not depend on the generator alone."""
+        first = [self._kept_or_made(0, number) for number in range(min(_FIRST, trials))]
+        again = self.training.output(0, 0)
+        if not _close(first[0], again):
+            raise ConfigError(
+                f"{self.training.target} returned another output when run 0 was repeated with the same generator: it "
+                "keeps state between calls, draws noise elsewhere than from rng and the global generators of Python, "
+                "NumPy and PyTorch, or imports code that has changed since the run was kept"
+            )
+        if first[0].dtype.kind == "f" and all(np.array_equal(first[0], one) for one in first[1:]) and len(first) > 1:
+            raise ConfigError(
+                f"{self.training.target} returned the same output in {len(first)} runs with different generators: it "
+                "must draw its initial weights, batches and noise from rng, and must not set a seed of its own"
+            )
+
+    def _kept_or_made(self, arm: int, number: int) -> NDArray[Any]:
+        if not self._path(arm, number).exists():
+            self._raise(_made(self.training, self._path(arm, number), arm, number))
+        return np.asarray(np.load(self._path(arm, number), allow_pickle=False))
+
+    def _make(self, missing: list[tuple[int, int]], total: int, jobs: int, silent: bool) -> None:
+        done, every = total - len(missing), max(1, total // 20)
+        for reason in self._results(missing, jobs):
+            self._raise(reason)
+            done += 1
+            if done % every == 0 or done == total:
+                _show(silent, f"run    {done}/{total}")
+
+    def _results(self, missing: list[tuple[int, int]], jobs: int) -> Iterable[str]:
+        calls = [(self.training, self._path(arm, number), arm, number) for arm, number in missing]
+        if jobs == 1:
+            return (_made(*call) for call in calls)
+        import joblib
+
+        pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
+        results: Iterable[str] = pool(joblib.delayed(_made)(*call) for call in calls)
+        return results
+
+    def _raise(self, reason: str) -> None:
+        if reason:
+            raise RunFailed(f"{reason}. Finished runs are kept in {self.folder}")
+
+    def _path(self, arm: int, number: int) -> Path:
+        return self.folder / f"input{arm}" / f"run{number:06d}.npy"
+
+    def _read(self, arm: int, trials: int) -> NDArray[Any]:
+        return np.stack([np.load(self._path(arm, number), allow_pickle=False) for number in range(trials)])
+
+
+class RunFailed(Exception):
+    """An exception of the user's training loop, as one line."""
+
+
+def _made(training: Training, path: Path, arm: int, number: int) -> str:
+    """Make and keep one run; return why it failed, or an empty string. Called in worker processes."""
+    # As in the command itself: the user's module is searched in the working directory.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        output = training.output(arm, number)
+    except ConfigError as error:
+        return str(error)
+    except (Exception, SystemExit) as error:  # A training loop may raise anything, and may call sys.exit.
+        return f"{training.target} raised {_short(error)} in run {number} on input {arm}"
+    first = path.parent.parent / "input0" / path.with_stem(f"run{0:06d}").name
+    if first.exists() and (wrong := _unlike(np.load(first, allow_pickle=False), output)):
+        return f"{training.target} returned {wrong} in run {number} on input {arm}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        np.save(file, output, allow_pickle=False)
+    temporary.replace(path)
+    return ""
+
+
+def _unlike(first: NDArray[Any], output: NDArray[Any]) -> str:
+    """How an output differs in type or shape from that of the first run; empty where it does not."""
+    if output.shape == first.shape and (output.dtype.kind in "US") == (first.dtype.kind in "US"):
+        return ""
+    one, other = (f"{array.dtype} of shape {array.shape}" for array in (output, first))
+    return f"{one}, but {other} in run 0 (all outputs must have one type and shape)"
+
+
+def _short(error: BaseException) -> str:
+    """The exception with the line of the user's code that raised it."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
+    own = [frame for frame in own if frame.filename != __file__]
+    words = f"{type(error).__name__}: {' '.join(str(error).split())}" if str(error) else type(error).__name__
+    if not own:
+        return words
+    return f"{words} ({Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line})"
+
+
+def _close(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
+        return False
+    if one.dtype.kind != "f":
+        return bool(np.array_equal(one, other))
+    scale = float(np.abs(one[np.isfinite(one)]).max(initial=0.0))
+    return bool(np.allclose(one, other, rtol=_NEARLY, atol=_NEARLY * scale, equal_nan=True))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def _show(silent: bool, line: str) -> None:
+    if not silent:
+        print_lines(line)
