@@ -20,6 +20,7 @@ from ..checks.hooks.hook_checks import hook_checks
 from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import MEASURED, measured_checks
 from ..checks.message_checks import MESSAGE
+from ..checks.own_model import on_own_model, with_own_model
 from ..checks.replay_checks import SENSITIVITY, check_claim
 from ..config.canaries import why_not_covered
 from ..config.suite import AuditSpec
@@ -27,7 +28,7 @@ from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
-from .audited_federation import audited_federation, checked_federation, federation_of, inseparable
+from .audited_federation import audited_federation, checked_federation, federation_of, inseparable, own_model_federation
 from .prepared_again import Fitted, fitted
 
 
@@ -214,7 +215,11 @@ class BlockMethod(AuditMethod):
     def _replayed(self, block: BlockJob, there: Fitted, task: Task, plan: Plan) -> tuple[CheckResult, ...]:
         if there.unprepared:
             return (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
-        return check_claim(task, plan, there.protection, there.claim, seed=block.seed)
+        checks = check_claim(task, plan, there.protection, there.claim, seed=block.seed)
+        federation = own_model_federation(block)
+        if federation is None or (own := fitted(block, federation[1])).unprepared:
+            return checks
+        return with_own_model(checks, *federation, own.protection, own.claim, seed=block.seed)
 
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         block = audit.blocks[0]
@@ -232,7 +237,7 @@ class BlockMethod(AuditMethod):
                 ("samples of clients", sum(checked.sizes), sum(own.sizes[: checked.clients])),
                 ("weights of the model", checked.layout.model_dim, own.layout.model_dim),
             )
-            if few < all_of_them
+            if few < all_of_them and not (what == "weights of the model" and on_own_model(checks))
         ]
         few = audited_federation(block)[1].clients if self.own_federation else own.clients
         if few < own.clients:

@@ -25,6 +25,10 @@ from ..jobs.block_job import AuditRequest, BlockJob
 
 _CLIENTS, _WORK = 16, 2**25
 """Clients of a federation that is checked as a whole at most, and per-sample gradients of one run in numbers."""
+_SAMPLES, _NUMBERS = 4, 2**22
+"""Samples of each client for checks of the claim's own model, and per-sample gradients of one round in numbers: larger
+models are not checked.
+"""
 
 
 def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
@@ -76,6 +80,28 @@ def checked_federation(job: BlockJob) -> tuple[Task, Plan]:
         parts = tuple(part[: max(2, math.ceil(len(part) * _WORK / work))] for part in task.parts)
         task = replace(task, parts=parts)
     return task, plan_of(job.federation, job.change, task)
+
+
+def own_model_federation(job: BlockJob) -> tuple[Task, Plan] | None:
+    """Build a few clients of the claim's federation, with a few samples each and the claim's own model and data; None
+    where the checks run this model anyway, or where it is too large or mixes the samples of a batch.
+    """
+    if job.audit.model == job.federation.model:
+        return None
+    task = task_of(job.federation, job.seed)
+    if task.network.mixes:
+        return None
+    task = task.with_inert(max(1, job.inert))
+    order = sorted(range(task.clients), key=lambda client: (-task.sizes[client], client))
+    # The largest and the smallest client, and one between them.
+    chosen = sorted({order[0], order[-1], order[len(order) // 2]})
+    largest = task.sizes[order[0]]
+    # Sizes keep their proportions, on which weights depend.
+    parts = tuple(task.parts[k][: max(2, math.ceil(_SAMPLES * task.sizes[k] / largest))] for k in chosen)
+    task = replace(task, parts=parts)
+    plan = plan_of(job.federation, job.change, task)
+    work = sum(plan.sizes) * plan.layout.dim * plan.algorithm.local_steps
+    return None if work > _NUMBERS else (task, plan)
 
 
 def inseparable(request: AuditRequest) -> str:
