@@ -2,6 +2,7 @@
 
 from ...audit.outside import label
 from ...audit.wording import counted
+from ...fl.data.datasets import load_dataset
 from ..audits.known_methods import audit_methods
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
@@ -43,6 +44,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
             f"train  {name}: {data}, {model}, {counted(spec.clients, 'client')}, "
             f"{counted(spec.rounds, 'round')}, {counted(count, 'federation')}"
         )
+        lines += [f"data   {data}: {note}" for note in load_dataset(spec.data).notes]
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
     return [*lines, *(line for audit in plan.audits for line in _audit_lines(audit))]
 

@@ -61,10 +61,14 @@ def check_several(place: str, labels: np.ndarray) -> None:
 
 def _check_type(place: str, labels: np.ndarray) -> None:
     if labels.ndim != 1:
-        raise ValueError(f"{place} must have one label per sample, shape (n,), got shape {labels.shape}")
+        raise ValueError(
+            f"{place} must have one label per sample, shape (n,), got shape {labels.shape}; several labels per sample "
+            "(multi-label classification) are not supported"
+        )
     if labels.dtype.kind not in "iubUS":
         raise ValueError(
-            f"{place} must hold whole numbers (class numbers from 0 on) or texts (class names), got {labels.dtype}"
+            f"{place} must hold whole numbers (class numbers from 0 on) or texts (class names), got {labels.dtype}; "
+            "regression is not supported"
         )
     if not len(labels):
         raise ValueError(f"{place} must hold at least one label, got none")

@@ -253,7 +253,7 @@ def _labels(column: "Series", place: str) -> tuple[np.ndarray, tuple[str, ...]]:
         if len(wrong):
             raise ValueError(
                 f"{place} must hold classes (whole numbers or texts), got a number with a fraction or an infinite one "
-                f"in row {wrong[0] + 1} ({len(wrong)} such rows)"
+                f"in row {wrong[0] + 1} ({len(wrong)} such rows); regression is not supported"
             )
         known, found = np.unique(numbers, return_inverse=True)
         names = tuple(f"{value:.0f}" for value in known)

@@ -6,10 +6,12 @@ import fedassay
 import numpy as np
 import pytest
 from fedassay.api import Silent
-from fedassay.suites.config.resolve import resolve, task_of
+from fedassay.suites.config.resolve import _task, resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution.run import carry_out, launch, relaunch
+from fedassay.suites.planning.plan_text import plan_lines
+from fedassay.suites.planning.run_plan import plan_run
 from own_data import SUITE, write_images, write_suite
 
 KINDS = ("images", "records", "photos")
@@ -60,6 +62,13 @@ def test_a_run_on_own_data_goes_on_from_another_folder_and_ends(kind, tmp_path, 
     assert str(tmp_path) not in json.dumps({key: manifest[key] for key in ("suite", "data", "suite_folder")})
 
 
+def test_the_plan_reports_what_was_done_to_the_data(tmp_path):
+    suite = write_suite(tmp_path, "images")
+    spec, source = load_suite(str(suite))
+    text = "\n".join(plan_lines(plan_run(resolve(spec, source, seed=0))))
+    assert "data   own.npz: The data set has no test part: 20 of 90 samples were split off" in text
+
+
 def test_a_changed_file_is_not_mixed_with_old_results(tmp_path):
     suite = write_suite(tmp_path, "images")
     begin(suite, tmp_path / "run")
@@ -74,14 +83,17 @@ def test_a_changed_file_is_not_mixed_with_old_results(tmp_path):
 
 def test_a_file_that_changes_during_the_run_fails_the_cells_that_come_after(tmp_path):
     suite = write_suite(tmp_path, "images")
-    spec, source = load_suite(str(suite))
-    resolved = resolve(spec, source, seed=0)
-    federation = resolved.spec.federations["main"]
-    first = task_of(federation, 0)
+    begun = begin(suite, tmp_path / "run")
+    before = rows(tmp_path / "run")
     write_images(tmp_path / "own.npz", seed=1)
-    assert task_of(federation, 0) is first
-    with pytest.raises(ValueError, match=r"own.npz changed while the run was going on"):
-        task_of(federation, 1)
+    _task.cache_clear()  # As in a worker process that has read nothing yet.
+    outcome = carry_out(begun, Silent(), jobs=1)
+    after = rows(tmp_path / "run")
+    assert after[: len(before)] == before
+    assert outcome.exit_code == 12
+    later = after[len(before) :]
+    assert {row["status"] for row in later} == {"failed"}
+    assert all("own.npz changed while the run was going on" in json.dumps(row) for row in later)
 
 
 def test_the_identity_is_that_of_the_content_and_not_of_the_place(tmp_path):
