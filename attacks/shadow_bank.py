@@ -184,7 +184,7 @@ def true_class_logits(network: Network, model: Tensor, images: Tensor, labels: T
     """Compute ``ln(p / (1 - p))`` of each image's true class under ``model (d,)``, shape ``(n,)``."""
     # From logits, not from probabilities: it is finite where p rounds to 1.
     with torch.no_grad():
-        logits = network.logits(model, images).double()
+        logits = network.logits_in_parts(model, images).double()
     return np.asarray(of_true_class(logits, labels).numpy(), dtype=np.float64)
 
 

@@ -87,6 +87,22 @@ class Protection:
         count = present.sum(1, keepdim=True).clamp_min(1)
         return (gradients * present.unsqueeze(-1)).sum(1) / count
 
+    def sample_weights(self, norms: Tensor, client: int, context: Context, state: State) -> Tensor | None:
+        """Return the weight of each sample's gradient in the sum of ``local_step``, from the norms of its parameters'
+        gradients; None, the default, if the sum needs the gradients themselves.
+
+        ``norms (m, parameters)``, some samples of one replica; the weights are ``(m,)`` or ``(m, parameters)``. A
+        defense that returns weights also overrides ``noised_sum``. The engine then trains large models without holding
+        the gradients of a lot's samples together. A class that overrides ``local_step`` overrides this hook too.
+        """
+        return None
+
+    def noised_sum(
+        self, total: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
+    ) -> Tensor:
+        """Turn the weighted sum of a lot's gradients, ``(R, d)``, into the direction of a local step."""
+        raise NotImplementedError
+
     def local_query(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:

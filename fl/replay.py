@@ -26,6 +26,7 @@ from .channels import (
     state_numbers,
 )
 from .engine import run_federation
+from .models.gradients.clipped_sums import Weigh
 from .models.network import Network
 from .partitions.sampling import Sampling
 from .plan import Plan
@@ -171,6 +172,14 @@ class FixedGradients(Network):
             one = self.steepness * super().gradient(self._fixed(params[:1]), images[:1], labels[:1], weights[:1])
             return one.expand(len(params), -1)
         return self.steepness * super().gradient(self._fixed(params), images, labels, weights, dropout)
+
+    def clipped_gradients(
+        self, params: Tensor, images: Tensor, labels: Tensor, weigh: Weigh, dropout: Tensor | None = None
+    ) -> Tensor:
+        def steeper(norms: Tensor) -> Tensor:
+            return weigh(self.steepness * norms)
+
+        return self.steepness * super().clipped_gradients(self.point, images, labels, steeper, dropout)
 
     def _fixed(self, params: Tensor) -> Tensor:
         return self.point.expand(len(params), -1)

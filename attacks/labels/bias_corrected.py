@@ -76,6 +76,6 @@ def _on_the_way(before: FloatArray, after: FloatArray, knowledge: Knowledge) -> 
 def _softmax_means(model: Tensor, knowledge: Knowledge) -> FloatArray:
     """Mean softmax of each class's public images, ``(classes, classes)``."""
     with torch.no_grad():
-        probabilities = knowledge.network.logits(model, knowledge.public_images).double().softmax(-1)
+        probabilities = knowledge.network.logits_in_parts(model, knowledge.public_images).double().softmax(-1)
     means = class_means(probabilities, knowledge.public_labels, knowledge.network.classes)
     return np.asarray(means.numpy(), dtype=np.float64)

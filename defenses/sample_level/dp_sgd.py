@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...audit.claim import Unit
@@ -31,7 +32,17 @@ class DPSGDProtection(Protection):
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        total = self.total(gradients, present)
+        return self.noised_sum(self.total(gradients, present), client, context, state, rng)
+
+    def sample_weights(self, norms: Tensor, client: int, context: Context, state: State) -> Tensor:
+        """Return the factor that clips each sample's gradient, ``(m,)``, from its norms by parameter."""
+        weights: Tensor = self.clip_norm / torch.linalg.vector_norm(norms, dim=1).clamp_min(self.clip_norm)
+        return weights
+
+    def noised_sum(
+        self, total: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
+    ) -> Tensor:
+        """Return the direction of one local step from the sum of clipped gradients ``(R, d)``."""
         noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
         # The expected lot is public; the actual size would reveal who was drawn.
         return (total + noise) / context.plan.expected_lot(client)

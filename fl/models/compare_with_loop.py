@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from .admission import batch_norms, prepared
 from .gradients.clipped_sums import clipped_sum_of, sample_norms
-from .gradients.contributions import Factors
-from .gradients.sample_blocks import SampleLoss, sample_blocks
+from .gradients.sample_blocks import SampleLoss, sample_rows
 from .seeded_dropout import SeededModel
 
 Losses = Callable[[Tensor, Tensor], Tensor]
@@ -91,7 +90,7 @@ def _differences(
     def layered(norms: Tensor) -> Tensor:
         return layer_bounds / torch.maximum(norms, layer_bounds)
 
-    norms, rows = sample_norms(target, layers, *cases), _rows(target, layers, cases)
+    norms, rows = sample_norms(target, layers, *cases), sample_rows(target, layers, *cases)
     sums = [clipped_sum_of(target, layers, weigh, *cases) for weigh in (flat, layered)]
     weights = [flat(lengths).unsqueeze(1).expand_as(lengths), layered(lengths)]
     found = list[LayerDifference]()
@@ -128,20 +127,6 @@ def _loss_of_one(module: nn.Module, losses: Losses) -> Callable[..., Tensor]:
         return losses(functional_call(module, dict(layers), given), label.unsqueeze(0))[0]
 
     return loss
-
-
-def _rows(target: SampleLoss, layers: Mapping[str, Tensor], cases: tuple[Tensor, ...]) -> dict[str, Tensor]:
-    """Every sample's gradient by parameter, ``(n, numbers)``, from the blocks of samples."""
-    rows: dict[str, list[Tensor]] = {name: [] for name in layers}
-    taken = 0
-    for block in sample_blocks(target, layers, *cases):
-        held = {name: part.rows() if isinstance(part, Factors) else part for name, part in block.items()}
-        count = len(next(iter(held.values())).values)
-        taken += count
-        for name, value in layers.items():
-            found = held[name].values if name in held else value.new_zeros(count, *value.shape)
-            rows[name].append(found.reshape(count, -1))
-    return {name: torch.cat(parts) for name, parts in rows.items()}
 
 
 def _looped(target: SampleLoss, layers: Mapping[str, Tensor], cases: tuple[Tensor, ...]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..streams import uniform
+from .seeded_dropout import SeededModel
 
 
 class Dropout(nn.Module):
@@ -30,7 +31,7 @@ class Dropout(nn.Module):
 
 
 class Chain(nn.Sequential):
-    """A sequence of layers that forwards the given dropout factors to its dropout layer.
+    """A sequence of layers that forwards the given dropout factors, or seeds, to the layer that takes them.
 
     ``dropout``: the factors, None at evaluation.
     """
@@ -38,10 +39,10 @@ class Chain(nn.Sequential):
     def forward(self, images: Tensor, dropout: Tensor | None = None) -> Tensor:
         features = images
         for layer in self:
-            features = layer(features, dropout) if isinstance(layer, Dropout) else layer(features)
+            features = layer(features, dropout) if isinstance(layer, Dropout | SeededModel) else layer(features)
         return features
 
 
-def dropout_of(model: nn.Module) -> Dropout | None:
-    """Return the model's dropout layer, or None if it has none."""
-    return next((layer for layer in model.modules() if isinstance(layer, Dropout)), None)
+def dropout_of(model: nn.Module) -> Dropout | SeededModel | None:
+    """Return the model's dropout layer, or its part whose dropout layers take seeds; None if it has neither."""
+    return next((layer for layer in model.modules() if isinstance(layer, Dropout | SeededModel)), None)

@@ -8,7 +8,8 @@ A segmentation model has one label per pixel: its ``labels`` are ``(n, h, w)`` w
 for pixels to be found, and its class probabilities ``(n, k, h, w)`` where a classifier's are ``(n, k, classes)``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -22,11 +23,16 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from ...audit.outside import described
 from ..layout import Layout
-from .dropout import dropout_of
+from .admission import batch_norms
+from .dropout import Chain, dropout_of
+from .gradients.clipped_sums import Weigh, clipped_sum_of
+from .gradients.differentiable_twice import differentiable_twice
+from .gradients.sample_blocks import SampleLoss, is_mapped, report_loop, sample_rows
 from .imprint import planted
 from .normalise import Normalisation
 from .sample_gradients import is_known, sample_gradients
 from .sample_gradients import logits as known_logits
+from .seeded_dropout import SeededModel
 from .small_models import (
     build_model,
     has_plain_layers,
@@ -40,6 +46,10 @@ from .small_models import (
 # Above so many numbers per replica, sample gradients of one replica after the other, layer by layer, are faster than
 # those of all replicas mapped at once.
 _MANY = 2**16
+# Above so many parameters the gradients of a lot's samples are never held together: 64 of them would take a GiB.
+_LARGE = 2**22
+# Images per pass at evaluation of a model that no rule is known for.
+_AT_ONCE = 250
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +126,9 @@ class Network:
 
     @cached_property
     def dropout_rate(self) -> float:
-        """The share of the last layer's features that a training step drops for each sample."""
+        """The share of features that a training step drops for each sample: those of the last layer, or of the layer
+        that drops most.
+        """
         layer = dropout_of(self.module)
         return 0.0 if layer is None else layer.rate
 
@@ -133,12 +145,29 @@ class Network:
         """The reason, for error messages, why a sample has no gradient of its own in a network with batch norm."""
         return (
             f"under model {self.model} batch norm mixes the samples of a batch, so no sample has a gradient of its own"
+            "; a group norm does not: "
+            + ", ".join(f"{norm} as layer {name}" for name, norm in batch_norms(self.module).items())
         )
 
     @cached_property
+    def plain(self) -> bool:
+        """Whether the model is one of the catalogue that consists of linear layers, convolutions and batch norms."""
+        return self.model in known_models() and has_plain_layers(self.module)
+
+    @property
+    def large(self) -> bool:
+        """Whether the model has so many parameters that a lot's sample gradients should not be held together."""
+        return self.layout.model_dim >= _LARGE
+
+    @cached_property
+    def dropout_is_seeded(self) -> bool:
+        """Whether ``dropout`` holds one seed per sample, from which the model computes its masks."""
+        return isinstance(dropout_of(self.module), SeededModel)
+
+    @cached_property
     def layout(self) -> Layout:
-        """The order of the model's layers in the flat parameter vector."""
-        named = dict(self.module.named_parameters())
+        """The order of the model's trained parameters in the flat vector; frozen ones keep the module's values."""
+        named = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
         return Layout(names=tuple(named), shapes=tuple(tuple(p.shape) for p in named.values()), inert=self.inert)
 
     def initial(self, rng: np.random.Generator) -> Tensor:
@@ -146,10 +175,7 @@ class Network:
 
         Inert weights start at zero, an imprint layer at the server's values.
         """
-        if self.model in known_models() and has_plain_layers(self.module):
-            drawn = initial_parameters(self.module, rng)
-        else:
-            drawn = self._own_initial(rng)
+        drawn = initial_parameters(self.module, rng) if self.plain else self._own_initial(rng)
         return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
 
     def _own_initial(self, rng: np.random.Generator) -> dict[str, Tensor]:
@@ -183,8 +209,11 @@ class Network:
 
         Differentiable in both.
         """
-        given = (images,) if dropout is None else (images, dropout)
-        logits: Tensor = functional_call(self.module, self.layout.unflatten(params), given)
+        return self._run(self.layout.unflatten(params), images, *(() if dropout is None else (dropout,)))
+
+    def _run(self, layers: Mapping[str, Tensor], *given: Tensor) -> Tensor:
+        with nullcontext() if self.plain else differentiable_twice():
+            logits: Tensor = functional_call(self.module, dict(layers), given)
         return logits
 
     def evaluated(self, params: Tensor, images: Tensor) -> Tensor:
@@ -192,11 +221,19 @@ class Network:
         if is_known(self.module):
             return known_logits(self.module, self.layout, params, images)
         with torch.no_grad():
+            return self.logits_in_parts(params, images)
+
+    def logits_in_parts(self, params: Tensor, images: Tensor) -> Tensor:
+        """Return ``logits`` of many images, a part at a time if the model is not ``plain`` and may be large."""
+        if self.plain or self.mixes or len(images) <= _AT_ONCE:
             return self.logits(params, images)
+        return torch.cat([self.logits(params, part) for part in torch.split(images, _AT_ONCE)])
 
     def losses(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
         """Return the cross-entropy of each image, shape ``(n,)``; for a segmentation model the mean over pixels."""
-        logits = self.logits(params, images, dropout)
+        return self._losses(self.logits(params, images, dropout), labels)
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.segments:
             return pixel_losses(logits, labels)
         return cross_entropy(logits, labels, reduction="none")
@@ -209,16 +246,29 @@ class Network:
         """
         cases = (images, labels) if dropout is None else (images, labels, dropout)
         # Layer by layer: otherwise the flat vector would be split and joined again for each lot.
-        of_lots = vmap(grad(self._soft_loss), in_dims=(None if params.ndim == 1 else 0, *[0] * len(cases)))
-        return self.layout.flatten(of_lots(self.layout.unflatten(params), *cases))
+        layers, of_lot = self.layout.unflatten(params), grad(self._soft_loss)
+        of_lots = vmap(of_lot, in_dims=(None if params.ndim == 1 else 0, *[0] * len(cases)))
+
+        def looped() -> Tensor:
+            points = [params] * len(images) if params.ndim == 1 else params.unbind()
+            lots = zip(points, *cases, strict=True)
+            rows = [of_lot(self.layout.unflatten(point), *case) for point, *case in lots]
+            return torch.stack([self.layout.flatten(row) for row in rows])
+
+        return self._mapped_or(looped, lambda: self.layout.flatten(of_lots(layers, *cases)))
 
     def lot_statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
         """Return the mean and variance of each batch norm's input, for each of n batches at ``params (d,)``.
 
         ``images``: ``(n, k, c, h, w)``.
 
-        Mean and (biased) variance per channel, ``(n, 2, channels)`` for each batch norm; differentiable.
+        Mean and (biased) variance per channel, ``(n, 2, channels)`` for each batch norm; differentiable. Raises
+        ValueError for a model that is not a chain of layers.
         """
+        if not isinstance(self.module, Chain):
+            raise ValueError(
+                f"the statistics of batch norm are known for a chain of layers only; model {self.model} is none"
+            )
         of_lots: tuple[Tensor, ...] = vmap(self._statistics, in_dims=(None, 0))(params, images)
         return of_lots
 
@@ -237,11 +287,58 @@ class Network:
         if many and is_known(self.module):
             return self._layered(params, *cases)
         per_sample = vmap(grad(self._loss_of_one), in_dims=(None, *[0] * len(cases)))
-        if len(params) == 1:
+        if len(params) == 1 and self.plain:
             rows: Tensor = per_sample(params[0], *(case[0] for case in cases)).unsqueeze(0)
             return rows
-        batched: Tensor = vmap(per_sample)(params, *cases)
-        return batched
+
+        def looped() -> Tensor:
+            return torch.stack([self._rows(*case) for case in zip(params, *cases, strict=True)])
+
+        if many and not self.plain:
+            return looped()
+        # A copy of the parameters per sample, without memory: recurrent cells write in place into their products.
+        points = params.unsqueeze(1).expand(-1, images.shape[1], -1)
+        copied = vmap(vmap(grad(self._loss_of_one)))
+        return self._mapped_or(
+            looped, lambda: vmap(per_sample)(params, *cases) if self.plain else copied(points, *cases)
+        )
+
+    def _rows(self, params: Tensor, *cases: Tensor) -> Tensor:
+        """The sample gradients of one replica, ``(n, d)``, of a model that no closed form is known for."""
+        rows = sample_rows(self.sample_loss, self.layout.unflatten(params), *cases)
+        return self.layout.flatten(
+            {name: row.view(-1, *shape) for (name, row), shape in zip(rows.items(), self.layout.shapes, strict=True)}
+        )
+
+    @cached_property
+    def sample_loss(self) -> SampleLoss:
+        """The module with the loss of one sample under it, for ``gradients.sample_blocks``."""
+        return SampleLoss(module=self.module, loss=self._loss_of_layers)
+
+    def clipped_gradients(
+        self, params: Tensor, images: Tensor, labels: Tensor, weigh: Weigh, dropout: Tensor | None = None
+    ) -> Tensor:
+        """Return the sum of weight times gradient over a lot, ``(d,)``, without holding the samples' gradients.
+
+        ``params (d,)``, ``images (n, c, h, w)``, ``labels (n,)``. ``weigh`` gives each sample's weight ``(m,)`` from
+        the norms ``(m, parameters)`` of its gradient with respect to each parameter, for some samples at a time.
+        """
+        self.check_separate("this call")
+        cases = (images, labels) if dropout is None else (images, labels, dropout)
+        return self.layout.flatten(clipped_sum_of(self.sample_loss, self.layout.unflatten(params), weigh, *cases))
+
+    def _mapped_or(self, looped: Callable[[], Tensor], mapped: Callable[[], Tensor]) -> Tensor:
+        """The result of a function transform, or of a loop where it refuses the module; the reason is reported once."""
+        if self.plain or is_mapped(self.module):
+            try:
+                return mapped()
+            except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+                if self.plain:
+                    raise
+                result = looped()
+                report_loop(self.module, error)
+                return result
+        return looped()
 
     def _layered(self, params: Tensor, *cases: Tensor) -> Tensor:
         """One replica after the other, so that only the result is held in memory for all of them."""
@@ -262,11 +359,14 @@ class Network:
         if self.model == "logistic":
             return self._linear_gradient(params, images, labels, weights)
         cases = (images, labels, weights) if dropout is None else (images, labels, weights, dropout)
+
+        def looped() -> Tensor:
+            return torch.stack([self._gradient_of_lot(*case) for case in zip(params, *cases, strict=True)])
+
         # Lots of different sizes have statistics that vmap cannot compute at once.
         if self.mixes or len(params) == 1:
-            return torch.stack([self._gradient_of_lot(*case) for case in zip(params, *cases, strict=True)])
-        batched: Tensor = vmap(grad(self._weighted))(params, *cases)
-        return batched
+            return looped()
+        return self._mapped_or(looped, lambda: vmap(grad(self._weighted))(params, *cases))
 
     def _gradient_of_lot(self, params: Tensor, *case: Tensor) -> Tensor:
         if self.mixes:
@@ -297,10 +397,14 @@ class Network:
         return tuple(found)
 
     def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self.module, dict(layers), (images, *dropout))
+        logits = self._run(layers, images, *dropout)
         if self.segments:
             return binary_cross_entropy_with_logits(logits, labels)
         return -(labels * logits.log_softmax(-1)).sum(-1).mean()
+
+    def _loss_of_layers(self, layers: Mapping[str, Tensor], *case: Tensor) -> Tensor:
+        image, label, *dropout = (part.unsqueeze(0) for part in case)
+        return self._losses(self._run(layers, image, *dropout), label)[0]
 
     def _loss_of_one(self, params: Tensor, *case: Tensor) -> Tensor:
         return self.losses(params, *(part.unsqueeze(0) for part in case))[0]

@@ -21,12 +21,16 @@ from ...audit.outside import call, find_outside
 from ...audit.part_folder import names_in, part_in
 from ..seeded import seeded
 from ..streams import uniform
+from .admission import prepared
 from .dropout import Chain
 from .imprint import ImprintLayer
 from .normalise import Normalisation, Normalise
+from .seeded_dropout import with_seeded_dropout
 
 _FOLDER = f"{__package__}.architectures"
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
+# Images on which a model from outside is tried, together and one by one.
+_TRIED = 3
 Builder = Callable[..., nn.Module]
 """``(shape, classes, **options) -> nn.Module``, what a model is."""
 
@@ -67,8 +71,8 @@ def build_model(
     shape: (channel, height, width). normalisation: public constants that scale the input first (after an imprint layer,
     which is the server's and reads the images). options: the model's own, which its function takes, such as ``hidden``
     of mlp. `initial_parameters` gives the values; the global generators are neither read nor changed. Raises ValueError
-    for an unknown name, an option that the model does not have, an image that is too small, or a function that raises
-    or returns something else.
+    for an unknown name, an option that the model does not have, an image that is too small, a function that raises or
+    returns something else, or a module that `prepared` refuses.
     """
     _check_data(shape, classes)
     if normalisation is not None:
@@ -79,12 +83,14 @@ def build_model(
             # On the meta device nothing is drawn, which takes time for large models.
             with torch.device("meta"):
                 model = _called(name, function, shape, classes, options)
+            check_stateless(model)
             model.to_empty(device="cpu")
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.zero_()
         else:
             model = _called(name, function, shape, classes, options)
+            model = prepared(f"model {name}", model, torch.rand(_TRIED, *shape))
     return model if normalisation is None else _normalised(model, normalisation, name if own else "model")
 
 
@@ -99,13 +105,14 @@ def own_initial(
 ) -> dict[str, Tensor]:
     """Return the initial parameters that a model's own function draws, with generators seeded by ``rng``.
 
-    The result has one tensor per named parameter, in parameter order. PyTorch's initialisation uses the global
+    The result has one tensor per trained parameter, in parameter order. PyTorch's initialisation uses the global
     generator: it is seeded for the call and restored afterwards, as are those of NumPy and Python.
     """
+    own = name in known_models()
     with seeded(int(rng.integers(2**32))):
-        model = _called(name, find_model(name), shape, classes, options)
-    full = model if normalisation is None else _normalised(model, normalisation, "model")
-    return {key: parameter.detach().clone() for key, parameter in full.named_parameters()}
+        model = with_seeded_dropout(_called(name, find_model(name), shape, classes, options))
+    full = model if normalisation is None else _normalised(model, normalisation, name if own else "model")
+    return {key: value.detach().clone() for key, value in full.named_parameters() if value.requires_grad}
 
 
 def output_shape(module: nn.Module, shape: tuple[int, int, int]) -> tuple[int, ...]:
@@ -188,7 +195,6 @@ def _called(
     model = call(f"model {name}", function, options, shape, classes)
     if not isinstance(model, nn.Module):
         raise ValueError(f"model {name} must return an nn.Module, got {type(model).__name__}")
-    check_stateless(model)
     return model
 
 

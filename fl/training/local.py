@@ -17,6 +17,7 @@ from ..protection import Context, Protection, State, check_replica_rows
 from ..streams import Streams
 from ..task import Task
 from .client_blocks import block_gradients, uses_blocks
+from .sums_by_norm import sums_by_norm, weighted_sum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -219,12 +220,18 @@ class LocalTrainer:
             weights = real / real.sum(1, keepdim=True).clamp_min(1)
             gradient = self.task.network.gradient(local, images, labels, weights, dropout)
             return _Step(direction=gradient, drawn=mask)
+        rng = self._generator("local noise", client, context, step)
+        if sums_by_norm(self.protection, self.task.network):
+            brought = None if planted is None else (planted, mask[:, len(held.places) :])
+            lot = (images, labels, real, dropout)
+            total = weighted_sum(self.task.network, self.protection, local, lot, brought, client, context, state)
+            direction = self.protection.noised_sum(total, client, context, state, rng)
+            return _Step(direction=check_replica_rows("noised_sum", direction, local), drawn=mask)
         rows = self.task.network.sample_gradients(local, images, labels, dropout)
         if planted is not None:
             # Canaries come last, where `mask` has their draws.
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
             real = torch.cat([real, mask[:, len(held.places) :]], dim=1)
-        rng = self._generator("local noise", client, context, step)
         direction = self.protection.local_step(rows, real, client, context, state, rng)
         direction = check_replica_rows("local_step", direction, local)
         answer = None

@@ -118,7 +118,8 @@ def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequ
     other feature was kept at least once in m draws, one for each sample in each step: its mean factor is
     1 / (1 - rate**m), exact for one draw. A gradient without a zero column has noise or many draws: all factors are 1.
     """
-    if not network.dropout_rate:
+    # Masks that follow from seeds, in layers anywhere, leave no column of the last layer at zero.
+    if not network.dropout_rate or network.dropout_is_seeded:
         return None
     weight = list(network.layout.unflatten(gradients).values())[-2]
     kept = (weight != 0).any(1)

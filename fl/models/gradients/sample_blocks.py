@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .contributions import Contribution, Rows, together
+from .contributions import Contribution, Factors, Rows, together
 from .layer_rules import applied, contributions, is_known_layer
 
 Block = dict[str, Contribution]
@@ -75,7 +75,7 @@ def sample_blocks(target: SampleLoss, layers: Mapping[str, Tensor], *cases: Tens
     if len(cases[0]) == 0:
         return
     start = 0
-    if target.module not in _NOT_MAPPED:
+    if is_mapped(target.module):
         trace = _trace(target, fixed, *(case[0] for case in cases))
         for parts in zip(*(torch.split(case, trace.samples_at_once) for case in cases), strict=True):
             try:
@@ -84,12 +84,25 @@ def sample_blocks(target: SampleLoss, layers: Mapping[str, Tensor], *cases: Tens
             except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
                 if start:
                     raise
-                _report_loop(target.module, error)
+                report_loop(target.module, error)
                 break
             yield block
             start += len(parts[0])
     for sample in range(start, len(cases[0])):
         yield _of_one(target, fixed, *(case[sample] for case in cases))
+
+
+def sample_rows(target: SampleLoss, layers: Mapping[str, Tensor], *cases: Tensor) -> dict[str, Tensor]:
+    """Return every sample's gradient by parameter name, ``(n, numbers)`` each; arguments as for ``sample_blocks``."""
+    found: dict[str, list[Tensor]] = {name: [value.new_zeros(0, value.numel())] for name, value in layers.items()}
+    for block in sample_blocks(target, layers, *cases):
+        held = {name: (part.rows() if isinstance(part, Factors) else part).values for name, part in block.items()}
+        samples = len(next(iter(held.values())))
+        for name, value in layers.items():
+            found[name].append(
+                held[name].reshape(samples, -1) if name in held else value.new_zeros(samples, value.numel())
+            )
+    return {name: torch.cat(parts) for name, parts in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +222,13 @@ def _of_one(target: SampleLoss, fixed: Mapping[str, Tensor], *case: Tensor) -> B
     }
 
 
-def _report_loop(module: nn.Module, error: Exception) -> None:
+def is_mapped(module: nn.Module) -> bool:
+    """Return whether no function transform has refused the module so far."""
+    return module not in _NOT_MAPPED
+
+
+def report_loop(module: nn.Module, error: Exception) -> None:
+    """Remember and report, once per module, that a function transform refuses it and a loop is used."""
     reason = str(error).strip().split("\n")[0]
     _NOT_MAPPED[module] = reason
     warnings.warn(
