@@ -2,7 +2,7 @@
 
 Events are chosen on some of the runs and counted on the others. They look at numbers one by one and at what they share:
 neighbouring coordinates, another client, another round, and the length of a report. Where rounds are independent and
-alike and delta is 0, one round has its share of epsilon: over all rounds the largest ratios multiply.
+alike, the chance that an event happens in so many of all rounds follows from its chance in one.
 """
 
 import math
@@ -12,17 +12,16 @@ from functools import partial
 
 import numpy as np
 import torch
-from scipy.stats import beta
+from scipy.stats import beta, binom
 from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
 from ....audit.claim import Adjacency, Unit
-from ....audit.observer import SHUFFLED, UPLOADS
+from ....audit.observer import SHUFFLED
 from ....fl.laws.law import GaussianLaw, ReportLaw
 from ....fl.message import Message
 from ....fl.protection import Context
 from ....fl.replay import ReplayedStreams
-from ...config.canaries import JOINT
 from ..check import CheckResult
 from ..law_check import law_of_all_rounds
 from .hook_run import HookSetup
@@ -37,6 +36,8 @@ _FAR = 1e3
 """Entries outside of the range, in radii."""
 _LEAST, _MANY = 128, 1024
 """Runs of one input at least, and where epsilon is small."""
+_LEARN = 4
+"""One run in so many is used to choose an event."""
 _PILOT = 0.05
 """Level of the bounds by which an event is chosen."""
 _HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros, or nearly so"
@@ -53,10 +54,10 @@ def event_checks(setup: HookSetup, numbers: int) -> Iterator[CheckResult]:
         return
     claim, plan = setup.claim, setup.plan
     senders = _senders(setup)
-    share, why = _share(setup)
-    # An event must be seen often enough to be too frequent for the claim.
-    wanted = max(_MANY, 60 * math.exp(min(share, 3.5)))
-    runs = min(math.ceil(wanted), numbers // (len(senders) * plan.layout.dim))
+    rounds, why = _rounds(setup)
+    # Without other rounds, an event must be rare enough by itself to break the claim.
+    wanted = _MANY if rounds > 2 else max(_MANY, 45 * math.exp(min(claim.epsilon, 4.2)))
+    runs = min(math.ceil(wanted), (2 if wanted > _MANY else 1) * numbers // (len(senders) * plan.layout.dim))
     if runs < _LEAST:
         yield CheckResult(name=EVENTS, passed=None, witness=f"reports are too long for {_LEAST} runs of one input")
         return
@@ -68,17 +69,25 @@ def event_checks(setup: HookSetup, numbers: int) -> Iterator[CheckResult]:
         inputs |= {f"{_HIGH}, then {name}": (rows[_HIGH], rows[name]) for name in (_LOW, _TURNS)}
         pairs.append((f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"))
     arms = {name: _drawn(setup, senders, given, runs, number) for number, (name, given) in enumerate(inputs.items())}
+    if rounds > 1 and _remembered(arms[_HIGH]):
+        rounds, why = 1, "in one or two rounds, because reports of two rounds depend on each other"
     found = [
-        (*bound, f"{name}, on rows {one} and {other}")
+        (bound, f"{name}, on rows {one} and {other}")
         for one, other in pairs
-        for name, bound in _bounds(arms[one], arms[other], claim.delta, len(pairs), shuffled=_shuffled(setup))
+        for name, bound in _bounds(
+            arms[one], arms[other], claim.delta, len(pairs), rounds=rounds, shuffled=_shuffled(setup)
+        )
     ]
     if not found:
         yield CheckResult(name=EVENTS, passed=None, witness="reports do not vary, or hold no numbers")
         return
     epsilon, words = max(found)
     yield CheckResult.at_most(
-        EVENTS, epsilon, share, unit="epsilon", witness=f"a lower bound from {runs} runs of each input, {words}; {why}"
+        EVENTS,
+        epsilon,
+        claim.epsilon,
+        unit="epsilon",
+        witness=f"a lower bound from {runs} runs of each input, {words}; {why}",
     )
 
 
@@ -92,11 +101,11 @@ def _why_not(setup: HookSetup) -> str:
         return f"no pair of reports differs in one {claim.unit} under {claim.adjacency.phrase}"
     if claim.observer.rank < SHUFFLED.rank:
         return "the adversary receives no reports"
+    if reason := setup.why_not():
+        return reason
     law = setup.protection.law(claim.observer, setup.plan, 0)
     if isinstance(law, GaussianLaw):
         return "the noise is Gaussian, which other checks compare with its law"
-    if claim.part != JOINT:
-        return f"the claim is about {claim.part} alone"
     return ""
 
 
@@ -108,14 +117,15 @@ def _senders(setup: HookSetup) -> tuple[int, ...]:
     return tuple(dict.fromkeys((client, (client + 1) % setup.plan.clients)))
 
 
-def _share(setup: HookSetup) -> tuple[float, str]:
-    """The epsilon of one round, and how it follows from the claim."""
+def _rounds(setup: HookSetup) -> tuple[int, str]:
+    """In how many rounds an event can be counted whose chance is known of one, with the reason."""
     claim, plan = setup.claim, setup.plan
     rounds = plan.cohort.participations(min(claim.rounds, plan.rounds))
-    why = law_of_all_rounds(setup.protection)
-    if claim.delta == 0 and rounds > 1 and not why and claim.observer.rank >= UPLOADS.rank:
-        return claim.epsilon / rounds, f"one of {rounds} rounds that are alike"
-    return claim.epsilon, f"epsilon of all rounds{', because ' + why if why else ''}"
+    if why := law_of_all_rounds(setup.protection):
+        return 1, f"in one or two rounds, because {why}"
+    if _shuffled(setup) and plan.cohort_rate < 1:
+        return 1, "in one or two rounds, because clients are sampled"
+    return rounds, f"over {rounds} rounds that are alike"
 
 
 def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
@@ -201,18 +211,39 @@ class _Table:
         return np.asarray(self.ratios[np.searchsorted(self.edges, numbers, "right")])
 
 
-def _bounds(one: Arm, other: Arm, delta: float, pairs: int, *, shuffled: bool) -> Iterator[tuple[str, tuple[float]]]:
+def _remembered(arm: Arm) -> bool:
+    """Whether numbers of two rounds are equal more often in one run than between runs, as if a report were kept."""
+    seen, _ = arm
+    if len(seen) < 2:
+        return True
+    own = (seen[0] == seen[1]).double().flatten(1).mean(1)
+    other = (seen[0] == seen[1].roll(1, 0)).double().flatten(1).mean(1)
+    error = float((own.var() + other.var()).sqrt()) / math.sqrt(len(own))
+    return float(own.mean() - other.mean()) > 5 * error
+
+
+def _bounds(
+    one: Arm, other: Arm, delta: float, pairs: int, *, rounds: int, shuffled: bool
+) -> Iterator[tuple[str, float]]:
     """A lower bound on epsilon for each statistic, by the better of two directions."""
     statistics = list(_statistics(one, other, shuffled=shuffled))
-    for name, (first, second) in statistics:
-        half = len(first) // 3
-        # Four events: both directions of the ratio, on both sides of the threshold.
+    for name, taken, (first, second) in statistics:
+        part = len(first) // _LEARN
+        # Four events: both sides of the threshold, in both directions.
         alpha = level(4 * pairs * len(statistics))
-        threshold = _threshold(first[:half], second[:half])
-        above, below = first[half:] > threshold, second[half:] > threshold
-        counts = np.array([[(a.sum(), b.sum()) for a, b in _events(above, below)]]).reshape(-1, 2)
-        best = float(_ratio(counts[:, 0], counts[:, 1], len(above), delta, alpha).max())
-        yield name, (best,)
+        threshold = _threshold(first[:part], second[:part])
+        above, below = first[part:] > threshold, second[part:] > threshold
+        counts = np.array([(int(a.sum()), int(b.sum())) for a, b in _events(above, below)])
+        low, high = _intervals(counts[:, 0], counts[:, 1], len(above), alpha)
+        times = max(1, rounds // taken)
+        yield name, max(_composed(float(p), float(q), times, delta) for p, q in zip(low, high, strict=True))
+
+
+def _composed(low: float, high: float, times: int, delta: float) -> float:
+    """The largest ln((p - delta) / q) of events that happen in so many of ``times`` rounds, given bounds for one."""
+    number = np.arange(1, times + 1)
+    p, q = binom.sf(number - 1, times, low) - delta, binom.sf(number - 1, times, high)
+    return float(np.where(p > 0, np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300)), -math.inf).max())
 
 
 def _threshold(first: FloatArray, second: FloatArray) -> float:
@@ -224,7 +255,7 @@ def _threshold(first: FloatArray, second: FloatArray) -> float:
     above, below = (len(side) - np.searchsorted(np.sort(side), middles, "right") for side in (first, second))
     count = len(first)
     bounds = [
-        _ratio(one, other, count, 0.0, _PILOT)
+        _ratio(one, other, count)
         for one, other in (
             (above, below),
             (below, above),
@@ -240,43 +271,50 @@ def _events(above: BoolArray, below: BoolArray) -> tuple[tuple[BoolArray, BoolAr
     return (above, below), (below, above), (~above, ~below), (~below, ~above)
 
 
-def _ratio(hits: IntArray, others: IntArray, count: int, delta: float, alpha: float) -> FloatArray:
-    """Lower bounds on ln((p - delta) / q), by Clopper and Pearson's intervals at level ``alpha / 2`` each."""
-    low = np.where(hits > 0, beta.ppf(alpha / 2, np.maximum(hits, 1), count - hits + 1), 0.0) - delta
+def _ratio(hits: IntArray, others: IntArray, count: int) -> FloatArray:
+    """Lower bounds on ln(p / q) of a pilot."""
+    low, high = _intervals(hits, others, count, _PILOT)
+    return np.asarray(np.log(np.maximum(low, 1e-300) / high))
+
+
+def _intervals(hits: IntArray, others: IntArray, count: int, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """A lower bound on p and an upper one on q, by Clopper and Pearson at level ``alpha / 2`` each."""
+    low = np.where(hits > 0, beta.ppf(alpha / 2, np.maximum(hits, 1), count - hits + 1), 0.0)
     high = np.where(others < count, beta.ppf(1 - alpha / 2, others + 1, np.maximum(count - others, 1)), 1.0)
-    return np.asarray(np.where(low > 0, np.log(np.maximum(low, 1e-300) / high), -math.inf))
+    return low, high
 
 
-def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, tuple[FloatArray, FloatArray]]]:
-    """Numbers ``(runs,)`` of both inputs, by name; a part of the runs, the first third, is used to learn them."""
+def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, int, tuple[FloatArray, FloatArray]]]:
+    """Numbers ``(runs,)`` of both inputs, by name, and how many rounds they look at; the first runs teach."""
     (mine, own_side), (theirs, other_side) = one, other
     rows = slice(None) if shuffled else slice(0, 1)
     both = [[turn[:, rows].flatten(1).numpy() for turn in side] for side in (mine, theirs)]
     if not all(np.isfinite(turn).all() for side in both for turn in side):
         return
     first, second = both[0][0], both[1][0]
-    third = len(first) // 3
-    table = _Table.of(first[:third], second[:third])
+    part = len(first) // _LEARN
+    table = _Table.of(first[:part], second[:part])
     scores = [table.of_each(side) for side in (first, second)]
-    yield "numbers of a report together", (scores[0].sum(1), scores[1].sum(1))
-    yield "largest number", (first.max(1), second.max(1))
-    yield "smallest number", (first.min(1), second.min(1))
-    yield "first number", (first[:, 0], second[:, 0])
-    yield "length", (np.square(first).sum(1), np.square(second).sum(1))
-    centre = float(np.median(np.concatenate([first[:third], second[:third]])))
+    yield "numbers of a report together", 1, (scores[0].sum(1), scores[1].sum(1))
+    yield "largest number", 1, (first.max(1), second.max(1))
+    yield "smallest number", 1, (first.min(1), second.min(1))
+    yield "first number", 1, (first[:, 0], second[:, 0])
+    yield "length", 1, (np.square(first).sum(1), np.square(second).sum(1))
+    centre = float(np.median(np.concatenate([first[:part], second[:part]])))
     centre = 0.0 if (first == 0).mean() > 0.2 else centre
     signs = [[np.sign(turn - centre) for turn in side] for side in both]
-    yield "agreement of neighbouring numbers", tuple((side[0][:, 1:] * side[0][:, :-1]).mean(1) for side in signs)
+    yield "agreement of neighbouring numbers", 1, tuple((side[0][:, 1:] * side[0][:, :-1]).mean(1) for side in signs)
     if len(mine) > 1:
-        yield "agreement of two rounds", tuple((side[0] * side[1]).mean(1) for side in signs)
+        yield "agreement of two rounds", 2, tuple((side[0] * side[1]).mean(1) for side in signs)
     if not shuffled and mine[0].shape[1] > 1:
         companions = [np.sign(side[0][:, 1].numpy() - centre) for side in (mine, theirs)]
         yield (
             "agreement with another client",
+            1,
             ((signs[0][0] * companions[0]).mean(1), (signs[1][0] * companions[1]).mean(1)),
         )
     for number, (left, right) in enumerate(zip(own_side, other_side, strict=True)):
         sums = [array[:, rows].flatten(1).numpy() for array in (left, right)]
         if sums[0].size and all(np.isfinite(array).all() for array in sums):
-            learnt = _Table.of(sums[0][:third], sums[1][:third])
-            yield f"further array {number}", (learnt.of_each(sums[0]).sum(1), learnt.of_each(sums[1]).sum(1))
+            learnt = _Table.of(sums[0][:part], sums[1][:part])
+            yield f"further array {number}", 1, (learnt.of_each(sums[0]).sum(1), learnt.of_each(sums[1]).sum(1))

@@ -18,7 +18,7 @@ from .surroundings import Surroundings, draw_surroundings
 
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8
 """Rounds and runs of one claim at most, and runs at least."""
-_NUMBERS = 2**21
+_NUMBERS = 2**20
 """Numbers of one round of all runs, at most: rows of clients, or of the samples of a lot."""
 _HOLDERS = 4
 """Clients that hold the unit: the largest, the smallest and random ones."""
@@ -39,10 +39,12 @@ def hook_checks(
         made.append((MASKS, lambda: _masks(setup)))
     if claim.observer.rank >= SHUFFLED.rank and claim.unit in (Unit.REPORT, Unit.CLIENT):
         # Behind a shuffler all clients report, of which one is looked at.
-        numbers = _NUMBERS if claim.observer.rank > SHUFFLED.rank else _NUMBERS // 4
+        numbers = 2 * _NUMBERS if claim.observer.rank > SHUFFLED.rank else _NUMBERS // 2
         made.append((EVENTS, lambda: event_checks(setup, numbers)))
     if claim.observer.rank == SHUFFLED.rank:
-        made.append((ORDER, lambda: shuffle_checks(setup, min(_RUNS, _NUMBERS // (plan.clients * plan.layout.dim)))))
+        made.append(
+            (ORDER, lambda: shuffle_checks(setup, min(_RUNS, 2 * _NUMBERS // (plan.clients * plan.layout.dim))))
+        )
     return tuple(result for name, checks in made for result in _guarded(name, checks))
 
 
@@ -52,7 +54,8 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
     if not reason and claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
         reason = "the adversary receives neither a report nor the sum of one round"
     rounds, dim = min(claim.rounds, _ROUNDS), plan.layout.dim
-    runs = min(_RUNS, _NUMBERS // (_rows(setup) * dim))
+    # Only one row in several is the unit's where samples are drawn, so that more runs are needed.
+    runs = min(_RUNS, (2 if claim.unit is Unit.SAMPLE else 1) * _NUMBERS // (_rows(setup) * dim))
     if claim.observer.sees_masked_words:
         # Each pair of clients has a mask, and discrete noise is drawn number by number.
         rounds, runs = min(rounds, 2), min(runs, _RUNS // 8, _NUMBERS // (plan.clients**2 * dim))
@@ -106,9 +109,11 @@ def _holders(setup: HookSetup) -> list[int]:
 
 
 def _guarded(name: str, made: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:
+    given = set[str]()
     try:
-        yield from made()
+        for result in made():
+            given.add(result.name)
+            yield result
     except Exception as error:  # A user's own hooks may raise anything, and other checks still apply.
-        yield CheckResult(
-            name=name, passed=None, witness=f"the hooks could not be run: {type(error).__name__}: {error}"
-        )
+        words = f"the hooks could not be run: {type(error).__name__}: {error}"
+        yield CheckResult(name=f"checks after {name}" if name in given else name, passed=None, witness=words)

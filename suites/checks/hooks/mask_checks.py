@@ -54,21 +54,27 @@ def _views(run: HookRun) -> Iterator[tuple[str, Tensor]]:
     """Words that must be uniform, with what they are."""
     for turn, message in enumerate(run.reports):
         words, there = message.values, message.present
-        known = _known(message)
-        rest = words - known
+        revealed = _known(message)
         clients = range(min(words.shape[1], 6))
         for client in clients:
             sent = there[:, client]
             yield f"words of client {client}, round {turn}", words[sent, client]
             # Alone, a client has no partner whose mask could hide its word.
             several = sent & (there.sum(1) > 1)
-            yield f"words of client {client} without the masks that shares reveal, round {turn}", rest[several, client]
             following = (client + 1) % words.shape[1]
             both = sent & there[:, following] & (there.sum(1) > 2)
-            yield (
-                f"differences of the words of clients {client} and {following} without revealed masks, round {turn}",
-                rest[both, client] - rest[both, following],
-            )
+            for name, known in revealed.items():
+                rest = words - known
+                yield f"words of client {client} without {name}, round {turn}", rest[several, client]
+                yield (
+                    f"differences of the words of clients {client} and {following} without {name}, round {turn}",
+                    rest[both, client] - rest[both, following],
+                )
+                if words.shape[1] > 2:
+                    yield (
+                        f"sums of the words of clients {client} and {following} without {name}, round {turn}",
+                        rest[both, client] + rest[both, following],
+                    )
             if following != client:
                 both = sent & there[:, following]
                 yield (
@@ -90,13 +96,15 @@ def _views(run: HookRun) -> Iterator[tuple[str, Tensor]]:
         yield f"differences of words in different runs, round {turn}", words[1:][there[1:]] - _before(words, there)
 
 
-def _known(message: Message) -> Tensor:
-    """The masks that the server computes from key shares: handed on beside the words, and sent by no client."""
-    found = torch.zeros_like(message.values)
-    for name in message.unsent & message.side.keys():
-        array = message.side[name]
-        if array.shape == found.shape and not array.dtype.is_floating_point:
-            found = found + array
+def _known(message: Message) -> dict[str, Tensor]:
+    """The masks that the server computes from key shares, one by one and together: no client sends them."""
+    found = {
+        f"the revealed masks {name}": message.side[name]
+        for name in sorted(message.unsent & message.side.keys())
+        if message.side[name].shape == message.values.shape and not message.side[name].dtype.is_floating_point
+    }
+    if len(found) > 1:
+        found["all revealed masks"] = torch.stack([*found.values()]).sum(0)
     return found
 
 

@@ -135,6 +135,7 @@ def sampled_checks(sampled: Sampled) -> Iterator[CheckResult]:
     """Check that no unit moves a release further or in more rounds than the law states, in any cohort or lot drawn."""
     yield _as_sampled(sampled)
     yield from _participation(sampled)
+    yield from _by_data(sampled)
     yield from _once(sampled)
     yield from _unused(sampled)
 
@@ -226,30 +227,36 @@ def _by_claim(sampled: Sampled) -> CheckResult:
     stated = any(name in claim.parameters for name in ("noise_multiplier", "noise_std"))
     if not stated or not isinstance(rate, int | float) or not 0 < rate <= 1:
         return CheckResult(name=AS_SAMPLED, passed=None, witness="no Gaussian law, and the claim states no noise")
-    if not sampled.clean:
-        return CheckResult(name=AS_SAMPLED, passed=None, witness="equal draws do not cancel, and no law is published")
-    units = sampled.around.units.double()
-    units = units / torch.linalg.vector_norm(units, dim=-1, keepdim=True)
-    moved, noise = ((values * units).sum(-1).numpy() for values in (sampled.moved, sampled.noise))
-    lengths = torch.linalg.vector_norm(sampled.around.units, dim=-1)
+    around = sampled.around
+    # Noise on the same rows: what is done with a release afterwards may depend on them.
+    again = setup.run(around, sampled.base, noise=1).releases(claim, around.holders)[0]
+    scattered = (again - sampled._releases[1]) / math.sqrt(2)
+    lengths = torch.linalg.vector_norm(around.units, dim=-1)
     long = (lengths > 1.01 * lengths.min()).numpy()
-    worst, who = 0.0, -1
-    for client in sorted(set(sampled.around.holders.tolist())):
-        here = (sampled.around.holders == client).numpy()
-        # Rows within the clip norm move less.
-        shifts, scatter = moved[here][(sampled.used & long)[here]], noise[here].ravel()
-        scatter = scatter[scatter != 0]
-        if len(shifts) < 8 or len(scatter) < 32 or len(np.unique(scatter)) < 0.9 * len(scatter):
-            continue
-        lowest = max(0.0, abs(float(shifts.mean())) - 6 * float(shifts.std()) / math.sqrt(len(shifts)))
-        noise_std = math.sqrt(float(np.square(scatter).mean())) * (1 + 8 / math.sqrt(2 * len(scatter)))
-        if lowest / noise_std > worst:
-            worst, who = lowest / noise_std, client
+    others = around.others.sum(1, keepdim=True).expand_as(sampled.moved).double()
+    worst, who = 0.0, ""
+    for words, towards, counted in (
+        ("along rows", around.units.double(), (sampled.used if sampled.clean else np.ones_like(long)) & long),
+        ("along the sum of all others", others, (others != 0).any(-1).numpy() & long),
+    ):
+        unit = towards / torch.linalg.vector_norm(towards, dim=-1, keepdim=True).clamp_min(1e-300)
+        moved, noise = ((values * unit).sum(-1).numpy() for values in (sampled.moved, scattered))
+        for client in sorted(set(around.holders.tolist())):
+            here = (around.holders == client).numpy()
+            # Rows within the clip norm move less, and other directions are those of no row.
+            shifts, scatter = moved[here][counted[here]], noise[here][(towards != 0).any(-1).numpy()[here]]
+            scatter = scatter[scatter != 0]
+            if len(shifts) < 8 or len(scatter) < 32 or len(np.unique(scatter)) < 0.9 * len(scatter):
+                continue
+            lowest = max(0.0, abs(float(shifts.mean())) - 6 * float(shifts.std()) / math.sqrt(len(shifts)))
+            noise_std = math.sqrt(float(np.square(scatter).mean())) * (1 + 8 / math.sqrt(2 * len(scatter)))
+            if lowest / noise_std > worst:
+                worst, who = lowest / noise_std, f"{words} of client {client}" if "rows" in words else words
     if not worst:
         return CheckResult(name=AS_SAMPLED, passed=None, witness="too few rows were used in the runs made")
     law = GaussianLaw(clip_norm=worst, scale=1.0, noise_std=1.0, rate=float(rate), additive=False)
     found = law_check(law, claim, setup.plan, rounds=1)[0]
-    return replace(found, name=AS_SAMPLED, witness=f"rows of client {who} as sampled, without a law: {found.witness}")
+    return replace(found, name=AS_SAMPLED, witness=f"as sampled, {who}, without a law: {found.witness}")
 
 
 def _participation(sampled: Sampled) -> Iterator[CheckResult]:
@@ -382,6 +389,25 @@ def _between_clients(sampled: Sampled) -> Iterator[CheckResult]:
             unit="share of cohorts",
             witness=f"{worst[3]} take part together, in {_MANY} cohorts of a Poisson rule, chance {worst[0]:.2g}",
         )
+
+
+def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
+    """Whether who takes part, by the hook ``participates``, depends on the samples of one client."""
+    setup, around = sampled.setup, sampled.around
+    if type(setup.protection).participates is Protection.participates:
+        return
+    holder = int(around.holders[0])
+    task, part = setup.task, setup.task.parts[holder]
+    images, labels = task.images.clone(), task.labels.clone()
+    images[part], labels[part] = 1 - images[part], (labels[part] + 1) % task.network.classes
+    other = replace(setup, task=replace(task, images=images, labels=labels)).run(around, ZERO, data=False)
+    changed = torch.stack([a != b for a, b in zip(other.cohort, sampled.runs[2].cohort, strict=True)]).any(0).any(0)
+    # A client may choose for itself, as long as no claim rests on the chance that it is chosen.
+    changed[holder] &= _rate(sampled, holder) < 1
+    if bool(changed.any()):
+        client = int(changed.nonzero()[0])
+        witness = f"other samples of client {holder} change in which rounds client {client} takes part"
+        yield CheckResult(name=PARTICIPATION, passed=False, measured=1.0, allowed=0.0, unit="cohorts", witness=witness)
 
 
 def _once(sampled: Sampled) -> Iterator[CheckResult]:

@@ -272,3 +272,19 @@ def test_a_correct_report_passes_every_check(checked, name):
     failed, found = checked(part, kind, **changes)
     assert not failed, [one.words for one in found]
     assert any(one.passed for one in found), [one.words for one in found]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisedSteps(LocalProtection):
+    """Noise is added to samples in local steps, and ``report`` alone would show none."""
+
+    per_sample: bool = True
+
+    def report(self, updates, context, state, rng):
+        return updates
+
+
+def test_reports_that_are_noised_in_local_steps_are_not_looked_at(checked):
+    failed, found = checked(DUCHI, NoisedSteps)
+    assert not failed
+    assert all(one.passed is None for one in found)
