@@ -267,7 +267,7 @@ def frozen_federation(
         options=network.options,
         point=task.initial(Streams(seed)),
         steepness=steepness,
-    )
+    ).sharing(network)
     frozen = replace(
         plan,
         cohort=plan.cohort if sampled else DrawAll(plan.cohort),

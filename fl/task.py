@@ -208,7 +208,9 @@ class Task:
         """Return the same task with ``inert`` unused weights after the model's own, along which canaries
         are planted.
         """
-        return replace(self, network=replace(self.network, inert=inert))
+        if inert == self.network.inert:
+            return self
+        return replace(self, network=replace(self.network, inert=inert).sharing(self.network))
 
 
 def build_task(

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -116,6 +116,12 @@ class Network:
                 f"for a segmentation; for one image it returned {found}"
             )
         return found != (self.classes,)
+
+    def sharing(self, network: "Network") -> Self:
+        """Return this network with what ``network``, of the same architecture, has built: its module."""
+        built = vars(network)
+        vars(self).update({name: built[name] for name in ("module", "segments") if name in built})
+        return self
 
     @cached_property
     def mixes(self) -> bool:

@@ -17,7 +17,7 @@ def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFedera
     network = task.network
     if isinstance(network, FixedGradients):
         for factor, words in ((_SHORT, "short gradients"), (_LONG, "very long gradients")):
-            changed = replace(network, steepness=network.steepness * factor)
+            changed = replace(network, steepness=network.steepness * factor).sharing(network)
             yield words, replace(federation, task=replace(task, network=changed))
     yield "one class", replace(federation, task=replace(task, labels=torch.zeros_like(task.labels)))
     # Only a rule that leaves samples out draws lots without any.

@@ -598,7 +598,7 @@ def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
     if len(laws) < plan.clients:
         return
     allowed = [2 * n * abs(law.scale) * law.clip_norm * law.steps for n, law in zip(units, laws, strict=True)]
-    steep = replace(task, network=replace(network, steepness=_STEEPEST * network.steepness))
+    steep = replace(task, network=replace(network, steepness=_STEEPEST * network.steepness).sharing(network))
     other = replace(steep, labels=(task.labels + 1) % network.classes)
     before, after = (setup.run(task=held, rounds=1) for held in (steep, other))
     if before.senders != after.senders:

@@ -128,3 +128,12 @@ def test_what_is_evaluated_fast_are_the_logits(model):
     fast = network.evaluated(params[0].requires_grad_(True), images[0])
     torch.testing.assert_close(fast, network.logits(params[0], images[0]).detach(), rtol=1e-12, atol=1e-14)
     assert not fast.requires_grad
+
+
+def test_a_network_that_shares_a_module_is_the_one_that_builds_its_own():
+    network = Network(model="mlp", shape=SHAPES["mlp"], classes=5)
+    assert not network.segments
+    own = Network(model="mlp", shape=SHAPES["mlp"], classes=5, inert=2)
+    shared = Network(model="mlp", shape=SHAPES["mlp"], classes=5, inert=2).sharing(network)
+    assert shared.module is network.module
+    assert (shared, shared.layout, shared.segments) == (own, own.layout, own.segments)

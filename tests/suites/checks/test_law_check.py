@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 import torch
@@ -129,12 +130,17 @@ FAULTS = {
 }
 
 
+@cache
+def sampled(name):
+    part, plan = SAMPLED[name]
+    return part.prepare(plan), plan
+
+
 @pytest.mark.parametrize("stated", ["with its curve", "without a curve"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_law_that_is_not_the_accounted_one(name, fault, stated):
-    part, plan = SAMPLED[name]
-    prepared = part.prepare(plan)
+    prepared, plan = sampled(name)
     claim = prepared.claims[0] if stated == "with its curve" else replace(prepared.claims[0], curve=None)
     law = law_of(prepared, claim, plan)
     factors = {field: getattr(law, field) * factor for field, factor in FAULTS[fault].items()}
