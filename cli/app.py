@@ -164,6 +164,32 @@ def plan(
         print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *plan_lines(planned))
 
 
+@app.command()
+def check(
+    part: Annotated[str, typer.Argument(help="A name of the catalogue, package.module:Name or file.py:Name.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="dataset, model, algorithm, partition, sampling, attack, estimator, defense or canary; by default it "
+            "is found out from the part."
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the part: key=value in TOML. Repeatable.")
+    ] = None,
+    limit: Annotated[float, typer.Option(help="Seconds that one check may take.")] = 120.0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check that a part does what its kind requires: a line per check; exit code 10 if one finds a fault."""
+    with reported_errors():
+        from .check_command import check_lines
+
+        lines, code = check_lines(part, kind=kind, options=set_ or [], limit=limit, as_json=json)
+        for line in lines:
+            print_lines(line)
+        raise typer.Exit(code())
+
+
 @app.command("list")
 def list_(
     kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, mutants, suites, datasets or metrics.")],

@@ -1,0 +1,203 @@
+"""Conformance checks of attacks."""
+
+import copy
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from ...attacks.attack import Attack, Evidence, Knowledge, Level
+from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.shadow_bank import ShadowBank
+from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
+from ...fl.engine import run_federation
+from ...fl.probe import CandidateProbe, OwnerProbe
+from ...fl.protection import Protection
+from ...fl.recorder import LotRecorder, ViewRecorder
+from ...fl.streams import Streams
+from ...fl.task import Task
+from ...fl.view import View
+from ..attacking.worst_case import worst_case_hypotheses
+from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require
+from .toy import toy_plan, toy_task
+
+_SURROUNDINGS: tuple[tuple[str, Protection], ...] = (
+    ("logistic", Protection()),
+    ("imprint", Protection()),
+    ("logistic", LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)),
+)
+"""Models and protections on which an attack is tried in turn: some need a layer or a law of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """A federation as one attack sees it, with the truth that it does not see."""
+
+    view: View
+    knowledge: Knowledge
+    probe: CandidateProbe | OwnerProbe | None
+    task: Task
+
+
+def runs(subject: Subject) -> str | None:
+    """It runs on a small federation and returns evidence in the setting of its observer."""
+    attack: Attack = subject.make()
+    seen = _observed(attack)
+    evidence = _evidence(attack, seen)
+    setting = evidence.setting
+    require(setting.observer == attack.observer, f"its evidence names {setting.observer}, not {attack.observer}")
+    require(1 <= setting.rounds <= seen.view.plan.rounds, f"its evidence covers {setting.rounds} rounds")
+    arrays = _arrays(evidence)
+    require(all(np.isfinite(array).all() for array in arrays), "its evidence holds NaN or infinity")
+    if seen.probe is not None and hasattr(evidence, "values"):
+        require(len(evidence.values) == len(seen.probe.member), "it must give one row of scores per candidate")
+    return type(evidence).__name__
+
+
+def deterministic(subject: Subject) -> str | None:
+    """Equal generators give equal evidence and equal candidates, and no global generator is used."""
+    attack: Attack = subject.make()
+    seen = _observed(attack)
+    with no_global_randomness():
+        first, again = (_arrays(_evidence(attack, seen)) for _ in range(2))
+        plans = [attack.plant(seen.task, np.random.default_rng(5)) for _ in range(2)]
+    require(equal(first, again), "equal generators give other evidence: it keeps state or draws elsewhere")
+    require((plans[0] is None) == (plans[1] is None), "equal generators give other candidates")
+    if plans[0] is not None and plans[1] is not None:
+        require(equal(plans[0].member, plans[1].member), "equal generators give other candidates")
+    return None
+
+
+def inputs_kept(subject: Subject) -> str | None:
+    """It changes nothing of what it is given."""
+    attack: Attack = subject.make()
+    seen = _observed(attack)
+    kept = copy.deepcopy((seen.view.final_model, seen.knowledge.public_images, seen.knowledge.public_labels))
+    _evidence(attack, seen)
+    now = (seen.view.final_model, seen.knowledge.public_images, seen.knowledge.public_labels)
+    require(equal(now, kept), "it changed the models or the public data that it was given")
+    return None
+
+
+def blind_to_the_truth(subject: Subject) -> str | None:
+    """Replacing the truth after the run changes nothing of its evidence."""
+    attack: Attack = subject.make()
+    seen = _observed(attack)
+    before = _arrays(_evidence(attack, seen))
+    seen.task.images.fill_(0.5)
+    seen.task.labels.fill_(0)
+    if seen.probe is not None:
+        (seen.probe.sample if isinstance(seen.probe, CandidateProbe) else seen.probe.member).fill(-1)
+    require(equal(before, _arrays(_evidence(attack, seen))), "its evidence depends on the members or on private images")
+    return None
+
+
+def null_case(subject: Subject) -> str | None:
+    """On models that never saw the candidates, its scores do not separate members from others."""
+    attack: Attack = subject.make()
+    seen = _observed(attack)
+    if not isinstance(seen.probe, CandidateProbe) or attack.level is Level.WORST_CASE:
+        return "not applicable: it scores no candidate samples as a realistic adversary"
+    truth = seen.probe.member.copy()
+    other = dataclasses.replace(seen, view=_observed(attack, seed=1).view)
+    found = np.asarray(_arrays(_evidence(attack, other))[0], dtype=float)
+    share, spread = _auc(found, truth)
+    require(
+        abs(share - 0.5) <= 4.5 * spread,
+        f"AUC {share:.2f}, where chance gives 0.5 +- {spread:.2f}: it knows the members from elsewhere than its view",
+    )
+    own = _auc(np.asarray(_arrays(_evidence(attack, seen))[0], dtype=float), truth)[0]
+    return f"AUC {share:.2f} on other models, {own:.2f} on those that trained on the members"
+
+
+def less_is_refused(subject: Subject) -> str | None:
+    """It refuses a view that lacks what its observer sees, with a ValueError."""
+    attack: Attack = subject.make()
+    seen = _observed(attack)
+    if all(one.broadcast is None and one.reports is None for one in seen.view.rounds) or attack.null:
+        return "not applicable"
+    blind = tuple(dataclasses.replace(one, broadcast=None, reports=None, aggregate=None) for one in seen.view.rounds)
+    try:
+        _evidence(attack, dataclasses.replace(seen, view=dataclasses.replace(seen.view, rounds=blind)))
+    except ValueError:
+        return None
+    raise Fault("it returned evidence from a view without models and uploads")
+
+
+def _observed(attack: Attack, seed: int = 0) -> Observed:
+    """A new federation, of the first of ``_SURROUNDINGS`` on which the attack runs."""
+    errors: list[ValueError] = []
+    for model, protection in _SURROUNDINGS:
+        try:
+            _evidence(attack, _federation(attack, model, protection, seed))
+            return _federation(attack, model, protection, seed)  # Built again: the attack may have changed the first.
+        except ValueError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _federation(attack: Attack, model: str, protection: Protection, seed: int) -> Observed:
+    task = toy_task(clients=4, held_out=4, model=model, seed=seed, count=480)
+    plan = toy_plan(task)
+    probe = attack.plant(task, np.random.default_rng(5))
+    recorder = ViewRecorder(observer=attack.observer)
+    lots = {client: LotRecorder(client=client) for client in range(task.clients)}
+    final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, *lots.values()])
+    view = recorder.view(plan, final)
+    changes: dict[str, Any] = {"candidates": None if probe is None else probe.shown}
+    if attack.level is Level.WORST_CASE and isinstance(probe, CandidateProbe):
+        changes["hypotheses"] = worst_case_hypotheses(task, plan, protection, lots, view, probe)
+    if isinstance(attack, ShadowAttack) and probe is not None:
+        changes["shadows"] = _bank(len(probe.member), len(task.test_labels))
+    knowledge = Knowledge.of(task, plan, protection, level=attack.level, **changes)
+    return Observed(view=view, knowledge=knowledge, probe=probe, task=task)
+
+
+def _bank(candidates: int, population: int, models: int = 8) -> ShadowBank:
+    """Reference models with random logits; each candidate is in one of every pair."""
+    rng = np.random.default_rng(11)
+    halves = rng.random((models // 2, candidates)) < 0.5
+    return ShadowBank(
+        logits=rng.standard_normal((models, candidates)),
+        included=np.stack([halves, ~halves], axis=1).reshape(models, candidates),
+        population=rng.standard_normal((models, population)),
+        ids=np.arange(candidates),
+        paired=True,
+    )
+
+
+def _evidence(attack: Attack, seen: Observed) -> Evidence:
+    # What holds for an attack holds after few steps.
+    if "iterations" in attack.__dataclass_fields__:
+        attack = dataclasses.replace(attack, iterations=3)  # type: ignore[call-arg]
+    found = attack.run(seen.view, seen.knowledge, np.random.default_rng(0))
+    if not hasattr(found, "setting"):
+        raise Fault(f"run must return evidence, such as CandidateScores, got {type(found).__name__}")
+    return found
+
+
+def _arrays(evidence: Evidence) -> list[np.ndarray]:
+    """The arrays of an attack's evidence."""
+    named = (getattr(evidence, name, None) for name in ("values", "counts", "images", "labels"))
+    return [np.asarray(value) for value in named if value is not None]
+
+
+def _auc(scores: np.ndarray, member: np.ndarray) -> tuple[float, float]:
+    """The area under the ROC curve, and its standard deviation under chance."""
+    values = scores.reshape(len(scores), -1)[:, 0]
+    pairs = int(member.sum() * (~member).sum())
+    return float(roc_auc_score(member, values)), ((len(values) + 1) / (12 * pairs)) ** 0.5
+
+
+CHECKS: tuple[Check, ...] = (
+    built,
+    runs,
+    deterministic,
+    inputs_kept,
+    blind_to_the_truth,
+    null_case,
+    less_is_refused,
+    can_be_sent,
+)

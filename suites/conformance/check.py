@@ -1,0 +1,166 @@
+"""Run the conformance checks of a part, each within a time limit, and describe what each one found."""
+
+import pickle
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.outside import described
+
+LIMIT = 120.0
+"""Seconds that one check may take by default."""
+_FIRST = 2
+"""Checks at the start of each list that all later ones depend on: the part can be built, and it runs."""
+
+
+class Fault(ValueError):
+    """What a conformance check found wrong with a part, in one sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """The part under test.
+
+    Args:
+        make: builds the part anew from its name and options.
+    """
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    make: Callable[[], Any]
+
+
+Check = Callable[[Subject], str | None]
+"""Raises `Fault`, or any exception, where the part does not conform; returns a remark or None. The first line of its
+docstring states what the part must do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOutcome:
+    """The result of one conformance check.
+
+    Args:
+        name: what the part must do.
+        passed: whether it does.
+        remark: what is wrong, or a remark on what was checked; empty where there is none.
+    """
+
+    name: str
+    passed: bool
+    remark: str = ""
+
+    @property
+    def line(self) -> str:
+        """The result as one printed line."""
+        return f"{'ok    ' if self.passed else 'FAULT '} {self.name}{f': {self.remark}' if self.remark else ''}"
+
+
+def run_checks(checks: Sequence[Check], subject: Subject, *, limit: float = LIMIT) -> Iterator[CheckOutcome]:
+    """Run checks one after the other; yield the outcome of each. A part that cannot be built or run at all ends the
+    list.
+    """
+    for number, check in enumerate(checks):
+        outcome = _run(check, subject, limit)
+        yield outcome
+        # Every later check builds and runs the part too and would repeat the same error.
+        if number < _FIRST and not outcome.passed:
+            return
+
+
+def _run(check: Check, subject: Subject, limit: float) -> CheckOutcome:
+    name = (check.__doc__ or check.__name__).partition("\n")[0].strip().rstrip(".")
+    started = time.monotonic()
+    try:
+        with _time_limit(limit):
+            remark = check(subject) or ""
+    except Fault as fault:
+        return CheckOutcome(name=name, passed=False, remark=str(fault))
+    except (Exception, SystemExit) as error:
+        text = " ".join(described(error).split())
+        return CheckOutcome(name=name, passed=False, remark=f"it raised {type(error).__name__}: {text}"[:600])
+    if (took := time.monotonic() - started) > limit:
+        return CheckOutcome(name=name, passed=False, remark=f"it took {took:.1f} s, more than the limit of {limit:g} s")
+    return CheckOutcome(name=name, passed=True, remark=remark)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise Fault in the main thread after so many seconds; elsewhere, and on Windows, the time is only measured."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise Fault(f"it was stopped after the limit of {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def no_global_randomness() -> Iterator[None]:
+    """Raise Fault if the code inside draws from, or seeds, a global generator of Python, NumPy or PyTorch."""
+    before = _states()
+    yield
+    for name, state in _states().items():
+        if state != before[name]:
+            raise Fault(f"it used the global random generator of {name}; it must use only what it is given")
+
+
+def _states() -> dict[str, bytes]:
+    return {
+        "Python": repr(random.getstate()).encode(),
+        "NumPy": pickle.dumps(np.random.get_state()),  # noqa: NPY002
+        "PyTorch": torch.get_rng_state().numpy().tobytes(),
+    }
+
+
+def equal(first: object, second: object) -> bool:
+    """Return whether two results are equal, arrays and tensors bit for bit."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return first.shape == second.shape and first.dtype == second.dtype and torch.equal(first, second)
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return bool(np.array_equal(first, second, equal_nan=first.dtype.kind == "f"))
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(equal(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(equal(a, b) for a, b in zip(first, second, strict=True))
+    return bool(first == second)
+
+
+def require(condition: object, fault: str) -> None:
+    """Raise Fault with this text unless the condition holds."""
+    if not condition:
+        raise Fault(fault)
+
+
+def built(subject: Subject) -> str | None:
+    """It is found and can be built."""
+    subject.make()  # Once before: the first import of a library may draw the name of a temporary file.
+    with no_global_randomness():
+        subject.make()
+    return None
+
+
+def can_be_sent(subject: Subject) -> str | None:
+    """It can be sent to a worker process."""
+    try:
+        pickle.dumps(subject.make())
+    except Exception as error:
+        raise Fault(f"it cannot be pickled: {described(error)}") from error
+    return None

@@ -1,0 +1,197 @@
+"""Check that a part, of the catalogue or from outside, does what its kind requires."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ...attacks.attack import Attack
+from ...audit.estimators.catalogue import Estimator, describe, estimators
+from ...audit.nearest import nearest
+from ...audit.outside import KINDS, build, find_outside
+from ...defenses.defense import Defense
+from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS, Algorithm, algorithm_from
+from ...fl.data.dataset import Dataset
+from ...fl.data.datasets import KNOWN_DATASETS, load_dataset
+from ...fl.models.small_models import known_models
+from ...fl.partitions.partitions import KNOWN_PARTITIONS, Partition, partition_from
+from ...fl.partitions.sampling import Sampling, cohort_from
+from ..config.canaries import CANARIES, canary_kind
+from ..config.catalogue import build as build_class
+from ..config.part_files import own_parts
+from ..config.source import ConfigError
+from .check import LIMIT, CheckOutcome, Subject, run_checks
+
+SAMPLING: dict[str, Any] = {
+    "full": "full",
+    "poisson": {"poisson": 0.25},
+    "fixed_size": {"fixed_size": 3},
+    "epoch": {"epoch": 4},
+}
+"""The catalogue's sampling rules with the amounts at which they are checked."""
+_USUAL: dict[str, Any] = {
+    "learning_rate": 0.1,
+    "local_steps": 2,
+    "mu": 0.1,
+    "radius": 1.0,
+    "alpha": 0.5,
+    "per_client": 2,
+}
+"""Values of fields without a default at which the catalogue's algorithms and partitions are checked."""
+
+
+def known_parts(kind: str) -> tuple[str, ...]:
+    """Return the names of the catalogue's parts of one kind."""
+    if kind in ("attack", "defense"):
+        return tuple(own_parts(kind))  # type: ignore[arg-type]
+    names: dict[str, Callable[[], Any]] = {
+        "dataset": lambda: KNOWN_DATASETS,
+        "model": known_models,
+        "algorithm": lambda: KNOWN_ALGORITHMS,
+        "partition": lambda: KNOWN_PARTITIONS,
+        "sampling": lambda: SAMPLING,
+        "estimator": estimators,
+        "canary": lambda: CANARIES,
+    }
+    return tuple(names[kind]())
+
+
+def check_part(
+    name: str, *, kind: str | None = None, options: Mapping[str, Any] | None = None, limit: float = LIMIT
+) -> Iterator[CheckOutcome]:
+    """Run the conformance checks of a part and yield the outcome of each.
+
+    Args:
+        name: of the catalogue or of an entry point, ``package.module:Name`` or ``file.py:Name``.
+        kind: of the part, such as ``model``; by default it is found out from the part.
+        options: of the part.
+        limit: seconds that one check may take.
+
+    Raises:
+        ConfigError: if the part cannot be found, or is not of the kind.
+    """
+    if kind is None:
+        kind = kind_of(name)
+    elif kind not in KINDS:
+        raise ConfigError(f"unknown kind of part {kind!r}; known: {nearest(kind, KINDS)}")
+    _find(kind, name)
+    given = dict(options or {})
+    subject = Subject(kind=kind, name=name, options=given, make=lambda: _make(kind, name, given))
+    module = importlib.import_module(f"{__package__}.{kind}")
+    yield from run_checks(module.CHECKS, subject, limit=limit)
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a part, from the catalogue's names or from what the name means.
+
+    Raises:
+        ConfigError: if it cannot be found, or may be of several kinds or of none.
+    """
+    if ":" not in name:
+        kinds = [kind for kind in KINDS if name in known_parts(kind)]
+        if len(kinds) == 1:
+            return kinds[0]
+        if kinds:
+            raise ConfigError(f"{name!r} is the name of several parts: give --kind {' or --kind '.join(kinds)}")
+        known = [part for kind in KINDS for part in known_parts(kind)]
+        raise ConfigError(
+            f"unknown part {name!r}; known: {nearest(name, known)}; name one of your own as package.module:Name or "
+            "file.py:Name, and one of an entry point together with --kind"
+        )
+    try:
+        part = find_outside("model", name)
+    except ValueError as error:
+        raise ConfigError(str(error).replace("model ", "part ", 1)) from error
+    found = _guessed(part)
+    if found is None:
+        raise ConfigError(
+            f"what kind of part {name!r} is cannot be told from {part!r:.80}: give --kind, one of {', '.join(KINDS)}"
+        )
+    return found
+
+
+def _guessed(part: Any) -> str | None:
+    """The kind of an object: by its base class, its members, or the arguments of a function."""
+    owner = part if isinstance(part, type) else type(part)
+    bases = {"defense": Defense, "attack": Attack, "sampling": Sampling, "dataset": Dataset}
+    for kind, base in bases.items():
+        if issubclass(owner, base):
+            return kind
+    for kind, interface in (("algorithm", Algorithm), ("partition", Partition)):
+        if all(hasattr(part, name) for name in vars(interface) if not name.startswith("_") and name != "exchangeable"):
+            return kind
+    if not inspect.isroutine(part):
+        return None
+    taken = [one.name for one in inspect.signature(part).parameters.values() if one.default is one.empty]
+    returned = str(getattr(part, "__annotations__", {}).get("return", ""))
+    if "Measurement" in returned:
+        return "estimator"
+    if "Canary" in returned or taken[:1] == ["inputs"]:
+        return "canary"
+    if taken[:2] == ["shape", "classes"] or "Module" in returned:
+        return "model"
+    return "dataset" if not taken or "Dataset" in returned else None
+
+
+def _find(kind: str, name: str) -> None:
+    """Raise ConfigError if there is no such part."""
+    if name in known_parts(kind):
+        return
+    try:
+        find_outside(kind, name, known_parts(kind))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _make(kind: str, name: str, options: dict[str, Any]) -> Any:
+    """The part, built from its options and, in the catalogue, from usual values of what has no default."""
+    if kind in ("attack", "defense"):
+        return build_class(kind, name, options).instance  # type: ignore[arg-type]
+    if kind == "estimator":
+        return _estimator(name)
+    if kind == "sampling" and name in SAMPLING:
+        return cohort_from(SAMPLING[name], 12)
+    if kind == "dataset" and name not in KNOWN_DATASETS:
+        found = build("dataset", {"part": name, **options}, {})  # Not cached: every call has to build it anew.
+        if not isinstance(found, Dataset):
+            raise ValueError(
+                f"it must be a fedassay Dataset or a function that returns one, got {type(found).__name__}"
+            )
+        return found
+    own = KNOWN_ALGORITHMS.get(name) or KNOWN_PARTITIONS.get(name)
+    if own is not None:
+        known = {one for one in inspect.signature(own).parameters if one in _USUAL}
+        options = {**{one: _USUAL[one] for one in known if not (one == "local_steps" and name == "fedsgd")}, **options}
+    spec = {"part": name, **options}
+    makers: dict[str, Callable[[Any], Any]] = {
+        "dataset": load_dataset,
+        "algorithm": lambda given: algorithm_from(_with_usual(name, given)),
+        "partition": partition_from,
+        "sampling": lambda given: cohort_from(given, 12),
+        "canary": canary_kind,
+    }
+    return makers[kind](spec)
+
+
+def _with_usual(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """A table of an algorithm from outside, with usual values of the fields that have no default."""
+    if name in KNOWN_ALGORITHMS:
+        return spec
+    part = find_outside("algorithm", name)
+    if not callable(part):
+        return spec
+    needed = [one.name for one in inspect.signature(part).parameters.values() if one.default is one.empty]
+    return {**{one: _USUAL[one] for one in needed if one in _USUAL}, **spec}
+
+
+def _estimator(name: str) -> Estimator:
+    own = estimators()
+    if name in own:
+        return own[name]
+    found = describe(name, find_outside("estimator", name, own))
+    if found is None:
+        raise ValueError(
+            "an estimator must be a function whose first argument is annotated with a class of evidence, such as "
+            "MembershipScores, and whose return annotation is Measurement"
+        )
+    return found

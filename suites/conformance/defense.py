@@ -1,0 +1,157 @@
+"""Conformance checks of defenses."""
+
+import copy
+import dataclasses
+import json
+
+import numpy as np
+import torch
+
+from ...audit.claim import Claim
+from ...defenses.defense import Defense, Prepared
+from ...fl.algorithms.algorithm import FedAvg, FedSGD
+from ...fl.algorithms.proximal import BoundedUpdate
+from ...fl.algorithms.scaffold import Scaffold
+from ...fl.engine import run_federation
+from ...fl.partitions.sampling import FixedSize, Full, Poisson
+from ...fl.plan import Plan
+from ...fl.protection import Protection
+from ...fl.streams import Streams
+from ...fl.task import Task
+from ...fl.training.local import Batch
+from ..mutation.federated_mutant import Versions, checks_of
+from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require
+from .toy import toy_plan, toy_task
+
+_REPLICAS = 3
+_ALGORITHMS = (
+    FedSGD(learning_rate=0.5),
+    FedAvg(learning_rate=0.2, local_steps=2),
+    BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
+    Scaffold(learning_rate=0.2, local_steps=2),
+)
+_LOTS = (Full(), Poisson(0.3), FixedSize(1))
+"""Algorithms and lots that are tried in turn, until the defense accepts a plan."""
+
+
+def prepares(subject: Subject) -> str | None:
+    """It prepares a protection and claims for a plan, or refuses the plan with a ValueError."""
+    defense: Defense = subject.make()
+    _, plan, prepared = _prepared(defense)
+    words = "; ".join(claim.describe() for claim in prepared.claims) or "states no claim"
+    require(
+        all(claim.rounds <= plan.rounds for claim in prepared.claims), f"a claim covers more than {plan.rounds} rounds"
+    )
+    return f"under {type(plan.algorithm).__name__}: {words}"
+
+
+def claims_repeat(subject: Subject) -> str | None:
+    """Its claims are the same at every preparation and survive being written and read."""
+    first, again = _prepared(subject.make())[2], _prepared(subject.make())[2]
+    require(first.claims == again.claims, "a second preparation for the same plan states other claims")
+    for claim in first.claims:
+        read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
+        require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
+        require(claim.curve_shortfall() <= 1e-3, "its trade-off curve is weaker than its epsilon and delta")
+    return None
+
+
+def trains(subject: Subject) -> str | None:
+    """A small federation trains under it, with finite numbers of the right shape."""
+    task, plan, prepared = _prepared(subject.make())
+    final = _trained(task, plan, prepared, seed=1)
+    shape = (_REPLICAS, task.network.layout.dim)
+    require(tuple(final.shape) == shape, f"the models have shape {tuple(final.shape)}, not {shape}")
+    require(final.dtype == torch.float32, f"the models are {final.dtype}, not torch.float32")
+    require(bool(final.isfinite().all()), "a model holds NaN or infinity")
+    return None
+
+
+def deterministic(subject: Subject) -> str | None:
+    """Equal streams give equal runs, no global generator is used, and it keeps nothing between runs."""
+    task, plan, prepared = _prepared(subject.make())
+    before = copy.deepcopy(vars(prepared.protection))
+    with no_global_randomness():
+        first, again = (_trained(task, plan, prepared, seed=1) for _ in range(2))
+    require(equal(first, again), "equal streams give another run: it keeps state or draws elsewhere")
+    require(equal(before, vars(prepared.protection)), "its protection changed during the run")
+    return None
+
+
+def replicas_first(subject: Subject) -> str | None:
+    """Replicas come first in every tensor, and each has noise of its own."""
+    task, plan, prepared = _prepared(subject.make())
+    noisy = any(claim.epsilon < float("inf") for claim in prepared.claims)
+    final = _trained(task, plan, prepared, seed=1)
+    require(
+        not noisy or len(np.unique(final.numpy(), axis=0)) == _REPLICAS,
+        "two replicas have equal models: they share their noise",
+    )
+    return None if noisy else "not checked: it states no claim"
+
+
+def claims_hold(subject: Subject) -> str | None:
+    """Its messages, noise and published law agree with its claims (the implementation checks of an audit)."""
+    defense: Defense = subject.make()
+    if defense.control:
+        return "not checked: it is a control, which breaks its claim on purpose"
+    task, plan, prepared = _prepared(defense, inert=1)
+    if not prepared.claims:
+        return "not checked: it states no claim"
+    found = checks_of(Versions(name=subject.name, task=task, plan=plan, correct=prepared, broken=None), broken=False)
+    failed = [result.words for result in found if result.passed is False]
+    require(not failed, "; ".join(failed))
+    made = [result.name for result in found if result.passed]
+    return f"{len(made)} checks: {', '.join(made)}"
+
+
+def fields_checked(subject: Subject) -> str | None:
+    """It refuses an epsilon, delta or clip norm below 0 with a ValueError that names the field."""
+    defense: Defense = subject.make()
+    numbers = [name for name in ("epsilon", "delta", "clip_norm") if isinstance(getattr(defense, name, None), float)]
+    for name in numbers:
+        try:
+            changed = dataclasses.replace(defense, **{name: -1.0})
+            _prepared(changed)
+        except ValueError as error:
+            require(name in str(error), f"its message for {name} = -1.0 does not name the field: {error}")
+            continue
+        raise Fault(f"it accepted {name} = -1.0: check fields in __post_init__ and raise ValueError")
+    return ", ".join(numbers) or "not checked: it has none of these fields"
+
+
+def _prepared(defense: Defense, *, inert: int = 0) -> tuple[Task, Plan, Prepared]:
+    """The task, the first plan that the defense accepts, and what it prepares for it."""
+    task = toy_task(clients=4, count=24).with_inert(inert)
+    first: ValueError | None = None
+    for algorithm in _ALGORITHMS:
+        for lot in _LOTS:
+            plan = toy_plan(task, algorithm=algorithm, lot=lot, rounds=3)
+            try:
+                prepared = defense.prepare(plan)
+            except ValueError as error:
+                first = first or error
+                continue
+            if not isinstance(prepared, Prepared) or not isinstance(prepared.protection, Protection):
+                raise Fault(f"prepare(plan) must return Prepared(protection, claims), got {type(prepared).__name__}")
+            if not all(isinstance(claim, Claim) for claim in prepared.claims):
+                raise Fault("the claims that prepare(plan) returns must be a tuple of Claim")
+            return task, plan, prepared
+    raise Fault(f"it accepted none of {len(_ALGORITHMS) * len(_LOTS)} plans: {first}")
+
+
+def _trained(task: Task, plan: Plan, prepared: Prepared, *, seed: int) -> torch.Tensor:
+    return run_federation(task, plan, prepared.protection, Streams(seed), batch=Batch(replicas=_REPLICAS))
+
+
+CHECKS: tuple[Check, ...] = (
+    built,
+    prepares,
+    claims_repeat,
+    trains,
+    deterministic,
+    replicas_first,
+    claims_hold,
+    fields_checked,
+    can_be_sent,
+)

@@ -1,0 +1,49 @@
+"""A small federation of random images, on which conformance checks try parts."""
+
+from typing import Any
+
+import torch
+
+from ...audit.outside import Spec
+from ...fl.algorithms.algorithm import FedSGD
+from ...fl.data.dataset import Dataset
+from ...fl.partitions.partitions import IID
+from ...fl.partitions.sampling import Full
+from ...fl.plan import Plan
+from ...fl.streams import Streams, uniform
+from ...fl.task import Task, build_task
+
+
+def toy_dataset(count: int = 200, *, side: int = 3, classes: int = 3, seed: int = 0) -> Dataset:
+    """Return random images ``(1, side, side)`` with random labels; two images of each owner."""
+    rng = Streams(seed).generator("conformance data")
+    images = uniform(rng, (count + 30, 1, side, side))
+    labels = torch.from_numpy(rng.integers(classes, size=count + 30))
+    return Dataset(
+        name=f"toy{seed}",
+        train_images=images[:count],
+        train_labels=labels[:count],
+        test_images=images[count:],
+        test_labels=labels[count:],
+        classes=classes,
+        train_owners=torch.arange(count) // 2,
+    )
+
+
+def toy_task(*, clients: int = 4, model: Spec = "logistic", seed: int = 0, held_out: int = 0, **data: Any) -> Task:
+    """Return a task on such images, dealt evenly."""
+    return build_task(
+        toy_dataset(seed=seed, **data),
+        model=model,
+        partition=IID(),
+        clients=clients,
+        held_out=held_out,
+        streams=Streams(seed),
+    )
+
+
+def toy_plan(task: Task, **changes: Any) -> Plan:
+    """Return the task's plan: by default two rounds of FedSGD with all clients and all samples."""
+    fields: dict[str, Any] = {"rounds": 2, "cohort": Full(), "lot": Full(), "algorithm": FedSGD(learning_rate=0.5)}
+    fields |= {"sizes": task.sizes, "layout": task.network.layout}
+    return Plan(**(fields | changes))

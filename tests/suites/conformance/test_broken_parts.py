@@ -1,0 +1,341 @@
+"""Fifty broken parts of a user: each gets one clear paragraph that names the fault."""
+
+import re
+import sys
+
+import pytest
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.conformance.conformance import check_part
+
+PRELUDE = """\
+import random, time
+from dataclasses import dataclass, field
+import numpy as np
+import torch
+from torch import nn
+from fedassay.attacks.attack import Attack, clustered_setting
+from fedassay.attacks.membership.by_round.loss_series import LossSeries
+from fedassay.audit.claim import Claim
+from fedassay.audit.evidence import MembershipScores
+from fedassay.audit.measurement import Measurement
+from fedassay.audit.estimators.clopper_pearson import clopper_pearson
+from fedassay.defenses.defense import Defense, Prepared
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.canary import Canary
+from fedassay.fl.data.dataset import Dataset
+from fedassay.fl.partitions.partitions import IID
+from fedassay.fl.partitions.sampling import Poisson, Sampling
+from fedassay.fl.protection import Protection
+
+def data(images=None, labels=None, classes=3, owners=None, seed=0):
+    rng = np.random.default_rng(seed)
+    images = torch.from_numpy(rng.random((30, 1, 4, 4), dtype=np.float32)) if images is None else images
+    labels = torch.arange(30) % 3 if labels is None else labels
+    return Dataset(name="mine", train_images=images, train_labels=labels, test_images=images.clone(),
+                   test_labels=labels.clone(), classes=classes, train_owners=owners)
+
+def net(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))
+"""
+
+
+def model(body, head="class Mine(nn.Module):"):
+    """A module around one linear layer, whose forward has this body; and the function that builds it."""
+    return f"""
+{head}
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.layer = nn.Linear(shape[0] * shape[1] * shape[2], classes)
+        self.calls = 0
+    def forward(self, x):
+        logits = self.layer(x.flatten(1))
+        {body}
+
+def part(shape, classes):
+    return Mine(shape, classes)
+"""
+
+
+def dataclass_of(base, body):
+    return f"@dataclass(frozen=True, kw_only=True)\nclass part({base}):\n    {body}\n"
+
+
+def defense(body):
+    """A defense like `ldp_gaussian`, whose report hook has this body after the sound one."""
+    return f"""
+class Broken(LDPGaussianProtection):
+    def report(self, updates, context, state, rng):
+        sound = super().report(updates, context, state, rng)
+        {body}
+
+@dataclass(frozen=True, kw_only=True)
+class part(LDPGaussian):
+    def prepare(self, plan):
+        right = super().prepare(plan)
+        return Prepared(protection=Broken(**vars(right.protection)), claims=right.claims)
+"""
+
+
+def attack(body, more=""):
+    return f"""
+{more}
+@dataclass(frozen=True, kw_only=True)
+class part(LossSeries):
+    def run(self, view, knowledge, rng):
+        sound = LossSeries.run(self, view, knowledge, rng)
+        {body}
+"""
+
+
+LEAKY = """
+KNOWN = {}
+@dataclass(frozen=True, kw_only=True)
+class part(LossSeries):
+    def plant(self, task, rng):
+        probe = LossSeries.plant(self, task, rng)
+        KNOWN["member"] = probe.member.copy()
+        return probe
+    def run(self, view, knowledge, rng):
+        import dataclasses
+        sound = LossSeries.run(self, view, knowledge, rng)
+        return dataclasses.replace(sound, values=KNOWN["member"].astype(float))
+"""
+WITH = "import dataclasses; return dataclasses.replace(sound, values=%s)"
+
+BAD = {
+    # data sets
+    "wrong shape": ("dataset", "def part():\n    return data(images=torch.rand(30, 4, 4))", "must be .n, channel, h"),
+    "NaN images": ("dataset", "def part():\n    return data(images=torch.full((30, 1, 4, 4), float('nan')))", "nan"),
+    "bytes as images": (
+        "dataset",
+        "def part():\n    return data(images=torch.full((30, 1, 4, 4), 255.))",
+        "must be in .0, 1., got 255",
+    ),
+    "double images": ("dataset", "def part():\n    return data(images=torch.zeros(30, 1, 4, 4).double())", "float64"),
+    "labels out of range": ("dataset", "def part():\n    return data(classes=2)", r"must be in \[0, 2\), got 0 to 2"),
+    "labels in floats": ("dataset", "def part():\n    return data(labels=torch.zeros(30))", "int64 .* torch.float32"),
+    "too few labels": (
+        "dataset",
+        "def part():\n    return data(labels=torch.zeros(7).long())",
+        r"shape \(30,\), got \(7,\)",
+    ),
+    "negative owners": ("dataset", "def part():\n    return data(owners=torch.full((30,), -1))", "owners must be >= 0"),
+    "no images": (
+        "dataset",
+        "def part():\n    return data(torch.zeros(0, 1, 4, 4), torch.zeros(0).long())",
+        "at least one",
+    ),
+    "a class without a sample": ("dataset", "def part():\n    return data(classes=4)", r"classes \[3\] of 4 have no"),
+    "returns None": ("dataset", "def part():\n    data()", "must be a fedassay Dataset .* got NoneType"),
+    "raises": ("dataset", "def part():\n    raise KeyError('column')", "KeyError: 'column'"),
+    "other data at every load": (
+        "dataset",
+        "N = []\ndef part():\n    N.append(1)\n    return data(seed=len(N))",
+        "other data",
+    ),
+    "global generator of torch": ("dataset", "def part():\n    return data(images=torch.rand(30, 1, 4, 4))", "PyTorch"),
+    "global generator of NumPy": ("dataset", "def part():\n    np.random.rand()\n    return data()", "of NumPy"),
+    "global generator of Python": ("dataset", "def part():\n    random.random()\n    return data()", "of Python"),
+    "a list": ("dataset", "part = [1, 2]", "got list"),
+    "slow": ("dataset", "def part():\n    time.sleep(9)\n    return data()", "stopped after the limit of 0.5 s"),
+    # models
+    "logits of a wrong shape": ("model", model("return logits[:, :1]"), r"must return logits \(n, 10\)"),
+    "a tuple of logits": ("model", model("return logits, x"), "must be a tensor of logits, got tuple"),
+    "model returns None": ("model", "def part(shape, classes):\n    pass", "must return an nn.Module, got NoneType"),
+    "a model that raises": (
+        "model",
+        "def part(shape, classes):\n    raise OSError('no weights')",
+        "OSError: no weights",
+    ),
+    "a model of no arguments": ("model", "def part():\n    return net((1, 8, 8), 2)", "takes 0 positional"),
+    "double logits": ("model", model("return logits.double()"), "float64"),
+    "infinite logits": ("model", model("return logits / 0"), "not finite"),
+    "side effects between calls": (
+        "model",
+        model("self.calls += 1\n        return logits + self.calls"),
+        "keeps state|other logits",
+    ),
+    "noise in the forward pass": ("model", model("return logits + torch.randn_like(logits)"), "PyTorch"),
+    "mixes a batch": ("model", model("return logits - logits.mean(0)"), "change by .* with the rest of the batch"),
+    "running statistics": (
+        "model",
+        "def part(shape, classes):\n    return nn.Sequential(nn.BatchNorm2d(shape[0]), net(shape, classes))",
+        "GroupNorm",
+    ),
+    "dropout": (
+        "model",
+        "def part(shape, classes):\n    return nn.Sequential(nn.Dropout(0.5), net(shape, classes))",
+        "[Dd]ropout",
+    ),
+    "changes its input": ("model", model("x.zero_()\n        return logits"), "changed the images|inplace|in-place"),
+    "one fixed initial model": (
+        "model",
+        "def part(shape, classes):\n    made = net(shape, classes)\n    nn.init.zeros_(made[1].weight)\n"
+        "    nn.init.zeros_(made[1].bias)\n    return made",
+        "all seeds give the same initial parameters",
+    ),
+    # algorithms, partitions, sampling, canaries
+    "a missing method": ("algorithm", "class part:\n    local_steps = 1", "lacks"),
+    "a wrong linear scale": ("algorithm", dataclass_of("FedAvg", "linear_scale = -7.0"), "away from linear_scale"),
+    "an algorithm with state": (
+        "algorithm",
+        dataclass_of(
+            "FedSGD",
+            "seen = []\n    def combine(self, model, aggregate):\n"
+            "        self.seen.append(1)\n        return model + len(self.seen) * aggregate",
+        ),
+        "keeps state|away from the aggregate|with the other replicas",
+    ),
+    "replicas mixed": (
+        "algorithm",
+        dataclass_of("FedSGD", "def combine(self, model, aggregate):\n        return model + aggregate.mean(0)"),
+        "with the other replicas",
+    ),
+    "any learning rate": (
+        "algorithm",
+        dataclass_of("FedSGD", "def __post_init__(self):\n        pass"),
+        "accepted learning_rate = -1.0",
+    ),
+    "samples dealt twice": (
+        "partition",
+        dataclass_of("IID", "def split(self, labels, clients, rng):\n        return (np.arange(4),) * clients"),
+        "two clients hold the same sample",
+    ),
+    "an empty client": (
+        "partition",
+        dataclass_of("IID", "def split(self, labels, clients, rng):\n        return (np.arange(0),) * clients"),
+        "a client got no sample",
+    ),
+    "own random hands": (
+        "partition",
+        dataclass_of(
+            "IID",
+            "def split(self, labels, clients, rng):\n"
+            "        return super(part, self).split(labels, clients, np.random.default_rng())",
+        ),
+        "equal seeds give other hands",
+    ),
+    "an unknown exchangeable": ("partition", dataclass_of("IID", "exchangeable = 'some'"), "must state exchangeable"),
+    "a false rate": (
+        "sampling",
+        "@dataclass(frozen=True)\nclass part(Poisson):\n    probability: float = 0.5\n"
+        "    def rate(self, n):\n        return 0.1\n",
+        "it states 0.1 and drew",
+    ),
+    "a mask of numbers": (
+        "sampling",
+        "class part(Sampling):\n    def draw(self, rng, replicas, n, turn=0):\n        return torch.ones(replicas, n)\n"
+        "    def rate(self, n):\n        return 1.0\n",
+        "must hold booleans",
+    ),
+    "a canary of zeros": (
+        "canary",
+        "def part(inputs):\n    return Canary(unit=inputs.unit, present=torch.zeros(inputs.plan.layout.dim))",
+        "zero|norm",
+    ),
+    "a canary that is no canary": ("canary", "def part(inputs):\n    return 3", "must return a Canary"),
+    # attacks and estimators
+    "an attack that knows the members": ("attack", LEAKY, "AUC 1.00, where chance gives"),
+    "an attack that draws elsewhere": ("attack", attack(WITH % "sound.values + np.random.randn()"), "NumPy"),
+    "an attack with NaN": ("attack", attack(WITH % "sound.values * np.nan"), "NaN|finite"),
+    "an attack without evidence": ("attack", attack("return None"), "must return evidence"),
+    "an attack that changes the model": (
+        "attack",
+        attack("view.final_model.zero_(); return sound"),
+        "changed the models",
+    ),
+    "a bound that is too high": (
+        "estimator",
+        "import dataclasses\n"
+        "def part(scores: MembershipScores, *, delta: float, alpha: float, threshold) -> Measurement:\n"
+        "    sound = clopper_pearson(scores, delta=delta, alpha=alpha, threshold=threshold)\n"
+        "    return dataclasses.replace(sound, epsilon_low=sound.epsilon_low + 3)\n",
+        "exceeds the true epsilon",
+    ),
+    "an estimator of anything": ("estimator", "def part(scores):\n    return 3.0", "must be a function whose first"),
+    # defenses
+    "half of the noise": (
+        "defense",
+        defense("return updates.with_values((sound.values + super().report(updates, context, state, rng).values) / 2)"),
+        "noise scale",
+    ),
+    "noise from elsewhere": (
+        "defense",
+        defense("return sound.with_values(sound.values + torch.randn_like(sound.values))"),
+        "PyTorch",
+    ),
+    "noise shared by replicas": (
+        "defense",
+        defense("return sound.with_values(sound.values[:1].expand_as(sound.values).clone())"),
+        "share their noise",
+    ),
+    "a defense with state": (
+        "defense",
+        "SEEN = []\n" + defense("SEEN.append(1); return sound.with_values(sound.values + len(SEEN))"),
+        "keeps state",
+    ),
+    "claims that are no claims": (
+        "defense",
+        dataclass_of(
+            "LDPGaussian", "def prepare(self, plan):\n        return Prepared(protection=Protection(), claims=(4.0,))"
+        ),
+        "must be a tuple of Claim",
+    ),
+    "prepare returns None": (
+        "defense",
+        dataclass_of("Defense", "def prepare(self, plan):\n        return None"),
+        "must return Prepared",
+    ),
+    "unpicklable": (
+        "defense",
+        dataclass_of("LDPGaussian", "def __reduce__(self):\n        raise TypeError('cannot pickle a lock')"),
+        "cannot be pickled: TypeError: cannot pickle a lock",
+    ),
+}
+"""Name of the fault -> the kind, the source that defines ``part``, and a pattern of the paragraph."""
+assert len(BAD) >= 50
+
+
+LONG = ["half of the noise", "a bound that is too high", "an attack that knows the members"]
+FAULTS = [pytest.param(name, marks=[pytest.mark.simulations] * (name in LONG)) for name in BAD]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_part_is_named_in_one_paragraph(own_module, fault):
+    kind, source, pattern = BAD[fault]
+    module = own_module(f"{PRELUDE}\n{source}")
+    limit = 0.5 if fault == "slow" else 60.0
+    failed = [outcome for outcome in check_part(f"{module}:part", kind=kind, limit=limit) if not outcome.passed]
+    assert failed, "no check noticed it"
+    lines = [outcome.line for outcome in failed]
+    assert any(re.search(pattern, line) for line in lines), lines
+    assert all("\n" not in line and len(line) < 1200 for line in lines)
+
+
+NOT_FOUND = {
+    "missing function": ("def other():\n    pass", "part", "has no 'part'; it has: other"),
+    "import error": ("import no_such_package_here", "part", "No module named 'no_such_package_here'"),
+    "circular import": ("from {module} import later\nlater = 1", "part", "cannot import name 'later'.*circular import"),
+    "a module, not an attribute": ("import json as part", "part", "is a module: name what it defines as json:Name"),
+    "syntax error": ("def part(:", "part", "SyntaxError"),
+    "exits": ("raise SystemExit(3)", "part", "SystemExit: 3"),
+    "a private error": ("class Mine(Exception): pass\nraise Mine('no licence')", "part", "Mine: no licence"),
+}
+
+
+@pytest.mark.parametrize("fault", NOT_FOUND)
+def test_a_part_that_cannot_be_found_is_refused_in_one_paragraph(own_module, fault):
+    source, name, pattern = NOT_FOUND[fault]
+    module = f"own_absent_{len(source)}"
+    own_module(source.replace("{module}", module), name=module)
+    with pytest.raises(ConfigError, match=pattern) as refused:
+        list(check_part(f"{module}:{name}", kind="model"))
+    assert "\n" not in str(refused.value)
+    sys.modules.pop(module, None)
+
+
+def test_an_unknown_option_is_named_with_the_known_ones(own_module):
+    module = own_module(PRELUDE + "\ndef part(shape, classes, *, width=3):\n    return net(shape, classes)")
+    (outcome,) = check_part(f"{module}:part", kind="model", options={"widht": 3})
+    assert "has no option 'widht'; it has: width" in outcome.line
