@@ -192,7 +192,13 @@ def check(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, mutants, suites, datasets or metrics.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="defenses, attacks, estimators, mutants, suites, datasets, metrics, models, algorithms, partitions, "
+            "samplings or canaries."
+        ),
+    ],
     name: Annotated[
         str | None, typer.Argument(help="A data set's name or path, which is read and described; with datasets only.")
     ] = None,
@@ -202,8 +208,8 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     errata: Annotated[bool, typer.Option("--errata", help="Print notes on the papers of the defenses.")] = False,
 ) -> None:
-    """List the available defenses, attacks, estimators, mutants (mechanisms with a planted bug), suites, data sets or
-    metrics; or describe one data set, such as a file of your own.
+    """List the available parts of one kind, mutants (mechanisms with a planted bug), suites or metrics; or describe one
+    data set, such as a file of your own.
     """
     with reported_errors():
         from .list_command import errata_of, listing, one_dataset

@@ -82,6 +82,11 @@ def listing(kind: str) -> dict[str, str]:
         "suites": _suites,
         "datasets": _datasets,
         "metrics": lambda: METRICS,
+        "models": lambda: _named("model"),
+        "algorithms": lambda: _named("algorithm"),
+        "partitions": lambda: _named("partition"),
+        "samplings": lambda: _named("sampling"),
+        "canaries": lambda: _named("canary"),
     }
     if kind not in kinds:
         raise ConfigError(f"cannot list {kind!r}; kinds that can be listed: {nearest(kind, kinds)}")
@@ -160,6 +165,12 @@ def _estimators() -> dict[str, str]:
         )
         for estimator, result in measured.items()
     }
+
+
+def _named(kind: str) -> dict[str, str]:
+    from ..suites.conformance.summaries import summaries_of
+
+    return summaries_of(kind)
 
 
 def _mutants() -> dict[str, str]:

@@ -24,3 +24,18 @@ def seeded(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002
+
+
+def global_states() -> dict[str, bytes]:
+    """Return the state of the global generators of Python, NumPy and PyTorch, each as bytes that can be compared."""
+    return {
+        "Python": repr(random.getstate()).encode(),
+        "NumPy": _bytes(np.random.get_state()),  # noqa: NPY002
+        "PyTorch": torch.get_rng_state().numpy().tobytes(),
+    }
+
+
+def _bytes(state: object) -> bytes:
+    """NumPy's legacy state: its key array, the position in it, and a cached normal number."""
+    assert isinstance(state, tuple)
+    return np.asarray(state[1]).tobytes() + repr(state[2:]).encode()

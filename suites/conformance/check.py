@@ -1,7 +1,6 @@
 """Run the conformance checks of a part, each within a time limit, and describe what each one found."""
 
 import pickle
-import random
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...audit.outside import described
+from ...fl.seeded import global_states
 
 LIMIT = 120.0
 """Seconds that one check may take by default."""
@@ -115,19 +115,11 @@ def _time_limit(seconds: float) -> Iterator[None]:
 @contextmanager
 def no_global_randomness() -> Iterator[None]:
     """Raise Fault if the code inside draws from, or seeds, a global generator of Python, NumPy or PyTorch."""
-    before = _states()
+    before = global_states()
     yield
-    for name, state in _states().items():
+    for name, state in global_states().items():
         if state != before[name]:
             raise Fault(f"it used the global random generator of {name}; it must use only what it is given")
-
-
-def _states() -> dict[str, bytes]:
-    return {
-        "Python": repr(random.getstate()).encode(),
-        "NumPy": pickle.dumps(np.random.get_state()),  # noqa: NPY002
-        "PyTorch": torch.get_rng_state().numpy().tobytes(),
-    }
 
 
 def equal(first: object, second: object) -> bool:

@@ -8,11 +8,12 @@ from typing import Any
 from ...attacks.attack import Attack
 from ...audit.estimators.catalogue import Estimator, describe, estimators
 from ...audit.nearest import nearest
-from ...audit.outside import KINDS, build, find_outside
+from ...audit.outside import KINDS, build, find_outside, points
 from ...defenses.defense import Defense
 from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS, Algorithm, algorithm_from
 from ...fl.data.dataset import Dataset
 from ...fl.data.datasets import KNOWN_DATASETS, load_dataset
+from ...fl.data.files.lookup import names_a_file
 from ...fl.models.small_models import known_models
 from ...fl.partitions.partitions import KNOWN_PARTITIONS, Partition, partition_from
 from ...fl.partitions.sampling import Sampling, cohort_from
@@ -88,7 +89,9 @@ def kind_of(name: str) -> str:
         ConfigError: if it cannot be found, or may be of several kinds or of none.
     """
     if ":" not in name:
-        kinds = [kind for kind in KINDS if name in known_parts(kind)]
+        kinds = [kind for kind in KINDS if name in known_parts(kind) or name in points(kind)]
+        if not kinds and names_a_file(name):
+            return "dataset"
         if len(kinds) == 1:
             return kinds[0]
         if kinds:
@@ -96,7 +99,7 @@ def kind_of(name: str) -> str:
         known = [part for kind in KINDS for part in known_parts(kind)]
         raise ConfigError(
             f"unknown part {name!r}; known: {nearest(name, known)}; name one of your own as package.module:Name or "
-            "file.py:Name, and one of an entry point together with --kind"
+            "file.py:Name"
         )
     try:
         part = find_outside("model", name)
@@ -135,7 +138,7 @@ def _guessed(part: Any) -> str | None:
 
 def _find(kind: str, name: str) -> None:
     """Raise ConfigError if there is no such part."""
-    if name in known_parts(kind):
+    if name in known_parts(kind) or (kind == "dataset" and names_a_file(name)):
         return
     try:
         find_outside(kind, name, known_parts(kind))
@@ -151,7 +154,7 @@ def _make(kind: str, name: str, options: dict[str, Any]) -> Any:
         return _estimator(name)
     if kind == "sampling" and name in SAMPLING:
         return cohort_from(SAMPLING[name], 12)
-    if kind == "dataset" and name not in KNOWN_DATASETS:
+    if kind == "dataset" and name not in KNOWN_DATASETS and not names_a_file(name):
         found = build("dataset", {"part": name, **options}, {})  # Not cached: every call has to build it anew.
         if not isinstance(found, Dataset):
             raise ValueError(
