@@ -20,8 +20,10 @@ from ..audit.supplied.reach import reach, too_few_trials, trials_text
 from ..audit.supplied.scores import audit_scores
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
-from ..suites.results.outcome import Outcome
-from .audited_function import find_function, read_input, read_json
+from ..suites.results.outcome import Outcome, judge_finding
+from .audited_function import find_function, read_input, read_json, with_config_errors
+from .claim_options import stated_claim
+from .console import print_lines
 from .errors import fail
 from .kept_runs import MOST_BY_DEFAULT, KeptRuns, RunFailed, Training
 from .score_files import SUFFIXES, Columns, ScoreTable, is_score_file, read_scores
@@ -72,6 +74,25 @@ Audit = tuple[Report, Callable[[], Finding]]
 """What is printed besides the finding, and the audit itself."""
 
 
+def carry_out(target: str, given: Mapping[str, Any]) -> int:
+    """Audit the target under the options ``given``, print the result, and return the exit code.
+
+    Raises:
+        ConfigError: options that contradict each other or do not fit the target, or evidence that cannot be judged.
+    """
+    names = ("epsilon", "delta", "mu", "rho", "noise_multiplier", "sampling_rate", "steps", "rounds")
+    setting = ("unit", "adjacency", "observer")
+    claim, assumed = stated_claim(**{name: given[name] for name in (*names, *setting)})
+    report, audit = with_config_errors(target, lambda: prepared(target, claim, assumed, given))
+    if not given["json"]:
+        print_lines(f"plan   {report.plan}")
+    finding = with_config_errors(target, audit)
+    gate = judge_finding(target, finding)
+    for line in report.lines(finding, gate, as_json=given["json"]):
+        print_lines(*line.split("\n"))
+    return gate.exit_code
+
+
 def prepared(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
     """Return the audit of this target under the options ``given``, and what its evidence can show at best.
 
@@ -93,6 +114,8 @@ def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappin
         unnamed=tuple(name.strip() for name in (given["columns"] or "").split(",") if name.strip()),
     )
     table = read_scores(Path(target), names, one_class=_only_included(given))
+    if design is not None and table.design not in (None, design.value):
+        raise ConfigError(f"{target} records the design {table.design}, and the options state {design.value}")
     chosen = design or _recorded(target, table)
     if chosen is not Design.ONE_RUN:
         _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
@@ -108,7 +131,15 @@ def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappin
     report = Report(
         target=target,
         design=_DESIGNS[chosen],
-        plan=reach(claim, chosen, len(table.member), len(table.nonmember), alpha=given["alpha"]),
+        plan=reach(
+            claim,
+            chosen,
+            len(table.member),
+            len(table.nonmember),
+            alpha=given["alpha"],
+            fixed=given["threshold"] is not None,
+            named=given["estimator"] not in (None, [], ["clopper_pearson"], ["one_run"]),
+        ),
         assumed=assumed,
     )
     return report, lambda: _audit_table(table, claim, chosen, common, given)

@@ -14,11 +14,11 @@ from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.hockey_stick import MechanismOutputs
 from ..evidence import Design, Projections, Setting
-from ..finding import WEAK_TEST, Finding, judge
+from ..finding import Finding, judge
 from ..measurement import Measurement
 from ..power.cut import CountingPlan
 from ..supplied.chosen import Choice, EstimatorOptions, chosen, measure_runs, measured_by, uses_threshold
-from ..supplied.power import with_power
+from ..supplied.power import weakness_of, with_power
 from .candidates import candidates
 from .event import Event, fix_event
 
@@ -71,7 +71,8 @@ def audit_outputs(
         words = f"every second output; event {event}"
         return measure_runs(one, within, out, setting, claim, alpha=share, options=fixed, witness=words)
 
-    return judge(claim, with_power(measured_by(found, measure, claim, alpha), claim), weakness=WEAK_TEST)
+    measured = with_power(measured_by(found, measure, claim, alpha), claim)
+    return judge(claim, measured, weakness=weakness_of(measured))
 
 
 def _outputs(name: str, values: ArrayLike) -> NDArray[Any]:

@@ -21,11 +21,11 @@ from ..estimators.event_ratio import event_ratio_of_counts
 from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.pairwise_event import EventCounts
 from ..evidence import Design, Projections, Setting
-from ..finding import WEAK_TEST, Finding, judge
+from ..finding import Finding, judge
 from ..measurement import Measurement
 from ..power.cut import CountingPlan
 from ..supplied.chosen import Choice, EstimatorOptions, chosen, measure_runs, measured_by, uses_threshold
-from ..supplied.power import with_power
+from ..supplied.power import weakness_of, with_power
 from ..wording import shortened
 from .search import Found, find_event
 from .trial_stream import Mechanism, TrialPurpose
@@ -106,7 +106,8 @@ def audit_mechanism(
         measured = _measured_by(found, best, plan, claim, options or EstimatorOptions(seed=seed))
     else:
         measured = _measured(best, _count(best, plan), claim, seed)
-    return judge(claim, with_power(measured, claim), weakness=WEAK_TEST)
+    measured = with_power(measured, claim)
+    return judge(claim, measured, weakness=weakness_of(measured))
 
 
 def _measured(best: Found, counts: ErrorCounts, claim: Claim, seed: int) -> Measurement:

@@ -11,11 +11,12 @@ from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.one_run_claim import one_run_estimators
 from ..evidence import CandidateScores, Design, Guesses, Setting
-from ..finding import WEAK_TEST, Finding, judge
+from ..finding import Finding, judge
 from ..measurement import Measurement
 from ..wording import plain
 from .chosen import Choice, EstimatorOptions, chosen, measure_canaries, measured_by
 from .direction import check_direction
+from .power import weakness_of
 
 _UNFAIR = 1e-6
 """Probability below which a number of included canaries contradicts fair coins."""
@@ -82,7 +83,8 @@ def audit_one_run(
             witness="scores of canaries supplied by the user",
         )
 
-    return judge(claim, measured_by(found, measure, claim, alpha), weakness=WEAK_TEST)
+    measured = measured_by(found, measure, claim, alpha)
+    return judge(claim, measured, weakness=weakness_of(measured))
 
 
 def _booleans(included: ArrayLike, canaries: int) -> BoolArray:

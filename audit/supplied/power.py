@@ -1,11 +1,17 @@
-"""Completes the minimum detectable epsilon of an audit whose event is rather the absence of the canary."""
+"""Judges the power of an audit of supplied evidence, and completes its minimum detectable epsilon."""
 
 from dataclasses import replace
 
 from ..claim import Claim
 from ..curve import Curve, ProfileCurve
+from ..estimators.catalogue import estimators
+from ..finding import WEAK_TEST, Weakness
 from ..measurement import Measurement
 from ..power.detectable import minimum_detectable_epsilon
+
+EVENT_RATIO = "event_ratio"
+"""The estimator of counted events, which no evidence of a user fits and the catalogue therefore does not list."""
+_WITHOUT_POWER = ("sequential",)
 
 
 def with_power(measured: Measurement, claim: Claim) -> Measurement:
@@ -14,7 +20,8 @@ def with_power(measured: Measurement, claim: Claim) -> Measurement:
     ``detectable`` is computed at the false-positive rate of the event. An event that is nearly certain without the
     canary has no power at this rate, while its complement may have.
     """
-    if measured.detectable is not None or measured.false_negatives is None or not measured.n0:
+    counting = measured.fpr_high is not None or measured.estimator == EVENT_RATIO
+    if measured.detectable is not None or measured.false_negatives is None or not counting:
         return measured
     found = minimum_detectable_epsilon(
         n0=measured.n1,
@@ -26,6 +33,15 @@ def with_power(measured: Measurement, claim: Claim) -> Measurement:
         epsilon=claim.epsilon,
     )
     return replace(measured, detectable=found)
+
+
+def weakness_of(measured: Measurement) -> Weakness:
+    """Return the weakness by which the measurement is judged.
+
+    Without a detectable epsilon the power is nil, except for estimators that compute none: there it is not known.
+    """
+    known = measured.estimator == EVENT_RATIO or measured.estimator in estimators()
+    return WEAK_TEST if known and measured.estimator not in _WITHOUT_POWER else replace(WEAK_TEST, no_power="")
 
 
 def _exchanged(curve: Curve | None) -> Curve | None:

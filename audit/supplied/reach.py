@@ -9,11 +9,16 @@ from ..power.trials_needed import fewest_trials
 from ..wording import plain
 
 
-def reach(claim: Claim, design: Design, members: int, nonmembers: int, *, alpha: float) -> str:
+def reach(
+    claim: Claim, design: Design, members: int, nonmembers: int, *, alpha: float, fixed: bool, named: bool
+) -> str:
     """Return in words the largest epsilon that these numbers of scores can certify by the default estimator.
 
-    One half of the scores of independent runs only chooses the threshold.
+    ``fixed``: whether the threshold was fixed before, so that no half of the scores only chooses it; ``named``: whether
+    other estimators were named, for which no largest epsilon is computed.
     """
+    if named:
+        return f"{nonmembers} + {members} scores"
     if design is Design.ONE_RUN:
         canaries = members + nonmembers
         if canaries < 2:
@@ -22,14 +27,18 @@ def reach(claim: Claim, design: Design, members: int, nonmembers: int, *, alpha:
         made, share = planned["one_run"], alpha / len(planned)
         best = epsilon_from_guesses(made, made, canaries, delta=claim.delta, alpha=share)
         return f"{canaries} canaries of one run, {made} guesses: max certifiable {plain(round(best, 2))}"
-    counted = members - round(members / 2), nonmembers - round(nonmembers / 2)
+    counted = (members, nonmembers)
+    if not fixed:
+        counted = members - round(members / 2), nonmembers - round(nonmembers / 2)
     if design is Design.CLUSTERED:
         return f"{members} + {nonmembers} scores, of which one of each cluster counts"
     best = largest_certifiable_epsilon(max(1, counted[1]), max(1, counted[0]), claim.delta, alpha)
-    return (
-        f"{nonmembers} + {members} scores, of which one half chooses a threshold: max certifiable "
-        f"{plain(round(best, 2))}{_more(claim, 2 * min(counted), alpha)}"
-    )
+    half = "" if fixed else ", of which one half chooses a threshold"
+    least = fewest_to_refute(claim, alpha=alpha)
+    needed = ""
+    if least is not None and least > min(counted):
+        needed = f"; {least if fixed else 2 * least:,} per arm are needed to refute the claim"
+    return f"{nonmembers} + {members} scores{half}: max certifiable {plain(round(best, 2))}{needed}"
 
 
 def fewest_to_refute(claim: Claim, *, alpha: float) -> int | None:
@@ -61,10 +70,3 @@ def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1)
         f"no trial was run, because {counted} + {counted} counted trials without an error would not refute the claim: "
         f"at least --trials {factor * least:,} are needed"
     )
-
-
-def _more(claim: Claim, given: int, alpha: float) -> str:
-    least = fewest_to_refute(claim, alpha=alpha)
-    if least is None or 2 * least <= given:
-        return ""
-    return f"; {2 * least:,} per arm are needed to refute the claim"

@@ -11,13 +11,13 @@ from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..evidence import Design, Setting, checked_scores
 from ..exact import as_floats
-from ..finding import WEAK_TEST, Finding, judge
+from ..finding import Finding, judge
 from ..measurement import Measurement
 from . import clusters as clustered
 from .chosen import Choice, EstimatorOptions, chosen, is_directed, measure_runs, measured_by, splits
 from .direction import check_direction
 from .one_run import audit_one_run
-from .power import with_power
+from .power import weakness_of, with_power
 
 DEFAULT_ESTIMATORS = ("clopper_pearson",)
 
@@ -104,7 +104,8 @@ def audit_scores(
     def measure(one: Estimator, share: float) -> Measurement:
         return measure_runs(one, *sides, setting, claim, alpha=share, options=options, witness=witness)
 
-    return judge(claim, with_power(measured_by(found, measure, claim, alpha), claim), weakness=WEAK_TEST)
+    measured = with_power(measured_by(found, measure, claim, alpha), claim)
+    return judge(claim, measured, weakness=weakness_of(measured))
 
 
 def _design(design: Design | str | None) -> Design:

@@ -6,7 +6,16 @@ from fedassay.audit.binomial import largest_certifiable_epsilon
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
-from fedassay.audit.finding import CheckPower, Verdict, Weakness, judge, not_audited, with_failed_checks
+from fedassay.audit.finding import (
+    WEAK_TEST,
+    CheckPower,
+    Verdict,
+    Weakness,
+    judge,
+    not_audited,
+    not_run,
+    with_failed_checks,
+)
 from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
@@ -327,3 +336,35 @@ def test_a_failed_check_refutes_and_is_the_route_where_statistics_did_not(claim_
 def test_a_claim_that_no_method_covers_is_out_of_scope(claim_of):
     finding = not_audited(claim_of(), "no canary covers it")
     assert (finding.verdict, finding.reason, finding.measurement) == (Verdict.OUT_OF_SCOPE, "no canary covers it", None)
+
+
+@pytest.mark.parametrize(
+    ("detectable", "verdict", "words"),
+    [
+        (40.0, Verdict.NOT_REFUTED, "at alpha 0.05"),
+        (
+            40.1,
+            Verdict.UNDERPOWERED,
+            "weak test: the minimum detectable epsilon 40.1 is more than 10 times the claimed 4",
+        ),
+        (None, Verdict.UNDERPOWERED, "weak test: no violation of the claim would be refuted with 90 % power"),
+    ],
+)
+def test_a_weak_test_is_underpowered_and_names_its_factor(claim_of, measurement_of, detectable, verdict, words):
+    found = judge(claim_of(), measurement_of(epsilon_low=0.5, detectable=detectable), weakness=WEAK_TEST)
+    assert (found.verdict, found.reason) == (verdict, words)
+    # Without it, as in suites, the verdict is what it was.
+    assert judge(claim_of(), measurement_of(epsilon_low=0.5, detectable=detectable)).verdict is Verdict.NOT_REFUTED
+
+
+def test_a_weak_test_that_refutes_needs_no_power(claim_of, measurement_of):
+    found = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.1, detectable=None), weakness=WEAK_TEST)
+    assert found.verdict is Verdict.REFUTED
+
+
+def test_an_audit_that_was_not_run_prints_why(claim_of):
+    assert (
+        not_run(claim_of(), "at least 9 trials are needed")
+        .line()
+        .endswith(": at least 9 trials are needed: UNDERPOWERED")
+    )

@@ -65,7 +65,9 @@ def test_the_list_reveals_what_each_estimator_is_worth_and_assumes(say):
     assert set(listed) == set(estimators())
     assert listed["clopper_pearson"].startswith("bound: ")
     assert "(Nasr et al. 2021" in listed["clopper_pearson"]
-    assert listed["gaussian_dp"].endswith("Assumes: trade-off curve of a mu-GDP mechanism.")
+    assert "Assumes: trade-off curve of a mu-GDP mechanism. Design: independent. Takes: " in listed["gaussian_dp"]
+    assert listed["one_run"].endswith("Design: one_run. Takes: one score of each canary, and whether it was included.")
+    assert listed["one_shot"].endswith("; dimension.")
     assert {name: words.partition(":")[0] for name, words in listed.items() if not words.startswith("bound:")} == {
         "joint_beta": "credible",
         "one_shot": "estimate",

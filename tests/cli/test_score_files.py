@@ -207,3 +207,37 @@ def test_an_audit_without_power_is_a_weak_test_and_never_ok(say, tmp_path):
     result = say("audit", "s.npz", "--epsilon", 0.5, "--delta", 1e-5, *RUNS)
     assert result.exit_code == 11
     assert "INCONCLUSIVE: UNDERPOWERED: weak test: " in result.stdout
+
+
+def test_a_design_that_the_file_records_is_not_overruled(say, tmp_path):
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0), nonmember=np.arange(50.0), design=np.array("clustered"))
+    result = say("audit", "s.npz", *CLAIM, *RUNS)
+    assert (result.exit_code, "s.npz records the design clustered, and the options" in result.stderr) == (2, True)
+
+
+def test_the_plan_counts_the_scores_that_are_counted(say, tmp_path):
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 30, nonmember=np.arange(50.0))
+    split = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3).stdout
+    fixed = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3, "--threshold", 9, "--higher-is-member").stdout
+    assert "50 + 50 scores, of which one half chooses a threshold: max certifiable 1.84" in split
+    assert "50 + 50 scores: max certifiable 2.57" in fixed
+    least = int(fixed.partition("; ")[2].partition(" per arm")[0])
+    assert f"; {2 * least} per arm are needed to refute the claim" in split
+
+
+def test_an_estimator_of_the_user_s_own_is_named_by_its_file(say, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from fedassay.audit.estimators.clopper_pearson import clopper_pearson\n"
+        "from fedassay.audit.evidence import MembershipScores\n"
+        "from fedassay.audit.measurement import Measurement\n"
+        "from fedassay.audit.power.threshold import FixedThreshold\n\n\n"
+        "def at_zero(scores: MembershipScores, *, delta: float, alpha: float) -> Measurement:\n"
+        "    return clopper_pearson(scores, delta=delta, alpha=alpha, threshold=FixedThreshold(0.0))\n\n\n"
+        "def untyped(scores, *, delta, alpha):\n"
+        "    return None\n"
+    )
+    np.savez(tmp_path / "s.npz", member=np.ones(200), nonmember=-np.ones(200))
+    result = say("audit", "s.npz", *CLAIM, *RUNS, "--higher-is-member", "--estimator", "own.py:at_zero")
+    assert (result.exit_code, "seen   at_zero, 200 + 200 trials" in result.stdout) == (10, True)
+    result = say("audit", "s.npz", *CLAIM, *RUNS, "--higher-is-member", "--estimator", "own.py:untyped")
+    assert (result.exit_code, "must be a function of evidence with a setting" in result.stderr) == (2, True)

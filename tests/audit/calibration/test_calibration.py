@@ -29,6 +29,9 @@ NO_ESTIMATOR = {
     "best_bound": "chooses among measurements",
     "joint_point": "the joint point that several estimators share",
     "calibration": "measures the estimators",
+    "chosen": "runs the estimators of given names",
+    "one_run_claim": "runs the one-run estimators that a claim allows",
+    "power": "completes the detectable epsilon of a measurement",
 }
 """Files with a function that returns a Measurement, and why they are none."""
 
