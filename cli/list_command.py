@@ -7,6 +7,7 @@ from ..audit.nearest import nearest
 from ..suites.config.source import ConfigError
 
 if TYPE_CHECKING:
+    from ..fl.data.dataset import Dataset
     from ..suites.config.part_files import Kind
 
 # Described here and not where they are computed, because importing that code loads torch.
@@ -113,7 +114,23 @@ def one_dataset(kind: str, name: str | None, changes: tuple[str, ...]) -> dict[s
     except ValueError as error:
         raise ConfigError(str(error)) from error
     notes = {f"note {number}": text for number, text in enumerate(dataset.notes, 1)}
-    return {"name": dataset.name, **description(dataset), **notes}
+    return {"name": dataset.name, **description(dataset), "models": ", ".join(_models_for(dataset)), **notes}
+
+
+def _models_for(dataset: "Dataset") -> list[str]:
+    """The models of the catalogue that accept the data set's images or rows."""
+    from ..fl.models.small_models import known_models
+    from ..fl.task import network_of
+
+    found = []
+    for name in known_models():
+        try:
+            segments = network_of(dataset, name, None).segments
+        except ValueError:  # Images that are too small, for example.
+            continue
+        if dataset.train_targets is not None or not segments:
+            found.append(name)
+    return found
 
 
 def errata_of(kind: str) -> dict[str, str]:

@@ -20,6 +20,9 @@ def test_a_file_is_described_with_what_was_done_to_it(say, records):
     notes = " ".join(text for key, text in facts.items() if key.startswith("note"))
     assert "split_seed 0" in notes
     assert "standardised" in notes
+    models = facts["models"].split(", ")
+    assert {"logistic", "mlp"} <= set(models)
+    assert "lenet" not in models  # Needs images.
     assert "No value is missing" in notes
 
 
@@ -31,7 +34,11 @@ def test_options_are_those_of_the_suite_file(say, records):
 
 
 def test_a_bundled_data_set_is_described(say):
-    assert "8x8 pixels" in say("list", "datasets", "digits").stdout
+    facts = json.loads(say("list", "datasets", "digits", "--json").stdout)
+    assert facts["size"].startswith("8x8 pixels")
+    assert "lenet" in facts["models"]
+    assert "cnn26k" not in facts["models"]  # Needs 14x14 pixels.
+    assert "unet" not in facts["models"]  # Needs targets.
 
 
 @pytest.mark.parametrize(
