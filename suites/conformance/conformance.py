@@ -21,7 +21,7 @@ from ..config.canaries import CANARIES, canary_kind
 from ..config.catalogue import build as build_class
 from ..config.part_files import own_parts
 from ..config.source import ConfigError
-from .check import LIMIT, CheckOutcome, Subject, run_checks
+from .check import LIMIT, Check, CheckOutcome, Subject, run_checks
 
 SAMPLING: dict[str, Any] = {
     "full": "full",
@@ -71,15 +71,27 @@ def check_part(
     Raises:
         ConfigError: if the part cannot be found, or is not of the kind.
     """
+    checks, subject = checks_and_subject(name, kind=kind, options=options)
+    yield from run_checks(checks, subject, limit=limit)
+
+
+def checks_and_subject(
+    name: str, *, kind: str | None = None, options: Mapping[str, Any] | None = None
+) -> tuple[tuple[Check, ...], Subject]:
+    """Return the conformance checks of a part's kind, and the part to give to them.
+
+    Raises:
+        ConfigError: as ``check_part``.
+    """
     if kind is None:
         kind = kind_of(name)
     elif kind not in KINDS:
         raise ConfigError(f"unknown kind of part {kind!r}; known: {nearest(kind, KINDS)}")
-    _find(kind, name)
-    given = dict(options or {})
-    subject = Subject(kind=kind, name=name, options=given, make=lambda: _make(kind, name, given))
-    module = importlib.import_module(f"{__package__}.{kind}")
-    yield from run_checks(module.CHECKS, subject, limit=limit)
+    found, given = kind, dict(options or {})
+    _find(found, name)
+    subject = Subject(kind=found, name=name, options=given, make=lambda: _make(found, name, given))
+    checks: tuple[Check, ...] = importlib.import_module(f"{__package__}.{found}").CHECKS
+    return checks, subject
 
 
 def kind_of(name: str) -> str:
