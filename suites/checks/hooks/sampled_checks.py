@@ -79,7 +79,10 @@ class Sampled:
     def moved(self) -> Tensor:
         """How the unit moved each release, ``(R, T, d)``, without what its mere presence does to the noise."""
         within, without, alone, empty = self._releases
-        return within - without - (alone - empty)
+        # A round that is skipped in one run alone shows all other rows, and not how far the unit moves them.
+        sent = [(release != 0).any(-1, keepdim=True) for release in self._releases]
+        same = (sent[0] == sent[1]) & (sent[2] == sent[3]) if self.base == ABSENT else torch.ones_like(sent[0])
+        return torch.where(same, within - without - (alone - empty), 0.0)
 
     @property
     def noise(self) -> Tensor:
@@ -88,9 +91,21 @@ class Sampled:
 
     @cached_property
     def silenced(self) -> Tensor:
-        """Whether a release is exactly zero without the unit and not with it, ``(R, T)``, where all rows are zeros."""
-        alone, empty = self._releases[2:]
-        return (alone != 0).any(-1) & ~(empty != 0).any(-1)
+        """Where a release is exactly zero for lack of the unit alone, ``(R, T)``, if that follows from who is there.
+
+        A noisy count may silence a round too: then a release is sometimes zero with a client, or not zero without one.
+        """
+        setup, around = self.setup, self.around
+        again = [setup.run(around, arm, noise=1, data=False) for arm in (ZERO, self.base)]
+        both = [self._releases[2:], [run.releases(setup.claim, around.holders)[0] for run in again]]
+        cohorts = torch.stack(list(self.runs[2].cohort), dim=1)
+        unit = cohorts[torch.arange(around.replicas), :, around.holders]
+        lonely = unit & (cohorts.sum(-1) == 1)
+        sent = [[(release != 0).any(-1) for release in pair] for pair in both]
+        follows = all(
+            bool((alone[unit].all()) & (~empty[lonely]).all() & empty[unit & ~lonely].all()) for alone, empty in sent
+        )
+        return lonely & follows & bool(lonely.sum() >= _LEAST_SENT)
 
     @cached_property
     def clean(self) -> bool:

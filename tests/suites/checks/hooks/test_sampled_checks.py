@@ -280,6 +280,14 @@ class SkippedRounds(Sum):
         return super().aggregate(received, context, state, rng) * coins
 
 
+class NoisyCount(Sum):
+    """Skips a round in which a noised count of its clients is small."""
+
+    def aggregate(self, received, context, state, rng):
+        count = received.present.sum(1, keepdim=True) + 2 * normal(rng, (len(received.present), 1))
+        return super().aggregate(received, context, state, rng) * (count > 1)
+
+
 class AtMostTwice(Sum):
     """Clients stop after two rounds, as under a privacy filter."""
 
@@ -316,6 +324,7 @@ CORRECT = {
     "momentum": (CLIENTS, Momentum, HALF),
     "hidden momentum": (CLIENTS, HiddenMomentum, HALF),
     "skipped rounds": (CLIENTS, SkippedRounds, HALF),
+    "noisy count": (CLIENTS, NoisyCount, HALF),
     "at most twice": (CLIENTS, AtMostTwice, HALF),
     "capped weights": (CLIENTS, CappedBySize, HALF),
 }
