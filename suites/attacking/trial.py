@@ -1,7 +1,5 @@
 """Train one federation and run every attack of the suite on it; a failure is stored as a result row."""
 
-import resource
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ from ...fl.view import View
 from ..config.resolve import plan_of, task_of
 from ..jobs.cell import Cell
 from ..jobs.trial_job import AttackCell, TrialJob
+from ..results.environment import peak_memory
 from ..results.record import Record
 from ..results.store import Store, UnwritableRunFolder
 from ..scoring.candidates import all_scores, counted_scores
@@ -42,7 +41,6 @@ from .pooled import is_pooled, pooled_evidence, pooled_truth
 from .worst_case import worst_case_hypotheses
 
 Probe = CandidateProbe | OwnerProbe
-_PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 
 @dataclass(kw_only=True)
@@ -57,8 +55,7 @@ class Clock:
         return {
             "wall_s": round(time.perf_counter() - self.wall, 4),
             "cpu_s": round(time.process_time() - self.cpu, 4),
-            # Linux counts in kilobytes, macOS in bytes.
-            "peak_mem_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PEAK_UNITS, 1),
+            "peak_mem_mb": round(peak_memory() / 2**20, 1),
         }
 
 

@@ -113,6 +113,9 @@ def _ctrl_c_blocked() -> Iterator[None]:
     A terminal sends the signal to the run and to its workers, but only the run must react and end them: a worker that
     reacted would report a failure and take the next job, or print a traceback of its imports.
     """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows has none; there every process handles Ctrl-C by itself.
+        yield
+        return
     # If Python started its resource tracker inside the context, that would unblock the signal again.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -29,6 +30,18 @@ def hardware() -> dict[str, Any]:
     """Return the processor, the cores that this process may use, and the memory in GB."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     return {"cpu": platform.machine(), "cores": cores(), "memory_gb": round(pages / 2**30, 1)}
+
+
+def peak_memory() -> int:
+    """Return the largest amount of memory, in bytes, that this process has used so far."""
+    try:
+        import resource
+    except ImportError:  # Windows.
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    # Linux counts in kilobytes, macOS in bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 2**10)
 
 
 def cores() -> int:

@@ -3,7 +3,6 @@
 A cell is finished by one atomic rename, so that a run killed at any moment leaves no half-written rows.
 """
 
-import fcntl
 import io
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from ..config.source import ConfigError
 from .arrays import read_arrays
@@ -20,6 +20,7 @@ from .record import Record
 from .rows import Rows, read_rows
 
 RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json", "gate.json"
+LOCK = ".lock"
 RECOMPUTE = "resume the run with --retry-failed to compute the data again"
 _RECORDS = "records.jsonl"
 
@@ -74,6 +75,7 @@ class Store:
         with suppress(OSError):
             (self.folder / MANIFEST).unlink(missing_ok=True)
             (self.folder / CLAIMS).unlink(missing_ok=True)
+            (self.folder / LOCK).unlink(missing_ok=True)
             for place in made:
                 place.rmdir()
 
@@ -104,18 +106,23 @@ class Store:
         Raises:
             ConfigError: if another process holds the lock.
         """
-        # The folder itself is locked: a lock file would remain after a crash. The system releases this lock.
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
+        # The system releases the lock of a process that dies, so a file left by a crash locks nobody out.
+        lock = FileLock(self.folder / LOCK, blocking=False, thread_local=False)
+        with _naming(self.folder):
             try:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                lock.acquire()
+            except Timeout:
                 raise ConfigError(
                     f"another process is writing {self.folder}; wait until it ends, or stop it first"
                 ) from None
+        try:
             yield
         finally:
-            os.close(folder)
+            # While the lock is held; a process that opened the file before notices that it is gone and is refused.
+            # Windows does not remove an open file, but removes this one on release.
+            with suppress(OSError):
+                (self.folder / LOCK).unlink(missing_ok=True)
+            lock.release()
 
     def manifest(self) -> dict[str, Any]:
         """Return the run's manifest; raise ConfigError if it is not a JSON object."""
