@@ -153,6 +153,25 @@ def test_what_a_client_sends_raw_beside_its_report_is_found_and_the_same_with_no
 
 
 @dataclass(frozen=True, kw_only=True)
+class WithLittleNoise(LDPGaussianProtection):
+    """Sends one weight of the update in a side array, with noise of this deviation."""
+
+    little: float
+
+    def report(self, updates, context, state, rng):
+        secret = updates.values[..., -1]
+        noise = self.little * normal(rng, tuple(secret.shape))
+        return replace(super().report(updates, context, state, rng), side={"norm": secret + noise})
+
+
+@pytest.mark.parametrize(("little", "found"), [(1e-4, True), (30.0, False)])
+def test_noise_hides_a_number_that_a_unit_moves_less_than_a_thousand_times_as_far(little, found, checked):
+    """A row of 10,000 clip norms along all weights and its opposite move the number by 3,206."""
+    results = checked(LDPGaussian(), WithLittleNoise, fields={"little": little})
+    assert (MESSAGE in failed(results)) == found, results[MESSAGE].words
+
+
+@dataclass(frozen=True, kw_only=True)
 class Publishes(DPFedAvgProtection):
     """Writes one weight of the sum into the public state: as it is, or as it was released with noise."""
 
