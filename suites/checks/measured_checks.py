@@ -41,6 +41,8 @@ _ERRORS = 6.0
 """Standard errors by which the measured ratio is lowered; a correct defense fails once in 10^9 checks."""
 _LAYERS = 4
 """Layers that get a canary of their own at most: the smallest and the largest ones."""
+_QUIET, _FEW = 0.25, 16
+"""Share of the weights, and number of weights, that have the least noise."""
 _DISTINCT = 0.9
 """Share of distinct numbers from which noise counts as continuous."""
 _BELOW = 1.2816
@@ -89,7 +91,12 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     rate = _rate(claim, own)
     # Steps that are noised one by one add up in a round's release.
     steps = own.algorithm.local_steps if claim.unit is Unit.SAMPLE and protection.per_sample else 1
-    measured = [_ratio(runs, direction, client) for runs in _runs_of(setup) for direction, client in _directions(runs)]
+    measured = [
+        ratio
+        for runs in _runs_of(setup)
+        for direction, client in _directions(runs)
+        if (ratio := _known_ratio(runs, direction, client)) is not None
+    ]
     worst = max(measured, key=lambda ratio: ratio.each)
 
     def held(each: float, rounds: int) -> tuple[CheckResult, ...]:
@@ -179,19 +186,28 @@ class _Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class _Runs:
-    """Runs on one data set; ``alike``: whether all samples of all clients are equal, so that their rows add up."""
+    """Runs on one data set, which differ in their noise.
+
+    ``alike``: whether all samples of all clients are equal, so that their rows add up; ``first``: number of the first
+    noise; ``earlier``: runs of other noise that show which weights have the least.
+    """
 
     setup: ReplaySetup
     alike: bool
+    first: int = 0
+    earlier: "_Runs | None" = None
 
     @cached_property
     def clean(self) -> list[Recording]:
-        """Runs without the unit that differ in their noise."""
-        return [self.setup.run(noise=number) for number in range(_DRAWS)]
+        """Runs without the unit."""
+        return [self.setup.run(noise=self.first + number) for number in range(_DRAWS)]
 
 
 def _runs_of(setup: ReplaySetup) -> Iterator[_Runs]:
-    yield _Runs(setup=setup, alike=False)
+    runs = _Runs(setup=setup, alike=False)
+    yield runs
+    # New noise: that by which weights were chosen would look smaller there than it is.
+    yield _Runs(setup=setup, alike=False, first=_DRAWS, earlier=runs)
     still, task = setup.still, setup.still.task
     if setup.claim.adjacency is not Adjacency.ADD_REMOVE or task.network.mixes:
         return
@@ -202,7 +218,9 @@ def _runs_of(setup: ReplaySetup) -> Iterator[_Runs]:
 
 
 def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
-    """All weights at some clients and single layers at one; where all rows are alike, against them."""
+    """All weights at some clients, and single layers and the weights of least noise at one; where all rows are alike,
+    against them.
+    """
     setup = runs.setup
     layout, sender = setup.still.plan.layout, setup.holder
     sampled = setup.claim.unit is Unit.SAMPLE
@@ -214,6 +232,9 @@ def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
             against = -others * (math.copysign(1.0, scale) if sampled else 1.0)
             if bool(others.any()):
                 yield _Direction(values=_unit(against), words="against all other rows"), sender
+        return
+    if runs.earlier is not None:
+        yield from ((one, sender) for one in _quietest(runs.earlier))
         return
     rng = Streams(setup.seed).generator("measured directions")
 
@@ -231,6 +252,21 @@ def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
         half = _LAYERS // 2
         for name, place in layers if len(layers) <= _LAYERS else [*layers[:half], *layers[-half:]]:
             yield drawn(place, f"along {name}"), sender
+
+
+def _quietest(runs: _Runs) -> Iterator[_Direction]:
+    """Random signs on the weights with the least noise, of those that have any."""
+    # All clients show it: weights matter that have little noise whoever sends them.
+    each_round = (torch.stack(draws) for draws in zip(*(run.releases for run in runs.clean), strict=True))
+    power = torch.stack([(draws - draws.mean(0)).square().sum((0, 1)) for draws in each_round]).sum(0)
+    noisy = power.nonzero().flatten()
+    order = noisy[power[noisy].argsort()]
+    signs = normal(Streams(runs.setup.seed).generator("measured weights"), (len(power),), dtype=torch.float64).sign()
+    for count in dict.fromkeys((math.ceil(len(order) * _QUIET), min(_FEW, len(order)))):
+        if count:
+            values = torch.zeros(len(power), dtype=torch.float64)
+            values[order[:count]] = signs[order[:count]]
+            yield _Direction(values=_unit(values), words=f"along the {count} weights of least noise")
 
 
 def _most_exposed(runs: _Runs, direction: _Direction) -> list[int]:
@@ -267,6 +303,17 @@ class _Releases:
     def noise(self) -> Tensor:
         noisy = self.after if self.fewer else self.before
         return noisy - noisy.mean(0)
+
+
+def _known_ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio | None:
+    """The ratio; None where the weights of least noise show no noise in every draw, as under private masks."""
+    if runs.earlier is None:
+        return _ratio(runs, direction, client)
+    try:
+        found = _ratio(runs, direction, client)
+    except NotCheckable:
+        return None
+    return found if math.isfinite(found.each) else None
 
 
 def _ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio:
@@ -363,8 +410,8 @@ def _releases(
     place = None if claim.unit is Unit.SAMPLE or client == setup.still.plan.clients else client
     canary = Canary(unit=claim.unit, present=row, absent=absent, client=client, place=place)
     pairs, alone = [], absent is None and place is None
-    for number in range(draws):
-        without = runs.clean[number] if alone else setup.run(noise=number, canary=canary, world=0, rounds=rounds)
+    for place_of, number in enumerate(range(runs.first, runs.first + draws)):
+        without = runs.clean[place_of] if alone else setup.run(noise=number, canary=canary, world=0, rounds=rounds)
         pairs.append((without, setup.run(noise=number, canary=canary, world=1, rounds=rounds)))
     share = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
     before, after = (torch.stack([_rows(pair[arm], client)[:rounds] for pair in pairs]) for arm in (0, 1))
