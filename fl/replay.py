@@ -291,7 +291,8 @@ class Recording:
 
     ``releases``: ``(rows, d)`` in double precision: the reports where the observer sees them (behind a shuffler: before
     shuffling, in the senders' order), otherwise the aggregate as the only row. ``present``: ``(rows,)``; a client that
-    has stopped is an absent row of zeros. ``senders``: None for an aggregate. ``states``: the numbers of the public
+    has stopped is an absent row of zeros. ``senders``: None for an aggregate. ``took_part``: the clients of each round,
+    whether the observer sees them or not. ``states``: the numbers of the public
     state by name. ``channels``: everything that the observer receives, by name; ``ending``: what it receives after the
     last round; ``missing``: what of it cannot be compared, with the reason.
     """
@@ -302,6 +303,7 @@ class Recording:
     releases: list[Tensor] = field(default_factory=list)
     present: list[Tensor] = field(default_factory=list)
     senders: tuple[int, ...] | None = None
+    took_part: list[frozenset[int]] = field(default_factory=list)
     states: list[dict[str, Tensor]] = field(default_factory=list)
     channels: list[Channels] = field(default_factory=list)
     ending: Channels = field(default_factory=dict)
@@ -317,6 +319,9 @@ class Recording:
         self.missing |= missing if self.observer.rank >= GLOBAL_MODELS.rank else {}
         if self.observer.rank == FINAL_MODEL.rank:
             self._total = event.aggregate[0] if self._total is None else self._total + event.aggregate[0]
+        reports = event.reports
+        there = zip(reports.senders or (), reports.present[0].tolist(), strict=False)
+        self.took_part.append(frozenset(sender for sender, present in there if present))
         # Double precision: differences of two runs are tiny compared with the values.
         if self.observer.rank < SHUFFLED.rank:
             self.releases.append(event.aggregate.double())

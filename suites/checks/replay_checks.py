@@ -571,8 +571,17 @@ def _add_moves(setup: ReplaySetup, pair: Pair, found: list[CheckResult]) -> str:
         # The law is published for the first round's public state; in another state its clip norm may differ.
         if not (same_state(pair.before, number) and same_state(pair.after, number)):
             continue
+        # Without the client a hook may draw fewer numbers, and so another cohort of the others.
+        if not _same_others(pair, number):
+            continue
         found.append(_move(before, after, allowed, f"{pair.witness}, round {number}", grid=law.grid))
     return ""
+
+
+def _same_others(pair: Pair, number: int) -> bool:
+    """Whether the same clients other than the pair's took part in a round of both runs."""
+    one, other = (run.took_part[number] - {pair.sender} for run in (pair.before, pair.after))
+    return one == other
 
 
 def _move(before: Tensor, after: Tensor, allowed: float, witness: str, *, grid: float) -> CheckResult:
