@@ -165,10 +165,12 @@ def _as_sampled(sampled: Sampled) -> CheckResult:
     allowed = np.array([abs(law.scale) * law.clip_norm * law.steps for law in laws])[:, None]
     size = torch.linalg.vector_norm(sampled._releases[1], dim=-1).numpy()
     slack = _SLACK * allowed + _ROUNDING * size
-    if ((moved > allowed + slack)[:, first]).any() and not any(law.grid for law in laws):
+    if ((moved > allowed + slack)[:, first]).any():
         # Numbers that are rounded after the noise was added move by one step more.
         changed = (sampled.moved != 0).sum(-1).numpy() ** 0.5
-        slack = slack + changed * max(spacing(row.numpy()) for row in sampled._releases[0].flatten(0, 1)[:64])
+        grid = max(law.grid for law in laws)
+        step = grid or max(spacing(row.numpy()) for row in sampled._releases[0].flatten(0, 1)[:64])
+        slack = slack + changed * step
     share = np.where(first, moved / (allowed + slack), 0.0)
     run, turn = np.unravel_index(int(share.argmax()), share.shape)
     where = (

@@ -7,11 +7,15 @@ import torch
 from fedassay.audit.claim import Unit
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import clip
+from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.plan import Plan
 from fedassay.fl.streams import normal
 from fedassay.suites.checks.law_check import LAW_EPSILON, with_law_checks
 from fedassay.suites.checks.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
+from fedassay.suites.mutation.mutants import cases
 from toy_federation import toy_plan, toy_task
 
 
@@ -95,3 +99,19 @@ def test_a_law_of_the_client_contradicts_a_claim_for_samples_only_beyond_what_th
     found = {one.name: one for one in with_law_checks(protection, claim, plan, replayed)}
     assert (found[LAW_EPSILON].passed is False) == accused
     assert (found[SENSITIVITY].passed is False) <= accused
+
+
+def test_a_cohort_that_is_drawn_by_a_hook_is_no_fault_where_a_clients_place_is_empty():
+    task = toy_task((4, 7, 5, 6, 4), side=4, inert=1)
+    plan = Plan(
+        sizes=task.sizes,
+        rounds=3,
+        cohort=Poisson(0.5),
+        lot=Full(),
+        algorithm=FedSGD(learning_rate=1.0),
+        layout=task.network.layout,
+    )
+    prepared = cases("correct")["secret_cohorts"].load().prepare(plan)
+    for seed in range(3):
+        checks = check_claim(task, plan, prepared.protection, prepared.claims[0], seed=seed)
+        assert not [check.words for check in checks if check.passed is False]
