@@ -42,7 +42,7 @@ def test_a_larger_epsilon_may_be_claimed_and_a_smaller_one_contradicts_the_law()
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: claim_from_noise(0.0, delta=1e-5), "sigma must be > 0"),
+        (lambda: claim_from_noise(0.0, delta=1e-5), "sigma must be a number > 0, got 0.0"),
         (lambda: claim_from_noise(1.0, delta=0.0), "delta"),
         (lambda: claim_from_noise(1.0, delta=1e-5, sampling_rate=2.0), "sampling rate must be in"),
         (lambda: claim_from_noise(1.0, delta=1e-5, steps=0), "number of steps >= 1"),
