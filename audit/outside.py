@@ -10,6 +10,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -180,6 +181,26 @@ def path_of(part: Any) -> str:
             "module (a .py file) that can be imported"
         )
     return f"{home}:{name}"
+
+
+def written(kind: str, value: Any) -> Any:
+    """Return a part that Python code gives as an object in the form in which a suite names it; text and tables stay.
+
+    A function or class becomes its path, and an instance of a data class a table of its path and its fields.
+
+    Raises:
+        ValueError: as ``path_of``, and for an object that neither worker processes nor a resumed run could build.
+    """
+    if value is None or isinstance(value, str | Mapping | int | float | list | tuple):
+        return value
+    if callable(value):
+        return path_of(value)
+    if kind == "dataset" or not is_dataclass(value):
+        raise ValueError(
+            f"a {KINDS[kind]} cannot be an object of type {type(value).__name__}, which worker processes and resumed "
+            "runs could not build again: give a function of a module that returns it, by its name or itself"
+        )
+    return {"part": path_of(type(value)), **{one.name: getattr(value, one.name) for one in fields(value) if one.init}}
 
 
 def _check_options(what: str, function: Callable[..., Any], options: Mapping[str, Any], given: int) -> None:

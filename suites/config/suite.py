@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -17,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ...audit.nearest import nearest
-from ...audit.outside import Spec, find_outside, is_path, label, name_and_options, points
+from ...audit.outside import Spec, find_outside, is_path, label, name_and_options, points, written
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import KNOWN_DATASETS
 from ...fl.data.files.lookup import DataFile, names_a_file
@@ -48,6 +49,11 @@ def _parsed_by(parser: Callable[[Any], object], kind: str = "") -> AfterValidato
         return value
 
     return AfterValidator(check)
+
+
+def _given(kind: str) -> BeforeValidator:
+    """Write a part that Python code gives as an object as a suite file would name it."""
+    return BeforeValidator(partial(written, kind))
 
 
 def _part(kind: str, known: Iterable[str]) -> AfterValidator:
@@ -81,14 +87,24 @@ DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 """Strict, so that neither ``"0.05"`` nor ``true`` counts as a number."""
-Cohort = Annotated[Any, _parsed_by(partial(cohort_from, clients=1), "sampling"), WithJsonSchema(shapes.COHORT)]
-Lot = Annotated[Any, _parsed_by(sampling_from, "sampling"), WithJsonSchema(shapes.LOT)]
-Partition = Annotated[Any, _parsed_by(partition_from, "partition"), WithJsonSchema(shapes.PARTITION)]
+Cohort = Annotated[
+    Any, _given("sampling"), _parsed_by(partial(cohort_from, clients=1), "sampling"), WithJsonSchema(shapes.COHORT)
+]
+Lot = Annotated[Any, _given("sampling"), _parsed_by(sampling_from, "sampling"), WithJsonSchema(shapes.LOT)]
+Partition = Annotated[
+    Any, _given("partition"), _parsed_by(partition_from, "partition"), WithJsonSchema(shapes.PARTITION)
+]
 Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(shapes.NORMALISE)]
-Algorithm = Annotated[Any, _parsed_by(algorithm_from, "algorithm"), WithJsonSchema(shapes.ALGORITHM)]
-DatasetPart = Annotated[Any, _part("dataset", KNOWN_DATASETS), WithJsonSchema(shapes.part_of(KNOWN_DATASETS))]
-ModelPart = Annotated[Any, _part("model", known_models()), WithJsonSchema(shapes.part_of(known_models()))]
-CanaryPart = Annotated[Any, _part("canary", CANARIES), WithJsonSchema(shapes.part_of(CANARIES))]
+Algorithm = Annotated[
+    Any, _given("algorithm"), _parsed_by(algorithm_from, "algorithm"), WithJsonSchema(shapes.ALGORITHM)
+]
+DatasetPart = Annotated[
+    Any, _given("dataset"), _part("dataset", KNOWN_DATASETS), WithJsonSchema(shapes.part_of(KNOWN_DATASETS))
+]
+ModelPart = Annotated[
+    Any, _given("model"), _part("model", known_models()), WithJsonSchema(shapes.part_of(known_models()))
+]
+CanaryPart = Annotated[Any, _given("canary"), _part("canary", CANARIES), WithJsonSchema(shapes.part_of(CANARIES))]
 KNOWN_DEVICES = ("cpu", "cuda")
 DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
 DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]

@@ -95,3 +95,29 @@ def test_a_bad_part_is_refused_before_anything_runs_with_its_line(planned, own_m
 def test_a_catalogue_model_takes_its_options_in_a_table(planned, suite_file):
     plan = planned(text=suite_text(tables(defenses={"none": {}}), model={"part": "mlp", "hidden": 3}, clients=2))
     assert plan.cells[0].facts["model"] == "mlp(hidden=3)"
+
+
+def test_python_code_may_give_the_part_itself(planned, own_module, resolved):
+    import importlib
+
+    from fedassay.suites.config.source import Source
+    from fedassay.suites.config.suite_file import check_suite
+
+    name = own_module(OWN_PARTS)
+    own = importlib.import_module(name)
+    table = {
+        "dataset": own.rows,
+        "model": own.small,
+        "partition": own.Halves(share=0.25),
+        "cohort": own.EveryOther(odd=True),
+        "algorithm": own.Slow(learning_rate=0.1),
+        "clients": 2,
+        "rounds": 1,
+    }
+    spec = check_suite({"name": "x", "federations": {"main": table}, "defenses": {"none": {}}}, Source("x"))
+    main = spec.federations["main"]
+    assert (main.dataset, main.model) == (f"{name}:rows", f"{name}:small")
+    assert main.partition == {"part": f"{name}:Halves", "share": 0.25}
+    assert main.cohort == {"part": f"{name}:EveryOther", "odd": True}
+    with pytest.raises(ConfigError, match="cannot be an object of type Dataset"):
+        check_suite({"name": "x", "federations": {"main": {**table, "dataset": own.ROWS}}, "defenses": {}}, Source("x"))
