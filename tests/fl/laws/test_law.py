@@ -159,3 +159,11 @@ def test_a_clipped_sum_is_the_sum_of_clipped_rows_whatever_stands_in_one(bad, dr
         torch.testing.assert_close(clipped_sum(given, present, norm), lot_sum(clip(given, norm), present))
     with pytest.raises(ValueError, match="clip norm"):
         clipped_sum(given, present, -1.0)
+
+
+def test_a_long_vector_is_clipped_to_the_norm_and_not_beyond():
+    rows = torch.randn(1, 2, 6_000_000, generator=torch.Generator().manual_seed(0))
+    # Added in single precision, the squares of so many numbers fall short by 2e-4.
+    lengths = clip(rows, 1.0).double().norm(dim=-1)
+    assert float((lengths - 1).abs().max()) < 1e-6
+    assert float(clipped_sum(rows[:, :1], torch.ones(1, 1, dtype=torch.bool), 1.0).double().norm()) < 1 + 1e-6
