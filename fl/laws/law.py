@@ -111,10 +111,12 @@ def row_norms(rows: Tensor) -> Tensor:
     The norm of a long vector is that of the norms of its parts. PyTorch adds all squares in single precision on a CPU,
     which makes the norm of eleven million random numbers .04 % too small, and a clipped vector as much too long.
     """
+    lengths: Tensor
     if rows.shape[-1] <= _LONG:
-        return torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        return lengths
     parts = torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in torch.split(rows, _PART, dim=-1)], dim=-1)
-    lengths: Tensor = torch.linalg.vector_norm(parts.double(), dim=-1, keepdim=True).to(rows.dtype)
+    lengths = torch.linalg.vector_norm(parts.double(), dim=-1, keepdim=True).to(rows.dtype)
     return lengths
 
 

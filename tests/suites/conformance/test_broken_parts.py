@@ -246,7 +246,7 @@ BAD = {
         "def part(scores: MembershipScores, *, delta: float, alpha: float, threshold) -> Measurement:\n"
         "    sound = clopper_pearson(scores, delta=delta, alpha=alpha, threshold=threshold)\n"
         "    return dataclasses.replace(sound, epsilon_low=sound.epsilon_low + 3)\n",
-        "exceeds the true epsilon",
+        "exceeds the true epsilon|null: FAILS",
     ),
     "an estimator of anything": ("estimator", "def part(scores):\n    return 3.0", "must be a function whose first"),
     # defenses
