@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from .suites.attacking.on_gradient import attack_gradient as attack_gradient
     from .suites.attacking.on_gradient import attack_labels as attack_labels
     from .suites.attacking.on_models import attack_membership as attack_membership
-    from .suites.config.suite import SuiteSpec as Suite
+    from .suites.config.suite import Suite as Suite
 
 __version__ = "0.1.0"
 
@@ -116,15 +116,14 @@ _HOMES = {
     "attack_gradient": "suites.attacking.on_gradient",
     "attack_labels": "suites.attacking.on_gradient",
     "attack_membership": "suites.attacking.on_models",
-    "Suite": "suites.config.suite:SuiteSpec",
+    "Suite": "suites.config.suite",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedassay' has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(f".{module}", __name__), attribute or name)
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

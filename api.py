@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .reports.figures.figure import Figure
     from .reports.reading.claims import ClaimRow
     from .reports.reading.run_folder import RunFolder
-    from .suites.config.suite import SuiteSpec
+    from .suites.config.suite import Suite
     from .suites.execution.run import Launch, Progress
 
 
@@ -120,7 +120,7 @@ class Run:
 
 
 def run(
-    suite: "str | Path | Mapping[str, Any] | SuiteSpec" = "quick",
+    suite: "str | Path | Mapping[str, Any] | Suite" = "quick",
     *,
     defenses: Iterable["str | Defense"] = (),
     only: Iterable[str] = (),

@@ -90,7 +90,9 @@ def build_model(
                     parameter.zero_()
         else:
             model = _called(name, function, shape, classes, options)
-            model = prepared(f"model {name}", model, torch.rand(_TRIED, *shape))
+            model = prepared(
+                f"model {name}", model, torch.linspace(0, 1, _TRIED * math.prod(shape)).reshape(_TRIED, *shape)
+            )
     return model if normalisation is None else _normalised(model, normalisation, name if own else "model")
 
 

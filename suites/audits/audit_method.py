@@ -204,13 +204,17 @@ class BlockMethod(AuditMethod):
         whole = replace(own, layout=plan.layout)
         hooks = fitted(block, whole)
         replayed = self._replayed(block, there, task, plan)
-        checks = with_law_checks(fitted(block, own).protection, audit.claim, own, replayed)
+        hooked: tuple[CheckResult, ...] = ()
+        if not hooks.unprepared:
+            hooked = hook_checks(task, whole, hooks.protection, hooks.claim, seed=block.seed)
+        moves = (*replayed, *hooked)
+        held = with_law_checks(fitted(block, own).protection, audit.claim, own, moves)
+        # The law's own results stand after the replays; those of the hooks are last.
+        checks = held[: len(replayed)] + held[len(moves) :]
         if not there.unprepared:
             about = plan if block.defense else own
             checks += measured_checks(task, plan, there.protection, there.claim, about, seed=block.seed)
-        if not hooks.unprepared:
-            checks += hook_checks(task, whole, hooks.protection, hooks.claim, seed=block.seed)
-        return checks
+        return checks + held[len(replayed) : len(moves)]
 
     def _replayed(self, block: BlockJob, there: Fitted, task: Task, plan: Plan) -> tuple[CheckResult, ...]:
         if there.unprepared:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Claim, Unit
-from ...audit.observer import SHUFFLED, UPLOADS
+from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
 from ...fl.canary import AnyRow, Canary
 from ...fl.channels import Channels, changes_broadcast
 from ...fl.laws.law import GaussianLaw
@@ -83,7 +83,8 @@ class ExtremeProbe:
                 return self._failed(1.0, 0.0, f"{witness}: {words}")
             grown = _largest(after) / ordinary
             biggest = max(biggest, grown)
-            if grown > _BEYOND:
+            # Who sees the final model alone receives no round, which may be unprotected.
+            if grown > _BEYOND and self.claim.observer != FINAL_MODEL:
                 return self._failed(grown, _BEYOND, f"{witness}: a number of this many times its usual size")
             moved, allowed = self._moved(before, after)
             if moved > allowed:
@@ -91,6 +92,8 @@ class ExtremeProbe:
         if words := self._stuck():
             return self._failed(1.0, 0.0, words)
         witness = f"{count} rows at client {self.client}, against a row of zeros and equal draws"
+        if self.claim.observer == FINAL_MODEL:
+            return CheckResult(name=EXTREME, passed=True, measured=0.0, allowed=0.0, unit="releases", witness=witness)
         return CheckResult.at_most(EXTREME, biggest, _BEYOND, unit="times the usual size", witness=witness)
 
     def _run(self, row: Tensor, world: int) -> Recording:

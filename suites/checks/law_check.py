@@ -37,6 +37,8 @@ from .extreme_checks import EXTREME
 from .noise_checks import SCALE
 from .replay_checks import SENSITIVITY
 
+AS_SAMPLED = "sensitivity as sampled"
+
 LAW_EPSILON, LAW_CURVE = "epsilon of the law", "curve of the law"
 _SLACK = 0.01
 """Share by which an implied number may exceed the stated one: claims are printed with two or three digits."""
@@ -548,7 +550,8 @@ def _reached(law: Law, replayed: Sequence[CheckResult]) -> float:
 
 def _moves(replayed: Sequence[CheckResult]) -> list[CheckResult]:
     """The results that compare how far a unit moved the release with the law's bound."""
-    return [one for one in replayed if one.name == SENSITIVITY or (one.name == EXTREME and one.unit == "L2 norm")]
+    named = (EXTREME, AS_SAMPLED)
+    return [one for one in replayed if one.name == SENSITIVITY or (one.name in named and one.unit == "L2 norm")]
 
 
 def _moved(replayed: Sequence[CheckResult]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...fl.fields import check_count
 from .source import ConfigError
-from .suite import SuiteSpec
+from .suite import Suite
 
 
 def check_arguments(
@@ -22,7 +22,7 @@ def check_arguments(
     folder: Any = None,
 ) -> None:
     """Raise ConfigError for the first argument of ``fedassay.run`` that has the wrong type or is out of range."""
-    if not isinstance(suite, str | Path | Mapping | SuiteSpec):
+    if not isinstance(suite, str | Path | Mapping | Suite):
         raise ConfigError(
             "suite must be the name of a bundled suite, the path of a suite file, a dictionary with the keys of a "
             f"suite file or a fedassay.Suite, got {suite!r}"

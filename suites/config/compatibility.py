@@ -9,13 +9,13 @@ from ...fl.data.files.lookup import DataFile
 from ...fl.task import network_of
 from .canaries import canary_kind
 from .source import ConfigError
-from .suite import SuiteSpec
+from .suite import Suite
 
 LEAST_SIDE = 3
 """Pixels per side. Smaller inputs, such as the rows of a table, are not scored as images: SSIM has no window there."""
 
 
-def check_federations(attack: Attack, path: str, federations: Iterable[str], spec: SuiteSpec, where: str) -> None:
+def check_federations(attack: Attack, path: str, federations: Iterable[str], spec: Suite, where: str) -> None:
     """Raise ConfigError if the attack named ``path`` cannot run on one of ``federations``, which the suite ``spec``
     defines.
 
@@ -51,7 +51,7 @@ def segments(model: Spec, dataset: Spec | DataFile) -> bool:
         return False
 
 
-def check_audit(spec: SuiteSpec, where: str) -> None:
+def check_audit(spec: Suite, where: str) -> None:
     """Raise ConfigError if the audit adds an image with a single label as its canary, but trains a model that predicts
     one label per pixel.
     """

@@ -11,7 +11,7 @@ from ...audit.outside import is_path, name_and_options
 from ...fl.data.files.lookup import names_a_file
 from .outside_parts import parts_in
 from .source import ConfigError
-from .suite import SuiteSpec
+from .suite import Suite
 
 
 def folder_of_suite(suite_file: Path) -> str:
@@ -19,7 +19,7 @@ def folder_of_suite(suite_file: Path) -> str:
     return str(suite_file.resolve().parent)
 
 
-def paths_of(spec: SuiteSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+def paths_of(spec: Suite) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the place and the name of each part that the suite names as ``package.module:Name`` or ``file.py:Name``,
     which may lie in the suite file's folder.
     """
@@ -32,7 +32,7 @@ def paths_of(spec: SuiteSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from ((place, name_and_options(kind, value)[0]) for place, kind, value in named if is_path(kind, value))
 
 
-def names_data_files(spec: SuiteSpec) -> bool:
+def names_data_files(spec: Suite) -> bool:
     """Return whether the suite names a data set by a path, which may be relative to the suite file's folder."""
     given = [one.dataset for one in spec.federations.values()]
     given += [spec.audit.dataset] if spec.audit is not None and spec.audit.dataset is not None else []

@@ -31,7 +31,7 @@ from .identity import plain_data
 from .outside_parts import is_outside, own_names, parts_in
 from .plugin_path import check_loaded_from, import_first_from, paths_of
 from .source import ConfigError, Source
-from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
+from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, Suite
 from .suite_file import with_data_files
 
 _SHADOWS = 64
@@ -114,7 +114,7 @@ class ResolvedSuite:
     checked.
     """
 
-    spec: SuiteSpec
+    spec: Suite
     seeds: tuple[int, ...]
     defenses: tuple[DefenseEntry, ...]
     attacks: tuple[AttackEntry, ...]
@@ -135,7 +135,7 @@ class ResolvedSuite:
             raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
 
 
-def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | Defense, ...] = ()) -> ResolvedSuite:
+def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defense, ...] = ()) -> ResolvedSuite:
     """Find and build every defense and attack of the suite, and load every data set once.
 
     Args:
@@ -179,7 +179,7 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     )
 
 
-def _check_paths(spec: SuiteSpec, source: Source) -> None:
+def _check_paths(spec: Suite, source: Source) -> None:
     """Import every part from outside, so that one that is not there is reported before any work, with its line."""
     tables: dict[tuple[str, ...], Any] = {("audit",): spec.audit}
     tables |= {("federations", name): one for name, one in spec.federations.items()}
@@ -196,7 +196,7 @@ def _check_paths(spec: SuiteSpec, source: Source) -> None:
                 raise ConfigError(f"{source.where((*place, key))}: {error}") from error
 
 
-def _digests(spec: SuiteSpec, source: Source) -> dict[str, str]:
+def _digests(spec: Suite, source: Source) -> dict[str, str]:
     """The digest of each data set of the suite by its label."""
     places: dict[tuple[str, ...], FederationSpec] = {
         ("federations", name): one for name, one in spec.federations.items()
@@ -308,7 +308,7 @@ def _is_sound(prepared: object) -> bool:
     )
 
 
-def _defense_entry(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
+def _defense_entry(label: str, spec: Suite, source: Source) -> DefenseEntry:
     chosen = spec.defenses[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("defense", label, chosen.part or label, configuration, source)
@@ -322,7 +322,7 @@ def _defense_entry(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
     )
 
 
-def _attack_entry(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
+def _attack_entry(label: str, spec: Suite, source: Source) -> AttackEntry:
     chosen = spec.attacks[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("attack", label, chosen.part or label, configuration, source)

@@ -341,7 +341,7 @@ class MutantsSpec(_Table):
     """Whether to audit by trials. Without them only implementation checks run, and mechanisms are left out."""
 
 
-class SuiteSpec(_Table):
+class Suite(_Table):
     """The content of a whole suite file, with all its tables."""
 
     name: Label
@@ -376,14 +376,14 @@ class SuiteSpec(_Table):
         return value
 
     @model_validator(mode="after")
-    def _something_to_do(self) -> "SuiteSpec":
+    def _something_to_do(self) -> "Suite":
         for place in ("federations", "defenses"):
             if not getattr(self, place) and self.mutants is None:
                 raise _misplaced(place, f"at least one [{place}.NAME] table is needed, or a [mutants] table")
         return self
 
     @model_validator(mode="after")
-    def _references(self) -> "SuiteSpec":
+    def _references(self) -> "Suite":
         attacks = self.attacks.items()
         attacked = [(f"attacks.{label}.federation", name) for label, attack in attacks for name in attack.federations]
         # Calibration and audits need a federation with a plan of its own: one that borrows it states no claims.
@@ -407,7 +407,7 @@ class SuiteSpec(_Table):
         return self
 
     @model_validator(mode="after")
-    def _published(self) -> "SuiteSpec":
+    def _published(self) -> "Suite":
         # Checked here and not in `Published`, which does not know the tables of the suite.
         for number, row in enumerate(self.published):
             for field in ("federation", "defense", "attack"):
@@ -427,7 +427,7 @@ class SuiteSpec(_Table):
         return self
 
     @model_validator(mode="after")
-    def _audited_clients(self) -> "SuiteSpec":
+    def _audited_clients(self) -> "Suite":
         if self.audit is not None and self.audit.federation in self.federations:
             requested, available = self.audit.clients, self.federations[self.audit.federation].clients
             # Only an explicit number is checked: the default of two must also do for a federation of one client.

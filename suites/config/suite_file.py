@@ -16,20 +16,20 @@ from .plugin_path import folder_of_suite, names_data_files
 from .presets import apply_preset, keep_only
 from .published import Published
 from .source import ConfigError, Source, apply_override
-from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, SuiteSpec
+from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
 
 GIVEN = "defenses"
 """The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""
 
 
 def load_suite(
-    suite: str | Mapping[str, Any] | SuiteSpec,
+    suite: str | Mapping[str, Any] | Suite,
     *,
     preset: str | None = None,
     overrides: tuple[str, ...] = (),
     options: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
-) -> tuple[SuiteSpec, Source]:
+) -> tuple[Suite, Source]:
     """Load a suite; apply one of its presets, ``key=value`` overrides and a choice of its tables.
 
     ``suite``: a bundled suite's name, the path of a suite file, a dictionary with the keys of a suite file, or a
@@ -68,8 +68,8 @@ def load_suite(
     return spec.model_copy(update=changes), source
 
 
-def _source_of(suite: str | Mapping[str, Any] | SuiteSpec) -> Source:
-    if isinstance(suite, SuiteSpec):
+def _source_of(suite: str | Mapping[str, Any] | Suite) -> Source:
+    if isinstance(suite, Suite):
         return Source(f"suite {suite.name!r}", given=suite.model_dump(mode="json", exclude_unset=True))
     if isinstance(suite, Mapping):
         return Source("the suite's dictionary", given=suite)
@@ -93,7 +93,7 @@ def named_changes(**changes: int | str | None) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in changes.items() if value is not None)
 
 
-def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
+def check_suite(tree: dict[str, Any], source: Source) -> Suite:
     """Check a parsed suite; raise ConfigError with the file and line of each mistake."""
     infinite = next(_infinite(tree, ()), None)
     if infinite is not None:
@@ -101,7 +101,7 @@ def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
     # A suite of mutants needs no federations and defenses. For any other suite the missing tables are an error.
     defaults: dict[str, Any] = {} if tree.get("mutants") is None else {"federations": {}, "defenses": {}}
     try:
-        spec = SuiteSpec.model_validate(defaults | tree)
+        spec = Suite.model_validate(defaults | tree)
     except ValidationError as error:
         # A list with a wrong value also counts as too short, even where it is not empty.
         found = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
@@ -110,7 +110,7 @@ def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
     return with_data_files(spec, source.data_folder, {})
 
 
-def with_data_files(spec: SuiteSpec, folder: str, digests: dict[str, str]) -> SuiteSpec:
+def with_data_files(spec: Suite, folder: str, digests: dict[str, str]) -> Suite:
     """Return the suite whose federations read data files from ``folder``, where these have the ``digests``."""
     # Suites without data files compare equal wherever they lie.
     if not names_data_files(spec):
@@ -156,5 +156,5 @@ def _fields_at(path: tuple[str, ...]) -> list[str]:
         "published": Published,
         "gate": GateSpec,
     }
-    table = tables.get(path[0], SuiteSpec) if path else SuiteSpec
+    table = tables.get(path[0], Suite) if path else Suite
     return list(table.model_fields)

@@ -14,7 +14,7 @@ from ..audits.audit_claim import audit_claim
 from ..config.plugin_path import folder_from_manifest, names_data_files, path_from_run, paths_of
 from ..config.resolve import ResolvedSuite, resolve
 from ..config.source import ConfigError, Source
-from ..config.suite import SuiteSpec
+from ..config.suite import Suite
 from ..config.suite_file import check_suite
 from ..planning.run_plan import RunPlan, plan_run
 from ..results.checksums import digests
@@ -58,7 +58,7 @@ class Launch:
 
 
 def launch(
-    spec: SuiteSpec,
+    spec: Suite,
     source: Source,
     *,
     seed: int = 0,

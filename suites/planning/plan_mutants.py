@@ -9,7 +9,7 @@ from ...defenses.controls import mutant as mutant_module
 from ..config.identity import identity
 from ..config.resolve import ResolvedSuite
 from ..config.source import ConfigError
-from ..config.suite import SuiteSpec
+from ..config.suite import Suite
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_claim import PlannedClaim
@@ -36,7 +36,7 @@ def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
     return tuple(_planned(suite, run_id, name, kind, share) for name, kind in chosen.items())
 
 
-def mutant_versions(suite: SuiteSpec) -> Iterator[str]:
+def mutant_versions(suite: Suite) -> Iterator[str]:
     """Return the name and code version of every mutant of the suite, which enter the hash that identifies the run."""
     if suite.mutants is not None:
         for name in chosen_mutants(suite.mutants):

@@ -36,9 +36,9 @@ def _result() -> dict[str, Any]:
 
 
 def _suite() -> dict[str, Any]:
-    from ..config.suite import SuiteSpec  # Lazy: it loads torch.
+    from ..config.suite import Suite  # Lazy: it loads torch.
 
-    schema = SuiteSpec.model_json_schema()
+    schema = Suite.model_json_schema()
     needed = ["federations", "defenses"]
     schema["required"] = [name for name in schema["required"] if name not in needed]
     for tables in ("federations", "defenses", "attacks"):

@@ -24,15 +24,14 @@ from ....fl.partitions.sampling import Epoch, Full, Poisson
 from ....fl.protection import Context, Protection
 from ....fl.replay import ReplayedStreams
 from ..check import CheckResult
-from ..law_check import law_check
+from ..law_check import AS_SAMPLED, law_check
 from ..noise_sample import spacing
 from .hook_run import ABSENT, PRESENT, ZERO, HookRun, HookSetup
 from .level import level
 from .surroundings import PLACES, Surroundings
 
-PARTICIPATION, AS_SAMPLED, UNUSED, ONCE = (
+PARTICIPATION, UNUSED, ONCE = (
     "participation as accounted",
-    "sensitivity as sampled",
     "rows outside the lot",
     "rows used once",
 )

@@ -47,5 +47,5 @@ def test_a_canary_with_a_label_of_an_image_is_refused(resolved):
 
 
 def test_a_segmenter_is_refused_where_nothing_is_to_be_found(assay, suite_file):
-    with pytest.raises(ConfigError, match="needs a data set with targets"):
+    with pytest.raises(ConfigError, match="classes must be 2 for unet, which separates two classes of pixels"):
         assay(suite_file(text=NONE, **(SEGMENTATION | {"dataset": "synthetic_receipts"})))

@@ -54,7 +54,9 @@ def test_models_of_images_refuse_rows_with_their_shape(model):
 
 
 def test_a_model_of_images_is_refused_before_anything_runs(tabular):
-    with pytest.raises(ConfigError, match="federation main cannot be set up: lenet needs images of at least 7x7"):
+    with pytest.raises(
+        ConfigError, match="federation main cannot be set up: model lenet: lenet needs images of at least 7x7"
+    ):
         plan_run(tabular(model="lenet"))
 
 

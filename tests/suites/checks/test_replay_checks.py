@@ -1,6 +1,7 @@
 """Probes: every control that can be seen without sampling is broken by the probe meant for it; its twin is kept."""
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -156,8 +157,11 @@ def test_the_sensitivity_of_a_correct_defense_is_reached_exactly(part, allowed, 
 
 def test_a_missing_clip_shows_the_rows_own_length(plan_of, probed):
     found = probed(CONTROLS["control_no_clip"]().prepare(plan_of()), plan_of())["sensitivity"]
-    assert found.measured == pytest.approx(1e4 / 32, rel=1e-4)
-    assert found.words.startswith("sensitivity 312.5 > 0.03125 allowed (a row of 10000 clip norms along all weights at")
+    # Rows of a million times the usual length move the release as far without a clip, and 2 with one.
+    assert found.measured > 1e4
+    assert re.match(
+        r"sensitivity \S+ > 2 allowed \(another label for all samples, with gradients of 1e\+06", found.words
+    )
 
 
 def test_the_noise_scale_is_the_share_that_the_control_adds(plan_of, probed):
@@ -184,8 +188,8 @@ class FirstSampleUnclipped(DPSGDProtection):
 @pytest.mark.parametrize(
     ("part", "protection", "words"),
     [
-        (DPFedAvg, FirstClientUnclipped, "in the place of client 0"),
-        (DPSGD, FirstSampleUnclipped, "another label for a sample of client"),
+        (DPFedAvg, FirstClientUnclipped, "all clients, round 0"),
+        (DPSGD, FirstSampleUnclipped, "with gradients of 1e+06 times the length, client 0"),
     ],
 )
 def test_a_row_that_no_clip_reaches_is_found_where_one_client_more_or_a_planted_sample_is_clipped(
