@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .check import CheckResult
-from .hooks.sampled_checks import AS_SAMPLED
-from .law_check import LAW_CURVE, LAW_EPSILON
+from .law_check import AS_SAMPLED, LAW_CURVE, LAW_EPSILON
 from .measured_checks import MEASURED
 from .message_checks import MESSAGE, PUBLIC_STATE
 from .noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE

@@ -9,10 +9,11 @@ from ....fl.plan import Plan
 from ....fl.protection import Protection
 from ....fl.task import Task
 from ..check import CheckResult
+from ..law_check import AS_SAMPLED
 from .event_checks import EVENTS, event_checks
 from .hook_run import HookSetup
 from .mask_checks import MASKS, mask_checks
-from .sampled_checks import AS_SAMPLED, Sampled, sampled_checks
+from .sampled_checks import Sampled, sampled_checks
 from .shuffle_checks import ORDER, shuffle_checks
 from .surroundings import Surroundings, draw_surroundings
 
