@@ -55,7 +55,7 @@ def test_clusters_that_do_not_fit_are_refused(clusters):
 def test_scores_that_share_runs_refute_a_true_claim_no_oftener_than_alpha(most_false_alarms):
     # Each score is 1-GDP by itself, but most of its noise is that of its run: counted as independent, 900 scores of
     # 30 runs refute the true claim far too often.
-    rng, repeats, refuted, naive = np.random.default_rng(1), 100, 0, 0
+    rng, repeats, refuted, naive = np.random.default_rng(1), 300, 0, 0
     for seed in range(repeats):
         coins = rng.random((30, 30)) < 0.5
         scores = coins + np.sqrt(0.9) * rng.normal(0, 1, (30, 1)) + np.sqrt(0.1) * rng.normal(0, 1, (30, 30))
