@@ -61,7 +61,9 @@ def test_each_design_refutes_what_it_has_power_for_and_no_correct_claim(canary, 
     refuted = {name for name, row in rows.items() if row.verdict == "REFUTED"}
     assert POWER[canary] <= refuted <= set(rows) - HONEST
     for row in rows.values():
-        assert (row.attack, row.detectable) == ("projection", None)
+        assert row.attack == "projection"
+        # The runs alone have no known power with these canaries; a number is that of the implementation checks.
+        assert row.detectable is None or "the implementation checks fail with probability 0.9" in row.reason
         assert "split(fraction=0.5, seed=0)" in row.ci_method
         assert f"evidence: {CANARIES[canary].phrase.format(length=10)}" in row.reason
 
