@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -11,17 +12,12 @@ from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import CheckPower, Weakness
 from ...audit.measurement import Measurement
-from ...fl.plan import Plan
-from ...fl.task import Task
 from ..checks.check import CheckResult
 from ..checks.check_power import power_of_checks
 from ..checks.coverage import Coverage, coverage_of
-from ..checks.hooks.hook_checks import hook_checks
-from ..checks.law_check import with_law_checks
-from ..checks.measured_checks import MEASURED, measured_checks
-from ..checks.message_checks import MESSAGE
-from ..checks.own_model import on_own_model, with_own_model
-from ..checks.replay_checks import SENSITIVITY, check_claim
+from ..checks.measured_checks import MEASURED
+from ..checks.own_model import on_own_model
+from ..checks.replay_checks import SENSITIVITY
 from ..config.canaries import why_not_covered
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
@@ -29,7 +25,8 @@ from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
 from .audited_federation import audited_federation, checked_federation, federation_of, inseparable, own_model_federation
-from .prepared_again import Fitted, fitted
+from .claim_checks import claim_checks
+from .prepared_again import fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,31 +196,14 @@ class BlockMethod(AuditMethod):
         torch.set_num_threads(1)
         # A check is about the code, which all blocks share: one block shows it.
         block = audit.blocks[0]
-        task, plan = checked_federation(block)
-        there, own = fitted(block, plan), federation_of(block)[1]
-        whole = replace(own, layout=plan.layout)
-        hooks = fitted(block, whole)
-        replayed = self._replayed(block, there, task, plan)
-        hooked: tuple[CheckResult, ...] = ()
-        if not hooks.unprepared:
-            hooked = hook_checks(task, whole, hooks.protection, hooks.claim, seed=block.seed)
-        moves = (*replayed, *hooked)
-        held = with_law_checks(fitted(block, own).protection, audit.claim, own, moves)
-        # The law's own results stand after the replays; those of the hooks are last.
-        checks = held[: len(replayed)] + held[len(moves) :]
-        if not there.unprepared:
-            about = plan if block.defense else own
-            checks += measured_checks(task, plan, there.protection, there.claim, about, seed=block.seed)
-        return checks + held[len(replayed) : len(moves)]
-
-    def _replayed(self, block: BlockJob, there: Fitted, task: Task, plan: Plan) -> tuple[CheckResult, ...]:
-        if there.unprepared:
-            return (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
-        checks = check_claim(task, plan, there.protection, there.claim, seed=block.seed)
-        federation = own_model_federation(block)
-        if federation is None or (own := fitted(block, federation[1])).unprepared:
-            return checks
-        return with_own_model(checks, *federation, own.protection, own.claim, seed=block.seed)
+        return claim_checks(
+            partial(fitted, block),
+            audit.claim,
+            federation_of(block)[1],
+            checked_federation(block),
+            own_model=own_model_federation(block),
+            seed=block.seed,
+        )
 
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         block = audit.blocks[0]

@@ -25,12 +25,14 @@ class Fitted:
     Args:
         reason: why runs under this plan are no evidence about the audited claim; empty where they are.
         unprepared: whether the protection is not one that the defense prepared for a claim under this plan.
+        again: whether the defense was prepared again; else the protection is that of the claim's own plan.
     """
 
     protection: Protection
     claim: Claim
     reason: str = ""
     unprepared: bool = False
+    again: bool = False
 
 
 def fitted(request: AuditRequest, plan: Plan) -> Fitted:
@@ -54,7 +56,7 @@ def fitted(request: AuditRequest, plan: Plan) -> Fitted:
     # Of claims about several groups of clients the weakest holds for all of them.
     stated = request.claim if request.claim in same else max(same, key=lambda claim: claim.epsilon)
     reason = "" if implies(stated, request.claim) else f"for {what} the defense states less: {stated.describe()}"
-    return Fitted(protection=prepared.protection, claim=stated, reason=reason)
+    return Fitted(protection=prepared.protection, claim=stated, reason=reason, again=True)
 
 
 def implies(stated: Claim, other: Claim) -> bool:

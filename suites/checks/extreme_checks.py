@@ -36,7 +36,7 @@ _DRAWS, _NUMBERS = 1024, 2**22
 """Draws of one report, and numbers drawn at most."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
 Run = Callable[[Canary, int], Recording]
-"""Runs one round with the canary in a world (1: present, 0: a row of zeros)."""
+"""Runs the federation with the canary in a world (1: present, 0: a row of zeros)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class ExtremeProbe:
         clip_norm: length of an ordinary row.
         law: Gaussian law of the client's release; None without one.
         client: the client that holds the row, or in whose place it is.
-        run: runs one round of the frozen federation.
+        run: runs the frozen federation over the first round, or over all where the adversary receives none of them.
     """
 
     claim: Claim
@@ -83,17 +83,16 @@ class ExtremeProbe:
                 return self._failed(1.0, 0.0, f"{witness}: {words}")
             grown = _largest(after) / ordinary
             biggest = max(biggest, grown)
-            # Who sees the final model alone receives no round, which may be unprotected.
-            if grown > _BEYOND and self.claim.observer != FINAL_MODEL:
+            if grown > _BEYOND:
                 return self._failed(grown, _BEYOND, f"{witness}: a number of this many times its usual size")
             moved, allowed = self._moved(before, after)
             if moved > allowed:
                 return self._failed(moved, allowed, f"{witness}, from a row of zeros", unit="L2 norm")
         if words := self._stuck():
             return self._failed(1.0, 0.0, words)
+        if biggest == 0:
+            return CheckResult(name=EXTREME, passed=None, witness="not looked at: all numbers received are zero")
         witness = f"{count} rows at client {self.client}, against a row of zeros and equal draws"
-        if self.claim.observer == FINAL_MODEL:
-            return CheckResult(name=EXTREME, passed=True, measured=0.0, allowed=0.0, unit="releases", witness=witness)
         return CheckResult.at_most(EXTREME, biggest, _BEYOND, unit="times the usual size", witness=witness)
 
     def _run(self, row: Tensor, world: int) -> Recording:
@@ -110,7 +109,8 @@ class ExtremeProbe:
     @property
     def _sees_releases(self) -> bool:
         """Whether the adversary receives each round's release, and not models that were noised after it."""
-        return self.claim.observer.rank >= SHUFFLED.rank or not changes_broadcast(self.protection)
+        rank = self.claim.observer.rank
+        return rank >= SHUFFLED.rank or (rank > FINAL_MODEL.rank and not changes_broadcast(self.protection))
 
     def _not_finite(self, recording: Recording) -> Iterator[str]:
         """What holds an infinite number or one that is no number, in words."""
@@ -125,7 +125,7 @@ class ExtremeProbe:
         return CheckResult(name=EXTREME, passed=False, measured=measured, allowed=allowed, unit=unit, witness=witness)
 
     def _moved(self, before: Recording, after: Recording) -> tuple[float, float]:
-        if self.law is None or not self.law.additive:
+        if self.law is None or not self.law.additive or not self._sees_releases:
             return 0.0, math.inf
         one, other = before.releases[0], after.releases[0]
         allowed = abs(self.law.scale) * self.law.clip_norm * self.law.steps

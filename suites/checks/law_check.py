@@ -95,23 +95,23 @@ def law_checks(
 
 def with_law_checks(
     protection: Protection, claim: Claim, plan: Plan, replayed: Sequence[CheckResult]
-) -> tuple[CheckResult, ...]:
-    """Return the replay checks and those of the law.
+) -> tuple[tuple[CheckResult, ...], tuple[CheckResult, ...]]:
+    """Return the checks of runs, held against the law, and the checks of the law itself.
 
     A unit that moves a release further than the law's bound contradicts the law. It contradicts the claim only where
     this distance, at the law's noise, implies more than the claim states: a law may be that of a smaller unit.
     """
     laws = law_checks(protection, claim, plan, replayed)
     if laws[0].passed is not True or any(result.passed is False for result in laws):
-        return (*replayed, *laws)
+        return tuple(replayed), laws
     words = "further than the law's bound, which the claim's epsilon covers at the law's noise: {0}"
-    kept = (
+    kept = tuple(
         replace(result, passed=None, witness=words.format(result.witness))
         if result in _moves(replayed) and result.passed is False
         else result
         for result in replayed
     )
-    return (*kept, *laws)
+    return kept, laws
 
 
 def law_check(

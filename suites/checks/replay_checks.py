@@ -224,8 +224,8 @@ def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
         clip_norm=setup.clip_norm,
         law=setup.law(client),
         client=client,
-        # One round: the first one, for which the law is published.
-        run=lambda canary, world: setup.run(canary=canary, world=world, rounds=1),
+        # One round: the first one, for which the law is published. A final model may be protected in the last one.
+        run=lambda canary, world: setup.run(canary=canary, world=world, rounds=setup.brief and 1),
     ).result()
 
 

@@ -29,12 +29,10 @@ from ...fl.streams import Streams
 from ...fl.task import Task, build_task
 from ...fl.training.local import Batch
 from ..audits.audited_federation import release_of
+from ..audits.claim_checks import claim_checks
 from ..audits.planted_canary import canary_words
+from ..audits.prepared_again import Fitted
 from ..checks.check import CheckResult
-from ..checks.hooks.hook_checks import hook_checks
-from ..checks.law_check import with_law_checks
-from ..checks.measured_checks import measured_checks
-from ..checks.replay_checks import check_claim
 from ..config.canaries import absent_row
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
@@ -120,14 +118,15 @@ def checks_of(versions: Versions, *, broken: bool) -> tuple[CheckResult, ...]:
     prepared = versions.broken if broken and versions.broken is not None else versions.correct
     found: dict[str, CheckResult] = {}
     for claim in prepared.claims:
-        task, plan, protection = versions.task, versions.plan, prepared.protection
-        replayed = check_claim(task, plan, protection, claim)
-        known = with_law_checks(protection, claim, plan, replayed)
-        own = (*measured_checks(task, plan, protection, claim, plan), *hook_checks(task, plan, protection, claim))
-        for result in (*known, *own):
+        given = Fitted(protection=prepared.protection, claim=claim)
+        for result in claim_checks(partial(_given, given), claim, versions.plan, (versions.task, versions.plan)):
             kept = found.setdefault(result.name, result)
             found[result.name] = result if result.passed is False and kept.passed is not False else kept
     return tuple(found.values())
+
+
+def _given(prepared: Fitted, plan: Plan) -> Fitted:
+    return prepared
 
 
 @lru_cache(maxsize=16)

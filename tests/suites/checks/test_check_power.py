@@ -57,8 +57,8 @@ def measured(protection, claim, seed=0):
 
 def checks_of(protection, claim, seed=0):
     replayed = check_claim(TASK, PLAN, protection, claim, seed=seed)
-    held = with_law_checks(protection, claim, PLAN, replayed)
-    return (*held, *measured_checks(TASK, PLAN, protection, claim, PLAN, seed=seed))
+    moves, laws = with_law_checks(protection, claim, PLAN, replayed)
+    return (*moves, *laws, *measured_checks(TASK, PLAN, protection, claim, PLAN, seed=seed))
 
 
 @pytest.fixture(scope="module")

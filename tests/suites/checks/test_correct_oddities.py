@@ -96,7 +96,8 @@ def test_a_law_of_the_client_contradicts_a_claim_for_samples_only_beyond_what_th
         **{**vars(prepared.protection), "noise_multiplier": factor * prepared.protection.noise_multiplier}
     )
     replayed = check_claim(task, plan, protection, claim)
-    found = {one.name: one for one in with_law_checks(protection, claim, plan, replayed)}
+    moves, laws = with_law_checks(protection, claim, plan, replayed)
+    found = {one.name: one for one in (*moves, *laws)}
     assert (found[LAW_EPSILON].passed is False) == accused
     assert (found[SENSITIVITY].passed is False) <= accused
 

@@ -1,11 +1,12 @@
 """Extreme rows: a broken and a correct version of each class, and every bundled defense."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from fedassay.audit.claim import Claim, Unit
+from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
@@ -148,11 +149,40 @@ class UnboundedSample(DPSGDProtection):
         return super().total(gradients, present).masked_fill(odd, math.nan)
 
 
-@pytest.mark.parametrize(("part", "kind"), [(DPFedAvg, UnboundedSum), (DPSGD, UnboundedSample)])
-def test_a_row_that_passes_a_sum_is_found(part, kind, extreme, task):
+class LastRoundUnbounded(DPFedAvgProtection):
+    """Clips all updates but those of the last round."""
+
+    def report(self, updates, context, state, rng):
+        kept = super().report(updates, context, state, rng)
+        return updates if context.round == context.plan.rounds - 1 else kept
+
+
+@pytest.mark.parametrize(
+    ("part", "kind", "observer"),
+    [
+        (DPFedAvg, UnboundedSum, None),
+        (DPSGD, UnboundedSample, None),
+        (DPFedAvg, UnboundedSum, FINAL_MODEL),
+        (DPFedAvg, LastRoundUnbounded, FINAL_MODEL),
+    ],
+)
+def test_a_row_that_passes_a_sum_is_found(part, kind, observer, extreme, task):
     prepared = part().prepare(toy_plan(task, rounds=2))
-    assert extreme(prepared.protection, prepared.claims[0]).passed
-    assert extreme(kind(**vars(prepared.protection)), prepared.claims[0]).passed is False
+    claim = replace(prepared.claims[0], observer=observer or prepared.claims[0].observer)
+    kept = extreme(prepared.protection, claim)
+    assert kept.passed
+    assert kept.measured > 0
+    assert extreme(kind(**vars(prepared.protection)), claim).passed is False
+
+
+class Silent(LDPGaussianProtection):
+    def report(self, updates, context, state, rng):
+        return updates.with_values(torch.zeros_like(updates.values))
+
+
+def test_a_release_of_zeros_was_not_looked_at(extreme, task):
+    prepared = LDPGaussian(epsilon=1.0, delta=1e-5).prepare(toy_plan(task, rounds=2))
+    assert extreme(Silent(**vars(prepared.protection)), prepared.claims[0]).passed is None
 
 
 @dataclass(frozen=True, kw_only=True)

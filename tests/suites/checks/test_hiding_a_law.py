@@ -10,11 +10,9 @@ from fedassay.fl.laws.law import clip
 from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.streams import normal
+from fedassay.suites.audits.claim_checks import claim_checks
+from fedassay.suites.audits.prepared_again import Fitted
 from fedassay.suites.checks.check_power import power_of_checks
-from fedassay.suites.checks.hooks.hook_checks import hook_checks
-from fedassay.suites.checks.law_check import with_law_checks
-from fedassay.suites.checks.measured_checks import measured_checks
-from fedassay.suites.checks.replay_checks import check_claim
 from hidden_law import without_law
 from toy_federation import toy_task
 
@@ -108,8 +106,8 @@ def evidence(kind, *, law, stated):
     claim, protection = PREPARED.claims[0], kind(**vars(PREPARED.protection))
     protection = protection if law else without_law(protection)
     claim = claim if stated else replace(claim, curve=None, parameters={"clip_norm": 1.0})
-    checks = with_law_checks(protection, claim, PLAN, check_claim(TASK, PLAN, protection, claim))
-    checks += measured_checks(TASK, PLAN, protection, claim, PLAN) + hook_checks(TASK, PLAN, protection, claim)
+    given = Fitted(protection=protection, claim=claim)
+    checks = claim_checks(lambda _: given, claim, PLAN, (TASK, PLAN))
     if any(check.passed is False for check in checks):
         return FAILED
     return UNKNOWN if power_of_checks(checks, protection, claim, PLAN) is None else EVIDENCE

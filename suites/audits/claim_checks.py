@@ -1,0 +1,65 @@
+"""Run every implementation check of one claim: replays, calls of hooks, the published law, and measurements."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...audit.claim import Claim
+from ...fl.plan import Plan
+from ...fl.task import Task
+from ..checks.check import CheckResult
+from ..checks.hooks.hook_checks import hook_checks
+from ..checks.law_check import with_law_checks
+from ..checks.measured_checks import measured_checks
+from ..checks.message_checks import MESSAGE
+from ..checks.own_model import with_own_model
+from ..checks.replay_checks import check_claim
+from .prepared_again import Fitted
+
+
+def claim_checks(
+    fit: Callable[[Plan], Fitted],
+    claim: Claim,
+    own: Plan,
+    checked: tuple[Task, Plan],
+    *,
+    own_model: tuple[Task, Plan] | None = None,
+    seed: int = 0,
+) -> tuple[CheckResult, ...]:
+    """Return the results of all implementation checks of a claim.
+
+    A move that is longer than the law's bound is no failure where the claim's epsilon covers it at the law's noise,
+    whichever check measured it.
+
+    Args:
+        fit: returns the protection and the claim as the defense prepares them for a plan.
+        claim, own: the claim, and the plan for which it is stated.
+        checked: the federation that is run.
+        own_model: a few clients with the claim's own model, where the federation has another one.
+    """
+    task, plan = checked
+    there, whole = fit(plan), replace(own, layout=plan.layout)
+    replayed = _replayed(there, fit, checked, own_model, seed)
+    # Hooks are called on given rows, so that all clients of the claim's plan can take part.
+    hooks = fit(whole)
+    hooked = () if hooks.unprepared else hook_checks(task, whole, hooks.protection, hooks.claim, seed=seed)
+    moves, laws = with_law_checks(fit(own).protection, claim, own, (*replayed, *hooked))
+    measured: tuple[CheckResult, ...] = ()
+    if not there.unprepared:
+        about = plan if there.again else own
+        measured = measured_checks(task, plan, there.protection, there.claim, about, seed=seed)
+    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :])
+
+
+def _replayed(
+    there: Fitted,
+    fit: Callable[[Plan], Fitted],
+    checked: tuple[Task, Plan],
+    own_model: tuple[Task, Plan] | None,
+    seed: int,
+) -> tuple[CheckResult, ...]:
+    if there.unprepared:
+        return (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
+    checks = check_claim(*checked, there.protection, there.claim, seed=seed)
+    if own_model is None or (same := fit(own_model[1])).unprepared:
+        return checks
+    return with_own_model(checks, *own_model, same.protection, same.claim, seed=seed)
