@@ -7,7 +7,9 @@ from torch import nn
 from torch.nn import functional as F
 
 
-class _Through(nn.Module):
+class Through(nn.Module):
+    """A module from the layers of a model and the function that runs them."""
+
     def __init__(self, run, **layers):
         super().__init__()
         self.run = run
@@ -25,7 +27,7 @@ def attentive(shape, classes):
         h = m.inside(x.flatten(2).transpose(1, 2))
         return m.output(F.scaled_dot_product_attention(h, h, h).mean(1))
 
-    return _Through(run, inside=nn.Linear(shape[0], 6), output=nn.Linear(6, classes))
+    return Through(run, inside=nn.Linear(shape[0], 6), output=nn.Linear(6, classes))
 
 
 def recurrent(shape, classes):
@@ -37,7 +39,7 @@ def recurrent(shape, classes):
             state = m.cell(row, state)
         return m.output(state)
 
-    return _Through(run, cell=nn.GRUCell(shape[2], 5), output=nn.Linear(5, classes))
+    return Through(run, cell=nn.GRUCell(shape[2], 5), output=nn.Linear(5, classes))
 
 
 def dropping(shape, classes):
@@ -54,7 +56,7 @@ def dropping(shape, classes):
 
 def half_frozen(shape, classes):
     """A fixed first layer and a constant buffer."""
-    model = _Through(
+    model = Through(
         lambda m, x: m.output(torch.tanh(m.fixed(x.flatten(1)))) + m.shift,
         fixed=nn.Linear(math.prod(shape), 6),
         output=nn.Linear(6, classes),
@@ -71,7 +73,7 @@ def branching(shape, classes):
         return torch.stack([(m.even if float(one.sum()) > one.numel() / 2 else m.odd)(one.flatten()) for one in x])
 
     size = math.prod(shape)
-    return _Through(run, even=nn.Linear(size, classes), odd=nn.Linear(size, classes))
+    return Through(run, even=nn.Linear(size, classes), odd=nn.Linear(size, classes))
 
 
 def group_normed(shape, classes):

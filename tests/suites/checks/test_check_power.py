@@ -10,8 +10,6 @@ from fedassay.audit.claim import Adjacency
 from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.suites.checks.check import CheckResult
 from fedassay.suites.checks.check_power import power_of_checks
 from fedassay.suites.checks.false_alarms import least_scale, share_found
@@ -20,18 +18,12 @@ from fedassay.suites.checks.measured_checks import MEASURED, measured_checks
 from fedassay.suites.checks.noise_checks import SCALE
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
 from fedassay.suites.checks.report_checks import FITS, report_checks
+from fedassay.suites.conformance.toy import toy_plan
 from hidden_law import without_law
 from toy_federation import toy_task
 
 TASK = toy_task((4, 7, 5), side=4, inert=1)
-PLAN = Plan(
-    sizes=TASK.sizes,
-    rounds=3,
-    cohort=Full(),
-    lot=Full(),
-    algorithm=FedSGD(learning_rate=1.0),
-    layout=TASK.network.layout,
-)
+PLAN = toy_plan(TASK, rounds=3, algorithm=FedSGD(learning_rate=1.0))
 
 
 def quieter(protection, share):

@@ -7,24 +7,16 @@ import torch
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.streams import normal
 from fedassay.suites.audits.claim_checks import claim_checks
 from fedassay.suites.audits.prepared_again import Fitted
 from fedassay.suites.checks.check_power import power_of_checks
+from fedassay.suites.conformance.toy import toy_plan
 from hidden_law import without_law
 from toy_federation import toy_task
 
 TASK = toy_task((4, 7, 5), side=10, inert=1)
-PLAN = Plan(
-    sizes=TASK.sizes,
-    rounds=3,
-    cohort=Full(),
-    lot=Full(),
-    algorithm=FedSGD(learning_rate=1.0),
-    layout=TASK.network.layout,
-)
+PLAN = toy_plan(TASK, rounds=3, algorithm=FedSGD(learning_rate=1.0))
 PREPARED = LDPGaussian(epsilon=4.0, delta=1e-5).prepare(PLAN)
 FAILED, UNKNOWN, EVIDENCE = "a check failed", "power not known", "evidence of known power"
 ORDER = (FAILED, UNKNOWN, EVIDENCE)

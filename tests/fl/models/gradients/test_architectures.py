@@ -6,23 +6,11 @@ from fedassay.fl.models.architectures.resnet18 import resnet18
 from fedassay.fl.models.architectures.transformer import transformer
 from fedassay.fl.models.compare_with_loop import compare_with_loop
 from fedassay.fl.models.gradients import sample_blocks
+from own_models import Through
 from torch import nn
 from torch.nn import functional as F
 
 SAMPLES, CLASSES = 4, 3
-
-
-class Through(nn.Module):
-    """A module from a function that builds its layers and one that runs them."""
-
-    def __init__(self, run, **layers):
-        super().__init__()
-        self.run = run
-        for name, layer in layers.items():
-            setattr(self, name, layer)
-
-    def forward(self, images):
-        return self.run(self, images)
 
 
 def tokens(images):
