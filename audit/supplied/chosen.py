@@ -4,8 +4,9 @@ Several estimators share alpha (Bonferroni), because the best of them is reporte
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -23,12 +24,16 @@ from ..estimators.pairwise_event import EventCounts
 from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_test
 from ..evidence import CandidateScores, Design, MembershipScores, Projections, Setting
 from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
-from ..outside import find_outside
+from ..nearest import nearest
+from ..outside import Spec, find_outside, name_and_options
 from ..power.threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
 
-Choice = str | Callable[..., Measurement]
-"""An estimator's name, or a function of evidence that returns a ``Measurement``."""
+Choice = Spec | Callable[..., Measurement]
+"""An estimator's name, a table of its name and options, or a function of evidence that returns a ``Measurement``."""
 _DIRECTED = (MembershipScores, EventCounts)
+_DETERMINED = {"alpha", "curve", "delta", "deviation", "dimension", "epsilon", "rate"}
+_DETERMINED |= {"release", "rounds", "seed", "sigma", "steps", "tests", "threshold"}
+"""The arguments of estimators that follow from the evidence, the claim and the audit."""
 _SHARES = (0.8, 0.5, 0.1)
 """The shares of the claimed noise for which ``release_tests`` designs a test, as the audits of suites do by default."""
 
@@ -65,7 +70,7 @@ def chosen(estimator: Choice | Sequence[Choice] | None, design: Design, default:
     that do.
     """
     wanted: Sequence[Choice] = default
-    if isinstance(estimator, str) or callable(estimator):
+    if isinstance(estimator, str | Mapping) or callable(estimator):
         wanted = [estimator]
     elif estimator is not None:
         wanted = estimator
@@ -186,10 +191,32 @@ def measure_canaries(
 
 
 def _estimator(choice: Choice) -> Estimator:
-    if not isinstance(choice, str):
+    if callable(choice):
         return _described(choice)
     known = estimators()
-    return known[choice] if choice in known else _described(find_outside("estimator", choice, known))
+    name, options = name_and_options("estimator", choice)
+    found = known[name] if name in known else _described(find_outside("estimator", name, known))
+    return _with_options(found, options) if options else found
+
+
+def _with_options(estimator: Estimator, options: Mapping[str, Any]) -> Estimator:
+    """The estimator with these arguments fixed; none of them may be one that evidence, claim or audit determine."""
+    # An option alpha = 0.5 would otherwise refute true claims.
+    own = (estimator.required | estimator.optional) - _DETERMINED
+    for key in options:
+        if key not in own:
+            has = nearest(key, sorted(own)) if own else "none"
+            fixed = " (the audit determines it)" if key in _DETERMINED else ""
+            raise ValueError(f"estimator {estimator.name} has no option {key!r}{fixed}; it has: {has}")
+
+    @wraps(estimator.measure)
+    def measure(*evidence: Any, **arguments: Any) -> Measurement:
+        return estimator.measure(*evidence, **arguments, **options)
+
+    fixed_names = frozenset(options)
+    return replace(
+        estimator, measure=measure, required=estimator.required - fixed_names, optional=estimator.optional - fixed_names
+    )
 
 
 def _described(function: Callable[..., Any]) -> Estimator:

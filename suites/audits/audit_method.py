@@ -12,6 +12,7 @@ from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import CheckPower, Weakness
 from ...audit.measurement import Measurement
+from ...audit.outside import Spec
 from ..checks.check import CheckResult
 from ..checks.check_power import power_of_checks
 from ..checks.coverage import Coverage, coverage_of
@@ -84,8 +85,8 @@ class AuditMethod(ABC):
         named = audit.blocks[0].audit.estimator if audit.blocks else None
         return self.measure(audit, store) if named is None else self.measure_by(named, audit, store)
 
-    def measure_by(self, estimator: str, audit: PlannedAudit, store: Store) -> Reading:
-        """Measure the audit's finished runs by the estimator of this name; raise the same errors as ``reading``."""
+    def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
+        """Measure the audit's finished runs by the suite's own choice of estimator; errors as for ``reading``."""
         raise ValueError(f"audits by {self.name} choose their estimator themselves: leave out audit.estimator")
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:

@@ -21,6 +21,7 @@ from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import CandidateScores, Design, Guesses, Projections, Setting
 from ...audit.finding import Weakness
 from ...audit.measurement import Kind, Measurement
+from ...audit.outside import Spec
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_canaries
 from ...fl.canary import CanarySet
 from ...fl.plan import Plan
@@ -102,7 +103,7 @@ class OneRun(BlockMethod):
         measured = read_guesses(audit.claim, guesses, alpha=audit.alpha, witness=self._witness(audit))
         return Reading(measurement=measured, scores=candidates.against(coins))
 
-    def measure_by(self, estimator: str, audit: PlannedAudit, store: Store) -> Reading:
+    def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
         (one,) = chosen(estimator, Design.ONE_RUN, ())
         (block,), witness = audit.blocks, self._witness(audit)
         candidates, coins, sums = self._scored(audit, store)

@@ -15,6 +15,7 @@ from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.estimators.hockey_stick import MechanismOutputs
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import Design, MembershipScores, Projections, Setting
+from ...audit.outside import Spec
 from ...audit.power.threshold import SplitThreshold
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, needs_fixed_threshold
 from ..config.suite import AuditSpec
@@ -88,7 +89,7 @@ class ReplicaMethod(BlockMethod):
         )
         return Reading(measurement=measured if self.powered else replace(measured, detectable=None), scores=shown)
 
-    def measure_by(self, estimator: str, audit: PlannedAudit, store: Store) -> Reading:
+    def measure_by(self, estimator: Spec, audit: PlannedAudit, store: Store) -> Reading:
         (one,) = chosen(estimator, Design.INDEPENDENT, ())
         member, nonmember = pooled(audit, store)
         law, claim = claimed_release(audit.blocks[0]), audit.claim

@@ -20,6 +20,7 @@ KEYS = {
     "lot": "sampling",
     "algorithm": "algorithm",
     "canary": "canary",
+    "estimator": "estimator",
 }
 """The keys of a suite's tables that name parts, with the kind of each."""
 
@@ -50,7 +51,14 @@ def is_outside(kind: str, name: str) -> bool:
 
 
 def own_names(kind: str) -> tuple[str, ...]:
-    """Return the names of the package's own data sets, models, algorithms, partitions, sampling rules or canaries."""
+    """Return the names of the package's own data sets, models, algorithms, partitions, sampling rules, canaries or
+    estimators.
+    """
+    if kind == "estimator":
+        # Imported here, because estimators load scipy, which most suites do not need in order to be read.
+        from ...audit.estimators.catalogue import estimators
+
+        return tuple(estimators())
     known: dict[str, Iterable[str]] = {
         "dataset": KNOWN_DATASETS,
         "model": known_models(),

@@ -194,6 +194,11 @@ def _check_paths(spec: Suite, source: Source) -> None:
                     _BUILT.get(kind, str)(value)
             except ValueError as error:
                 raise ConfigError(f"{source.where((*place, key))}: {error}") from error
+    if spec.audit is not None:
+        try:
+            spec.audit.check_estimator()
+        except ValueError as error:
+            raise ConfigError(f"{source.where(('audit', 'estimator'))}: {error}") from error
 
 
 def _digests(spec: Suite, source: Source) -> dict[str, str]:

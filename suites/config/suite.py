@@ -104,6 +104,7 @@ DatasetPart = Annotated[
 ModelPart = Annotated[
     Any, _given("model"), _part("model", known_models()), WithJsonSchema(shapes.part_of(known_models()))
 ]
+EstimatorPart = Annotated[Any, _given("estimator"), WithJsonSchema(shapes.part_of(()))]
 CanaryPart = Annotated[Any, _given("canary"), _part("canary", CANARIES), WithJsonSchema(shapes.part_of(CANARIES))]
 KNOWN_DEVICES = ("cpu", "cuda")
 DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
@@ -273,9 +274,10 @@ class AuditSpec(_Table):
     """The canary: a row along an unused weight or a random direction, or a sample that passes through the model."""
     canaries: Whole | None = Field(default=None, ge=2, le=4000)
     """Number of Dirac canaries of the one run, each included by a fair coin."""
-    estimator: str | None = Field(default=None, exclude_if=_is_none)
-    """Estimator that measures the audit's runs, one of ``fedassay list estimators`` or ``package.module:function``. By
-    default each audit method uses the one with the most power. Audits by attacks are not affected."""
+    estimator: EstimatorPart | None = Field(default=None, exclude_if=_is_none)
+    """Estimator that measures the audit's runs: one of ``fedassay list estimators``, ``package.module:function``,
+    ``file.py:function``, or a table of its name as ``part`` and its options. By default each audit method uses the one
+    with the most power. Audits by attacks are not affected."""
     replicas: Whole = Field(default=1000, ge=2, le=_MOST_REPLICAS)
     """Runs per arm (with and without the canary), spread over the seeds; unused by a one-run audit."""
     most_replicas: Whole | None = Field(default=None, ge=2, le=_MOST_REPLICAS, exclude_if=lambda most: most is None)
@@ -292,16 +294,24 @@ class AuditSpec(_Table):
 
     @model_validator(mode="after")
     def _estimator_fits(self) -> "AuditSpec":
-        if self.estimator is not None:
-            # Imported here, because estimators load scipy, which most suites do not need in order to be read.
-            from ...audit.evidence import Design
-            from ...audit.supplied.chosen import chosen
-
+        # One from outside is imported later, when the suite's folder is on the import path.
+        if self.estimator is not None and not is_path("estimator", self.estimator):
             try:
-                chosen(self.estimator, Design.ONE_RUN if self.design == "one_run" else Design.INDEPENDENT, ())
+                self.check_estimator()
             except ValueError as error:
                 raise _misplaced("audit.estimator", str(error)) from None
         return self
+
+    def check_estimator(self) -> None:
+        """Import the estimator that the suite names; raise ValueError for one that is unknown or does not cover the
+        design.
+        """
+        # Imported here, because estimators load scipy, which most suites do not need in order to be read.
+        from ...audit.evidence import Design
+        from ...audit.supplied.chosen import chosen
+
+        if self.estimator is not None:
+            chosen([self.estimator], Design.ONE_RUN if self.design == "one_run" else Design.INDEPENDENT, ())
 
     @model_validator(mode="after")
     def _one_run(self) -> "AuditSpec":
