@@ -15,6 +15,7 @@ from ..audit.observer import UPLOADS, Observer
 from ..fl.canary import Canary, CanarySet, DataCanary
 from ..fl.laws.law import Law
 from ..fl.models.network import Network
+from ..fl.objective import CLASSIFICATION
 from ..fl.plan import Plan
 from ..fl.probe import CandidateProbe, Candidates, OwnerCandidates, OwnerProbe
 from ..fl.protection import Protection
@@ -137,8 +138,10 @@ class Attack:
     handles_reduced_views: ClassVar[bool] = False
     """Whether the attack itself handles views with less than the uploads: multisets, sums, global models."""
 
-    pixelwise: ClassVar[bool] = False
-    """Whether it works without image labels, which segmentation data does not have: its labels are per pixel."""
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
+    """The tasks of models that it attacks, by the names of ``fl.objective``; by default those with one class per
+    sample.
+    """
 
     active: ClassVar[bool] = False
     """Whether the server sends what ``tamper`` makes of its models: such an attack gets a federation of its own."""

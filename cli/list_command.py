@@ -13,11 +13,19 @@ if TYPE_CHECKING:
 # Described here and not where they are computed, because importing that code loads torch.
 METRICS = {
     "accuracy": "share of test images that the final model classifies correctly",
-    "loss": "mean cross-entropy of the final model over the test images (over their pixels for a segmentation model)",
-    "class_accuracy_worst": "lowest accuracy on the test images of one class (class_iou_worst: IoU of pixels)",
+    "r2": "of a regression: 1 - squared error / variance of the labels, over the test samples; mean over labels",
+    "mean_absolute_error": "of a regression: mean absolute error on the test samples, in the labels' own unit",
+    "mean_squared_error": "of a regression: mean squared error on the test samples, in the labels' own unit",
+    "macro_f1": "of a model with several labels per sample: F1 of each label on the test samples, mean over labels",
+    "subset_accuracy": "share of test samples for which all labels are predicted correctly",
+    "loss": "mean cross-entropy of the final model over the test images (over their pixels for a segmentation model, "
+    "over labels where there are several; of a regression the mean squared error of the scaled labels)",
+    "class_accuracy_worst": "lowest accuracy on the test images of one class (class_iou_worst: IoU of pixels; "
+    "class_macro_f1_worst: F1 of a label)",
     "class_accuracy_mean": "mean over classes of the accuracy on each class (class_iou_mean: IoU)",
     "class_accuracy_std": "standard deviation over classes of the accuracy on each class (class_iou_std: IoU)",
-    "client_accuracy_worst": "accuracy on own samples, mean over the worst 10 % of clients (client_iou_worst: IoU)",
+    "client_accuracy_worst": "accuracy on own samples, mean over the worst 10 % of clients (client_iou_worst, "
+    "client_r2_worst, client_macro_f1_worst: the same of these metrics)",
     "client_accuracy_mean": "mean over clients of the accuracy on each client's own samples (client_iou_mean: IoU)",
     "client_accuracy_std": "standard deviation over clients of that accuracy (client_iou_std: IoU)",
     "bytes_up_client": "payload bytes that one client sends in one round, mean over clients and rounds",
@@ -127,15 +135,16 @@ def one_dataset(kind: str, name: str | None, changes: tuple[str, ...]) -> dict[s
 def _models_for(dataset: "Dataset") -> list[str]:
     """The models of the catalogue that accept the data set's images or rows."""
     from ..fl.models.small_models import known_models
+    from ..fl.objective import SEGMENTATION
     from ..fl.task import network_of
 
     found = []
     for name in known_models():
         try:
-            segments = network_of(dataset, name, None).segments
+            objective = network_of(dataset, name, None).objective
         except ValueError:  # Images that are too small, for example.
             continue
-        if dataset.train_targets is not None or not segments:
+        if dataset.train_targets is not None or objective.name != SEGMENTATION:
             found.append(name)
     return found
 

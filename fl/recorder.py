@@ -111,8 +111,8 @@ class UtilityRecorder:
     """A recorder that keeps the utility of the server's model over the rounds, for the first of several independent
     runs.
 
-    ``rows``: (rounds so far, value by metric), one per ``every`` rounds. The metrics are accuracy and loss for a
-    classifier, IoU and loss for a segmentation model; one that is not defined in a round is left out of its row.
+    ``rows``: (rounds so far, value by metric), one per ``every`` rounds. The metrics are the first one of the task
+    (see ``utility_of``), such as accuracy, and the loss; one that is not defined in a round is left out of its row.
     """
 
     task: Task

@@ -265,6 +265,7 @@ def frozen_federation(
         inert=network.inert,
         normalisation=network.normalisation,
         options=network.options,
+        task=network.task,
         point=task.initial(Streams(seed)),
         steepness=steepness,
     ).sharing(network)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from ..audit.outside import Spec, name_and_options
 from .data.dataset import Dataset, check_masks
 from .fields import check_count
 from .models.imprint import BINS, thresholds
-from .models.network import Network, pixel_losses
+from .models.network import Network
 from .models.normalise import Normalisation
+from .objective import SEGMENTATION, Objective, objective_of
 from .partitions.partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams, normal
 from .utility import Outcomes, Utility, by_class, by_group, utility_of
@@ -33,8 +33,8 @@ PUBLIC_IMAGES = 1000
 class Samples:
     """The labelled images that a defense's hook receives, with the models to evaluate on them.
 
-    ``images (n, c, h, w)``, ``labels (n,)`` (for a segmentation model ``(n, h, w)``) and ``models (R, d)`` of
-    ``network``.
+    ``images (n, c, h, w)``, ``labels`` in the form of the network's objective (``(n,)`` for a classifier) and ``models
+    (R, d)`` of ``network``.
     """
 
     network: Network
@@ -49,8 +49,8 @@ class Task:
 
     Args:
         network: model and loss.
-        images, labels: the pool that clients hold, ``(n, c, h, w)`` in [0, 1] and ``(n,)``. For a segmentation model
-            the labels, here and below, are booleans ``(n, h, w)``.
+        images, labels: the pool that clients hold, ``(n, c, h, w)`` in [0, 1] and, for a classifier, ``(n,)``. Labels,
+            here and below, have the form of the network's objective, such as booleans ``(n, h, w)`` of pixels.
         parts: for each client the indices of its samples in the pool.
         outsider_images, outsider_labels: drawn like the pool, never trained on: the non-members of membership attacks.
         test_images, test_labels: measure utility; they are also the adversary's public data.
@@ -61,6 +61,7 @@ class Task:
         owners: (n,), the owner of each of the pool's images; None if not known.
         exchangeable: which outsiders are distributed like a client's own samples, as the partition states.
         warm_start: the server's own public data, on which it trains the initial model; None: the model is drawn.
+        label_scale: the unit of each label of a regression (see ``Dataset``); empty: 1.
     """
 
     network: Network
@@ -77,6 +78,7 @@ class Task:
     owners: Tensor | None = None
     exchangeable: Exchangeable = "all"
     warm_start: WarmStart | None = None
+    label_scale: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("", "outsider_", "test_"):
@@ -84,12 +86,7 @@ class Task:
             if images.shape[1:] != self.network.shape or images.dtype != torch.float32:
                 wanted = f"(n, {', '.join(map(str, self.network.shape))}) float32"
                 raise ValueError(f"{name}images must be {wanted}, got {tuple(images.shape)} of {images.dtype}")
-            if self.network.segments:
-                check_masks(f"{name}labels", labels, images)
-            elif labels.shape != images.shape[:1] or labels.dtype != torch.int64:
-                raise ValueError(
-                    f"{name}labels must be int64 of shape ({len(images)},), got {tuple(labels.shape)} of {labels.dtype}"
-                )
+            self.network.objective.check(f"{name}labels", labels, images, self.network.classes)
         check_masks("masks", self.masks, self.images)
         dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts, *self.held_out])
         if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
@@ -127,34 +124,36 @@ class Task:
     def outcomes(self, model: Tensor, images: Tensor, labels: Tensor) -> Outcomes:
         """Return the predictions and losses of ``model (d,)`` on labelled images, all from one evaluation.
 
-        ``images (n, c, h, w)`` and ``labels (n,)``, or booleans ``(n, h, w)`` for a segmentation model.
+        ``images (n, c, h, w)`` and ``labels`` in the form of the network's objective, ``(n,)`` for a classifier.
         """
-        if not self.network.segments:
-            logits = self.network.evaluated(model, images)
-            losses = cross_entropy(logits, labels, reduction="none")
-            return Outcomes(found=logits.argmax(-1), wanted=labels, losses=losses)
-        found, losses_of = list[Tensor](), list[Tensor]()
+        objective, scale = self.network.objective, self.label_scale
+        if objective.name != SEGMENTATION:
+            outputs = self.network.evaluated(model, images)
+            found, losses = objective.found(outputs), objective.losses(outputs, labels)
+            return Outcomes(task=objective.name, found=found, wanted=labels, losses=losses, scale=scale)
+        marked, losses_of = list[Tensor](), list[Tensor]()
         for part, wanted in zip(torch.split(images, _AT_ONCE), torch.split(labels, _AT_ONCE), strict=True):
             with torch.no_grad():
-                logits = self.network.logits(model, part)
-            found.append(logits > 0)
-            losses_of.append(pixel_losses(logits, wanted))
-        return Outcomes(found=torch.cat(found), wanted=labels, losses=torch.cat(losses_of))
+                outputs = self.network.logits(model, part)
+            marked.append(objective.found(outputs))
+            losses_of.append(objective.losses(outputs, wanted))
+        return Outcomes(task=objective.name, found=torch.cat(marked), wanted=labels, losses=torch.cat(losses_of))
 
     def utility(self, model: Tensor) -> tuple[Utility, ...]:
         """Return the utility metrics of ``model (d,)`` on the test images.
 
-        They are accuracy and loss for a classifier, and IoU, precision, recall and F-score of pixels and the loss for a
-        segmentation model.
+        They depend on the task (see ``utility_of``), such as accuracy and loss for a classifier.
         """
         return utility_of(self.outcomes(model, self.test_images, self.test_labels))
 
     def utility_by_class(self, outcomes: Outcomes) -> Tensor:
-        """Return the accuracy or IoU of each class, ``(classes,)``, from a model's ``outcomes`` on the test images."""
+        """Return the first metric of each class or label, ``(classes,)``, from a model's ``outcomes`` on the test
+        images; empty for a regression.
+        """
         return by_class(outcomes, self.network.classes)
 
     def utility_by_client(self, model: Tensor) -> Tensor:
-        """Return the accuracy, or the IoU of a segmentation model, of ``model (d,)`` on each client's own samples.
+        """Return the first metric of utility, such as the accuracy, of ``model (d,)`` on each client's own samples.
 
         The result has shape ``(clients,)``. These are the samples and labels with which the clients train: no client
         releases these numbers.
@@ -165,9 +164,11 @@ class Task:
         # Batch norm would mix the clients' samples in one batch; all other models evaluate many clients at once.
         batches = self.parts if self.network.mixes else torch.split(held, _OWN_AT_ONCE)
         found = [self.outcomes(model, self.images[batch], self.labels[batch]) for batch in batches]
-        parts = {name: torch.cat([getattr(one, name) for one in found]) for name in ("found", "wanted", "losses")}
+        parts: dict[str, Any] = {
+            name: torch.cat([getattr(one, name) for one in found]) for name in ("found", "wanted", "losses")
+        }
         owners = torch.repeat_interleave(torch.arange(self.clients), torch.tensor(self.sizes))
-        return by_group(Outcomes(**parts), owners, self.clients)
+        return by_group(replace(found[0], **parts), owners, self.clients)
 
     def public_loss(self, models: Tensor) -> Tensor:
         """Return the mean loss of each model on the first thousand test images, which are public.
@@ -176,10 +177,11 @@ class Task:
         """
         # Evaluated in every round: on all ten thousand test images it would cost more than the training.
         images, labels = self.test_images[:PUBLIC_IMAGES], self.test_labels[:PUBLIC_IMAGES]
-        if self.network.segments:
+        objective = self.network.objective
+        if objective.name == SEGMENTATION:
             with torch.no_grad():
                 return torch.stack([self.network.losses(model, images, labels).mean() for model in models])
-        return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
+        return torch.stack([objective.mean_loss(self.network.evaluated(model, images), labels) for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:
         """Return the images of a client (or the public images if ``client`` is None), with the models to evaluate on
@@ -235,20 +237,22 @@ def build_task(
     ``label_noise``, uniformly over all classes (see ``redrawn``). ``pixel_noise`` is the standard deviation of the
     noise on sensitive pixels (see ``noised``). ``normalisation``: the model's first operation, with public
     constants. A segmentation model's labels are the data set's targets; the partition still uses the images'
-    labels. With a ``warm_start`` the server holds further training images, without noise, which neither clients nor
-    non-members have (see ``public_part``).
+    labels. Where labels are no classes, only partitions that ignore labels can be used. With a ``warm_start`` the
+    server holds further training images, without noise, which neither clients nor non-members have (see
+    ``public_part``).
 
     Raises:
         ValueError: if ``samples``, ``clients``, ``held_out`` or ``warm_start`` exceed what there is, the partition
-            needs owners that are not known, ``label_noise`` is not a probability, a segmentation model has no targets
-            or is to have noisy labels, or pixels are to have noise and the sensitive ones are not known.
+            needs owners that are not known, or classes where labels are none, ``label_noise`` is not a probability or
+            labels are no classes, a segmentation model has no targets, or pixels are to have noise and the sensitive
+            ones are not known.
     """
     if held_out < 0:
         raise ValueError(f"held_out (clients that never take part) must be >= 0, got {held_out}")
     network = network_of(dataset, model, normalisation)
+    labels, tested = _labels(dataset, network.objective)
     # The outsiders' labels are redrawn too; otherwise clean labels would reveal the non-members.
-    given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)
-    found, tested = _targets(dataset, label_noise) if network.segments else (given, dataset.test_labels)
+    found = _redrawn(labels, network, label_noise, streams)
     images = noised(dataset, pixel_noise, streams) if pixel_noise else dataset.train_images
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
     outside, inside = np.split(order, [len(order) // 10])
@@ -259,13 +263,15 @@ def build_task(
         start = WarmStart(
             rule=warm_start,
             images=dataset.train_images[public],
-            labels=_targets(dataset, 0)[0][public] if network.segments else dataset.train_labels[public],
+            labels=labels[public],
         )
     dealt = clients + held_out
     _check_samples(dataset.name, len(inside), samples=samples, clients=clients, held_out=held_out)
     # Sorted: how many samples are used must not change the order in which the partition sees them.
     inside = np.sort(inside[:samples])
-    keys = (_owners(dataset) if isinstance(partition, ByOwner) else given)[inside]
+    keys = (found if network.objective.classifies else _keys(dataset, partition))[inside]
+    if isinstance(partition, ByOwner):
+        keys = _owners(dataset)[inside]
     split = partition.split(keys.numpy(), dealt, streams.generator("partition"))
     hands = [torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in split]
     # Drawn after the deal, so that held-out clients have data like all others.
@@ -285,6 +291,7 @@ def build_task(
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
         exchangeable=partition.exchangeable,
         warm_start=start,
+        label_scale=dataset.label_scale,
     )
 
 
@@ -299,6 +306,7 @@ def network_of(dataset: Dataset, model: Spec, normalisation: Normalisation | Non
         bins=thresholds(dataset.test_images, _bins(options)) if name == "imprint" else (),
         normalisation=normalisation,
         options=options,
+        task=dataset.task,
     )
 
 
@@ -357,13 +365,36 @@ def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Ten
     return torch.where(torch.from_numpy(coins < share), torch.from_numpy(drawn), labels)
 
 
-def _targets(dataset: Dataset, label_noise: float) -> tuple[Tensor, Tensor]:
-    """The pixels that a segmentation model has to find, in the training and in the test images."""
+def _labels(dataset: Dataset, objective: Objective) -> tuple[Tensor, Tensor]:
+    """The training and the test labels: for a segmentation the pixels that the model has to find."""
+    if objective.name != SEGMENTATION:
+        return dataset.train_labels, dataset.test_labels
     if dataset.train_targets is None or dataset.test_targets is None:
         raise ValueError(f"a segmentation model needs a data set with targets for each pixel, got {dataset.name}")
-    if label_noise:
-        raise ValueError(f"label_noise must be 0 for a segmentation model, which has no labels, got {label_noise}")
     return dataset.train_targets, dataset.test_targets
+
+
+def _redrawn(labels: Tensor, network: Network, label_noise: float, streams: Streams) -> Tensor:
+    if network.objective.classifies:
+        return redrawn(labels, network.classes, label_noise, streams)
+    if label_noise:
+        raise ValueError(
+            f"label_noise must be 0 for a {network.objective.name}, whose samples have no class, got {label_noise}"
+        )
+    return labels
+
+
+def _keys(dataset: Dataset, partition: Partition) -> Tensor:
+    """The classes by which a partition deals samples; all 0 where the data set has none."""
+    if objective_of(dataset.task).classifies:
+        return dataset.train_labels
+    if partition.exchangeable == "label":
+        raise ValueError(
+            f"the partition {type(partition).__name__.lower()} deals samples by their class, but the samples of "
+            f"{dataset.name} have none (task {dataset.task}): choose iid, one_sample, or by_owner, which needs the "
+            "owners of the samples"
+        )
+    return torch.zeros(len(dataset.train_labels), dtype=torch.int64)
 
 
 def _owners(dataset: Dataset) -> Tensor:

@@ -6,6 +6,7 @@ active on one sample only (as with ReLU).
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from ...audit.evidence import Reconstructions
 from ...fl.layout import Layout
 from ...fl.models.normalise import Normalisation
+from ...fl.objective import TASKS
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
@@ -36,6 +38,8 @@ class AnalyticLinear(ImageAttack):
     agree (a mixture of samples has different proportions at each unit), then any others. It assumes one local step:
     after several steps it finds a blend, because the weights change in between.
     """
+
+    tasks: ClassVar[tuple[str, ...]] = TASKS
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Return the recovered images and labels, upload by upload.

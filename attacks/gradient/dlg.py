@@ -1,6 +1,7 @@
 """Attack that reconstructs images and soft labels whose gradient matches the upload (DLG, Zhu et al. 2019)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from ...audit.evidence import Reconstructions
 from ...fl.models.network import Network
+from ...fl.objective import TASKS
 from ...fl.streams import normal
 from ...fl.view import View
 from ..attack import Knowledge
@@ -20,7 +22,7 @@ from .objectives.search_attack import SearchAttack, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class DLG(SearchAttack):
-    """An attack that minimises the squared distance of gradients over images and label logits together (Zhu et al.,
+    """An attack that minimises the squared distance of gradients over images and labels together (Zhu et al.,
     Algorithm 1), from normally distributed starting points.
 
     All restarts of all uploads run in one batch; each run returns its best point, and each upload its best run. It
@@ -33,6 +35,7 @@ class DLG(SearchAttack):
         learning_rate: step length of L-BFGS; there is no line search.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     learning_rate: float = 1.0
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
@@ -57,13 +60,13 @@ class DLG(SearchAttack):
 
             def distance(points: Tensor, wanted: Tensor = targets[part]) -> Tensor:
                 images, labels = split(points, k, network)
-                rows = network.lot_gradients(uploads.model, images, labels.softmax(-1))[:, :kept]
+                rows = network.lot_gradients(uploads.model, images, network.objective.relaxed(labels))[:, :kept]
                 return (rows - wanted).square().sum(1)
 
             best = minimise(distance, start[part], iterations=self.iterations, learning_rate=self.learning_rate)
             found.append(self._kept(best))
         images, labels = split(torch.cat(found), k, network)
-        return ImageLots(images=images.clamp(0, 1), labels=labels.argmax(-1))
+        return ImageLots(images=images.clamp(0, 1), labels=network.objective.found(labels))
 
     def _kept(self, best: Minimum) -> Tensor:
         """The points of the best restart of each upload."""
@@ -72,7 +75,9 @@ class DLG(SearchAttack):
 
 
 def split(points: Tensor, k: int, network: Network) -> tuple[Tensor, Tensor]:
-    """Split the optimiser's flat variables into images ``(n, k, c, h, w)`` and label logits ``(n, k, classes)``."""
+    """Split the optimiser's flat variables into images ``(n, k, c, h, w)`` and label logits ``(n, k, classes)``; for a
+    regression the latter are the numbers themselves.
+    """
     labels = points[:, -k * network.classes :].reshape(len(points), k, network.classes)
     images = points[:, : -k * network.classes].reshape(len(points), k, *network.shape)
     return images, labels

@@ -8,6 +8,7 @@ attack also works on sums of uploads.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from ...audit.evidence import Reconstructions
 from ...fl.models.imprint import LAYER
+from ...fl.objective import TASKS
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
@@ -37,6 +39,8 @@ class Imprint(ImageAttack):
     others are blends. There is no search and no model of noise: each bin is used as it is. It assumes one local step:
     weights that change between steps move the bins.
     """
+
+    tasks: ClassVar[tuple[str, ...]] = TASKS
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Return the recovered images and labels, upload by upload; in batches of several samples, labels are not

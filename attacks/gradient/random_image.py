@@ -18,6 +18,6 @@ class RandomImage(NullImageAttack):
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:
         chosen = torch.from_numpy(rng.integers(len(knowledge.public_images), size=count))
-        # A segmentation model's public labels are masks, which are no labels of images.
-        labels = None if knowledge.network.segments else knowledge.public_labels[chosen]
+        # Other labels, such as the masks of a segmentation, are no classes of images.
+        labels = knowledge.public_labels[chosen] if knowledge.network.objective.classifies else None
         return knowledge.public_images[chosen], labels

@@ -3,13 +3,14 @@
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import CandidateScores
 from ...fl.fields import check_count
+from ...fl.objective import TASKS
 from ...fl.probe import CandidateProbe, Candidates, plant_candidates
 from ...fl.task import Task
 from ...fl.view import View
@@ -26,6 +27,7 @@ class MembershipAttack(Attack, ABC):
         client: the client whose samples are in question, or ``"all"``.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     count: int = 40
     client: int | Literal["all"] = 0
 

@@ -257,7 +257,7 @@ def noise_image_norm(public: Samples) -> float:
     shape = (1, _NOISE_IMAGES, *network.shape)
     images = torch.from_numpy(rng.random(shape, dtype=np.float32))
     size = (*shape[:2], *public.labels.shape[1:])
-    labels = torch.from_numpy(rng.integers(network.classes, size=size)).to(public.labels.dtype)
+    labels = network.objective.drawn(rng, size, network.classes)
     dropped = network.draw_dropout(rng, shape[:2])
     gradients = network.sample_gradients(public.models[:1], images, labels, dropped)
     return float(torch.linalg.vector_norm(gradients, dim=-1).mean())

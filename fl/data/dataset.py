@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..objective import CLASSIFICATION, objective_of
 from ..streams import Streams
 from .regions import stroke_box
 
@@ -23,7 +24,9 @@ class Dataset:
 
     Args:
         train_images, test_images: (n, channel, height, width) float32 in [0, 1]; rows of a table (n, 1, 1, features).
-        train_labels, test_labels: (n,) int64 in [0, classes).
+        train_labels, test_labels: (n,) int64 in [0, classes); for task ``multilabel`` (n, classes) booleans, and for
+            task ``regression`` (n, classes) float32, best with mean 0 and deviation 1, or in [0, 1].
+        classes: number of classes, of labels that each hold or not, or of numbers to predict.
         train_masks, test_masks: (n, height, width) booleans, true where a pixel is privacy-sensitive (PSI); None where
             this is not known.
         strokes: the images are strokes on black, and the masks are the smallest boxes around the strokes.
@@ -31,7 +34,10 @@ class Dataset:
             were tampered with); None where there is nothing to find.
         train_owners: (n,) int64, >= 0, the owner of each training image (writer, receipt); None where not known.
         rows: the images are rows of a table, (n, 1, 1, features), whose numbers may be any finite ones.
-        class_names: the name of each class, or empty.
+        class_names: the name of each class, label or number, or empty.
+        task: what the labels are: ``classification``, ``regression`` or ``multilabel``.
+        label_scale: of a regression, the size of one unit of each label in the data's own unit, > 0, by which errors
+            are reported in that unit; empty: 1.
         notes: sentences on what a reader did to the data, such as splitting off a test part.
 
     ``digest`` is the SHA-256 of the name and of all given arrays, in hexadecimal. Raises ValueError for other shapes,
@@ -53,12 +59,15 @@ class Dataset:
     rows: bool = False
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    task: str = CLASSIFICATION
+    label_scale: tuple[float, ...] = ()
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
             images: Tensor = getattr(self, f"{part}_images")
-            _check_part(part, images, getattr(self, f"{part}_labels"), self.classes)
+            _check_part(part, images)
+            objective_of(self.task).check(f"{part}_labels", getattr(self, f"{part}_labels"), images, self.classes)
             _check_range(part, images, self.rows)
             check_masks(f"{part}_masks", getattr(self, f"{part}_masks"), images)
             check_masks(f"{part}_targets", getattr(self, f"{part}_targets"), images)
@@ -66,6 +75,8 @@ class Dataset:
             shapes = f"{tuple(self.train_images.shape[1:])} and {tuple(self.test_images.shape[1:])}"
             raise ValueError(f"train and test images must have one shape, got {shapes}")
         _check_owners(self.train_owners, len(self.train_labels))
+        if self.label_scale and (len(self.label_scale) != self.classes or not min(self.label_scale) > 0):
+            raise ValueError(f"label_scale must hold {self.classes} numbers > 0, one per label, got {self.label_scale}")
         object.__setattr__(self, "digest", _digest(self))
         if self.strokes:
             if self.train_masks is not None or self.test_masks is not None:
@@ -101,19 +112,13 @@ def fixed_order(purpose: str, count: int) -> Tensor:
     return torch.from_numpy(np.argsort(raw, kind="stable"))
 
 
-def _check_part(part: str, images: Tensor, labels: Tensor, classes: int) -> None:
+def _check_part(part: str, images: Tensor) -> None:
     if images.ndim != 4 or images.dtype != torch.float32:
         raise ValueError(
             f"{part}_images must be (n, channel, height, width) float32, got {tuple(images.shape)} of {images.dtype}"
         )
-    if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
-        raise ValueError(
-            f"{part}_labels must be int64 of shape ({len(images)},), got {tuple(labels.shape)} of {labels.dtype}"
-        )
     if len(images) == 0:
         raise ValueError(f"{part}_images must hold at least one image, got none")
-    if labels.min() < 0 or labels.max() >= classes:
-        raise ValueError(f"{part}_labels must be in [0, {classes}), got {int(labels.min())} to {int(labels.max())}")
 
 
 def _check_range(part: str, images: Tensor, rows: bool) -> None:
@@ -146,6 +151,9 @@ def _digest(dataset: Dataset) -> str:
         if annotation is not None:
             digest.update(name.encode())
             _add(digest, annotation)
+    # Only where the task is another one, so that data sets with classes keep their digests.
+    if dataset.task != CLASSIFICATION:
+        digest.update(f"{dataset.task} {dataset.label_scale}".encode())
     return digest.hexdigest()
 
 

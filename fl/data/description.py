@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ..objective import CLASSIFICATION, MULTILABEL, REGRESSION
 from .dataset import Dataset
 
 _NAMED = 12
@@ -20,9 +21,7 @@ def description(dataset: Dataset) -> dict[str, str]:
         facts["colour"] = {1: "grey", 3: "colour (3 channels)"}.get(channels, f"{channels} channels")
     facts["samples"] = f"{len(dataset.train_labels)} training, {len(dataset.test_labels)} test"
     facts["range"] = f"{float(dataset.train_images.min()):.4g} to {float(dataset.train_images.max()):.4g}"
-    counts = torch.bincount(dataset.train_labels, minlength=dataset.classes)
-    facts["classes"] = f"{dataset.classes}{_by_class(dataset, counts)}"
-    facts["balance"] = _balance(counts)
+    facts |= _LABELS[dataset.task](dataset)
     if dataset.train_owners is None:
         facts["owners"] = "not known"
     else:
@@ -37,16 +36,57 @@ def description(dataset: Dataset) -> dict[str, str]:
 
 def _tasks(dataset: Dataset, table: bool) -> list[str]:
     kind = "table" if table else "image"
+    if dataset.task == REGRESSION:
+        return [f"{kind} regression"]
+    if dataset.task == MULTILABEL:
+        return [f"{kind} classification with several labels"]
     tasks = [f"{kind} classification" + (" (binary)" if dataset.classes == 2 else "")]
     return [*tasks, "segmentation"] if dataset.train_targets is not None else tasks
+
+
+def _classes(dataset: Dataset) -> dict[str, str]:
+    counts = torch.bincount(dataset.train_labels, minlength=dataset.classes)
+    return {"classes": f"{dataset.classes}{_by_class(dataset, counts)}", "balance": _balance(counts)}
+
+
+def _numbers(dataset: Dataset) -> dict[str, str]:
+    """The range, mean and deviation of each number to predict, as the model gets them, and their unit."""
+    scale, found = dataset.label_scale or (1.0,) * dataset.classes, []
+    for column, values in enumerate(dataset.train_labels.double().T):
+        name = f"{dataset.class_names[column]}: " if dataset.class_names else ""
+        unit = "" if scale[column] == 1 else f", in units of {scale[column]:.4g}"
+        low, high, mean, std = (
+            float(one) for one in (values.min(), values.max(), values.mean(), values.std(correction=0))
+        )
+        found.append(f"{name}{low:.4g} to {high:.4g}, mean {round(mean, 2) + 0:.4g}, deviation {std:.3g}{unit}")
+    return {"numbers to predict": f"{dataset.classes} ({_first(found, '; ')})"}
+
+
+def _flags(dataset: Dataset) -> dict[str, str]:
+    """The share of training samples for which each label holds."""
+    names = dataset.class_names or tuple(map(str, range(dataset.classes)))
+    shares = dataset.train_labels.double().mean(0).tolist()
+    found = [f"{name}: {share:.1%}" for name, share in zip(names, shares, strict=True)]
+    each = float(dataset.train_labels.double().sum(1).mean())
+    return {
+        "labels": f"{dataset.classes} ({_first(found, ', ')})",
+        "balance": f"{each:.2g} labels per sample on average",
+    }
+
+
+_LABELS = {CLASSIFICATION: _classes, REGRESSION: _numbers, MULTILABEL: _flags}
+
+
+def _first(found: list[str], separator: str) -> str:
+    more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{separator.join(found[:_NAMED])}{more}"
 
 
 def _by_class(dataset: Dataset, counts: Tensor) -> str:
     """The training samples of each class, of many classes the first ones only."""
     names = dataset.class_names or tuple(map(str, range(dataset.classes)))
     shown = [f"{name}: {count}" for name, count in zip(names, counts.tolist(), strict=False)]
-    more = f", and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
-    return f" ({', '.join(shown[:_NAMED])}{more})"
+    return f" ({_first(shown, ', ')})"
 
 
 def _balance(counts: Tensor) -> str:

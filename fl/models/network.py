@@ -4,8 +4,9 @@ Where a model has batch norm, images passed together are one lot and share its s
 evaluation. Where it has dropout, ``dropout`` holds the factors of each sample's features (see ``draw_dropout``);
 without them, as at evaluation, nothing is dropped.
 
-A segmentation model has one label per pixel: its ``labels`` are ``(n, h, w)`` where a classifier's are ``(n,)``, true
-for pixels to be found, and its class probabilities ``(n, k, h, w)`` where a classifier's are ``(n, k, classes)``.
+The form of labels and the loss are those of the objective (see ``objective``): ``labels (n,)`` of a classifier are
+``(n, h, w)`` for a segmentation, true for pixels to be found, and ``(n, classes)`` for a regression or several labels
+per sample. In a search over labels they are continuous, for example class probabilities ``(n, k, classes)``.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 from ...audit.outside import described
 from ..layout import Layout
+from ..objective import CLASSIFICATION, OBJECTIVES, SEGMENTATION, Objective, objective_of
 from .admission import batch_norms
 from .dropout import Chain, dropout_of
 from .gradients.clipped_sums import Weigh, clipped_sum_of
@@ -54,18 +55,19 @@ _AT_ONCE = 250
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A public model architecture with mean cross-entropy as its loss.
+    """A public model architecture with the loss of its task: cross-entropy, for a regression the squared error.
 
-    For a segmentation model the loss is also averaged over pixels.
+    For several outputs per sample (pixels, numbers, labels) the loss is their mean.
 
     Args:
         model: name of the architecture, in the catalogue (``architectures``) or from outside (``package.module:Name``).
         shape: (channels, height, width) of an image.
-        classes: number of labels.
+        classes: number of classes, of numbers of a regression, or of labels that each hold or not.
         inert: unused weights after the model's own (see ``Layout``).
         bins: thresholds of the imprint layer chosen by a malicious server (see ``imprint``); for model ``imprint``.
         normalisation: public constants by which the model scales its input; None: the input is used as it is.
         options: the model's own options, such as ``hidden`` of mlp.
+        task: what the data set's labels are, one of ``objective.TASKS``.
     """
 
     model: str
@@ -76,6 +78,7 @@ class Network:
     normalisation: Normalisation | None = None
     # A mapping has no hash; two networks that differ in it alone are still unequal.
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    task: str = CLASSIFICATION
 
     def __post_init__(self) -> None:
         if (self.model == "imprint") != bool(self.bins):
@@ -83,6 +86,8 @@ class Network:
                 "bins (thresholds of the imprint layer) must be given for model imprint and no other, "
                 f"got {len(self.bins)} for {self.model}"
             )
+        if self.task == CLASSIFICATION and self.classes < 2:
+            raise ValueError(f"classes must be >= 2, got {self.classes}")
 
     @cached_property
     def module(self) -> nn.Module:
@@ -98,11 +103,13 @@ class Network:
         )
 
     @cached_property
-    def segments(self) -> bool:
-        """Whether the model has one output per pixel instead of one per image.
+    def objective(self) -> Objective:
+        """The form of the labels and the loss: those of the task, or of a segmentation if the model has one output per
+        pixel.
 
-        Raises ValueError for a model whose output is neither.
+        Raises ValueError for a model whose output fits neither.
         """
+        given = objective_of(self.task)
         module = self.module  # Outside the next lines: an error of building it is no error of evaluating it.
         try:
             found = output_shape(module, self.shape)
@@ -110,17 +117,24 @@ class Network:
             raise ValueError(
                 f"model {self.model} cannot evaluate an image of shape {self.shape}: {described(error)}"
             ) from error
-        if found not in ((self.classes,), self.shape[1:]):
+        if found == (self.classes,):
+            return given
+        if not given.classifies:
+            raise ValueError(
+                f"model {self.model} must return (n, {self.classes}) outputs, because the data set has {given.words} "
+                f"(task {given.name}); for one sample it returned {found}"
+            )
+        if found != self.shape[1:]:
             raise ValueError(
                 f"model {self.model} must return logits (n, {self.classes}), or (n, {self.shape[1]}, {self.shape[2]}) "
                 f"for a segmentation; for one image it returned {found}"
             )
-        return found != (self.classes,)
+        return OBJECTIVES[SEGMENTATION]
 
     def sharing(self, network: "Network") -> Self:
         """Return this network with what ``network``, of the same architecture, has built: its module."""
         built = vars(network)
-        vars(self).update({name: built[name] for name in ("module", "segments") if name in built})
+        vars(self).update({name: built[name] for name in ("module", "objective") if name in built})
         return self
 
     @cached_property
@@ -236,13 +250,8 @@ class Network:
         return torch.cat([self.logits(params, part) for part in torch.split(images, _AT_ONCE)])
 
     def losses(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Return the cross-entropy of each image, shape ``(n,)``; for a segmentation model the mean over pixels."""
-        return self._losses(self.logits(params, images, dropout), labels)
-
-    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self.segments:
-            return pixel_losses(logits, labels)
-        return cross_entropy(logits, labels, reduction="none")
+        """Return the loss of each image, shape ``(n,)``."""
+        return self.objective.losses(self.logits(params, images, dropout), labels)
 
     def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
         """Return the gradient of the mean loss of each of n batches, shape ``(n, d)``; differentiable in all arguments.
@@ -350,7 +359,7 @@ class Network:
         """One replica after the other, so that only the result is held in memory for all of them."""
         rows = params.new_empty(*cases[0].shape[:2], self.layout.dim)
         for row, point, *case in zip(rows, params, *cases, strict=True):
-            sample_gradients(self.module, self.layout, point, *case, out=row)
+            sample_gradients(self.module, self.layout, self.objective, point, *case, out=row)
         return rows
 
     def gradient(
@@ -403,27 +412,24 @@ class Network:
         return tuple(found)
 
     def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
-        logits = self._run(layers, images, *dropout)
-        if self.segments:
-            return binary_cross_entropy_with_logits(logits, labels)
-        return -(labels * logits.log_softmax(-1)).sum(-1).mean()
+        return self.objective.soft_loss(self._run(layers, images, *dropout), labels)
 
     def _loss_of_layers(self, layers: Mapping[str, Tensor], *case: Tensor) -> Tensor:
         image, label, *dropout = (part.unsqueeze(0) for part in case)
-        return self._losses(self._run(layers, image, *dropout), label)[0]
+        return self.objective.losses(self._run(layers, image, *dropout), label)[0]
 
     def _loss_of_one(self, params: Tensor, *case: Tensor) -> Tensor:
         return self.losses(params, *(part.unsqueeze(0) for part in case))[0]
 
     def _residuals(self, params: Tensor, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Softmax minus one-hot ``(R, n, classes)`` and the flat images ``(R, n, pixels)``."""
+        """The slopes of the losses by the logits ``(R, n, classes)`` and the flat images ``(R, n, pixels)``."""
         weight, bias = self.layout.unflatten(params).values()
         flat = (images if self.normalisation is None else self.normalisation.apply(images)).flatten(2)
         logits = flat @ weight.transpose(1, 2) + bias.unsqueeze(1)
-        return logits.softmax(-1) - one_hot(labels, self.classes).to(logits.dtype), flat
+        return self.objective.slopes(logits, labels), flat
 
     def _linear_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Closed form for one linear layer: (softmax - one-hot) times image. Seven times faster than vmap(grad)."""
+        """Closed form for one linear layer, slope times image. Seven times faster than vmap(grad)."""
         residual, flat = self._residuals(params, images, labels)
         rows = params.new_zeros(*residual.shape[:2], self.layout.dim)
         size = self.classes * prod(self.shape)
@@ -442,11 +448,3 @@ class Network:
             params.new_zeros(len(params), self.inert),
         ]
         return torch.cat(parts, dim=1)
-
-
-def pixel_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy of each image, shape ``(n,)``, as the mean over its pixels.
-
-    ``logits (n, h, w)``; ``labels (n, h, w)`` are booleans: the pixels to find.
-    """
-    return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean((-2, -1))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, cross_entropy, linear, pad
+from torch.nn.functional import conv2d, linear, pad
 
 from ..layout import Layout
+from ..objective import Objective
 from .dropout import Chain, Dropout
 from .normalise import Normalise
 
@@ -45,6 +46,7 @@ def is_known(module: nn.Module) -> bool:
 def sample_gradients(
     module: nn.Module,
     layout: Layout,
+    objective: Objective,
     params: Tensor,
     images: Tensor,
     labels: Tensor,
@@ -52,14 +54,14 @@ def sample_gradients(
     *,
     out: Tensor,
 ) -> None:
-    """Write the gradient of each sample's cross-entropy into ``out (n, d)``, with zeros for inert (unused) weights.
+    """Write the gradient of each sample's loss into ``out (n, d)``, with zeros for inert (unused) weights.
 
     ``params (d,)``, ``images (n, c, h, w)``, ``labels (n,)``, ``dropout (n, features)``; a module that ``is_known``.
     """
     slices, parameters = layout.slices, layout.unflatten(params.detach())
     with torch.enable_grad():
         met, logits = _forward(module, parameters, images.detach(), dropout)
-        slopes = torch.autograd.grad(cross_entropy(logits, labels, reduction="sum"), [one.outputs for one in met])
+        slopes = torch.autograd.grad(objective.losses(logits, labels).sum(), [one.outputs for one in met])
     for one, slope in zip(met, slopes, strict=True):
         for name, rows in _rows(one, slope):
             out[:, slices[name]] = rows

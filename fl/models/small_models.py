@@ -62,11 +62,10 @@ def build_model(
     normalisation: Normalisation | None = None,
     **options: Any,
 ) -> nn.Module:
-    """Build a classifier or a segmentation model by name, with all parameters zero; one from outside keeps its own
-    initial values.
+    """Build a model by name, with all parameters zero; one from outside keeps its own initial values.
 
-    A classifier turns images (batch, *shape) into logits (batch, classes); a segmentation model gives one logit per
-    pixel, (batch, height, width).
+    It turns images (batch, *shape) into outputs (batch, classes): logits of classes or of labels, or the numbers of a
+    regression, which may be a single one. A segmentation model gives one logit per pixel, (batch, height, width).
 
     shape: (channel, height, width). normalisation: public constants that scale the input first (after an imprint layer,
     which is the server's and reads the images). options: the model's own, which its function takes, such as ``hidden``
@@ -187,8 +186,8 @@ def is_batch_norm(layer: nn.Module) -> bool:
 def _check_data(shape: tuple[int, int, int], classes: int) -> None:
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"shape must be (channel, height, width), each >= 1, got {shape}")
-    if classes < 2:
-        raise ValueError(f"classes must be >= 2, got {classes}")
+    if classes < 1:
+        raise ValueError(f"classes (outputs of the model) must be >= 1, got {classes}")
 
 
 def _called(

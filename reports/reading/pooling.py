@@ -66,7 +66,7 @@ def mean_over_seeds(values: Sequence[float], *, share: bool = False) -> Pooled:
     return Pooled(value=mean, low=low, high=high, n=len(sample), method=method)
 
 
-_SHARES = frozenset({"accuracy", "auc", "iou", "tpr", "fpr"})
+_SHARES = frozenset({"accuracy", "auc", "iou", "macro_f1", "subset_accuracy", "tpr", "fpr"})
 
 
 def is_share(record: "Record") -> bool:

@@ -16,11 +16,14 @@ PRIMARY = (
     "label_exact_rate",
     "accuracy",
     "iou",
+    "r2",
+    "macro_f1",
 )
 """The first of these that an attack measures represents it: AUC for membership, PSNR for reconstruction, the advantage
-over chance for source inference, the accuracy over chance for labels where lots allow it and else the accuracy,
-accuracy for training, IoU for segmentation. The choice depends on what was measured and not on the values, because
-choosing the best of several metrics would inflate the false positive rate.
+over chance for source inference, the accuracy over chance for labels where lots allow it and else the accuracy. Of
+training it is the accuracy, IoU for segmentation, R2 for regression, and macro F1 for several labels per sample. The
+choice depends on what was measured and not on the values, because choosing the best of several metrics would inflate
+the false positive rate.
 """
 
 

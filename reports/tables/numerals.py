@@ -25,6 +25,8 @@ class Metric:
     name: str
     unit: str = ""
     decimals: int = 3
+    any_size: bool = False
+    """Whether values have the unit of the user's own data, so that four significant digits are shown."""
 
     @property
     def label(self) -> str:
@@ -61,10 +63,15 @@ METRICS = {
     "accuracy": Metric(name="accuracy"),
     "iou": Metric(name="IoU"),
     "f_score": Metric(name="F score"),
+    "r2": Metric(name="R2"),
+    "mean_absolute_error": Metric(name="mean absolute error", any_size=True),
+    "mean_squared_error": Metric(name="mean squared error", any_size=True),
+    "macro_f1": Metric(name="macro F1"),
+    "subset_accuracy": Metric(name="subset accuracy"),
     "loss": Metric(name="test loss"),
     **{
         f"{group}_{metric}_{part}": Metric(name=f"{name}, {words}")
-        for metric, name in (("accuracy", "accuracy"), ("iou", "IoU"))
+        for metric, name in (("accuracy", "accuracy"), ("iou", "IoU"), ("r2", "R2"), ("macro_f1", "macro F1"))
         for group, part, words in (
             ("class", "worst", "worst class"),
             ("class", "mean", "mean over classes"),
@@ -84,8 +91,10 @@ METRICS = {
 _OWN_TABLES = ("class_", "client_", "bytes_")
 """Prefixes of the metrics of utility rows that have tables of their own."""
 LOSS = "loss"
-HEADLINES = ("accuracy", "iou")
-"""The utility metric that is shown where there is room for one: of a classifier, and of a segmentation."""
+HEADLINES = ("accuracy", "iou", "r2", "macro_f1")
+"""The utility metric that is shown where there is room for one: of a classifier, a segmentation, a regression, and a
+model with several labels per sample.
+"""
 ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
 """The metric that represents an attack where there is room for one."""
 
@@ -153,7 +162,11 @@ def count(number: int | None) -> str:
 
 def metric_value(key: str, value: float | None) -> str:
     """Format a metric's value with the metric's number of decimals and a true minus sign, without its unit."""
-    return NOTHING if value is None else f"{value:.{metric(key).decimals}f}".replace("-", "−")
+    if value is None:
+        return NOTHING
+    found = metric(key)
+    text = f"{value:.4g}".replace("e+", "e") if found.any_size else f"{value:.{found.decimals}f}"
+    return text.replace("-", "−")
 
 
 def interval_words(key: str, pooled: Pooled | None) -> str:

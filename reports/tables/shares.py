@@ -22,6 +22,11 @@ _TRAFFIC_NOTE = (
     "Keys and shares of a secure sum and public numbers of a defense are not counted. Per client: of one client in one "
     "round. Per round: of all clients that take part in a round; empty rounds count 0 bytes in the mean."
 )
+_CLASSES = {
+    "iou": "; for IoU of the pixels to find and of all others",
+    "r2": "; a regression has no classes",
+    "macro_f1": "; for macro F1 the F1 of each label",
+}
 _SPREAD = {
     "class": {"worst": "worst class", "mean": "mean of classes", "std": "std of classes"},
     "client": {"worst": "worst 10 % of clients", "mean": "mean of clients", "std": "std of clients"},
@@ -35,12 +40,13 @@ _TRAFFIC = {
 
 def spread_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
     """Return a table of the worst, the mean and the deviation of utility over classes and over clients."""
-    metrics = [name for name in numerals.HEADLINES if any(row.metric == f"class_{name}_mean" for row in rows)]
+    known = {row.metric for row in rows}
+    metrics = [name for name in numerals.HEADLINES if known & {f"class_{name}_mean", f"client_{name}_mean"}]
     columns = [(group, part) for group, parts in _SPREAD.items() for part in parts]
 
     def cells(found: Mapping[str, Pooled | None]) -> list[list[str]]:
         named = [[(f"{group}_{name}_{part}") for group, part in columns] for name in metrics]
-        # A federation has one of the metrics: accuracy or IoU.
+        # A federation has one of the metrics, by its task.
         return [
             [numerals.metric(name).name, *(pooled_words(key, found.get(key), intervals) for key in keys)]
             for name, keys in zip(metrics, named, strict=True)
@@ -50,7 +56,7 @@ def spread_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
     headers = ("defense", "metric", *(_SPREAD[group][part] for group, part in columns))
     note = _SPREAD_NOTE.format(
         metric=" or ".join(numerals.metric(name).name for name in metrics).replace("accuracy", "Accuracy"),
-        pixels="; for IoU of the pixels to find and of all others" if "iou" in metrics else "",
+        pixels="".join(words for name, words in _CLASSES.items() if name in metrics),
         intervals=" with 95 % t intervals" if intervals else "",
     )
     return Table(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ...fl.layout import Layout
 from ...fl.models.network import Network
 from ...fl.models.normalise import Normalisation, Normalise
+from ...fl.objective import CLASSIFICATION, Objective, objective_of
 
 Gradient = Tensor | ArrayLike | Sequence[Tensor | None] | Mapping[str, Tensor]
 
@@ -33,9 +34,9 @@ class GivenNetwork(Network):
         return nn.Sequential(Normalise(self.normalisation), self.given)
 
     @property
-    def segments(self) -> bool:
-        """Always False: these attacks are for classifiers."""
-        return False
+    def objective(self) -> Objective:
+        """Always a classification: these attacks are for classifiers."""
+        return objective_of(CLASSIFICATION)
 
     @property
     def weights(self) -> Tensor:

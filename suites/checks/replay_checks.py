@@ -501,8 +501,8 @@ def _relabelling(setup: ReplaySetup, client: int, sample: int, rounds: int | Non
     task, of_sample = setup.still.task, setup.claim.unit is Unit.SAMPLE
     changed = task.parts[client][sample : sample + 1] if of_sample else task.parts[client]
     labels = task.labels.clone()
-    # The next class: always another label, without a random draw.
-    labels[changed] = (labels[changed] + 1) % task.network.classes
+    # Without a random draw: of classes it is the next one.
+    labels[changed] = task.network.objective.others(labels[changed], task.network.classes)
     other = replace(task, labels=labels)
     return Pair(
         before=setup.draws[0],
@@ -608,7 +608,7 @@ def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
         return
     allowed = [2 * n * abs(law.scale) * law.clip_norm * law.steps for n, law in zip(units, laws, strict=True)]
     steep = replace(task, network=replace(network, steepness=_STEEPEST * network.steepness).sharing(network))
-    other = replace(steep, labels=(task.labels + 1) % network.classes)
+    other = replace(steep, labels=network.objective.others(task.labels, network.classes))
     before, after = (setup.run(task=held, rounds=1) for held in (steep, other))
     if before.senders != after.senders:
         return

@@ -6,6 +6,7 @@ from ...attacks.attack import Attack
 from ...audit.outside import Spec, label
 from ...fl.data.datasets import load_dataset
 from ...fl.data.files.lookup import DataFile
+from ...fl.objective import OBJECTIVES, Objective, objective_of
 from ...fl.task import network_of
 from .canaries import canary_kind
 from .source import ConfigError
@@ -20,8 +21,9 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
     defines.
 
     Raises:
-        ConfigError: for an attack that reconstructs images where the data are rows of a table, or one that needs one
-            label per image where the model has one per pixel; the message starts with ``where``.
+        ConfigError: for an attack that reconstructs images where the data are rows of a table, or one that does not
+            attack models of this task, such as one that needs a class per image where the model has a label per pixel;
+            the message starts with ``where``.
     """
     for name in federations:
         federation = spec.federations[name]
@@ -34,26 +36,30 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
                 f"{data} of federation {name} has {height}x{width}: run the attack only on federations "
                 "with such images, or remove it"
             )
-        if not attack.pixelwise and segments(federation.model, federation.data):
+        objective = objective_for(federation.model, federation.data)
+        if objective.name not in attack.tasks:
+            known = " or ".join(OBJECTIVES[task].words for task in attack.tasks)
             raise ConfigError(
-                f"{where}: {path} needs one label per image, but model {model} of federation {name} has one "
-                "label per pixel: run the attack only on federations that train classifiers, or remove it"
+                f"{where}: {path} needs {known}, but model {model} of federation {name} is trained on "
+                f"{objective.words} (task {objective.name}): run the attack only on federations of the tasks "
+                f"{', '.join(attack.tasks)} (key federations of the attack), or remove it"
             )
 
 
-def segments(model: Spec, dataset: Spec | DataFile) -> bool:
-    """Return whether a model has one output per pixel of the data set's images; False where it cannot be built, which
-    is reported when its federation is set up.
+def objective_for(model: Spec, dataset: Spec | DataFile) -> Objective:
+    """Return what a model predicts on a data set; where it cannot be built, which is reported when its federation is
+    set up, the objective of the data set's task.
     """
+    data = load_dataset(dataset)
     try:
-        return network_of(load_dataset(dataset), model, None).segments
+        return network_of(data, model, None).objective
     except ValueError:
-        return False
+        return objective_of(data.task)
 
 
 def check_audit(spec: Suite, where: str) -> None:
-    """Raise ConfigError if the audit adds an image with a single label as its canary, but trains a model that predicts
-    one label per pixel.
+    """Raise ConfigError if the audit adds an image with a class as its canary, but trains a model whose labels are
+    none.
     """
     audit = spec.audit
     # A canary that is an update has no label, so it fits every model.
@@ -61,8 +67,10 @@ def check_audit(spec: Suite, where: str) -> None:
         return
     federation = spec.federations[audit.federation]
     used = federation.model_copy(update={"dataset": audit.dataset or federation.dataset})
-    if segments(audit.model, used.data):
+    objective = objective_for(audit.model, used.data)
+    if not objective.classifies:
         raise ConfigError(
-            f"{where}: canary {audit.canary!r} is an image with one label, but the model "
-            f"{label('model', audit.model)} predicts one label per pixel"
+            f"{where}: canary {audit.canary!r} is a sample with a class, but the model "
+            f"{label('model', audit.model)} is trained on {objective.words} (task {objective.name}): choose a canary "
+            "that is an update, dirac or random"
         )

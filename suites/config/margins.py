@@ -17,6 +17,8 @@ DEFAULT_MARGINS = {
     "label_exact_rate": 0.1,
     "accuracy": 0.02,
     "iou": 0.02,
+    "r2": 0.02,
+    "macro_f1": 0.02,
 }
 """A change below half of the margin never fails the gate; one that may exceed the margin never passes. The values are
 our choice: a suite's ``[gate.margins]`` overrides them, and ``--margin`` overrides both."""

@@ -118,7 +118,7 @@ def network_for(subject: Subject) -> Network:
         for classes in _CLASSES:
             network = _network(subject, shape, classes)
             try:
-                network.segments  # noqa: B018
+                network.objective  # noqa: B018
                 return network
             except ValueError as error:
                 first = first or str(error)
@@ -136,7 +136,7 @@ def _case(subject: Subject) -> tuple[Network, Tensor, Tensor, Tensor]:
     network, rng = network_for(subject), Streams(0).generator("conformance images")
     images = uniform(rng, (_SAMPLES, *network.shape))
     labels = torch.from_numpy(rng.integers(network.classes, size=_SAMPLES))
-    if network.segments:
+    if not network.objective.classifies:
         labels = images[:, 0] > 0.5
     return network, network.initial(Streams(0).generator("init")), images, labels
 

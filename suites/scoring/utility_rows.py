@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from ...fl.objective import REGRESSION
 from ...fl.recorder import NumbersRecorder, UtilityRecorder, by_round
 from ...fl.task import Task
 from ...fl.traffic import TrafficRecorder
@@ -49,7 +50,8 @@ def utility_rows(
     ]
     name = found[0].metric
     classes, clients = task.utility_by_class(outcomes), task.utility_by_client(final)
-    rows += _spread_rows(cell, f"class_{name}", spread_of(classes), "worst class", artifact)
+    if task.network.objective.name != REGRESSION:  # It has no classes.
+        rows += _spread_rows(cell, f"class_{name}", spread_of(classes), "worst class", artifact)
     rows += _spread_rows(cell, f"client_{name}", spread_of(clients, WORST_CLIENTS), "worst 10 % of clients", artifact)
     return [*rows, *_traffic_rows(cell, traffic, numbers.plan.rounds, artifact)]
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fedassay.fl.models.network import Network, pixel_losses
+from fedassay.fl.models.network import Network
+from fedassay.fl.objective import OBJECTIVES
 from fedassay.fl.streams import Streams
 from fedassay.fl.utility import Outcomes, by_class, by_group, spread_of, utility_of
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -51,9 +52,10 @@ def test_a_loss_that_is_no_number_has_a_reason_and_no_value():
 
 def test_the_loss_of_pixels_is_their_mean(make_task):
     logits, wanted = torch.randn(3, 2, 4), torch.rand(3, 2, 4) > 0.5
+    losses = OBJECTIVES["segmentation"].losses
     each = binary_cross_entropy_with_logits(logits, wanted.float())
-    assert float(pixel_losses(logits, wanted).mean()) == pytest.approx(float(each))
-    assert pixel_losses(torch.zeros(3, 2, 4), wanted).tolist() == pytest.approx([math.log(2)] * 3)
+    assert float(losses(logits, wanted).mean()) == pytest.approx(float(each))
+    assert losses(torch.zeros(3, 2, 4), wanted).tolist() == pytest.approx([math.log(2)] * 3)
 
 
 def test_outcomes_that_do_not_fit_together_are_refused():
@@ -85,8 +87,8 @@ def test_pixels_by_class_and_by_group_by_hand():
     """The IoU of the pixels to find is 1/3, that of the others 1/3; the second image has no pixel at all."""
     wanted = torch.tensor([[[1, 1, 0, 0]], [[0, 0, 0, 0]]]).bool()[:, :, :]
     found = torch.tensor([[[1, 0, 1, 0]], [[0, 0, 0, 0]]]).bool()
-    both = Outcomes(found=found, wanted=wanted, losses=torch.zeros(2))
-    first = Outcomes(found=found[:1], wanted=wanted[:1], losses=torch.zeros(1))
+    both = Outcomes(found=found, wanted=wanted, losses=torch.zeros(2), task="segmentation")
+    first = Outcomes(found=found[:1], wanted=wanted[:1], losses=torch.zeros(1), task="segmentation")
     assert by_class(first, 2).tolist() == pytest.approx([1 / 3, 1 / 3])
     assert by_class(both, 2).tolist() == pytest.approx([1 / 3, 5 / 7])
     each = by_group(both, torch.tensor([0, 1]), 2)

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from ....audit.evidence import Reconstructions
+from ....fl.objective import OBJECTIVES
 from ....fl.view import View
 from ...attack import Attack, Knowledge
 from ...uploads import check_round, upload_setting
@@ -31,7 +32,7 @@ class NullImageAttack(ImageAttack, ABC):
     """
 
     null: ClassVar[bool] = True
-    pixelwise: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = tuple(OBJECTIVES)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         uploads = upload_of_each_image(view, knowledge, self.round)

@@ -24,7 +24,7 @@ PUBLIC = 1000
 @dataclass(frozen=True, kw_only=True)
 class ImageLots:
     """A set of n candidate batches of k images each: ``images (n, k, c, h, w)`` in [0, 1] with their ``labels
-    (n, k)``.
+    (n, k)``, or ``(n, k, classes)`` where labels are no classes.
     """
 
     images: Tensor
@@ -62,8 +62,11 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
 
     For one sample: iDLG. For several, the last bias's gradient is the mean softmax minus the share of each class, and
     the mean softmax is approximated by that of ``public`` images ``(m, c, h, w)`` (LLG, Wainakh et al. 2022, does this
-    with guesses). Counts are rounded by largest remainders. Raises ValueError for several samples without a last bias.
+    with guesses). Counts are rounded by largest remainders. Where labels are no classes they are not inferred, but are
+    all zero. Raises ValueError for several samples without a last bias.
     """
+    if not network.objective.classifies:
+        return gradients.new_zeros(len(gradients), k, network.classes)
     if k == 1:
         return inferred_labels(gradients, network.layout).unsqueeze(1)
     bias = list(network.layout.unflatten(gradients).values())[-1]

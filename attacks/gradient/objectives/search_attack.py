@@ -86,9 +86,11 @@ def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reco
     }
     ordered = [by_row[row] for row in sorted(by_row)]
     images, labels = (torch.cat([pair[which] for pair in ordered]).cpu().numpy() for which in (0, 1))
+    # Labels that are no classes are no part of the evidence.
+    classes = labels if labels.ndim == 1 else None
     # Groups interleave, so rows are put back in the order of the view's uploads.
     uploads = np.repeat(sorted(by_row), [len(pair[1]) for pair in ordered])
-    return Reconstructions(images, labels, upload_setting(view), uploads)
+    return Reconstructions(images, classes, upload_setting(view), uploads)
 
 
 def check_weight(name: str, weight: float) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ....audit.evidence import CandidateScores
 from ....audit.observer import FINAL_MODEL, Observer
+from ....fl.objective import CLASSIFICATION
 from ....fl.view import View
 from ...attack import Knowledge
 from ..candidate_attack import MembershipAttack
@@ -24,6 +25,7 @@ class AttackP(MembershipAttack):
     """
 
     observer: ClassVar[Observer] = FINAL_MODEL
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         found = target_logits(view, knowledge)

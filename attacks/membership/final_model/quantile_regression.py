@@ -13,6 +13,7 @@ from torch.nn.functional import one_hot
 from ....audit.arrays import FloatArray
 from ....audit.evidence import CandidateScores
 from ....audit.observer import FINAL_MODEL, Observer
+from ....fl.objective import CLASSIFICATION
 from ....fl.view import View
 from ...attack import Knowledge
 from ..candidate_attack import MembershipAttack
@@ -33,6 +34,7 @@ class QuantileRegression(MembershipAttack):
     """
 
     observer: ClassVar[Observer] = FINAL_MODEL
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         found, shown, classes = target_logits(view, knowledge), self.shown(knowledge), knowledge.network.classes

@@ -9,6 +9,7 @@ import numpy as np
 from ....audit.arrays import FloatArray
 from ....audit.evidence import CandidateScores
 from ....audit.observer import FINAL_MODEL, Observer
+from ....fl.objective import CLASSIFICATION
 from ....fl.view import View
 from ...attack import Knowledge
 from ...shadow_bank import ModelLogits, ShadowBank, true_class_logits
@@ -22,6 +23,7 @@ class ShadowAttack(MembershipAttack, ABC):
     """
 
     observer: ClassVar[Observer] = FINAL_MODEL
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
 
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         """Compute one score per candidate, ``(N,)``; a higher score means that the target model trained on it.

@@ -12,6 +12,7 @@ from ....audit.claim import Adjacency
 from ....audit.evidence import CandidateScores
 from ....audit.observer import AGGREGATE, SHUFFLED, Observer
 from ....fl.fields import check_count
+from ....fl.objective import TASKS
 from ....fl.probe import OwnerCandidates
 from ....fl.view import View
 from ...attack import Attack, Knowledge, Undefined, clustered_setting
@@ -33,6 +34,7 @@ class OwnerAttack(Attack, ABC):
 
     observer: ClassVar[Observer] = AGGREGATE
     handles_reduced_views: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     count: int = 20
 
     def __post_init__(self) -> None:

@@ -2,12 +2,14 @@
 
 from abc import ABC
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from ....audit.claim import Adjacency, Unit
 from ....audit.evidence import SourceScores
 from ....fl.fields import check_count
+from ....fl.objective import TASKS
 from ....fl.probe import CandidateProbe, Candidates, plant_candidates
 from ....fl.task import Task
 from ....fl.view import View
@@ -24,6 +26,7 @@ class SourceAttack(Attack, ABC):
     of one label.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = TASKS
     count: int = 10
 
     def __post_init__(self) -> None:

@@ -39,8 +39,8 @@ def read_csv(path: Path, name: str, options: CsvOptions) -> Dataset:
     column and row, for a file that does not fit.
     """
     separator = options.separator or ("\t" if path.suffix.lower() == ".tsv" else ",")
-    frame = _frame(path, separator, options.label)
-    test = _frame(path.parent / options.test, separator, options.label) if options.test else None
+    frame = _frame(path, separator, options.label_columns[0])
+    test = _frame(path.parent / options.test, separator, options.label_columns[0]) if options.test else None
     return dataset_of_table(frame, test, file=path.name, name=name, options=options)
 
 

@@ -62,13 +62,14 @@ def check_several(place: str, labels: np.ndarray) -> None:
 def _check_type(place: str, labels: np.ndarray) -> None:
     if labels.ndim != 1:
         raise ValueError(
-            f"{place} must have one label per sample, shape (n,), got shape {labels.shape}; several labels per sample "
-            "(multi-label classification) are not supported"
+            f"{place} must have one class per sample, shape (n,), got shape {labels.shape}: in a numpy archive, set "
+            'task = "multilabel" if each of several labels holds (1) or not (0), or task = "regression" if they are '
+            "numbers to predict"
         )
     if labels.dtype.kind not in "iubUS":
         raise ValueError(
-            f"{place} must hold whole numbers (class numbers from 0 on) or texts (class names), got {labels.dtype}; "
-            "regression is not supported"
+            f"{place} must hold whole numbers (class numbers from 0 on) or texts (class names), got {labels.dtype}: in "
+            'a numpy archive, set task = "regression" if they are numbers to predict; otherwise convert classes to int'
         )
     if not len(labels):
         raise ValueError(f"{place} must hold at least one label, got none")

@@ -11,12 +11,14 @@ import numpy as np
 
 from ....audit.nearest import nearest
 from ...fields import check_count
+from ...objective import MULTILABEL, REGRESSION
 from ..dataset import Dataset
 from .labels import class_numbers
 from .limit import check_size
-from .options import SplitOptions, check_choice, check_names
+from .options import SplitOptions, check_choice, check_names, check_range
 from .pixels import CHANNELS, RANGES, arranged, kept, scaled
 from .samples import Samples, dataset_of
+from .targets import LabelRule, check_numbers, check_task, flags, is_classification
 
 ARRAYS = (
     "x_train",
@@ -40,12 +42,19 @@ class NpzOptions(SplitOptions):
         channels: axis of the channels: "first", "last", or "auto" (see ``pixels.arranged``).
         classes: number of classes, >= 2, where some have no sample.
         ignore: names of further arrays of the archive, which are not read.
+        task: "classification", as by default, "regression" or "multilabel".
+        label_range: public range of the numbers of a regression, two numbers, which is scaled to [0, 1].
+        label_scale: "standardise": numbers of a regression without a range get mean 0 and standard deviation 1 over the
+            training samples; "none": they are kept.
     """
 
     pixels: str = "auto"
     channels: str = "auto"
     classes: int | None = None
     ignore: tuple[str, ...] = ()
+    task: str = ""
+    label_range: tuple[float, ...] = ()
+    label_scale: str = "standardise"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,13 +63,22 @@ class NpzOptions(SplitOptions):
         check_names("ignore", self.ignore)
         if self.classes is not None:
             check_count("classes", self.classes, least=2)
+            if not is_classification(self.task):
+                raise ValueError(f"classes can be set only for a classification, got task {self.task!r}")
+        check_task(self.task)
+        check_choice("label_scale", self.label_scale, ("standardise", "none"))
+        if self.label_range != ():
+            check_range("label_range", self.label_range)
+        if self.task != REGRESSION and (self.label_range or self.label_scale == "none"):
+            raise ValueError(f"label_range and label_scale need task = {REGRESSION!r}, got task {self.task!r}")
 
 
 def read_npz(path: Path, name: str, options: NpzOptions) -> Dataset:
     """Read a data set from a numpy archive.
 
     - ``x_train``: images (n, height, width), (n, channel, height, width) or (n, height, width, channel), or rows (n,
-      features), which are kept as they are; ``y_train``: (n,), class numbers from 0 on, or names of classes.
+      features), which are kept as they are; ``y_train``: (n,), class numbers from 0 on, or names of classes. For task
+      "regression" (n,) or (n, k) numbers; for task "multilabel" (n, k) zeros and ones.
     - ``x_test``, ``y_test``: the test part; without them a part is split off (``SplitOptions``).
     - ``owner_train``: (n,), the owner of each training sample, a number or a text.
     - ``mask_train``, ``mask_test``: (n, height, width), true where a pixel is privacy-sensitive.
@@ -79,7 +97,16 @@ def read_npz(path: Path, name: str, options: NpzOptions) -> Dataset:
     rows = arrays["x_train"].ndim == 2
     inputs, note = kept(images, file=file) if rows else scaled(images, file=file, pixels=options.pixels)
     marks = {name: _booleans(arrays, name, file) for name in arrays if name.startswith(("mask", "target"))}
-    if "target_train" in marks and "y_train" not in arrays:
+    rule: LabelRule | None = None
+    if "y_train" not in arrays and not is_classification(options.task):
+        raise ValueError(
+            f"{file} must hold an array y_train for task {options.task!r}, got {nearest('y_train', arrays)}"
+        )
+    if not is_classification(options.task):
+        if "target_train" in marks:
+            raise ValueError(f"{file}: task {options.task!r} and an array target_train cannot be given together")
+        labels, classes, names, rule = _targets({f"y_{part}": arrays[f"y_{part}"] for part in parts}, file, options)
+    elif "target_train" in marks and "y_train" not in arrays:
         labels = [np.asarray(marks[f"target_{part}"].any((1, 2)), dtype=np.int64) for part in parts]
         classes, names = 2, tuple[str, ...]()
     else:
@@ -106,13 +133,15 @@ def read_npz(path: Path, name: str, options: NpzOptions) -> Dataset:
         class_names=names,
         rows=rows,
         notes=(note,),
+        rule=rule,
     )
 
 
 def write_npz(dataset: Dataset, path: Path) -> None:
     """Write a data set as a numpy archive that ``read_npz`` reads back with the same arrays.
 
-    The names of classes are not written.
+    The names of classes are not written. Numbers of a regression are written as they are held, so that they are read
+    back with ``task = "regression"`` and ``label_scale = "none"``, and errors are reported in their scaled unit.
     """
     arrays: dict[str, Any] = {}
     for part in ("train", "test"):
@@ -135,6 +164,31 @@ def owner_numbers(owners: np.ndarray, place: str) -> np.ndarray:
             f"{owners.dtype}"
         )
     return np.unique(owners, return_inverse=True)[1].astype(np.int64)
+
+
+def _targets(
+    given: dict[str, np.ndarray], file: str, options: NpzOptions
+) -> tuple[list[np.ndarray], int, tuple[str, ...], LabelRule | None]:
+    """The labels of each part ``(n, k)`` that are no classes, their number, no names, and how they are scaled."""
+    found = []
+    for name, labels in given.items():
+        place = f"{file}: {name}"
+        if labels.dtype.kind not in "iufb" or labels.ndim not in (1, 2) or 0 in labels.shape:
+            raise ValueError(
+                f"{place} must hold numbers of shape (n,) or (n, k) for task {options.task!r}, got shape "
+                f"{labels.shape} of {labels.dtype}"
+            )
+        found.append(labels.reshape(len(labels), -1))
+    count = found[0].shape[1]
+    if len({labels.shape[1] for labels in found}) > 1:
+        raise ValueError(f"{file}: {' and '.join(given)} must hold equally many labels per sample")
+    places = {name: [f"{file}: {name}, column {column}" for column in range(count)] for name in given}
+    if options.task == MULTILABEL:
+        return [flags(labels, places[name]) for labels, name in zip(found, given, strict=True)], count, (), None
+    numbers = [check_numbers(labels, places[name]) for labels, name in zip(found, given, strict=True)]
+    ranges = dict.fromkeys(range(count), options.label_range) if options.label_range else {}
+    standardise = options.label_scale == "standardise"
+    return numbers, count, (), LabelRule(places=places[next(iter(given))], ranges=ranges, standardise=standardise)
 
 
 def _arrays(path: Path, options: NpzOptions) -> dict[str, np.ndarray]:

@@ -50,6 +50,15 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
         raise ValueError(f"{name} must be {nearest(str(value), allowed)}, got {value!r}")
 
 
+def check_range(name: str, bounds: object) -> None:
+    """Raise ValueError unless ``bounds`` are two finite numbers, the smaller one first."""
+    numbers = isinstance(bounds, list | tuple) and all(
+        isinstance(one, Real) and not isinstance(one, bool) and math.isfinite(one) for one in bounds
+    )
+    if not (numbers and len(bounds) == 2 and bounds[0] < bounds[1]):  # type: ignore[arg-type,index]
+        raise ValueError(f"{name} must be two finite numbers, the smaller one first, got {bounds!r}")
+
+
 def check_names(name: str, value: object) -> None:
     """Raise ValueError unless ``value`` is a tuple of texts, such as the names of columns."""
     if not isinstance(value, tuple) or not all(isinstance(one, str) for one in value):

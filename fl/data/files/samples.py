@@ -1,21 +1,24 @@
 """The samples of one part of a data set while it is read, and the data set that one or two parts make."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...objective import CLASSIFICATION, MULTILABEL, REGRESSION
 from ..dataset import Dataset
 from .options import SplitOptions
 from .split import split_note, test_rows
+from .targets import LabelRule, empty_labels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
     """Checked samples, as arrays with one row per sample.
 
-    images: (n, channel, height, width) float32; labels: (n,) int64; owners: (n,) int64 from 0 on, or None; masks,
+    images: (n, channel, height, width) float32; labels: (n,) int64, (n, labels) booleans where each holds or not, or
+    (n, labels) float64 numbers to predict; owners: (n,) int64 from 0 on, or None; masks,
     targets: (n, height, width) booleans, or None.
     """
 
@@ -47,15 +50,27 @@ def dataset_of(
     class_names: tuple[str, ...] = (),
     rows: bool = False,
     notes: tuple[str, ...] = (),
+    rule: LabelRule | None = None,
 ) -> Dataset:
     """Return the data set of these samples; without a test part, one is split off the training part and reported.
 
-    Raises ValueError, starting with ``file``, if there are too few samples or owners to split.
+    ``rule``: how the labels of a regression are scaled. The task is a regression where there is one, and otherwise
+    follows from the shape of the labels. Raises ValueError, starting with ``file``, if there are too few samples or
+    owners to split, or a label cannot be scaled.
     """
+    task = REGRESSION if rule else MULTILABEL if train.labels.ndim == 2 else CLASSIFICATION
     if test is None:
-        chosen = test_rows(train.labels, train.owners, options, file)
+        classes_of = train.labels if task == CLASSIFICATION else np.zeros(len(train.labels), dtype=np.int64)
+        chosen = test_rows(classes_of, train.owners, options, file)
         notes = (split_note(chosen, train.owners, options), *notes)
         train, test = train.at(~chosen), train.at(chosen)
+    scale: tuple[float, ...] = ()
+    if rule is not None:
+        *labels, scale, note = rule.applied(train.labels, test.labels)
+        train, test = (replace(part, labels=one) for part, one in zip((train, test), labels, strict=True))
+        notes = (*notes, note)
+    if task == MULTILABEL:
+        notes = (*notes, *empty_labels(train.labels, class_names or tuple(map(str, range(classes)))))
     # Numbered again: an owner whose samples are all test samples is no owner of the training part.
     owners = None if train.owners is None else np.unique(train.owners, return_inverse=True)[1]
     return Dataset(
@@ -73,6 +88,8 @@ def dataset_of(
         rows=rows,
         class_names=class_names,
         notes=notes,
+        task=task,
+        label_scale=scale,
     )
 
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....audit.nearest import nearest
+from ...objective import MULTILABEL
 from ..dataset import Dataset
 from .limit import check_size
 from .npz import owner_numbers
-from .options import SplitOptions, check_choice, check_names
+from .options import SplitOptions, check_choice, check_names, check_range
 from .samples import Samples, dataset_of
 from .split import split_note, test_rows
+from .targets import LabelRule, check_numbers, check_task, flags, is_classification
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -33,6 +35,9 @@ class TableOptions(SplitOptions):
 
     Args:
         label: column of the labels.
+        labels: columns of several labels per sample, in place of ``label``.
+        task: "classification", as by default; "regression": the labels are numbers to predict, which are scaled like
+            other columns of numbers (``ranges``, ``scale``); "multilabel": each of ``labels`` is 0 or 1.
         owner: column of the owners; by default a column ``owner`` where there is one.
         split: column that holds ``train`` or ``test`` for each row; by default a part is split off for testing.
         test: file with the test rows, in the same folder and of the same format; by default there is none.
@@ -47,6 +52,8 @@ class TableOptions(SplitOptions):
     """
 
     label: str = "label"
+    labels: tuple[str, ...] = ()
+    task: str = ""
     owner: str = ""
     split: str = ""
     test: str = ""
@@ -63,6 +70,23 @@ class TableOptions(SplitOptions):
                 raise ValueError(f"{name} must be a name, got {getattr(self, name)!r}")
         if not self.label:
             raise ValueError("label must be the name of a column, got ''")
+        if isinstance(self.labels, str):
+            raise ValueError(
+                f"labels must be a list of columns, got {self.labels!r}: a single column is given by label"
+            )
+        check_names("labels", self.labels)
+        check_task(self.task)
+        if self.labels and is_classification(self.task):
+            raise ValueError(
+                'labels (several columns) needs a task: set task = "multilabel" if each label holds (1) or not (0), '
+                f'or task = "regression" if they are numbers to predict; got labels {list(self.labels)}'
+            )
+        if self.task == MULTILABEL and len(self.labels) < 2:
+            raise ValueError(
+                f"task {MULTILABEL!r} needs labels, the names of at least two columns, got {list(self.labels)}"
+            )
+        if self.labels and self.label != "label":
+            raise ValueError(f"only one of label and labels can be given, got {self.label!r} and {list(self.labels)}")
         if self.split and self.test:
             raise ValueError(
                 f"only one of split (a column) and test (a file) can be given, got {self.split!r} and {self.test!r}"
@@ -74,8 +98,12 @@ class TableOptions(SplitOptions):
         if not isinstance(self.ranges, Mapping):
             raise ValueError(f"ranges must be a table such as {{ age = [0, 100] }}, got {self.ranges!r}")
         for name, bounds in self.ranges.items():
-            if not _is_range(bounds):
-                raise ValueError(f"ranges.{name} must be two finite numbers, the smaller one first, got {bounds!r}")
+            check_range(f"ranges.{name}", bounds)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns of the labels."""
+        return self.labels or (self.label,)
 
 
 def dataset_of_table(
@@ -85,7 +113,8 @@ def dataset_of_table(
 
     Each column of numbers is one feature. A column of texts, or one listed in ``categories``, becomes one indicator per
     value that occurs in the training rows; another value in a test row has no indicator. Labels are the column's
-    different values in their order, whole numbers by size and texts by alphabet. All constants are computed from the
+    different values in their order, whole numbers by size and texts by alphabet; for other tasks than classification
+    see ``TableOptions.task``. All constants are computed from the
     training rows alone.
 
     Raises ValueError, with file, column and row, for a table that does not fit.
@@ -98,7 +127,11 @@ def dataset_of_table(
         chosen = np.arange(len(frame) + len(test)) >= len(frame)
         frame = pandas.concat([frame, test], ignore_index=True)
     _check_columns(frame, file, options)
-    labels, names = _labels(frame[options.label], f"{file}: column {options.label}")
+    rule: LabelRule | None = None
+    if is_classification(options.task):
+        labels, names = _labels(frame[options.label], f"{file}: column {options.label}")
+    else:
+        labels, names, rule = _targets(frame, file, options)
     owner = options.owner or ("owner" if "owner" in frame.columns else "")
     owners = None
     if owner:
@@ -108,11 +141,12 @@ def dataset_of_table(
     if options.split:
         chosen = _given_split(frame[options.split], f"{file}: column {options.split}")
     elif test is None:
-        chosen = test_rows(labels, owners, options, file)
+        kinds = labels if is_classification(options.task) else np.zeros(len(labels), dtype=np.int64)
+        chosen = test_rows(kinds, owners, options, file)
         notes.append(split_note(chosen, owners, options))
-    if len(np.unique(labels[~chosen])) < 2:
+    if is_classification(options.task) and len(np.unique(labels[~chosen])) < 2:
         raise ValueError(f"{file}: column {options.label} must hold at least two classes in the training rows, got one")
-    used = [one for one in frame.columns if one not in {options.label, owner, options.split, *options.drop}]
+    used = [one for one in frame.columns if one not in {*options.label_columns, owner, options.split, *options.drop}]
     if not used:
         raise ValueError(f"{file} must have a column that is neither the label nor the owner, got none")
     encoder = _Encoder(file=file, train=~chosen, options=options)
@@ -131,6 +165,7 @@ def dataset_of_table(
         class_names=names,
         rows=True,
         notes=tuple(notes),
+        rule=rule,
     )
 
 
@@ -253,7 +288,8 @@ def _labels(column: "Series", place: str) -> tuple[np.ndarray, tuple[str, ...]]:
         if len(wrong):
             raise ValueError(
                 f"{place} must hold classes (whole numbers or texts), got a number with a fraction or an infinite one "
-                f"in row {wrong[0] + 1} ({len(wrong)} such rows); regression is not supported"
+                f"in row {wrong[0] + 1} ({len(wrong)} such rows): "
+                'set task = "regression" if they are numbers to predict'
             )
         known, found = np.unique(numbers, return_inverse=True)
         names = tuple(f"{value:.0f}" for value in known)
@@ -265,9 +301,38 @@ def _labels(column: "Series", place: str) -> tuple[np.ndarray, tuple[str, ...]]:
     if len(names) > min(MOST_LABELS, max(2, len(column) // 2)):
         raise ValueError(
             f"{place} has {len(names)} different values in {len(column)} rows, too many for classes: name the "
-            "column of the labels by label"
+            'column of the labels by label, or set task = "regression" if they are numbers to predict'
         )
     return found.astype(np.int64), names
+
+
+def _targets(
+    frame: "DataFrame", file: str, options: TableOptions
+) -> tuple[np.ndarray, tuple[str, ...], LabelRule | None]:
+    """Labels that are no classes ``(n, labels)``, the names of their columns, and how numbers are scaled."""
+    names = options.label_columns
+    places, columns = [f"{file}: column {name}" for name in names], list[np.ndarray]()
+    for name, place in zip(names, places, strict=True):
+        _check_present(frame[name], place)
+        numbers = _numbers(frame[name], place)
+        if numbers is None and options.task == MULTILABEL:
+            numbers = _truths(frame[name])
+        if numbers is None:
+            wanted = "0 or 1" if options.task == MULTILABEL else "numbers"
+            raise ValueError(f"{place} must hold {wanted} for task {options.task!r}, got texts")
+        columns.append(numbers)
+    values = np.stack(columns, axis=1)
+    if options.task == MULTILABEL:
+        return flags(values, places, first=1), names, None
+    ranges = {place: options.ranges[name] for place, name in enumerate(names) if name in options.ranges}
+    rule = LabelRule(places=places, ranges=ranges, standardise=options.scale == "standardise")
+    return check_numbers(values, places, first=1), names, rule
+
+
+def _truths(column: "Series") -> np.ndarray | None:
+    """A column of the words true and false as 1 and 0; None for other texts."""
+    words = column.astype(str).str.strip().str.lower().to_numpy(str)
+    return np.asarray(words == "true", dtype=np.float64) if np.isin(words, ("true", "false")).all() else None
 
 
 def _given_split(column: "Series", place: str) -> np.ndarray:
@@ -289,8 +354,14 @@ def _check_columns(frame: "DataFrame", file: str, options: TableOptions) -> None
         raise ValueError(f"{file} must have columns of different names, got {', '.join(twice)} more than once")
     if not len(frame):
         raise ValueError(f"{file} must have at least one row below its header, got none")
-    listed = {"drop": options.drop, "categories": options.categories, "ranges": tuple(options.ranges)}
-    single = {key: (value,) for key in ("label", "owner", "split") if (value := getattr(options, key))}
+    listed = {
+        "labels": options.labels,
+        "drop": options.drop,
+        "categories": options.categories,
+        "ranges": tuple(options.ranges),
+    }
+    keys = ("owner", "split") if options.labels else ("label", "owner", "split")
+    single = {key: (value,) for key in keys if (value := getattr(options, key))}
     for key, names in (single | listed).items():
         for name in names:
             if name not in columns:
@@ -304,12 +375,3 @@ def _check_present(column: "Series", place: str) -> None:
             f"{place} must have a value in every row, got none in row {missing[0] + 1} ({len(missing)} such rows): "
             'complete the rows or remove them; missing = "fill" allows it in columns other than label, owner and split'
         )
-
-
-def _is_range(bounds: object) -> bool:
-    return (
-        isinstance(bounds, list | tuple)
-        and len(bounds) == 2
-        and all(isinstance(one, int | float) and not isinstance(one, bool) and np.isfinite(one) for one in bounds)
-        and bounds[0] < bounds[1]
-    )

@@ -415,7 +415,7 @@ def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
     holder = int(around.holders[0])
     task, part = setup.task, setup.task.parts[holder]
     images, labels = task.images.clone(), task.labels.clone()
-    images[part], labels[part] = 1 - images[part], (labels[part] + 1) % task.network.classes
+    images[part], labels[part] = 1 - images[part], task.network.objective.others(labels[part], task.network.classes)
     other = replace(setup, task=replace(task, images=images, labels=labels)).run(around, ZERO, data=False)
     changed = torch.stack([a != b for a, b in zip(other.cohort, sampled.runs[2].cohort, strict=True)]).any(0).any(0)
     # A client may choose for itself, as long as no claim rests on the chance that it is chosen.

@@ -132,8 +132,8 @@ def test_what_is_evaluated_fast_are_the_logits(model):
 
 def test_a_network_that_shares_a_module_is_the_one_that_builds_its_own():
     network = Network(model="mlp", shape=SHAPES["mlp"], classes=5)
-    assert not network.segments
+    assert network.objective.classifies
     own = Network(model="mlp", shape=SHAPES["mlp"], classes=5, inert=2)
     shared = Network(model="mlp", shape=SHAPES["mlp"], classes=5, inert=2).sharing(network)
     assert shared.module is network.module
-    assert (shared, shared.layout, shared.segments) == (own, own.layout, own.segments)
+    assert (shared, shared.layout, shared.objective) == (own, own.layout, own.objective)

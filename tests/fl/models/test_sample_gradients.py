@@ -111,7 +111,7 @@ def test_a_linear_layers_gradient_is_the_hand_computed_one():
     network = Network(model="logistic", shape=(1, 1, 2), classes=2)
     rows = torch.empty(1, network.layout.dim)
     image, label = torch.tensor([[[[1.0, 3.0]]]]), torch.tensor([0])
-    sample_gradients(network.module, network.layout, torch.zeros(6), image, label, out=rows)
+    sample_gradients(network.module, network.layout, network.objective, torch.zeros(6), image, label, out=rows)
     assert rows.tolist() == [[-0.5, -1.5, 0.5, 1.5, -0.5, 0.5]]
 
 

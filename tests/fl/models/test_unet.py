@@ -130,7 +130,7 @@ def test_images_that_cannot_be_halved_and_more_classes_are_refused(shape, classe
 
 def of_pixels(found, wanted):
     """The utility of these marked pixels without its last metric, the loss."""
-    return utility_of(Outcomes(found=found, wanted=wanted, losses=torch.zeros(len(wanted))))[:-1]
+    return utility_of(Outcomes(found=found, wanted=wanted, losses=torch.zeros(len(wanted)), task="segmentation"))[:-1]
 
 
 def test_pixels_are_pooled_over_images_by_hand():
@@ -184,5 +184,5 @@ def test_a_segmenters_labels_are_the_targets_and_the_classifiers_stay_the_labels
 def test_a_segmenter_without_targets_or_with_noisy_labels_is_refused():
     with pytest.raises(ValueError, match="needs a data set with targets for each pixel, got pictures"):
         task(dataset(train_targets=None))
-    with pytest.raises(ValueError, match="label_noise must be 0 for a segmentation model"):
+    with pytest.raises(ValueError, match="label_noise must be 0 for a segmentation, "):
         task(label_noise=0.1)

@@ -35,13 +35,16 @@ def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(sui
 
 @pytest.mark.parametrize("attack", ["loss", "idlg", "class_mean_image", "lira_online"])
 def test_an_attack_that_needs_a_label_an_image_is_refused_with_its_line(resolved, attack):
-    with pytest.raises(ConfigError, match=r"line 15: .* needs one label per image, but model unet of federation main"):
+    with pytest.raises(
+        ConfigError,
+        match=r"line 15: .* needs .*one class per sample.*, but model unet of federation main .* one label per pixel",
+    ):
         resolved(text=f"{NONE}\n[attacks.{attack}]\n", **SEGMENTATION)
 
 
 def test_a_canary_with_a_label_of_an_image_is_refused(resolved):
     with pytest.raises(
-        ConfigError, match="is an image with one label, but the model unet predicts one label per pixel"
+        ConfigError, match="is a sample with a class, but the model unet is trained on one label per pixel"
     ):
         resolved(text=f'{NONE}\n[audit]\nmodel = "unet"\ncanary = "mislabelled"\n', **SEGMENTATION)
 

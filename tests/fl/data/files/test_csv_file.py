@@ -167,7 +167,11 @@ def test_quoted_cells_and_a_mark_of_byte_order_are_read(read):
         ([HEADER, *ROWS], {"ranges": {"job": [0, 1]}}, "column job has a range but does not hold numbers"),
         ([HEADER, *ROWS], {"split": "a", "test": "b"}, "only one of split"),
         ([HEADER, *ROWS], {"separator": ", "}, "separator must be one character"),
-        ([HEADER, *ROWS], {"labels": "a"}, "a text file has no option 'labels'; it has label"),
+        (
+            [HEADER, *ROWS],
+            {"labels": "a"},
+            "labels must be a list of columns, got .*: a single column is given by label",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(read, lines, options, says):

@@ -185,7 +185,7 @@ def wrong(array, row, value):
         ({"y_train": np.arange(40) % 4 - 1}, r"y_train must hold class numbers from 0 to 2, got -1 in row 0 \("),
         ({"y_train": np.zeros(40, int)}, "y_train must hold at least two classes, got only class 0 in"),
         ({"y_train": np.where(np.arange(40) == 3, 10**9, np.arange(40) % 4)}, "the largest is 1000000000"),
-        ({"y_train": np.ones((40, 2), int)}, r"y_train must have one label per sample"),
+        ({"y_train": np.ones((40, 2), int)}, r"y_train must have one class per sample"),
         (
             {"y_train": np.array([{"a": 1}] * 40, dtype=object)},
             "array y_train holds Python objects, which are never read",

@@ -1,0 +1,170 @@
+"""Tasks of models: losses, slopes and metrics by hand, and sample gradients by every way against a loop."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fedassay.fl.models.network import Network
+from fedassay.fl.objective import OBJECTIVES, TASKS, objective_of
+from fedassay.fl.streams import Streams
+from fedassay.fl.utility import Outcomes, by_class, by_group, utility_of
+from torch import nn
+
+SHAPE, OUTPUTS = (1, 8, 8), 3
+NAIVE = {"regression": nn.functional.mse_loss, "multilabel": nn.functional.binary_cross_entropy_with_logits}
+
+
+def labels_for(task, count, rng=None):
+    rng = rng or np.random.default_rng(1)
+    return OBJECTIVES[task].drawn(rng, (count,) if task == "classification" else (count, OUTPUTS), OUTPUTS)
+
+
+def found_by(task, found, wanted, **more):
+    return {
+        one.metric: one.value
+        for one in utility_of(Outcomes(found=found, wanted=wanted, losses=torch.zeros(len(wanted)), task=task, **more))
+    }
+
+
+def test_losses_by_hand():
+    numbers = objective_of("regression").losses(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 5.0]]))
+    assert numbers.tolist() == [(1 + 9) / 2]
+    flags = objective_of("multilabel").losses(torch.tensor([[0.0, math.log(3)]]), torch.tensor([[True, False]]))
+    assert flags.tolist() == pytest.approx([(math.log(2) + math.log(4)) / 2])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_slopes_are_the_derivative_of_the_loss_and_others_are_other_labels(task):
+    objective, labels = objective_of(task), labels_for(task, 5)
+    outputs = torch.randn(5, OUTPUTS, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    (slopes,) = torch.autograd.grad(objective.losses(outputs, labels).sum(), outputs)
+    torch.testing.assert_close(objective.slopes(outputs.detach(), labels), slopes)
+    assert not (objective.others(labels, OUTPUTS) == labels).any()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_soft_loss_of_true_labels_is_the_mean_loss(task):
+    objective, labels = objective_of(task), labels_for(task, 4)
+    outputs = torch.randn(4, OUTPUTS, generator=torch.Generator().manual_seed(0))
+    soft = nn.functional.one_hot(labels, OUTPUTS).float() if task == "classification" else labels.float()
+    torch.testing.assert_close(objective.soft_loss(outputs, soft), objective.losses(outputs, labels).mean())
+
+
+@pytest.mark.parametrize("task", ["regression", "multilabel"])
+@pytest.mark.parametrize("outputs", [1, OUTPUTS])
+@pytest.mark.filterwarnings("ignore:sample gradients of")
+@pytest.mark.parametrize("model", ["logistic", "mlp", "cnn26k", "lenet_dropout", "own_models:attentive"])
+def test_sample_gradients_of_every_way_are_those_of_a_loop(task, outputs, model):
+    """Closed form, layer by layer, mapped, ghost norms, and the gradient of a weighted lot; one and two replicas."""
+    shape = {"cnn26k": (1, 14, 14), "own_models:attentive": (1, 4, 4)}.get(model, SHAPE)
+    network = Network(model=model, shape=shape, classes=outputs, task=task, inert=2)
+    rng = np.random.default_rng(0)
+    params = torch.stack([network.initial(Streams(seed).generator("init")) for seed in range(2)])
+    images = torch.from_numpy(rng.random((2, 4, *shape), dtype=np.float32))
+    labels = network.objective.drawn(rng, (2, 4, outputs), outputs)
+    weights = torch.from_numpy(rng.random((2, 4), dtype=np.float32))
+    drawn = network.draw_dropout(rng, (2, 4))
+    wanted = torch.zeros(2, 4, network.layout.dim)
+    for replica in range(2):
+        for sample in range(4):
+            point = params[replica].clone().requires_grad_(True)
+            masks = None if drawn is None else drawn[replica, sample : sample + 1]
+            found = network.logits(point, images[replica, sample : sample + 1], masks)[0]
+            (wanted[replica, sample],) = torch.autograd.grad(NAIVE[task](found, labels[replica, sample].float()), point)
+    assert float(wanted.abs().max()) > 1e-3
+
+    def close(found, true):
+        torch.testing.assert_close(found, true, rtol=1e-4, atol=1e-6)
+
+    close(network.sample_gradients(params, images, labels, drawn), wanted)
+    one = None if drawn is None else drawn[:1]
+    close(network.sample_gradients(params[:1], images[:1], labels[:1], one), wanted[:1])
+    close(network.gradient(params, images, labels, weights, drawn), (wanted * weights.unsqueeze(-1)).sum(1))
+    clip = float(wanted[0].norm(dim=1).median())
+    factors = (clip / wanted[0].norm(dim=1)).clamp_max(1)
+    ghost = network.clipped_gradients(
+        params[0],
+        images[0],
+        labels[0],
+        lambda norms: (clip / norms.norm(dim=1)).clamp_max(1).float(),
+        None if drawn is None else drawn[0],
+    )
+    close(ghost, factors @ wanted[0])
+    soft = labels.float()[:1] if task == "multilabel" else labels[:1]
+    lots = network.lot_gradients(params[0], images[:1], soft, one)
+    close(lots[0], wanted[0].mean(0))
+
+
+def test_numbers_have_r2_and_errors_in_their_own_unit_by_hand():
+    wanted, found = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[0.0], [2.0], [2.0]])
+    own = found_by("regression", found, wanted, scale=(10.0,))
+    assert own["r2"] == pytest.approx(1 - 1 / 2)
+    assert (own["mean_absolute_error"], own["mean_squared_error"]) == pytest.approx((10 / 3, 100 / 3))
+    assert found_by("regression", wanted, wanted)["r2"] == 1
+    assert found_by("regression", torch.ones(3, 1), wanted)["r2"] == pytest.approx(0)
+
+
+def test_r2_of_groups_is_that_of_each_group_alone_and_is_not_defined_for_equal_labels():
+    rng = torch.Generator().manual_seed(0)
+    wanted = 1000 + torch.randn(12, 2, generator=rng)
+    wanted[8:] = 1000.1
+    found = wanted + 0.3 * torch.randn(12, 2, generator=rng)
+    every = Outcomes(found=found, wanted=wanted, losses=torch.zeros(12), task="regression")
+    groups = torch.tensor([0] * 3 + [1] * 5 + [2] * 4)
+    each = by_group(every, groups, 4)
+    assert each[0] == pytest.approx(found_by("regression", found[:3], wanted[:3])["r2"])
+    assert each[1] == pytest.approx(found_by("regression", found[3:8], wanted[3:8])["r2"])
+    assert each[2:].isnan().all()
+    assert len(by_class(every, 2)) == 0
+    (r2, *_, loss) = utility_of(Outcomes(found=found[8:], wanted=wanted[8:], losses=torch.zeros(4), task="regression"))
+    assert (r2.value, r2.reason, loss.value) == (None, "the labels of all test samples are equal", 0)
+
+
+def test_predictions_that_are_no_numbers_have_a_reason():
+    found = utility_of(
+        Outcomes(
+            found=torch.tensor([[math.inf], [0.0]]),
+            wanted=torch.tensor([[0.0], [1.0]]),
+            losses=torch.zeros(2),
+            task="regression",
+        )
+    )
+    assert [one.value for one in found[:3]] == [None] * 3
+    assert all("not a finite number" in one.reason for one in found[:3])
+
+
+def test_several_labels_have_macro_f1_and_subset_accuracy_by_hand():
+    """F1 is 1 of the first label, 2/3 of the second; the third neither holds nor is predicted and does not count."""
+    wanted = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 0, 0]]).bool()
+    found = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 0, 0]]).bool()
+    values = found_by("multilabel", found, wanted)
+    assert values["macro_f1"] == pytest.approx((1 + 2 / 3) / 2)
+    assert values["subset_accuracy"] == pytest.approx(2 / 3)
+    outcomes = Outcomes(found=found, wanted=wanted, losses=torch.zeros(3), task="multilabel")
+    assert by_class(outcomes, 3).tolist()[:2] == pytest.approx([1, 2 / 3])
+    assert by_class(outcomes, 3)[2].isnan()
+    assert by_group(outcomes, torch.tensor([0, 1, 0]), 2).tolist() == pytest.approx([1, 0])
+    nothing = torch.zeros(2, 3, dtype=torch.bool)
+    assert found_by("multilabel", nothing, nothing)["macro_f1"] is None
+
+
+def test_labels_of_another_form_are_refused():
+    images = torch.zeros(2, 1, 1, 4)
+    for task, labels, words in (
+        ("regression", torch.zeros(2), r"float32 of shape \(2, 3\)"),
+        ("regression", torch.full((2, 3), math.nan), "finite numbers"),
+        ("multilabel", torch.zeros(2, 3), r"booleans of shape \(2, 3\)"),
+        ("classification", torch.tensor([0, 3]), r"in \[0, 3\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            objective_of(task).check("labels", labels, images, 3)
+    with pytest.raises(ValueError, match="task must be one of"):
+        objective_of("segmentation")
+
+
+def test_a_model_that_does_not_give_one_number_per_label_is_refused():
+    with pytest.raises(ValueError, match="numbers as labels"):
+        Network(model="unet", shape=(1, 32, 32), classes=2, task="regression").objective  # noqa: B018
+    with pytest.raises(ValueError, match="classes must be >= 2"):
+        Network(model="mlp", shape=SHAPE, classes=1)

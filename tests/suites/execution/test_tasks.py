@@ -1,0 +1,142 @@
+"""A regression and several labels per sample as federations: from a text file to verdicts, attacks and a report."""
+
+import numpy as np
+import pytest
+from fedassay.api import run
+from fedassay.suites.config.source import ConfigError
+
+OPTIONS = {
+    "regression": 'label = "price", task = "regression", drop = ["a", "b"]',
+    "multilabel": 'labels = ["a", "b"], task = "multilabel", drop = ["price"]',
+}
+FIRST = {"regression": "r2", "multilabel": "macro_f1"}
+SUITE = """\
+name = "mine"
+alpha = 0.05
+seeds = 1
+[federations.main]
+dataset = {{ part = "own.csv", {options} }}
+model = {{ part = "mlp", hidden = 4 }}
+clients = 3
+rounds = 10
+algorithm = {{ name = "fedsgd", learning_rate = 0.3 }}
+{partition}
+[defenses.none]
+"""
+DEFENSES = "".join(
+    f"[defenses.{name}]\nepsilon = 4.0\ndelta = 1e-5\n" for name in ("dp_sgd", "dp_fedavg", "ldp_gaussian")
+)
+AUDIT = '[audit]\nreplicas = 40\nmodel = "logistic"\ncanary = "dirac"\n'
+ATTACKS = "[attacks.loss]\ncount = 4\n[attacks.gradient_cosine]\ncount = 4\n"
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """(task, tables, partition) -> the path of a suite on a table of 90 rows, whose labels follow from two columns."""
+
+    def write(task, tables="", partition=""):
+        rng = np.random.default_rng(0)
+        values = rng.normal(size=(90, 2))
+        price = 5000 + 300 * values @ [1, -1] + 30 * rng.normal(size=90)
+        columns = np.column_stack([values, price, values > 0.3])
+        lines = ["u,v,price,a,b", *(",".join(f"{one:.6g}" for one in row) for row in columns)]
+        (tmp_path / "own.csv").write_text("\n".join(lines), encoding="utf-8")
+        text = SUITE.format(options=OPTIONS[task], partition=partition) + tables
+        (tmp_path / "suite.toml").write_text(text, encoding="utf-8")
+        return tmp_path / "suite.toml"
+
+    return write
+
+
+def values_of(finished, defense):
+    rows = [row for row in finished.records if row.role == "utility" and row.defense == defense]
+    return {row.metric: row.value for row in rows}
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+def test_a_table_ends_in_verdicts_attacks_and_a_report(suite, tmp_path, task):
+    finished = run(str(suite(task, DEFENSES + AUDIT + ATTACKS)), jobs=1, folder=tmp_path / "run")
+    assert {row.status for row in finished.records} == {"ok"}
+    verdicts = {row.verdict for row in finished.records if row.role == "audit"}
+    assert verdicts <= {"NOT_REFUTED", "UNDERPOWERED", ""}
+    assert len({row.defense for row in finished.records if row.role == "audit"}) == 3
+    metrics = values_of(finished, "none")
+    assert metrics[FIRST[task]] > 0.3
+    assert "accuracy" not in metrics
+    assert metrics["loss"] < values_of(finished, "ldp_gaussian")["loss"]
+    if task == "regression":
+        assert metrics["mean_absolute_error"] ** 2 <= metrics["mean_squared_error"] <= 4e5
+        assert not any(name.startswith("class_") for name in metrics)
+        # The loss is in scaled units, the error in the unit of the column: their ratio is the variance.
+        assert 200**2 < metrics["mean_squared_error"] / metrics["loss"] < 600**2
+    page = (finished.folder / "report.html").read_text(encoding="utf-8")
+    assert {"regression": "mean absolute error", "multilabel": "subset accuracy"}[task] in page
+    assert f"client_{FIRST[task]}_worst" in metrics
+
+
+def test_errors_of_a_regression_are_those_of_its_predictions(suite, tmp_path):
+    """Computed again from the final model and the file's own numbers."""
+    from fedassay.suites.config.resolve import resolve
+    from fedassay.suites.config.suite_file import load_suite
+
+    spec, source = load_suite(str(suite("regression")))
+    task = resolve(spec, source, seed=0).task("main", 0)
+    from fedassay.fl.streams import Streams
+
+    model = task.initial(Streams(0))
+    found = {one.metric: one.value for one in task.utility(model)}
+    scale = task.label_scale[0]
+    gap = (task.network.logits(model, task.test_images) - task.test_labels).double()[:, 0] * scale
+    assert found["mean_absolute_error"] == pytest.approx(float(gap.abs().mean()))
+    assert found["mean_squared_error"] == pytest.approx(float(gap.square().mean()))
+    assert 300 < scale < 600
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+@pytest.mark.parametrize(
+    ("tables", "partition", "words"),
+    [
+        ("[attacks.idlg]\n", "", "needs one class per sample, but model mlp.* of federation main is trained on"),
+        ("[attacks.lira_online]\n", "", "needs one class per sample"),
+        ('[audit]\ncanary = "mislabelled"\nmodel = "mlp"\n', "", "is a sample with a class, .* dirac or random"),
+        ('[audit]\ncanary = "crafted"\nmodel = "mlp"\n', "", "is a sample with a class"),
+    ],
+)
+def test_what_needs_a_class_is_refused_with_its_line(suite, tmp_path, task, tables, partition, words):
+    path = suite(task, DEFENSES + tables, partition)
+    with pytest.raises(ConfigError, match=rf"suite.toml, line \d+: .*{words}"):
+        run(str(path), jobs=1, folder=tmp_path / "run", report=False)
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ('partition = { kind = "dirichlet", alpha = 0.5 }', "partition dirichlet deals samples by their class"),
+        ('partition = { kind = "shards", per_client = 2 }', "partition shards .* choose iid, one_sample, or by_owner"),
+        ("label_noise = 0.1", "label_noise must be 0 for a "),
+        ('partition = "by_owner"', "by_owner needs"),
+    ],
+)
+def test_settings_that_need_classes_are_refused(suite, tmp_path, task, setting, words):
+    with pytest.raises(ConfigError, match=rf"suite.toml, line \d+: federation main cannot be set up: .*{words}"):
+        run(str(suite(task, partition=setting)), jobs=1, folder=tmp_path / "run", report=False)
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+def test_one_sample_and_a_warm_start_need_no_class(suite, tmp_path, task):
+    setting = 'partition = "one_sample"\nwarm_start = { samples = 10, steps = 2, lot = 5, learning_rate = 0.1 }'
+    finished = run(str(suite(task, partition=setting)), jobs=1, folder=tmp_path / "run", report=False)
+    assert {row.status for row in finished.records if not row.metric.startswith("client_")} == {"ok"}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("task", OPTIONS)
+def test_two_processes_find_the_same(suite, tmp_path, task):
+    path = suite(task, "[defenses.ldp_gaussian]\nepsilon = 4.0\ndelta = 1e-5\n[attacks.loss]\ncount = 4\n")
+    one, two = (
+        {(row.cell_id, row.metric, row.scope, row.record): row.value for row in finished.records}
+        for finished in (run(str(path), jobs=n, folder=tmp_path / f"run{n}", report=False) for n in (1, 2))
+    )
+    assert len(one) > 10
+    assert one == two
