@@ -10,16 +10,16 @@ from .message_checks import MESSAGE, PUBLIC_STATE
 from .noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
 from .replay_checks import SENSITIVITY
 from .replica_checks import ARRIVES, EVERY_ROUND, REPEATED
-from .report_checks import FITS, PLACE
+from .report_checks import AMPLIFIED, FITS, LOCAL, PLACE
 
 NEVER = ("the timing of messages: no check measures it",)
 """What no check of this package can look at."""
 _LOW_BITS = "trailing zero bits"
 _SUBJECTS = (
-    (SENSITIVITY, FITS, MEASURED),
-    (PRESENT, SCALE, EVERY_ROUND, FITS, MEASURED),
+    (SENSITIVITY, FITS, MEASURED, LOCAL),
+    (PRESENT, SCALE, EVERY_ROUND, FITS, MEASURED, LOCAL),
     (BETWEEN_CLIENTS, BETWEEN_ROUNDS, REPEATED, FITS, PLACE),
-    (LAW_EPSILON, LAW_CURVE, MEASURED),
+    (LAW_EPSILON, LAW_CURVE, MEASURED, AMPLIFIED),
     (MESSAGE, PUBLIC_STATE),
 )
 """Checks of one subject replace each other: reports that fit their law need no check of additive noise."""

@@ -309,6 +309,12 @@ def _rows(law: ReportLaw, claim: Claim, plan: Plan) -> tuple[Tensor, Tensor]:
     return absent.double(), present.double()
 
 
+def largest_ratio(law: ReportLaw, dim: int) -> float:
+    """Return the largest log-ratio of the probabilities of one report ``(dim,)`` on the law's worst pair of rows."""
+    absent, present = (law.contribution(row).double() for row in law.worst_pair(dim))
+    return _largest_ratio(law, absent, present)
+
+
 def _largest_ratio(law: ReportLaw, absent: Tensor, present: Tensor) -> float:
     """The largest log-ratio of the probabilities of one report, over reports that were drawn.
 

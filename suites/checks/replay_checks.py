@@ -60,7 +60,11 @@ _LENGTHS = (10.0, 1e4, 0.1)
 """Canaries in clip norms: the audit's own, one that outweighs all other rows, for clips of a mean or a lot, and one
 that no clip shortens.
 """
-_REPLACED = ((Unit.REPORT, Adjacency.REPLACE_ONE), (Unit.CLIENT, Adjacency.ZERO_OUT))
+_REPLACED = (
+    (Unit.REPORT, Adjacency.REPLACE_ONE),
+    (Unit.CLIENT, Adjacency.REPLACE_ONE),
+    (Unit.CLIENT, Adjacency.ZERO_OUT),
+)
 """Units of which a client stays in the federation when its row is replaced."""
 _PLANTED = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT)
 _PARTIAL = 3

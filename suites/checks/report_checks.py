@@ -18,6 +18,8 @@ from ...audit.claim import Claim
 from .check import CheckResult
 
 FITS, POSSIBLE, PLACE = "law fits the reports", "reports are possible", "shuffled places tell nothing"
+LOCAL, AMPLIFIED = "reports before the shuffler", "epsilon of the shuffled law"
+"""Checks that call the hooks of a defense whose reports are shuffled."""
 _ERRORS = 7.0
 """Standard errors beyond which a check fails: once in 10^11 checks of a correct mechanism."""
 _BELOW = 1.2816

@@ -151,6 +151,7 @@ COVERED = {
     (Unit.SAMPLE, Adjacency.REPLACE_ONE),
     (Unit.CLIENT, Adjacency.ADD_REMOVE),
     (Unit.CLIENT, Adjacency.ZERO_OUT),
+    (Unit.CLIENT, Adjacency.REPLACE_ONE),
     (Unit.REPORT, Adjacency.REPLACE_ONE),
 }
 

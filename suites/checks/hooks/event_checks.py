@@ -6,8 +6,8 @@ alike, the chance that an event happens in so many of all rounds follows from it
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,13 +17,14 @@ from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
 from ....audit.claim import Adjacency, Unit
-from ....audit.observer import SHUFFLED
+from ....audit.observer import SHUFFLED, UPLOADS
 from ....fl.laws.law import GaussianLaw, ReportLaw
 from ....fl.message import Message
 from ....fl.protection import Context
 from ....fl.replay import ReplayedStreams
 from ..check import CheckResult
-from ..law_check import law_of_all_rounds
+from ..law_check import largest_ratio, law_of_all_rounds
+from ..report_checks import LOCAL
 from .hook_run import HookSetup
 from .level import level
 
@@ -36,13 +37,24 @@ _FAR = 1e3
 """Entries outside of the range, in radii."""
 _LEAST, _MANY = 128, 1024
 """Runs of one input at least, and where epsilon is small."""
+_BRIEF = 256
+"""Runs at further clients before a shuffler."""
 _LEARN = 4
 """One run in so many is used to choose an event."""
 _PILOT = 0.05
 """Level of the bounds by which an event is chosen."""
 _HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros, or nearly so"
 _FIRST, _ABOVE, _BELOW = "at one end but for the first number", "far beyond one end", "far beyond the other end"
-_PAIRS = ((_HIGH, _LOW), (_HIGH, _TURNS), (_HIGH, _FIRST), (_HIGH, _ZERO), (_HIGH, _BELOW), (_ABOVE, _BELOW))
+_RISING, _FALLING = "that rise to one end", "that fall from one end"
+_PAIRS = (
+    (_HIGH, _LOW),
+    (_HIGH, _TURNS),
+    (_HIGH, _FIRST),
+    (_HIGH, _ZERO),
+    (_HIGH, _BELOW),
+    (_ABOVE, _BELOW),
+    (_RISING, _FALLING),
+)
 """Pairs of inputs that are compared under replace-one."""
 Arm = tuple[list[Tensor], list[Tensor]]
 
@@ -54,38 +66,71 @@ def event_checks(setup: HookSetup, numbers: int) -> Iterator[CheckResult]:
     if reason := setup.why_not():
         yield CheckResult(name=EVENTS, passed=None, witness=reason)
         return
+    yield from _events_of(setup, _senders(setup), numbers)
+
+
+def local_checks(setup: HookSetup, holders: Sequence[int], numbers: int) -> Iterator[CheckResult]:
+    """Check each report before the shuffler against its published law: a shuffler hides less in reports that show
+    more, or that depend on those of other clients.
+    """
+    if not _applies(setup):
+        return
+    if reason := setup.why_not():
+        yield CheckResult(name=LOCAL, passed=None, witness=reason)
+        return
+    found = list[CheckResult]()
+    for turn, holder in enumerate(holders):
+        law = setup.protection.law(setup.claim.observer, setup.plan, holder)
+        if not isinstance(law, ReportLaw):
+            yield CheckResult(name=LOCAL, passed=None, witness="no law of one report is published")
+            return
+        each = largest_ratio(law, setup.plan.layout.dim)
+        # The law states one report: the budget of as many rounds as events are counted in.
+        local = replace(setup.claim, unit=Unit.REPORT, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, delta=0.0)
+        rounds, _ = _rounds(replace(setup, claim=local))
+        local = replace(local, epsilon=each * max(rounds, min(_ROUNDS, local.rounds)))
+        senders = (holder, (holder + 1) % setup.plan.clients)
+        # A client whose reports are not random shows in few runs; a budget that is too large shows at every client.
+        some = numbers if turn == 0 else min(numbers, _BRIEF * 2 * setup.plan.layout.dim)
+        found += _events_of(replace(setup, claim=local), senders, some, name=LOCAL, shares=len(holders))
+    yield max(found, key=lambda one: (one.passed is False, (one.measured or 0.0) / (one.allowed or 1.0)))
+
+
+def _events_of(
+    setup: HookSetup, senders: tuple[int, ...], numbers: int, *, name: str = EVENTS, shares: int = 1
+) -> Iterator[CheckResult]:
+    """The check on runs of ``senders``, the first of which holds the inputs; ``shares``: of its false-alarm rate."""
     claim, plan = setup.claim, setup.plan
-    senders = _senders(setup)
     rounds, why = _rounds(setup)
     # Without other rounds, an event must be rare enough by itself to break the claim.
     wanted = _MANY if rounds > 2 else max(_MANY, 45 * math.exp(min(claim.epsilon, 4.2)))
     runs = min(math.ceil(wanted), (2 if wanted > _MANY else 1) * numbers // (len(senders) * plan.layout.dim))
     if runs < _LEAST:
-        yield CheckResult(name=EVENTS, passed=None, witness=f"reports are too long for {_LEAST} runs of one input")
+        yield CheckResult(name=name, passed=None, witness=f"reports are too long for {_LEAST} runs of one input")
         return
     rows = _rows(setup)
-    inputs = {name: (row, row) for name, row in rows.items()}
-    pairs = [(name, _ZERO) for name in inputs if name != _ZERO] if claim.adjacency is Adjacency.ZERO_OUT else [*_PAIRS]
+    inputs = {kind: (row, row) for kind, row in rows.items()}
+    pairs = [(kind, _ZERO) for kind in inputs if kind != _ZERO] if claim.adjacency is Adjacency.ZERO_OUT else [*_PAIRS]
     if claim.unit is Unit.REPORT and claim.rounds > 1:
         # The second input differs from the first: a correct memory of the first report tells nothing about the second.
-        inputs |= {f"{_HIGH}, then {name}": (rows[_HIGH], rows[name]) for name in (_LOW, _TURNS)}
+        inputs |= {f"{_HIGH}, then {kind}": (rows[_HIGH], rows[kind]) for kind in (_LOW, _TURNS)}
         pairs.append((f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"))
-    arms = {name: _drawn(setup, senders, given, runs, number) for number, (name, given) in enumerate(inputs.items())}
+    arms = {kind: _drawn(setup, senders, given, runs, number) for number, (kind, given) in enumerate(inputs.items())}
     if rounds > 1 and _remembered(arms[_HIGH]):
         rounds, why = 1, "in one or two rounds, because reports of two rounds depend on each other"
     found = [
-        (bound, f"{name}, on rows {one} and {other}")
+        (bound, f"{words}, on rows {one} and {other}, client {senders[0]}")
         for one, other in pairs
-        for name, bound in _bounds(
-            arms[one], arms[other], claim.delta, len(pairs), rounds=rounds, shuffled=_shuffled(setup)
+        for words, bound in _bounds(
+            arms[one], arms[other], claim.delta, shares * len(pairs), rounds=rounds, shuffled=_shuffled(setup)
         )
     ]
     if not found:
-        yield CheckResult(name=EVENTS, passed=None, witness="reports do not vary, or hold no numbers")
+        yield CheckResult(name=name, passed=None, witness="reports do not vary, or hold no numbers")
         return
     epsilon, words = max(found)
     yield CheckResult.at_most(
-        EVENTS,
+        name,
         epsilon,
         claim.epsilon,
         unit="epsilon",
@@ -151,6 +196,8 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
         _ZERO: zero if setup.claim.adjacency is Adjacency.ZERO_OUT else middle + (turns - middle) / _FAR,
         _ABOVE: middle + _FAR * (high - middle),
         _BELOW: middle + _FAR * (low - middle),
+        _RISING: middle + (high - middle) * torch.linspace(0.1, 1.0, dim),
+        _FALLING: middle + (high - middle) * torch.linspace(1.0, 0.1, dim),
     }
 
 
@@ -298,6 +345,7 @@ def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, 
     yield "largest number", 1, (first.max(1), second.max(1))
     yield "smallest number", 1, (first.min(1), second.min(1))
     yield "first number", 1, (first[:, 0], second[:, 0])
+    yield "place of the largest number", 1, (np.abs(first).argmax(1), np.abs(second).argmax(1))
     yield "length", 1, (np.square(first).sum(1), np.square(second).sum(1))
     centre = float(np.median(np.concatenate([first[:part], second[:part]])))
     centre = 0.0 if (first == 0).mean() > 0.2 else centre

@@ -10,8 +10,11 @@ from ....fl.protection import Protection
 from ....fl.task import Task
 from ..check import CheckResult
 from ..law_check import AS_SAMPLED
-from .event_checks import EVENTS, event_checks
+from ..report_checks import AMPLIFIED, LOCAL
+from .amplified_checks import amplified_checks
+from .event_checks import EVENTS, event_checks, local_checks
 from .hook_run import HookSetup
+from .joint_checks import joint_checks
 from .mask_checks import MASKS, mask_checks
 from .sampled_checks import Sampled, sampled_checks
 from .shuffle_checks import ORDER, shuffle_checks
@@ -23,6 +26,8 @@ _NUMBERS = 2**20
 """Numbers of one round of all runs, at most: rows of clients, or of the samples of a lot."""
 _HOLDERS = 4
 """Clients that hold the unit: the largest, the smallest and random ones."""
+_ORDERED = 1024
+"""Runs in which the order of shuffled reports is compared."""
 
 
 def hook_checks(
@@ -43,9 +48,10 @@ def hook_checks(
         numbers = 2 * _NUMBERS if claim.observer.rank > SHUFFLED.rank else _NUMBERS // 2
         made.append((EVENTS, lambda: event_checks(setup, numbers)))
     if claim.observer.rank == SHUFFLED.rank:
-        made.append(
-            (ORDER, lambda: shuffle_checks(setup, min(_RUNS, 2 * _NUMBERS // (plan.clients * plan.layout.dim))))
-        )
+        made.append((AMPLIFIED, lambda: amplified_checks(setup)))
+        made.append((LOCAL, lambda: local_checks(setup, _holders(setup), 2 * _NUMBERS)))
+        runs = min(_ORDERED, 2 * _NUMBERS // (plan.clients * plan.layout.dim))
+        made.append((ORDER, lambda: shuffle_checks(setup, runs)))
     return tuple(result for name, checks in made for result in _guarded(name, checks))
 
 
@@ -66,7 +72,9 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
         yield CheckResult(name=AS_SAMPLED, passed=None, witness=reason)
         return
     around = _around(setup, rounds=rounds, runs=runs)
-    yield from sampled_checks(Sampled(setup=setup, around=around))
+    sampled = Sampled(setup=setup, around=around)
+    yield from sampled_checks(sampled)
+    yield from joint_checks(sampled)
 
 
 def _masks(setup: HookSetup) -> Iterator[CheckResult]:
@@ -80,7 +88,7 @@ def _masks(setup: HookSetup) -> Iterator[CheckResult]:
 
 def _around(setup: HookSetup, *, rounds: int, runs: int) -> Surroundings:
     return draw_surroundings(
-        holders=_holders(setup),
+        holders=sorted(_holders(setup)),
         clients=setup.plan.clients,
         dim=setup.plan.layout.dim,
         rounds=rounds,
@@ -100,13 +108,13 @@ def _rows(setup: HookSetup) -> int:
 
 
 def _holders(setup: HookSetup) -> list[int]:
+    """The largest client, the smallest one, and others."""
     sizes = setup.plan.sizes
     if setup.claim.subjects != "all":
         client = setup.claim.parameters.get("client", 0)
         return [client if isinstance(client, int) and 0 <= client < len(sizes) else 0]
     order = sorted(range(len(sizes)), key=lambda client: (-sizes[client], client))
-    chosen = [order[0], *order[:0:-1][:1], *order[1:-1]]
-    return sorted(chosen[:_HOLDERS])
+    return [order[0], *order[:0:-1][:1], *order[1:-1]][:_HOLDERS]
 
 
 def _guarded(name: str, made: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from scipy.stats import chi2
+from scipy.stats import binom, chi2
 from torch import Tensor
 
 from ....fl.message import Message
@@ -20,6 +20,10 @@ from .surroundings import Surroundings
 MASKS = "masked words"
 _CELLS = 16
 """Equal parts of the range of words that are counted, by their first and by their last bits."""
+_CLIENTS = 6
+"""Clients whose words are compared with each other, at most."""
+_FACTORS = ((1, -1), (1, 1), (1, 2), (1, -2), (2, 1), (-2, 1), (1, 3), (1, -3), (3, 1), (-3, 1))
+"""Factors of two clients' words; one of them is odd, so that a uniform word stays uniform."""
 _LEAST = 100
 """Words that each part must be expected to hold."""
 
@@ -35,6 +39,7 @@ def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]
         yield CheckResult(name=MASKS, passed=None, witness="masked words are no integers of a stated number of bits")
         return
     found = [test for words, values in _views(run) for test in _tests(words, values, bits)]
+    found += _between_runs(run, bits)
     if not found:
         yield CheckResult(name=MASKS, passed=None, witness="too few words were sent")
         return
@@ -55,26 +60,17 @@ def _views(run: HookRun) -> Iterator[tuple[str, Tensor]]:
     for turn, message in enumerate(run.reports):
         words, there = message.values, message.present
         revealed = _known(message)
-        clients = range(min(words.shape[1], 6))
+        clients = range(min(words.shape[1], _CLIENTS))
         for client in clients:
             sent = there[:, client]
             yield f"words of client {client}, round {turn}", words[sent, client]
             # Alone, a client has no partner whose mask could hide its word.
             several = sent & (there.sum(1) > 1)
             following = (client + 1) % words.shape[1]
-            both = sent & there[:, following] & (there.sum(1) > 2)
             for name, known in revealed.items():
                 rest = words - known
                 yield f"words of client {client} without {name}, round {turn}", rest[several, client]
-                yield (
-                    f"differences of the words of clients {client} and {following} without {name}, round {turn}",
-                    rest[both, client] - rest[both, following],
-                )
-                if words.shape[1] > 2:
-                    yield (
-                        f"sums of the words of clients {client} and {following} without {name}, round {turn}",
-                        rest[both, client] + rest[both, following],
-                    )
+                yield from _combined(rest, there, client, f"without {name}, round {turn}")
             if following != client:
                 both = sent & there[:, following]
                 yield (
@@ -93,7 +89,17 @@ def _views(run: HookRun) -> Iterator[tuple[str, Tensor]]:
                     words[both, client] - before.values[both, client],
                 )
         yield f"differences of neighbouring words of one client, round {turn}", _neighbours(words[there])
-        yield f"differences of words in different runs, round {turn}", words[1:][there[1:]] - _before(words, there)
+
+
+def _combined(rest: Tensor, there: Tensor, client: int, words: str) -> Iterator[tuple[str, Tensor]]:
+    """Small multiples of the words of two clients, which hide as long as a third client is there."""
+    for other in range(client + 1, min(rest.shape[1], _CLIENTS)):
+        both = there[:, client] & there[:, other] & (there.sum(1) > 2)
+        for one, two in _FACTORS:
+            yield (
+                f"{one} times the words of client {client} and {two} times those of client {other} {words}",
+                one * rest[both, client] + two * rest[both, other],
+            )
 
 
 def _known(message: Message) -> dict[str, Tensor]:
@@ -112,8 +118,20 @@ def _neighbours(words: Tensor) -> Tensor:
     return words[:, 1:] - words[:, :-1]
 
 
-def _before(words: Tensor, there: Tensor) -> Tensor:
-    return words[:-1][there[1:]]
+def _between_runs(run: HookRun, bits: int) -> Iterator[tuple[float, float, str]]:
+    """Whether words of any two runs differ by little, as where masks come from few seeds."""
+    for turn, message in enumerate(run.reports):
+        cells = (message.values >> (bits - 4)) & (_CELLS - 1)
+        for client in range(min(cells.shape[1], _CLIENTS)):
+            own = cells[message.present[:, client], client]
+            for later in range(1, len(own)):
+                # Differences of equal masks lie in the first or in the last part of the range, by rounding.
+                near = ((own[later] - own[:later]) % _CELLS + 1) % _CELLS <= 2
+                hits = near.sum(1).numpy()
+                most = int(hits.max())
+                chance = min(1.0, later * float(binom.sf(most - 1, cells.shape[-1], 3 / _CELLS)))
+                words = f"the first four bits of words of client {client} in two runs, round {turn}"
+                yield chance, most / cells.shape[-1] / 3, words
 
 
 def _tests(words: str, values: Tensor, bits: int) -> Iterator[tuple[float, float, str]]:

@@ -71,22 +71,22 @@ class Sampled:
         return run(self.around, PRESENT), run(self.around, self.base), alone, empty
 
     @cached_property
-    def _releases(self) -> list[Tensor]:
+    def releases(self) -> list[Tensor]:
         return [run.releases(self.setup.claim, self.around.holders)[0] for run in self.runs]
 
     @cached_property
     def moved(self) -> Tensor:
         """How the unit moved each release, ``(R, T, d)``, without what its mere presence does to the noise."""
-        within, without, alone, empty = self._releases
+        within, without, alone, empty = self.releases
         # A round that is skipped in one run alone shows all other rows, and not how far the unit moves them.
-        sent = [(release != 0).any(-1, keepdim=True) for release in self._releases]
+        sent = [(release != 0).any(-1, keepdim=True) for release in self.releases]
         same = (sent[0] == sent[1]) & (sent[2] == sent[3]) if self.base == ABSENT else torch.ones_like(sent[0])
         return torch.where(same, within - without - (alone - empty), 0.0)
 
     @property
     def noise(self) -> Tensor:
         """The releases where all rows are zeros, ``(R, T, d)``."""
-        return self._releases[2]
+        return self.releases[2]
 
     @cached_property
     def silenced(self) -> Tensor:
@@ -96,7 +96,7 @@ class Sampled:
         """
         setup, around = self.setup, self.around
         again = [setup.run(around, arm, noise=1, data=False) for arm in (ZERO, self.base)]
-        both = [self._releases[2:], [run.releases(setup.claim, around.holders)[0] for run in again]]
+        both = [self.releases[2:], [run.releases(setup.claim, around.holders)[0] for run in again]]
         cohorts = torch.stack(list(self.runs[2].cohort), dim=1)
         unit = cohorts[torch.arange(around.replicas), :, around.holders]
         lonely = unit & (cohorts.sum(-1) == 1)
@@ -162,13 +162,13 @@ def _as_sampled(sampled: Sampled) -> CheckResult:
     moved = sampled.fresh.numpy()
     first = np.array(sampled.runs[0].first_state)
     allowed = np.array([abs(law.scale) * law.clip_norm * law.steps for law in laws])[:, None]
-    size = torch.linalg.vector_norm(sampled._releases[1], dim=-1).numpy()
+    size = torch.linalg.vector_norm(sampled.releases[1], dim=-1).numpy()
     slack = _SLACK * allowed + _ROUNDING * size
     if ((moved > allowed + slack)[:, first]).any():
         # Numbers that are rounded after the noise was added move by one step more.
         changed = (sampled.moved != 0).sum(-1).numpy() ** 0.5
         grid = max(law.grid for law in laws)
-        step = grid or max(spacing(row.numpy()) for row in sampled._releases[0].flatten(0, 1)[:64])
+        step = grid or max(spacing(row.numpy()) for row in sampled.releases[0].flatten(0, 1)[:64])
         slack = slack + changed * step
     share = np.where(first, moved / (allowed + slack), 0.0)
     run, turn = np.unravel_index(int(share.argmax()), share.shape)
@@ -246,7 +246,7 @@ def _by_claim(sampled: Sampled) -> CheckResult:
     around = sampled.around
     # Noise on the same rows: what is done with a release afterwards may depend on them.
     again = setup.run(around, sampled.base, noise=1).releases(claim, around.holders)[0]
-    scattered = (again - sampled._releases[1]) / math.sqrt(2)
+    scattered = (again - sampled.releases[1]) / math.sqrt(2)
     lengths = torch.linalg.vector_norm(around.units, dim=-1)
     long = (lengths > 1.01 * lengths.min()).numpy()
     others = around.others.sum(1, keepdim=True).expand_as(sampled.moved).double()
@@ -491,7 +491,7 @@ def _unused(sampled: Sampled) -> Iterator[CheckResult]:
     laws = sampled.laws
     length = _GARBAGE * (laws[0].clip_norm if laws else 1.0)
     other = setup.run(sampled.around, sampled.base, garbage=length).releases(setup.claim, sampled.around.holders)[0]
-    before = sampled._releases[1]
+    before = sampled.releases[1]
     moved = torch.linalg.vector_norm(other - before, dim=-1)
     share = float((moved / torch.linalg.vector_norm(before, dim=-1).clamp_min(1e-12)).max())
     witness = f"rows of {plain(_GARBAGE)} clip norms that no lot contains, as a share of the release"

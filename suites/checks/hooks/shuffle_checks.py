@@ -43,7 +43,7 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
         yield CheckResult(name=ORDER, passed=None, witness="one client alone cannot be shuffled")
         return
     everyone = torch.ones(runs, clients, dtype=torch.bool)
-    sent = [_sent(setup, everyone, turn, 0) for turn in range(2)]
+    sent = [sent_and_received(setup, everyone, turn, 0) for turn in range(2)]
     split = _mixing(setup) is Mixing.COORDINATES
     places = np.stack([_places(reports, received, split=split) for reports, received in sent], axis=1)
     found = float((places >= 0).mean()) >= _FOUND
@@ -73,8 +73,8 @@ def _mixing(setup: HookSetup) -> Mixing:
     return law.mixing if isinstance(law, ReportLaw) else Mixing.ROWS
 
 
-def _sent(setup: HookSetup, present: Tensor, turn: int, noise: int) -> tuple[Message, Message]:
-    """What clients with rows of their own send in one round, and what arrives."""
+def sent_and_received(setup: HookSetup, present: Tensor, turn: int, noise: int) -> tuple[Message, Message]:
+    """Return what clients with rows of their own send in one round, and what arrives."""
     plan, protection, runs = setup.plan, setup.protection, len(present)
     streams = ReplayedStreams(setup.seed, noise)
     draws = partial(streams.generator, round=turn)
@@ -197,7 +197,7 @@ def _absences(setup: HookSetup, runs: int) -> Iterator[_Test]:
     # Only absences that the plan allows: a shuffler may rest on all reports being there.
     if bool(present.all()):
         return
-    _, received = _sent(setup, present, 0, 1)
+    _, received = sent_and_received(setup, present, 0, 1)
     if received.present.shape[1] != setup.plan.clients:
         return
     gone, empty = (~present).numpy(), (~received.present).numpy()
