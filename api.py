@@ -216,7 +216,8 @@ def resume(
     report: bool = True,
     progress: "Progress | None" = None,
 ) -> Run:
-    """Resume an interrupted run. Finished work is not repeated; with ``retry_failed``, failed work is.
+    """Resume an interrupted run. Finished work is not repeated; with ``retry_failed``, failed work is, and so is all
+    work that depends on a part whose code has changed.
 
     Raises:
         ConfigError: the folder holds no run, or code, data or suite changed since it began.

@@ -9,11 +9,13 @@ import importlib
 import inspect
 import json
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from .nearest import nearest
@@ -34,7 +36,11 @@ _KEYS = {"algorithm": "name", "partition": "kind"}
 """Kinds whose tables hold a name of the catalogue under another key than ``part``."""
 _ALSO = {"dataset": ", or as a path such as ./data.npz"}
 _PACKAGE = __package__.partition(".")[0]
+_NOT_OWN = {_PACKAGE, "joblib", "numpy", "pandas", "PIL", "pydantic", "scipy", "sklearn", "torch", "torchvision"}
+"""The package and the libraries between it and a part, or that parts call; their lines show no fault of a part."""
 _SEARCHED = "it is searched in the suite file's folder, the current folder and the installed packages"
+_SEEN: dict[str, tuple[ModuleSpec, str]] = {}
+"""The specification of each module of a part, with the digest of its file when it was first used."""
 Spec = str | Mapping[str, Any]
 """A part in a suite: its name, or a table with the name as ``part`` and its options as the other keys."""
 
@@ -147,8 +153,33 @@ def call(what: str, function: Callable[..., Any], options: Mapping[str, Any], *g
 
 
 def described(error: BaseException) -> str:
-    """Return an exception of a user's own code as one phrase: its words, and its type unless that is ValueError."""
-    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    """Return an exception of a user's own code as one phrase: its words, its type unless that is ValueError, and the
+    place that raised it.
+    """
+    words = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    return words + raised_at(error)
+
+
+def raised_at(error: BaseException) -> str:
+    """Return `` (file.py, line N)``, the last line of the user's own code that an exception passed through; empty for
+    an exception that no such code raised.
+    """
+    seen: set[int] = set()
+    found: BaseException | None = error
+    # A wrapper of the package has no frame of the user's code; the exception that caused it has.
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        own = [(frame, line) for frame, line in traceback.walk_tb(found.__traceback__) if _is_own(frame)]
+        if own:
+            frame, line = own[-1]
+            return f" ({Path(frame.f_code.co_filename).name}, line {line})"
+        found = found.__cause__ or found.__context__
+    return ""
+
+
+def _is_own(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return module not in _NOT_OWN and module not in sys.stdlib_module_names
 
 
 def version_of(part: Any, name: str = "") -> str:
@@ -241,7 +272,27 @@ def _named(name: str, what: str, *, installed: bool) -> Any:
     found = getattr(module, attribute)
     if isinstance(found, ModuleType):
         raise ValueError(f"{what} is a module: name what it defines as {found.__name__}:Name")
+    _check_fresh(module, what)
     return found
+
+
+def _check_fresh(module: ModuleType, what: str) -> None:
+    """Raise ValueError for a file that was edited after this function first saw its module: results of the old code
+    would get the identity of the new one.
+    """
+    file, spec = getattr(module, "__file__", None), module.__spec__
+    if not file or not Path(file).is_file() or spec is None:
+        return
+    digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    # A reloaded module has a new specification.
+    known, first = _SEEN.setdefault(module.__name__, (spec, digest))
+    if known is not spec:
+        _SEEN[module.__name__] = (spec, digest)
+    elif first != digest:
+        raise ValueError(
+            f"{what}: {Path(file).name} changed after Python loaded it: restart Python, or reload the module with "
+            f"importlib.reload"
+        )
 
 
 class _NoFile(ValueError):

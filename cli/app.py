@@ -124,7 +124,9 @@ def resume(
     retry_failed: Annotated[
         bool,
         typer.Option(
-            "--retry-failed", help="Also run the cells that failed, and those whose data files are missing or damaged."
+            "--retry-failed",
+            help="Also run the cells that failed, those whose data files are missing or damaged, and those that depend "
+            "on a part whose code has changed.",
         ),
     ] = False,
     jobs: Jobs = None,

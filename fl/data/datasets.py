@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...audit.outside import Spec, build, find_outside, name_and_options
+from ...audit.outside import Spec, build, find_outside, name_and_options, version_of
 from . import adult, cifar, location30, qmnist, receipts, sroie
 from .data_folder import DataFolder
 from .dataset import Dataset, DatasetMissing, fixed_order
@@ -89,9 +89,9 @@ def load_dataset(spec: Spec | DataFile) -> Dataset:
         return _load(name)
     if names_a_file(name):
         return DataFile.of(name, options).load()
-    find_outside("dataset", name, KNOWN_DATASETS)
+    version = version_of(find_outside("dataset", name, KNOWN_DATASETS), name)
     # Text as the key, because no cache can hash a table.
-    return _load_outside(name, json.dumps(options, sort_keys=True, default=str))
+    return _load_outside(name, json.dumps(options, sort_keys=True, default=str), version)
 
 
 def available(name: str) -> str:
@@ -117,7 +117,7 @@ def available(name: str) -> str:
 
 
 @functools.cache
-def _load_outside(name: str, options: str) -> Dataset:
+def _load_outside(name: str, options: str, version: str) -> Dataset:
     found = build("dataset", {"part": name, **json.loads(options)}, {})
     if not isinstance(found, Dataset):
         raise ValueError(

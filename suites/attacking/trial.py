@@ -14,6 +14,7 @@ from ...attacks.attack import Knowledge, Level, Undefined
 from ...attacks.reduced_view import reduce_view
 from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
 from ...audit.observer import UPLOADS
+from ...audit.outside import raised_at
 from ...fl.engine import Recorder, run_federation
 from ...fl.plan import Plan
 from ...fl.probe import CandidateProbe, OwnerProbe
@@ -138,7 +139,8 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
             store.finish(cell.cell_id, [cell.record(metric="none", status="skipped", reason=str(omission))])
     # A part, possibly the user's own, may raise anything, sys.exit() included: the other cells must still run.
     except (Exception, SystemExit) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:500].encode(errors="backslashreplace").decode()
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:500] + raised_at(error)
+        reason = words.encode(errors="backslashreplace").decode()
         for cell in cells:
             store.save_text(cell.cell_id, "log.txt", traceback.format_exc())
             row = cell.record(metric="none", status="failed", verdict="", reason=reason, **clock.fields())

@@ -28,7 +28,7 @@ from .canaries import canary_kind
 from .catalogue import Part, build, find, part_from_instance
 from .compatibility import check_audit, check_federations
 from .identity import plain_data
-from .outside_parts import is_outside, own_names, parts_in
+from .outside_parts import is_outside, outside_versions, own_names, parts_in
 from .plugin_path import check_loaded_from, import_first_from, paths_of
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, Suite
@@ -233,7 +233,7 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
 
 
 @lru_cache(maxsize=4)
-def _task(specification: str, seed: int, folder: str = "", digest: str = "") -> Task:
+def _task(specification: str, seed: int, folder: str = "", digest: str = "", versions: str = "") -> Task:
     spec = FederationSpec.model_validate_json(specification)
     return build_task(
         load_dataset(spec.reading(folder, {label("dataset", spec.dataset): digest}).data),
@@ -254,8 +254,9 @@ def task_of(spec: FederationSpec, seed: int) -> Task:
     """Build the data and model of a federation for one seed; the result is cached because the next job often needs it
     again.
     """
-    # A specification holds dictionaries, which no cache can hash: its JSON text is the key.
-    return _task(spec.model_dump_json(), seed, spec.folder, spec.digest)
+    # A specification holds dictionaries, which no cache can hash: its JSON text is the key. The code of a part that was
+    # reloaded is another, although its name is the same.
+    return _task(spec.model_dump_json(), seed, spec.folder, spec.digest, str(outside_versions([spec])))
 
 
 def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> Prepared:

@@ -107,7 +107,8 @@ def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
 
 
 def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
-    """Reopen an unfinished run from its folder to continue it; with ``retry_failed``, failed work is repeated too.
+    """Reopen an unfinished run from its folder to continue it; with ``retry_failed``, failed work is repeated too, and
+    so is all work that depends on a part whose code has changed.
 
     Raises:
         ConfigError: if the folder holds no run, a part cannot be imported any more, or code or data have changed since.
@@ -128,17 +129,29 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     suite = resolve(spec, source, seed=manifest["seed"])
     _same_data(folder, manifest.get("data"), suite.digests)
     plan = plan_run(suite)
-    if plan.run_id != manifest["run_id"]:
+    mended = plan.run_id != manifest["run_id"]
+    if mended and not (retry_failed and manifest.get("settings_id") == plan.settings_id):
         raise ConfigError(
             f"{folder} cannot be resumed: the suite, a data set, or the code of a defense or attack changed since the "
             f"run began (its id was {manifest['run_id']} and would now be {plan.run_id}). "
-            "Start a new run; a report can still be made of this run's finished measurements"
+            "If you mended a part of your own, resume with --retry-failed, which also computes again what depends on "
+            "it. Else start a new run; a report can still be made of this run's finished measurements"
         )
     with store.locked():
         store.write_claims(claims_of(plan))  # The claims follow from the manifest, so a damaged file can be replaced.
+        if mended:
+            store.write_json(MANIFEST, manifest | _mended(manifest, plan))
+            # Cells that do not depend on the part have the same id as before, and so their rows stay.
+            store.forget_others({cell.cell_id for cell in plan.cells})
         if retry_failed:
             store.forget_failed()
     return Launch(suite=suite, plan=plan, store=store, cost=Cost(), whole=False)
+
+
+def _mended(manifest: dict[str, Any], plan: RunPlan) -> dict[str, Any]:
+    """The changed entries of the manifest of a run whose parts have changed; the former ids stay in it."""
+    former = [*manifest.get("former_run_ids", []), manifest["run_id"]]
+    return {"run_id": plan.run_id, "former_run_ids": former, "planned_cells": len(plan.cells)}
 
 
 def _same_versions(folder: Path, then: dict[str, str]) -> None:
@@ -230,6 +243,7 @@ def _manifest(
     return {
         "schema": "manifest-1",
         "run_id": plan.run_id,
+        "settings_id": plan.settings_id,
         "name": name,
         "suite": suite.spec.model_dump(mode="json"),
         "seed": seed,

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -47,9 +47,31 @@ def finished_jobs(
     The CPU time of worker processes is added to ``cost``.
     """
     todo = [job for job in plan.jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
-    if processes == 1 or len(todo) < 2:
-        for job in todo:
+    sent = [job for job in todo if _can_be_sent(job)] if processes > 1 else []
+    if len(sent) < 2:
+        sent = []
+    yield from _by_workers(sent, store.folder, processes, finished, cost)
+    # A part of the user's own that cannot be pickled, such as one that holds a lock, runs in this process.
+    for job in todo:
+        if not any(job is one for one in sent):
             yield job, _do(job, store.folder, finished)
+
+
+def _can_be_sent(job: Job) -> bool:
+    # The functions with which joblib sends jobs; lazy, because a run in one process does not need them.
+    from joblib.externals.loky.backend.reduction import dumps, loads
+
+    try:
+        loads(dumps(job))
+    except Exception:  # A part's own methods of pickling may raise anything.
+        return False
+    return True
+
+
+def _by_workers(
+    todo: Sequence[Job], folder: Path, processes: int, finished: frozenset[str], cost: Cost
+) -> Iterable[tuple[Job, list[str]]]:
+    if not todo:
         return
     from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
     from joblib.externals.loky import get_reusable_executor
@@ -61,7 +83,7 @@ def finished_jobs(
     numbered = delayed(_numbered)
     run = os.getpid()
     with _ctrl_c_blocked():
-        results = parallel(numbered(index, job, store.folder, finished, run) for index, job in enumerate(todo))
+        results = parallel(numbered(index, job, folder, finished, run) for index, job in enumerate(todo))
     try:
         for done in results:
             cost.add_worker(done.worker, done.cpu_s)

@@ -1,6 +1,7 @@
 """List all work of a suite, and calibrate every defense before anything runs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...attacks.attack import Undefined
 from ...fl.streams import Streams
@@ -25,9 +26,14 @@ Job = TrialJob | ShadowJob | BlockJob | MutantJob
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """A plan of all jobs, audits and claims of a run."""
+    """A plan of all jobs, audits and claims of a run.
+
+    ``run_id`` is the identity of all that determines its results, ``settings_id`` that of the suite and the seeds
+    alone, without data and the code of parts.
+    """
 
     run_id: str
+    settings_id: str
     trials: tuple[TrialJob, ...]
     shadows: tuple[ShadowJob, ...]
     blocks: tuple[BlockJob, ...]
@@ -52,10 +58,14 @@ class _Planner:
     def __init__(self, suite: ResolvedSuite) -> None:
         self.suite = suite
         self.defenses = PreparedDefenses(suite=suite)
-        self.run_id = identity(
+        settings: dict[str, Any] = {
             # The margins by which a run is judged later do not change its rows.
-            suite=suite.spec.model_dump(mode="json", exclude={"gate"}),
-            seeds=list(suite.seeds),
+            "suite": suite.spec.model_dump(mode="json", exclude={"gate"}),
+            "seeds": list(suite.seeds),
+        }
+        self.settings_id = identity(**settings)
+        self.run_id = identity(
+            **settings,
             defenses=[(entry.label, *part_facts(entry)) for entry in suite.defenses],
             attacks=[(entry.label, entry.part.path, entry.part.version) for entry in suite.attacks],
             data=suite.digests,
@@ -84,6 +94,7 @@ class _Planner:
         mutants = plan_mutants(self.suite, self.run_id)
         return RunPlan(
             run_id=self.run_id,
+            settings_id=self.settings_id,
             trials=tuple(own for trial in trials if (own := own_part(trial)).cells),
             shadows=shadows,
             blocks=tuple(block for audit in audits for block in audit.blocks),

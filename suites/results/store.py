@@ -6,7 +6,7 @@ A cell is finished by one atomic rename, so that a run killed at any moment leav
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -206,11 +206,20 @@ class Store:
         """
         finished = {cell: self._cell_rows(cell) for cell in self.finished()}
         failed = [cell for cell, rows in finished.items() if _failed(rows) or not self._has_files(rows)]
-        with _naming(self.folder / "cells"):
-            for cell_id in failed:
-                place = self.cell_folder(cell_id)
-                (place / _RECORDS).replace(place / f"failed-{_RECORDS}")
+        self._set_aside(failed, f"failed-{_RECORDS}")
         return len(failed)
+
+    def forget_others(self, planned: Collection[str]) -> None:
+        """Take every finished cell (unit of work) that is not ``planned`` any more out of the run's results; its rows
+        stay in its folder, in a file of their own.
+        """
+        self._set_aside([cell for cell in self.finished() if cell not in planned], f"former-{_RECORDS}")
+
+    def _set_aside(self, cells: Iterable[str], name: str) -> None:
+        with _naming(self.folder / "cells"):
+            for cell_id in cells:
+                place = self.cell_folder(cell_id)
+                (place / _RECORDS).replace(place / name)
 
     def _has_files(self, rows: Rows) -> bool:
         """Whether every data file that these rows name exists and, if it holds arrays, can be read."""
