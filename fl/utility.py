@@ -152,7 +152,6 @@ def _of_numbers(outcomes: Outcomes) -> tuple[Utility, ...]:
     gap = (outcomes.found - outcomes.wanted).double() * torch.tensor(outcomes.scale or (1.0,), dtype=torch.float64)
     values = {"r2": r2, _ERRORS[0]: float(gap.abs().mean()), _ERRORS[1]: float(gap.square().mean())}
     units = {"r2": "1 - squared error / variance", _ERRORS[0]: "unit of the label", _ERRORS[1]: "squared unit of label"}
-    constant = bool((outcomes.wanted == outcomes.wanted[0]).all())
     return tuple(
         Utility(
             metric=metric,
@@ -162,7 +161,7 @@ def _of_numbers(outcomes: Outcomes) -> tuple[Utility, ...]:
             reason=""
             if math.isfinite(value)
             else "the labels of all test samples are equal"
-            if metric == "r2" and constant
+            if math.isfinite(values[_ERRORS[1]])
             else "a prediction for a test sample is not a finite number, or its square is none",
         )
         for metric, value in values.items()

@@ -47,6 +47,11 @@ def label_ends(ax: Axes, labels: Sequence[tuple[float, float, str, str]], size: 
                     va="center", ha="left", annotation_clip=False)  # fmt: skip
 
 
+def drawn(metric: str, value: float) -> float:
+    """Return the height at which a value is drawn: R2 below -1, which has no lower limit, at -1."""
+    return max(value, -1.0) if metric == "r2" else value
+
+
 def loss_scale(ax: Axes, values: Sequence[float]) -> None:
     """Choose the scale of an axis of losses: logarithmic if they differ by more than a factor of thirty, because one
     training that diverges would flatten all others.

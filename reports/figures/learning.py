@@ -1,4 +1,4 @@
-"""Draw each defense's accuracy and loss after each round, or IoU and loss for segmentation."""
+"""Draw each defense's accuracy (or the first metric of another task) and loss after each round."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,18 +12,19 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.table import Table
 from .figure import Figure
-from .labels import label_ends, loss_scale
+from .labels import drawn, label_ends, loss_scale
 from .sheet import DASHES, SERIES, Sheet
 
 TITLE = "Accuracy and loss round by round"
 DESCRIPTION = (
-    "Accuracy of the global model on test data after each round (IoU for segmentation), and its mean cross-entropy on "
-    "the same data, mean over seeds. The loss axis is logarithmic where losses differ by more than a factor of thirty. "
-    "The utility table and the figure of privacy and utility show the last round."
+    "Accuracy of the global model on test data after each round (IoU for segmentation, R2 for regression, macro F1 for "
+    "several labels per sample), and its mean loss on the same data, mean over seeds. R2 below -1 is drawn at -1. The "
+    "loss axis is logarithmic where losses differ by more than a factor of thirty. The utility table and the figure of "
+    "privacy and utility show the last round."
 )
 _WIDTH, _HEIGHT, _LEFT, _PLOT, _PANEL, _RIGHT = 940.0, 300.0, 52.0, 700.0, 290.0, 580.0
 Panels = Mapping[str, Mapping[str, Curve]]
-"""Metric -> defense -> curve: first the accuracy or IoU, then the loss if it was stored."""
+"""Metric -> defense -> curve: the accuracy or the first metric of another task, then the loss if it was stored."""
 
 
 def learning(folder: RunFolder) -> tuple[Figure, ...]:
@@ -58,7 +59,7 @@ def _panel(ax: Axes, metric: str, curves: Mapping[str, Curve], places: Mapping[s
     for name, curve in curves.items():
         place = places[name]
         style: dict[str, Any] = {"color": SERIES[place % len(SERIES)], "linestyle": DASHES[place % len(DASHES)]}
-        ax.plot(list(curve), [point.value for point in curve.values()], linewidth=1.6, **style)
+        ax.plot(list(curve), [drawn(metric, point.value) for point in curve.values()], linewidth=1.6, **style)
     ax.set(xlabel="round", ylabel=numerals.metric(metric).name, xlim=(0, max(max(curve) for curve in curves.values())))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if metric == numerals.LOSS:
@@ -68,7 +69,7 @@ def _panel(ax: Axes, metric: str, curves: Mapping[str, Curve], places: Mapping[s
         last = curve[max(curve)].value
         # The loss panel shares the colours of the panel to its left, which names them.
         words = f"{name}  {numerals.metric_value(metric, last)}" if named else numerals.metric_value(metric, last)
-        labels.append((right, last, words, SERIES[places[name] % len(SERIES)]))
+        labels.append((right, drawn(metric, last), words, SERIES[places[name] % len(SERIES)]))
     label_ends(ax, labels, size=10.5)
 
 

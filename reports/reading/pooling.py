@@ -1,5 +1,6 @@
 """Combine a measurement over seeds and images into one value with a confidence interval."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,13 +38,16 @@ def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
     return list(groups.values())
 
 
-def mean_over_seeds(values: Sequence[float], *, share: bool = False) -> Pooled:
+def mean_over_seeds(
+    values: Sequence[float], *, share: bool = False, limits: tuple[float, float] = (-math.inf, math.inf)
+) -> Pooled:
     """Compute the mean of ``values``, array ``(n,)`` with one entry per seed (n >= 1), with a two-sided 95 % t
     interval.
 
     Equal values give no interval: a width of zero would claim certainty. ``share``: whether the values are shares in
     [0, 1], such as an accuracy; where the interval would leave that range, it is computed on the logit scale (delta
-    method), on which it cannot.
+    method), on which it cannot. ``limits``: the least and the largest value that the metric can have, at which the
+    interval ends.
     """
     import numpy as np
     from scipy.special import expit, logit, stdtrit
@@ -63,7 +67,21 @@ def mean_over_seeds(values: Sequence[float], *, share: bool = False) -> Pooled:
         half /= mean * (1 - mean)
         low, high = float(expit(logit(mean) - half)), float(expit(logit(mean) + half))
         method += " on the logit scale"
+    # Values outside of the limits are impossible, so the shorter interval covers the true mean as often.
+    low, high = max(low, limits[0]), min(high, limits[1])
     return Pooled(value=mean, low=low, high=high, n=len(sample), method=method)
+
+
+_LIMITS = {
+    "mean_absolute_error": (0.0, math.inf),
+    "mean_squared_error": (0.0, math.inf),
+    **dict.fromkeys(("r2", "client_r2_worst", "client_r2_mean"), (-math.inf, 1.0)),
+}
+
+
+def limits_of(metric: str) -> tuple[float, float]:
+    """Return the least and the largest value that a metric can have, where that is known and finite."""
+    return _LIMITS.get(metric, (-math.inf, math.inf))
 
 
 _SHARES = frozenset({"accuracy", "auc", "iou", "macro_f1", "subset_accuracy", "tpr", "fpr"})

@@ -7,7 +7,7 @@ from functools import cache
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from .order import Order
-from .pooling import Pooled, grouped, mean_over_seeds, named_share
+from .pooling import Pooled, grouped, limits_of, mean_over_seeds, named_share
 from .run_folder import RunFolder, once_per_run
 
 Curve = Mapping[int, Pooled]
@@ -107,4 +107,4 @@ def _pooled(rows: list[dict[str, float]], name: str) -> Pooled:
         only = rows[0]
         return Pooled(value=only[name], low=only[f"{name}_low"], high=only[f"{name}_high"], n=1, method="of this run")
     # Sorted, because the order of summation would change the last digit.
-    return mean_over_seeds(sorted(row[name] for row in rows), share=named_share(name))
+    return mean_over_seeds(sorted(row[name] for row in rows), share=named_share(name), limits=limits_of(name))

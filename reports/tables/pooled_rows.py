@@ -1,5 +1,6 @@
 """Pool attacks and utility over seeds, and collect what was not measured, in the suite's order."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.order import Order
-from ..reading.pooling import Pooled, grouped, is_share, mean_over_seeds, median_over_images
+from ..reading.pooling import Pooled, grouped, is_share, limits_of, mean_over_seeds, median_over_images
 from ..reading.run_folder import RunFolder, once_per_run
 from .numerals import metric, metric_place
 
@@ -242,9 +243,11 @@ def _pooled(group: list[Record]) -> Pooled | None:
         return Pooled(value=_value(only), low=only.ci_low, high=only.ci_high, n=1, method=only.ci_method)
     # Sorted, because the order of rows in the file is arbitrary and would change the last digit of a sum.
     values = sorted(_value(record) for record in measured)
-    return (
-        median_over_images(values) if measured[0].scope == "record" else mean_over_seeds(values, share=is_share(only))
-    )
+    if only.scope == "record":
+        return median_over_images(values)
+    # An attack's metric may have the name of a utility metric.
+    limits = limits_of(only.metric) if only.role == "utility" else (-math.inf, math.inf)
+    return mean_over_seeds(values, share=is_share(only), limits=limits)
 
 
 def _value(record: Record) -> float:

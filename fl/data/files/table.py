@@ -87,6 +87,11 @@ class TableOptions(SplitOptions):
             )
         if self.labels and self.label != "label":
             raise ValueError(f"only one of label and labels can be given, got {self.label!r} and {list(self.labels)}")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels must be different columns, got {list(self.labels)}")
+        used = {*self.drop, self.owner, self.split} & set(self.label_columns)
+        if used and not is_classification(self.task):
+            raise ValueError(f"a column of labels must not be in drop, owner or split, got {min(used)!r}")
         if self.split and self.test:
             raise ValueError(
                 f"only one of split (a column) and test (a file) can be given, got {self.split!r} and {self.test!r}"
@@ -314,13 +319,7 @@ def _targets(
     places, columns = [f"{file}: column {name}" for name in names], list[np.ndarray]()
     for name, place in zip(names, places, strict=True):
         _check_present(frame[name], place)
-        numbers = _numbers(frame[name], place)
-        if numbers is None and options.task == MULTILABEL:
-            numbers = _truths(frame[name])
-        if numbers is None:
-            wanted = "0 or 1" if options.task == MULTILABEL else "numbers"
-            raise ValueError(f"{place} must hold {wanted} for task {options.task!r}, got texts")
-        columns.append(numbers)
+        columns.append(_label_numbers(frame[name], place, options.task))
     values = np.stack(columns, axis=1)
     if options.task == MULTILABEL:
         return flags(values, places, first=1), names, None
@@ -329,10 +328,24 @@ def _targets(
     return check_numbers(values, places, first=1), names, rule
 
 
-def _truths(column: "Series") -> np.ndarray | None:
-    """A column of the words true and false as 1 and 0; None for other texts."""
-    words = column.astype(str).str.strip().str.lower().to_numpy(str)
-    return np.asarray(words == "true", dtype=np.float64) if np.isin(words, ("true", "false")).all() else None
+def _label_numbers(column: "Series", place: str, task: str) -> np.ndarray:
+    """A column of labels as numbers; where they are several labels, the words true and false are 1 and 0."""
+    import pandas
+
+    if pandas.api.types.is_numeric_dtype(column):
+        return np.asarray(column.to_numpy(dtype=np.float64))
+    # As text, because pandas would turn dates into whole numbers.
+    words = column.astype(str).str.strip()
+    if task == MULTILABEL:
+        words = words.str.lower().replace({"true": "1", "false": "0"})
+    found = pandas.to_numeric(words, errors="coerce").to_numpy(dtype=np.float64)
+    text = np.flatnonzero(np.isnan(found))
+    if len(text):
+        wanted = "0 or 1" if task == MULTILABEL else "plain numbers such as 1234.5"
+        raise ValueError(
+            f"{place} must hold {wanted} for task {task!r}, got a text in row {text[0] + 1} ({len(text)} such rows)"
+        )
+    return np.asarray(found)
 
 
 def _given_split(column: "Series", place: str) -> np.ndarray:

@@ -148,6 +148,17 @@ def test_the_learning_curve_is_the_mean_of_the_seeds(run_maker):
     assert figure.table.rows == (("1", "accuracy", "0.200"), ("2", "accuracy", "0.600"))
 
 
+def test_a_regression_has_a_curve_of_r2_and_what_is_far_below_zero_does_not_flatten_it(run_maker):
+    for defense, curve in (("none", [0.1, 0.5]), ("noisy", [-300.0, -500.0])):
+        artifact = run_maker.rounds(f"c{defense}", curve, "r2")
+        run_maker.accuracy_row(defense=defense, metric="r2", value=curve[-1], artifact=artifact)
+    (figure,) = learning(run_maker.write())
+    assert figure.table.rows == (("1", "R2", "0.100", "−300.000"), ("2", "R2", "0.500", "−500.000"))
+    found = texts(figure.svg)
+    assert {"R2", "noisy  −500.000", "−1.0", "0.0"} <= set(found)
+    assert not {"−400", "−500"} & set(found)
+
+
 def test_the_loss_has_a_panel_beside_the_accuracy_and_rows_of_its_own(run_maker):
     """One training diverges: its loss is drawn on a logarithmic axis, which needs no zero."""
     for defense, losses in (("none", [2.0, 0.5]), ("noisy", [20.0, 800.0])):

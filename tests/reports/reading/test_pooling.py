@@ -1,5 +1,7 @@
+import math
+
 import pytest
-from fedassay.reports.reading.pooling import mean_over_seeds, median_over_images
+from fedassay.reports.reading.pooling import limits_of, mean_over_seeds, median_over_images
 
 
 def test_the_t_interval_of_three_seeds_by_hand():
@@ -16,6 +18,14 @@ def test_the_interval_of_shares_near_one_stays_below_one():
     pooled = mean_over_seeds([0.8, 0.9, 1.0], share=True)
     assert (pooled.low, pooled.high) == (pytest.approx(0.362870, abs=1e-6), pytest.approx(0.993017, abs=1e-6))
     assert pooled.method == "mean over seeds, 95 % t interval on the logit scale"
+
+
+def test_an_interval_ends_where_the_metric_ends():
+    free, cut = mean_over_seeds([0.5, 1.0]), mean_over_seeds([0.5, 1.0], limits=limits_of("r2"))
+    assert free.high > 1
+    assert (cut.low, cut.high, cut.value) == (free.low, 1, free.value)
+    assert mean_over_seeds([1.0, 9.0], limits=limits_of("mean_squared_error")).low == 0
+    assert limits_of("mse") == (-math.inf, math.inf)
 
 
 @pytest.mark.parametrize("values", [[0.49, 0.5, 0.51], [0.0, 0.0, 0.001], [1.0, 0.999, 1.0], [0.0, 1.0]])

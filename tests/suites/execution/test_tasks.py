@@ -130,6 +130,57 @@ def test_one_sample_and_a_warm_start_need_no_class(suite, tmp_path, task):
     assert {row.status for row in finished.records if not row.metric.startswith("client_")} == {"ok"}
 
 
+COUNTED = (
+    "loss_series",
+    "confidence_series",
+    "gradient_dot",
+    "likelihood_ratio",
+    "fedmia_loss",
+    "source",
+    "client_loss",
+)
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+def test_attacks_that_need_no_class_score_its_samples(suite, tmp_path, task):
+    attacks = "".join(f"[attacks.{name}]\ncount = 4\n" for name in COUNTED)
+    finished = run(str(suite(task, attacks, "held_out = 2")), jobs=1, folder=tmp_path / "run", report=False)
+    found = {row.attack for row in finished.records if row.role == "attack" and row.value is not None}
+    assert found == set(COUNTED)
+    assert {row.status for row in finished.records} == {"ok"}
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+def test_images_with_such_labels_are_reconstructed_from_their_gradients(tmp_path, task):
+    """Undefended gradients of one sample: one in closed form, one by a search over the image and its labels."""
+    images = np.random.default_rng(0).random((30, 6, 6))
+    labels = images[:, 0, :3] > 0.5 if task == "multilabel" else images[:, 0, :3].sum(1)
+    np.savez(tmp_path / "own.npz", x_train=images, y_train=labels)
+    federation = {
+        "dataset": {"part": str(tmp_path / "own.npz"), "task": task},
+        "model": {"part": "mlp", "hidden": 8},
+        "clients": 4,
+        "rounds": 1,
+        "partition": "one_sample",
+        "algorithm": {"name": "fedsgd", "learning_rate": 0.1},
+    }
+    attacks = {"analytic_linear": {}, "dlg": {"iterations": 150}, "random_image": {}}
+    suite = {
+        "name": "own",
+        "seeds": 1,
+        "federations": {"main": federation},
+        "defenses": {"none": {}},
+        "attacks": attacks,
+    }
+    finished = run(suite, jobs=1, folder=tmp_path / "run", report=False)
+    errors = {
+        name: [row.value for row in finished.records if (row.attack, row.metric) == (name, "mse")] for name in attacks
+    }
+    assert {len(found) for found in errors.values()} == {4}
+    assert max(errors["analytic_linear"]) < 1e-6
+    assert np.median(errors["dlg"]) < 1e-3 < min(errors["random_image"])
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("task", OPTIONS)
 def test_two_processes_find_the_same(suite, tmp_path, task):
