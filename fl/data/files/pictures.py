@@ -20,6 +20,8 @@ COLOURS = ("auto", "grey", "rgb")
 _MODES = {"grey": "L", "rgb": "RGB"}
 _NATURAL = {"L": "grey", "1": "grey", "RGB": "rgb", "P": "rgb"}
 """The modes of Pillow that need no option; others hold transparency, more than 8 bits, or other colours."""
+_DEEP = ("I", "F")
+"""How the names of Pillow's modes of 16 and 32 bits begin, whose conversion to 8 bits cuts at 255."""
 _SHOWN = 5
 # Named one by one: among Pillow's other formats is EPS, for which it starts a program.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
@@ -149,9 +151,16 @@ def _sides(facts: Sequence[Facts], options: PictureOptions, place: str) -> tuple
 
 
 def _colour(facts: Sequence[Facts], options: PictureOptions, place: str) -> str:
+    modes = Counter(mode for _, mode in facts)
+    deep = {mode: count for mode, count in modes.items() if mode.startswith(_DEEP)}
+    if deep:
+        found = ", ".join(f"{count} of mode {mode}" for mode, count in deep.items())
+        raise ValueError(
+            f"{place} must have images of 8 bits per channel, got images of 16 bits or more: {found}. Convert them to 8 bits "
+            "first: Pillow would turn every value above 255 into white"
+        )
     if options.colour != "auto":
         return options.colour
-    modes = Counter(mode for _, mode in facts)
     colours = {_NATURAL.get(mode) for mode in modes}
     if len(colours) > 1 or None in colours:
         found = ", ".join(f"{count} of mode {mode}" for mode, count in modes.most_common())

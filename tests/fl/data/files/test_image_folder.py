@@ -75,6 +75,14 @@ def test_images_of_several_sizes_are_refused_with_the_sizes_and_resized_by_optio
     assert load(place, size=[5, 6]).shape == (3, 5, 6)
 
 
+@pytest.mark.parametrize("colour", ["auto", "grey", "rgb"])
+def test_images_of_16_bits_are_refused_because_their_conversion_would_cut_at_255(place, colour):
+    fill(place, mode="L")
+    draw(place / "dog" / "deep.png", 40_000, mode="I;16")
+    with pytest.raises(ValueError, match=r"own must have images of 8 bits per channel.*: 1 of mode I;16"):
+        load(place, colour=colour)
+
+
 def test_images_of_several_colours_are_refused_with_their_numbers(place):
     fill(place)
     draw(place / "dog" / "grey.png", 3, mode="L")
