@@ -156,7 +156,7 @@ def _colour(facts: Sequence[Facts], options: PictureOptions, place: str) -> str:
     if deep:
         found = ", ".join(f"{count} of mode {mode}" for mode, count in deep.items())
         raise ValueError(
-            f"{place} must have images of 8 bits per channel, got images of 16 bits or more: {found}. Convert them to 8 bits "
+            f"{place} must have images of 8 bits per channel, got images of more bits: {found}. Convert them to 8 bits "
             "first: Pillow would turn every value above 255 into white"
         )
     if options.colour != "auto":
