@@ -226,7 +226,7 @@ def written(kind: str, value: Any) -> Any:
         return value
     if callable(value):
         return path_of(value)
-    if kind == "dataset" or not is_dataclass(value):
+    if not is_dataclass(value):
         raise ValueError(
             f"a {KINDS[kind]} cannot be an object of type {type(value).__name__}, which worker processes and resumed "
             "runs could not build again: give a function of a module that returns it, by its name or itself"

@@ -11,6 +11,12 @@ from .dataset import DatasetMissing
 _SUMS = "SHA256SUMS"
 
 
+def cache_folder() -> Path:
+    """Return the folder for data that can be made again: FEDASSAY_CACHE, else ~/.cache/fedassay."""
+    given = os.environ.get("FEDASSAY_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "fedassay"
+
+
 @dataclass(frozen=True)
 class DataFolder:
     """A folder that holds data sets, or no folder (``root`` None).

@@ -13,7 +13,7 @@ import torch
 
 from ...audit.outside import Spec, build, find_outside, name_and_options, version_of
 from . import adult, cifar, location30, qmnist, receipts, sroie
-from .data_folder import DataFolder
+from .data_folder import DataFolder, cache_folder
 from .dataset import Dataset, DatasetMissing, fixed_order
 from .files.lookup import DataFile, names_a_file
 
@@ -113,7 +113,7 @@ def available(name: str) -> str:
         return _FOUND if found else "not here: FEDASSAY_DATA must name its folder"
     if _found_gz(name):
         return _FOUND
-    return "in the cache" if _is_complete(_cache_folder() / _FOLDERS[name]) else "would be downloaded"
+    return "in the cache" if _is_complete(cache_folder() / _FOLDERS[name]) else "would be downloaded"
 
 
 @functools.cache
@@ -170,7 +170,7 @@ def _load_mnist(name: str) -> Dataset:
     import torchvision  # Imported late: 2.6 s.
 
     source = getattr(torchvision.datasets, _FOLDERS[name])
-    cache = _cache_folder()
+    cache = cache_folder()
     if not _is_complete(cache / _FOLDERS[name]):
         _fill_cache(name, source, cache)
     train, test = source(cache, train=True), source(cache, train=False)
@@ -235,8 +235,3 @@ def _found_gz(name: str) -> list[Path]:
 
 def _is_complete(folder: Path) -> bool:
     return all((folder / "raw" / idx).is_file() for idx in _IDX_FILES)
-
-
-def _cache_folder() -> Path:
-    given = os.environ.get("FEDASSAY_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "fedassay"

@@ -21,6 +21,7 @@ from ...audit.nearest import nearest
 from ...audit.outside import Spec, find_outside, is_path, label, name_and_options, points, written
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import KNOWN_DATASETS
+from ...fl.data.files.from_python import is_object, keep
 from ...fl.data.files.lookup import DataFile, names_a_file
 from ...fl.models.normalise import normalisation_from
 from ...fl.models.small_models import known_models
@@ -53,7 +54,11 @@ def _parsed_by(parser: Callable[[Any], object], kind: str = "") -> AfterValidato
 
 def _given(kind: str) -> BeforeValidator:
     """Write a part that Python code gives as an object as a suite file would name it."""
-    return BeforeValidator(partial(written, kind))
+    return BeforeValidator(_kept_dataset if kind == "dataset" else partial(written, kind))
+
+
+def _kept_dataset(value: Any) -> Any:
+    return keep(value) if is_object(value) else written("dataset", value)
 
 
 def _part(kind: str, known: Iterable[str]) -> AfterValidator:

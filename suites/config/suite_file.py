@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ...audit.nearest import nearest
+from ...fl.data.files.from_python import is_object, keep
 from .bundled_suites import bundled_suites
 from .margins import GateSpec
 from .mistake import mistake_text
@@ -72,7 +73,7 @@ def _source_of(suite: str | Mapping[str, Any] | Suite) -> Source:
     if isinstance(suite, Suite):
         return Source(f"suite {suite.name!r}", given=suite.model_dump(mode="json", exclude_unset=True))
     if isinstance(suite, Mapping):
-        return Source("the suite's dictionary", given=suite)
+        return Source("the suite's dictionary", given=_with_kept_data(suite))
     bundled, path = bundled_suites(), Path(suite)
     if suite in bundled:
         return Source(f"{suite}.toml", bundled[suite])
@@ -86,6 +87,25 @@ def _source_of(suite: str | Mapping[str, Any] | Suite) -> Source:
         return Source(str(path), path.read_text(encoding="utf-8-sig"), folder=folder_of_suite(path))
     except UnicodeDecodeError:
         raise ConfigError(f"{suite}: not a TOML file: it is not UTF-8 text") from None
+
+
+def _with_kept_data(suite: Mapping[str, Any]) -> dict[str, Any]:
+    """The same dictionary with the names of the copies of data sets that it holds as objects, which are read once."""
+
+    def kept(table: Any, place: str) -> Any:
+        if not isinstance(table, Mapping) or not is_object(table.get("dataset")):
+            return table
+        try:
+            return {**table, "dataset": keep(table["dataset"])}
+        except ValueError as error:
+            raise ConfigError(f"the suite's dictionary: {place}.dataset: {error}") from None
+
+    tree = {**suite}
+    if isinstance(tree.get("federations"), Mapping):
+        tree["federations"] = {name: kept(one, f"federations.{name}") for name, one in tree["federations"].items()}
+    if "audit" in tree:
+        tree["audit"] = kept(tree["audit"], "audit")
+    return tree
 
 
 def named_changes(**changes: int | str | None) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
 """Reads a data set from a folder of images with one sub-folder per class (the layout of torchvision's ImageFolder)."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..dataset import Dataset
+from .npz import owner_numbers
 from .pictures import PictureOptions, decoded, facts_of, picture_notes, pixels_of
 from .samples import Samples, dataset_of
 
@@ -13,7 +16,27 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 _TEST = ("test", "val", "valid", "validation")
 
 
-def read_image_folder(path: Path, name: str, options: PictureOptions) -> Dataset:
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions(PictureOptions):
+    """The options of a folder of images: those of images, and ``owner``.
+
+    Args:
+        owner: regular expression that finds the owner of each image in its path below the class's sub-folder, with
+            ``/`` between folders; the owner is its first group, or the whole match where it has no group. Empty: the
+            owners are not known.
+    """
+
+    owner: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            re.compile(self.owner)
+        except (re.error, TypeError) as error:
+            raise ValueError(f"owner must be a regular expression, got {self.owner!r}: {error}") from None
+
+
+def read_image_folder(path: Path, name: str, options: FolderOptions) -> Dataset:
     """Read a data set from a folder of images.
 
     The folder has one sub-folder per class, whose name is the class's name; or a folder ``train`` and a folder ``test``
@@ -30,6 +53,7 @@ def read_image_folder(path: Path, name: str, options: PictureOptions) -> Dataset
         raise ValueError(f"{test} has a class {extra[0]!r} that {train} does not have: {', '.join(names)}")
     files, labels, skipped = _listed(train, names)
     count = len(files)
+    owners = _owners(files, train, options.owner)
     if test is not None:
         more, places, also = _listed(test, own)
         files, skipped = files + more, skipped + also
@@ -41,8 +65,9 @@ def read_image_folder(path: Path, name: str, options: PictureOptions) -> Dataset
         notes.append(f"{skipped} files that are no images were skipped.")
     samples = Samples(images=pixels.astype(np.float32) / np.float32(255), labels=np.array(labels))
     first = np.arange(len(files)) < count
+    learnt = samples.at(first) if owners is None else replace(samples.at(first), owners=owners)
     return dataset_of(
-        samples.at(first),
+        learnt,
         None if test is None else samples.at(~first),
         name=name,
         file=path.name,
@@ -56,6 +81,21 @@ def read_image_folder(path: Path, name: str, options: PictureOptions) -> Dataset
 def is_image_folder(path: Path) -> bool:
     """Return whether a folder has sub-folders, as a folder of images has."""
     return any(_folders(path))
+
+
+def _owners(files: Sequence[Path], train: Path, pattern: str) -> np.ndarray | None:
+    """The owner of each training image as a number, or None without a pattern."""
+    if not pattern:
+        return None
+    found = []
+    for file in files:
+        below = "/".join(file.relative_to(train).parts[1:])
+        match = re.search(pattern, below)
+        owner = None if match is None else match.group(1 if match.re.groups else 0)
+        if not owner:
+            raise ValueError(f"{file}: owner = {pattern!r} finds no owner in {below!r}")
+        found.append(owner)
+    return owner_numbers(np.array(found), f"{train}: owner")
 
 
 def _parts(path: Path) -> tuple[Path, Path | None]:

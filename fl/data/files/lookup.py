@@ -11,12 +11,13 @@ from typing import Any
 from ....audit.nearest import nearest
 from ..dataset import Dataset
 from .csv_file import CsvOptions, read_csv
+from .from_python import PREFIX as FROM_PYTHON
+from .from_python import kept_path, read_kept
 from .hugging_face import HuggingFaceOptions, is_saved_dataset, read_hugging_face
-from .image_folder import is_image_folder, read_image_folder
+from .image_folder import FolderOptions, is_image_folder, read_image_folder
 from .npz import NpzOptions, read_npz
 from .options import options_from
 from .parquet_file import read_parquet
-from .pictures import PictureOptions
 from .table import TableOptions
 from .torchvision_set import PREFIX, TorchvisionOptions, read_torchvision
 
@@ -28,7 +29,7 @@ _FILES: dict[str, Reader] = {
     ".parquet": (read_parquet, TableOptions, "a Parquet file"),
 }
 _SAVED: Reader = (read_hugging_face, HuggingFaceOptions, "a Hugging Face data set")
-_IMAGES: Reader = (read_image_folder, PictureOptions, "a folder of images")
+_IMAGES: Reader = (read_image_folder, FolderOptions, "a folder of images")
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,16 @@ def _read(data: DataFile, stamp: str) -> Dataset:
         return read_torchvision(
             data.name, data.folder, options_from(TorchvisionOptions, options, "a data set of torchvision")
         )
+    if data.name.startswith(FROM_PYTHON):
+        return read_kept(data.name, options)
     path = _path(data)
     read, kind, what = _reader(path)
     return read(path, data.name, options_from(kind, options, what))
 
 
 def _path(data: DataFile) -> Path:
+    if data.name.startswith(FROM_PYTHON):
+        return kept_path(data.name)
     path = Path(data.folder, Path(data.name).expanduser())
     if path.exists():
         return path

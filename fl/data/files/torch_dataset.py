@@ -96,7 +96,10 @@ def _read(data: Any, place: str, options: PictureOptions) -> _Read:
     if len(shapes) > 1:
         found = ", ".join(map(str, sorted(shapes)[:5]))
         raise ValueError(f"{place} must hold samples of one shape, got {len(shapes)} shapes: {found}")
-    return _Read(images=arranged(np.stack(arrays), place), labels=labels, notes=[], rows=arrays[0].ndim == 1)
+    # PyTorch puts channels first; only where they cannot be there is the last axis tried.
+    first_axis = isinstance(first, Tensor) and first.ndim == 3 and len(first) in (1, 3)
+    pixels = arranged(np.stack(arrays), place, "first" if first_axis else "auto")
+    return _Read(images=pixels, labels=labels, notes=[], rows=arrays[0].ndim == 1)
 
 
 def _array(image: object, place: str) -> np.ndarray:

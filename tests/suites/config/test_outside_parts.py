@@ -119,5 +119,3 @@ def test_python_code_may_give_the_part_itself(planned, own_module, resolved):
     assert (main.dataset, main.model) == (f"{name}:rows", f"{name}:small")
     assert main.partition == {"part": f"{name}:Halves", "share": 0.25}
     assert main.cohort == {"part": f"{name}:EveryOther", "odd": True}
-    with pytest.raises(ConfigError, match="cannot be an object of type Dataset"):
-        check_suite({"name": "x", "federations": {"main": {**table, "dataset": own.ROWS}}, "defenses": {}}, Source("x"))

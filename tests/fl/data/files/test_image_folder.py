@@ -155,3 +155,48 @@ def test_options_are_checked(place, options, says):
     fill(place)
     with pytest.raises(ValueError, match=says):
         load(place, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("{owner}_{number}.png", "^[a-z]+"),
+        ("{owner}/{number}.png", "^([^/]+)/"),
+        ("scan{number}-{owner}.png", r"-(\w+)"),
+    ],
+)
+def test_owners_are_found_in_file_names_and_in_folders(place, name, pattern):
+    for label in ("cat", "dog"):
+        for number in range(12):
+            draw(place / label / name.format(owner="abcdef"[number // 2], number=number), number)
+    loaded = load(place, owner=pattern)
+    # An owner has two images of each class, all in one part; one of the six owners is the test part.
+    assert sorted(loaded.train_owners.bincount().tolist()) == [4] * 5
+    assert len(loaded.test_labels) == 4
+    by_owner = {
+        int(owner): {
+            v
+            for v, o in zip(
+                loaded.train_images[:, 0, 0, 0].mul(255).round().int().tolist(),
+                loaded.train_owners.tolist(),
+                strict=True,
+            )
+            if o == owner
+        }
+        for owner in loaded.train_owners
+    }
+    assert all(max(values) // 2 == min(values) // 2 for values in by_owner.values())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("^x", r"0.png: owner = '\^x' finds no owner in '0.png'"),
+        ("(", r"owner must be a regular expression, got '\('"),
+        (3, "owner must be a regular expression, got 3"),
+    ],
+)
+def test_an_owner_that_cannot_be_found_is_an_error(place, pattern, message):
+    fill(place)
+    with pytest.raises(ValueError, match=message):
+        load(place, owner=pattern)
