@@ -52,3 +52,11 @@ def test_a_canary_with_a_label_of_an_image_is_refused(resolved):
 def test_a_segmenter_is_refused_where_nothing_is_to_be_found(assay, suite_file):
     with pytest.raises(ConfigError, match="classes must be 2 for unet, which separates two classes of pixels"):
         assay(suite_file(text=NONE, **(SEGMENTATION | {"dataset": "synthetic_receipts"})))
+
+
+@pytest.mark.simulations
+def test_an_audit_with_an_update_as_canary_ends_and_relabels_pixels(assay, suite_file):
+    """One implementation check changes the labels of samples, which are booleans here."""
+    tables = "[defenses.ldp_gaussian]\nepsilon = 4.0\ndelta = 1e-5\n"
+    run = assay(suite_file(text=f'{tables}[audit]\nmodel = "unet"\nreplicas = 2\n', **SEGMENTATION))
+    assert {row.status for row in run.records if row.role == "audit"} == {"ok"}
