@@ -67,8 +67,8 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         weakness = replace(weakness, unknown_power=weakness.unknown_power or coverage.half_blind)
         finding = judge(audit.claim, reading.measurement, weakness=weakness)
         # Only where it is needed: composing a law once more may take seconds.
-        if finding.verdict is Verdict.UNDERPOWERED and not coverage.half_blind:
-            power = method.check_power(audit, checks)
+        if finding.verdict is Verdict.UNDERPOWERED:
+            power = method.check_power(audit, () if coverage.half_blind else checks)
             finding = judge(audit.claim, reading.measurement, weakness=weakness, checked=power)
         verdict = _verdict_row(audit.cell, finding, reading, checks, store)
         # Without checks, as for attacks on final models, there is nothing to state.

@@ -13,6 +13,7 @@ from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import CheckPower, Weakness
 from ...audit.measurement import Measurement
 from ...audit.outside import Spec
+from ...fl.plan import Plan
 from ..checks.check import CheckResult
 from ..checks.check_power import power_of_checks
 from ..checks.coverage import Coverage, coverage_of
@@ -27,7 +28,7 @@ from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
 from .audited_federation import audited_federation, checked_federation, federation_of, inseparable, own_model_federation
 from .claim_checks import claim_checks
-from .prepared_again import fitted
+from .prepared_again import Fitted, fitted, stronger_claims
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +210,24 @@ class BlockMethod(AuditMethod):
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         block = audit.blocks[0]
         own = federation_of(block)[1]
-        return power_of_checks(checks, fitted(block, own).protection, audit.claim, own)
+        known = power_of_checks(checks, fitted(block, own).protection, audit.claim, own)
+        if known or any(check.passed is False for check in checks):
+            return known
+        # What holds for an adversary that sees more holds for this one; that a check fails there shows nothing here.
+        stronger = stronger_claims(fitted(block, own), own)
+        return next((power for claim in stronger if (power := self._power_against(claim, block, own))), None)
+
+    def _power_against(self, claim: Claim, block: BlockJob, own: Plan) -> CheckPower | None:
+        """The power of the checks of a claim that implies the block's, where they all pass."""
+
+        def fit(plan: Plan) -> Fitted:
+            found = fitted(block, plan)
+            return replace(found, claim=replace(found.claim, observer=claim.observer))
+
+        checks = claim_checks(fit, claim, own, checked_federation(block), seed=block.seed)
+        power = power_of_checks(checks, fit(own).protection, claim, own)
+        words = f", all against a stronger adversary: {claim.observer.phrase}"
+        return power and replace(power, assumption=power.assumption + words)
 
     def coverage(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> Coverage:
         block = audit.blocks[0]

@@ -4,15 +4,17 @@ A defense may compute constants from the plan, such as each client's share of th
 under a model with one weight more, these constants would be wrong, and an audit would accuse a correct defense.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from ...audit.claim import Claim
+from ...audit.observer import AGGREGATE, UPLOADS
 from ...defenses.defense import Defense, Prepared
 from ...fl.plan import Plan
 from ...fl.protection import Protection
+from ..checks.law_check import law_checks
 from ..jobs.block_job import AuditRequest
 
 _ROUNDING = 1e-9
@@ -69,6 +71,16 @@ def implies(stated: Claim, other: Claim) -> bool:
         return True
     rates = np.logspace(-9, 0, 200)
     return stated.curve is not None and bool((stated.curve.fnr(rates) >= other.curve.fnr(rates) - _ROUNDING).all())
+
+
+def stronger_claims(given: Fitted, plan: Plan) -> list[Claim]:
+    """Return the same claim for the adversaries that see more than the claim's, unless a law contradicts it there.
+
+    Such a claim implies the given one. It need not hold: clients may hide their updates from the server alone.
+    """
+    stronger = [replace(given.claim, observer=one) for one in (AGGREGATE, UPLOADS) if one != given.claim.observer]
+    implying = [claim for claim in stronger if claim.observer.covers(given.claim.observer)]
+    return [claim for claim in implying if law_checks(given.protection, claim, plan)[0].passed is not False]
 
 
 def _about(claim: Claim) -> tuple[object, ...]:

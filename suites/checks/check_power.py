@@ -7,7 +7,7 @@ from ...audit.finding import CheckPower
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from .check import CheckResult
-from .law_check import LAW_EPSILON, law_checks, rounds_alike
+from .law_check import AS_SAMPLED, LAW_EPSILON, law_checks, rounds_alike
 from .measured_checks import MEASURED
 from .noise_checks import SCALE
 from .replay_checks import SENSITIVITY
@@ -39,9 +39,10 @@ def power_of_checks(
         found.append(
             _power(claim, made[FITS].detects, "the privacy losses of its reports exceed the law's by one factor")
         )
-    if MEASURED in made:
-        words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
-        found.append(_power(claim, made[MEASURED].detects, words))
+    for name in (MEASURED, AS_SAMPLED):
+        if name in made:
+            words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
+            found.append(_power(claim, made[name].detects, words))
     return min((one for one in found if one is not None), key=lambda one: one.detectable, default=None)
 
 

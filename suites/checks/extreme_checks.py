@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Claim, Unit
-from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
+from ...audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ...fl.canary import AnyRow, Canary
 from ...fl.channels import Channels, changes_broadcast
 from ...fl.laws.law import GaussianLaw
@@ -110,7 +110,7 @@ class ExtremeProbe:
     def _sees_releases(self) -> bool:
         """Whether the adversary receives each round's release, and not models that were noised after it."""
         rank = self.claim.observer.rank
-        return rank >= SHUFFLED.rank or (rank > FINAL_MODEL.rank and not changes_broadcast(self.protection))
+        return rank >= AGGREGATE.rank or (rank > FINAL_MODEL.rank and not changes_broadcast(self.protection))
 
     def _not_finite(self, recording: Recording) -> Iterator[str]:
         """What holds an infinite number or one that is no number, in words."""

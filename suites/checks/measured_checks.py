@@ -16,12 +16,11 @@ from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
-from ...audit.observer import FINAL_MODEL, SHUFFLED
+from ...audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ...audit.wording import plain
 from ...fl.canary import Canary
 from ...fl.channels import changes_broadcast
 from ...fl.laws.law import GaussianLaw, describes_release
-from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.replay import Recording
@@ -75,11 +74,10 @@ def measured_checks(
 
 def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     protection, claim, plan = setup.protection, setup.claim, setup.still.plan
-    if not (isinstance(claim.curve, GaussianCurve) or any(name in claim.parameters for name in _STATED)):
-        raise NotCheckable("no law is published, and the claim states no Gaussian noise")
+    check_stated(claim)
     if claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
         raise NotCheckable("no law is published, and the adversary receives neither a report nor a sum of one round")
-    if claim.observer.rank < SHUFFLED.rank and changes_broadcast(protection):
+    if claim.observer.rank < AGGREGATE.rank and changes_broadcast(protection):
         raise NotCheckable("its noise may be added to the broadcast model")
     if claim.part != JOINT:
         raise NotCheckable(f"no law is published, and the claim is about {claim.part} alone")
@@ -88,9 +86,7 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
         raise NotCheckable(
             f"no law is published, and a sum of {plan.clients} clients may hold less noise than one of all"
         )
-    rate = _rate(claim, own)
-    # Steps that are noised one by one add up in a round's release.
-    steps = own.algorithm.local_steps if claim.unit is Unit.SAMPLE and protection.per_sample else 1
+    rate, steps = rate_of(claim, own), steps_of(claim, own, protection)
     measured = [
         ratio
         for runs in _runs_of(setup)
@@ -98,6 +94,31 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
         if (ratio := _known_ratio(runs, direction, client)) is not None
     ]
     worst = max(measured, key=lambda ratio: ratio.each)
+    words = (
+        f"at least {plain(round(worst.each, 4))} noise standard deviations in each of {worst.rounds} "
+        f"round{'s' * (worst.rounds != 1)}, {worst.direction.words}, rate {plain(rate)}, steps {steps}"
+    )
+    witness = f"one {claim.unit} moves the release by {words}"
+    return replace(hold(worst, claim, own, rate, steps), name=MEASURED, witness=witness)
+
+
+def check_stated(claim: Claim) -> None:
+    """Raise NotCheckable for a claim that states no Gaussian noise."""
+    if not (isinstance(claim.curve, GaussianCurve) or any(name in claim.parameters for name in _STATED)):
+        raise NotCheckable("no law is published, and the claim states no Gaussian noise")
+
+
+def steps_of(claim: Claim, plan: Plan, protection: Protection) -> int:
+    """Return the number of steps that are noised one by one, and add up in a round's release."""
+    return plan.algorithm.local_steps if claim.unit is Unit.SAMPLE and protection.per_sample else 1
+
+
+def hold(worst: "Ratio", claim: Claim, own: Plan, rate: float, steps: int) -> CheckResult:
+    """Hold a measured ratio of shift and noise against the claim; the result's ``detects`` is a true epsilon.
+
+    Raises:
+        NotCheckable: where the ratio determines no epsilon.
+    """
 
     def held(each: float, rounds: int) -> tuple[CheckResult, ...]:
         # A release in units of its own noise; noise that was measured may be discrete.
@@ -115,16 +136,10 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     if first.passed is None:
         raise NotCheckable(first.witness)
     broken = next((found for found in (first, *rest) if found.passed is False), first)
-    detects = _detectable(worst, claim, held) if broken.passed else None
-    words = (
-        f"at least {plain(round(worst.each, 4))} noise standard deviations in each of {worst.rounds} "
-        f"round{'s' * (worst.rounds != 1)}, {worst.direction.words}, rate {plain(rate)}, steps {steps}"
-    )
-    witness = f"one {claim.unit} moves the release by {words}"
-    return replace(broken, name=MEASURED, witness=witness, detects=detects)
+    return replace(broken, detects=_detectable(worst, claim, held) if broken.passed else None)
 
 
-def _detectable(worst: "_Ratio", claim: Claim, held: Callable[[float, int], tuple[CheckResult, ...]]) -> float | None:
+def _detectable(worst: "Ratio", claim: Claim, held: Callable[[float, int], tuple[CheckResult, ...]]) -> float | None:
     """The true epsilon of the release with so little noise that the check fails with probability 0.9; None where no
     noise in reach is little enough.
 
@@ -150,20 +165,23 @@ def _detectable(worst: "_Ratio", claim: Claim, held: Callable[[float, int], tupl
     return max(claim.epsilon, first.measured or 0.0) if known else None
 
 
-def _rate(claim: Claim, plan: Plan) -> float:
-    """The probability that a unit is sampled: the claim's where it states one, 1 where nothing is sampled."""
+def rate_of(claim: Claim, plan: Plan) -> float:
+    """Return the probability that a unit is sampled: the claim's, or that of the plan's lots where the claim states
+    none: a claim that rests on no sampling is then held against less than it could be.
+
+    Raises:
+        NotCheckable: for a stated rate that is no probability.
+    """
     stated = claim.parameters.get("rate")
     if isinstance(stated, int | float) and not isinstance(stated, bool):
         if not 0 < stated <= 1:
             raise NotCheckable(f"the rate that the claim states is no probability above 0, but {stated}")
         return float(stated)
-    if claim.unit is Unit.SAMPLE and not isinstance(plan.lot, Full):
-        raise NotCheckable("no law is published, and the claim states no rate at which samples are drawn")
-    return 1.0
+    return min(plan.lot.rate(size) for size in plan.sizes) if claim.unit is Unit.SAMPLE else 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Direction:
+class Direction:
     """A unit vector ``(d,)``, with its words."""
 
     values: Tensor
@@ -171,15 +189,15 @@ class _Direction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ratio:
-    """A lower bound on the shift over the noise of each of ``rounds`` rounds.
+class Ratio:
+    """A lower bound on the shift over the noise of each of ``rounds`` rounds, along a direction.
 
     ``true``: the ratio itself, as it was seen; ``error``: its standard error, as a share of it.
     """
 
     each: float
     rounds: int
-    direction: _Direction
+    direction: Direction
     true: float = 0.0
     error: float = 0.0
 
@@ -217,7 +235,7 @@ def _runs_of(setup: ReplaySetup) -> Iterator[_Runs]:
     yield _Runs(setup=replace(setup, still=replace(still, task=equal)), alike=True)
 
 
-def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
+def _directions(runs: _Runs) -> Iterator[tuple[Direction, int]]:
     """All weights at some clients, and single layers and the weights of least noise at one; where all rows are alike,
     against them.
     """
@@ -231,17 +249,17 @@ def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
             scale = setup.still.plan.algorithm.linear_scale or -1.0
             against = -others * (math.copysign(1.0, scale) if sampled else 1.0)
             if bool(others.any()):
-                yield _Direction(values=_unit(against), words="against all other rows"), sender
+                yield Direction(values=_unit(against), words="against all other rows"), sender
         return
     if runs.earlier is not None:
         yield from ((one, sender) for one in _quietest(runs.earlier))
         return
     rng = Streams(setup.seed).generator("measured directions")
 
-    def drawn(place: slice, words: str) -> _Direction:
+    def drawn(place: slice, words: str) -> Direction:
         values = torch.zeros(layout.dim, dtype=torch.float64)
         values[place] = normal(rng, (len(values[place]),), dtype=torch.float64)
-        return _Direction(values=_unit(values), words=words)
+        return Direction(values=_unit(values), words=words)
 
     whole = drawn(slice(0, layout.dim), "along all weights")
     # One more client, the largest, the smallest, and the one that a brief run shows most.
@@ -254,7 +272,7 @@ def _directions(runs: _Runs) -> Iterator[tuple[_Direction, int]]:
             yield drawn(place, f"along {name}"), sender
 
 
-def _quietest(runs: _Runs) -> Iterator[_Direction]:
+def _quietest(runs: _Runs) -> Iterator[Direction]:
     """Random signs on the weights with the least noise, of those that have any."""
     # All clients show it: weights matter that have little noise whoever sends them.
     each_round = (torch.stack(draws) for draws in zip(*(run.releases for run in runs.clean), strict=True))
@@ -266,10 +284,10 @@ def _quietest(runs: _Runs) -> Iterator[_Direction]:
         if count:
             values = torch.zeros(len(power), dtype=torch.float64)
             values[order[:count]] = signs[order[:count]]
-            yield _Direction(values=_unit(values), words=f"along the {count} weights of least noise")
+            yield Direction(values=_unit(values), words=f"along the {count} weights of least noise")
 
 
-def _most_exposed(runs: _Runs, direction: _Direction) -> list[int]:
+def _most_exposed(runs: _Runs, direction: Direction) -> list[int]:
     """The probed client whose row moves one round's release furthest over its noise; empty where none is comparable."""
     ratios = {}
     for client in runs.setup.probed:
@@ -305,7 +323,7 @@ class _Releases:
         return noisy - noisy.mean(0)
 
 
-def _known_ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio | None:
+def _known_ratio(runs: _Runs, direction: Direction, client: int) -> Ratio | None:
     """The ratio; None where the weights of least noise show no noise in every draw, as under private masks."""
     if runs.earlier is None:
         return _ratio(runs, direction, client)
@@ -316,11 +334,11 @@ def _known_ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio | No
     return found if math.isfinite(found.each) else None
 
 
-def _ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio:
+def _ratio(runs: _Runs, direction: Direction, client: int) -> Ratio:
     releases = _releases(runs, direction, client)
     noise, moved = releases.noise, releases.after - releases.before
     if not bool(moved[0].any()):
-        return _Ratio(each=0.0, rounds=moved.shape[1], direction=direction)
+        return Ratio(each=0.0, rounds=moved.shape[1], direction=direction)
     # The direction is that in which the first draw's release moved; the other draws show how far.
     towards = _unit(moved[0].mean(0)) if bool(moved[0].mean(0).any()) else direction.values
     along = moved[1:] @ towards
@@ -337,7 +355,7 @@ def _ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio:
             after[(variance == 0) & ~silent].any()
         ):
             raise NotCheckable("no law is published, and a release shows its noise in some numbers only")
-        return _Ratio(each=math.inf, rounds=1, direction=direction)
+        return Ratio(each=math.inf, rounds=1, direction=direction)
     noise, along = noise[:, ~silent], along[:, ~silent]
     _check_independent(releases.before[:, ~silent], runs.setup)
     weighed = noise * towards
@@ -346,13 +364,13 @@ def _ratio(runs: _Runs, direction: _Direction, client: int) -> _Ratio:
     free = float((3 * moments.sum((0, 2)).square() / moments.square().sum((0, 2))).min()) * (_DRAWS - 1) / _DRAWS
     rounds = max(1, min(along.shape[1], int((free - 10) / 3)))
     shift, covariance = along[:, :rounds], torch.einsum("ktd,ksd->ts", weighed[:, :rounds], weighed[:, :rounds])
-    each, true, error = _bound(shift, covariance / (_DRAWS - 1), free)
-    return _Ratio(each=each, rounds=rounds, direction=direction, true=true, error=error)
+    each, true, error = bound_of(shift, covariance / (_DRAWS - 1), free)
+    return Ratio(each=each, rounds=rounds, direction=direction, true=true, error=error)
 
 
-def _bound(shift: Tensor, covariance: Tensor, free: float) -> tuple[float, float, float]:
-    """A lower bound on the shift over the noise as a mean over the rounds, the number itself, and its standard error as
-    a share of it.
+def bound_of(shift: Tensor, covariance: Tensor, free: float) -> tuple[float, float, float]:
+    """Return a lower bound on the shift over the noise as a mean over the rounds, the number itself, and its standard
+    error as a share of it.
 
     Args:
         shift: ``(draws, rounds)``; covariance: ``(rounds, rounds)``, with ``free`` degrees of freedom.
@@ -402,7 +420,7 @@ def _check_independent(before: Tensor, setup: ReplaySetup) -> None:
 
 
 def _releases(
-    runs: _Runs, direction: _Direction, client: int, *, draws: int = _DRAWS, rounds: int | None = None
+    runs: _Runs, direction: Direction, client: int, *, draws: int = _DRAWS, rounds: int | None = None
 ) -> _Releases:
     setup, claim = runs.setup, runs.setup.claim
     row = (setup.clip_norm * _LENGTH * direction.values).float()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
-from ...audit.observer import FINAL_MODEL, SHUFFLED
+from ...audit.observer import AGGREGATE, FINAL_MODEL
 from ...fl.canary import Canary
 from ...fl.channels import changes_broadcast
 from ...fl.laws.law import GaussianLaw, ReportLaw
@@ -281,8 +281,8 @@ def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
 def _noise(
     setup: ReplaySetup, draws: Sequence[Recording], moved: Sequence[Move], constant: Collection[int]
 ) -> list[CheckResult]:
-    sees_sum = setup.claim.observer.rank < SHUFFLED.rank
-    if sees_sum and changes_broadcast(setup.protection):
+    sees_models = setup.claim.observer.rank < AGGREGATE.rank
+    if sees_models and changes_broadcast(setup.protection):
         reason = "its noise may be added to the broadcast model, which is compared with the whole message"
         return [CheckResult(name=PRESENT, passed=None, witness=reason)]
     senders = draws[0].senders

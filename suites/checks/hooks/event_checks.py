@@ -20,7 +20,7 @@ from ....audit.claim import Adjacency, Unit
 from ....audit.observer import SHUFFLED, UPLOADS
 from ....fl.laws.law import GaussianLaw, ReportLaw
 from ....fl.message import Message
-from ....fl.protection import Context
+from ....fl.protection import Context, State
 from ....fl.replay import ReplayedStreams
 from ..check import CheckResult
 from ..law_check import largest_ratio, law_of_all_rounds
@@ -115,7 +115,8 @@ def _events_of(
         # The second input differs from the first: a correct memory of the first report tells nothing about the second.
         inputs |= {f"{_HIGH}, then {kind}": (rows[_HIGH], rows[kind]) for kind in (_LOW, _TURNS)}
         pairs.append((f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"))
-    arms = {kind: _drawn(setup, senders, given, runs, number) for number, (kind, given) in enumerate(inputs.items())}
+    opened = _opened(setup, senders, runs)
+    arms = {kind: _drawn(setup, opened, given, number) for number, (kind, given) in enumerate(inputs.items())}
     if rounds > 1 and _remembered(arms[_HIGH]):
         rounds, why = 1, "in one or two rounds, because reports of two rounds depend on each other"
     found = [
@@ -201,16 +202,12 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
     }
 
 
-def _drawn(setup: HookSetup, senders: tuple[int, ...], given: tuple[Tensor, Tensor], runs: int, number: int) -> Arm:
-    """What the observer receives in each round, ``(runs, rows, d)``, and the further arrays of the first round."""
+def _opened(setup: HookSetup, senders: tuple[int, ...], runs: int) -> list[tuple[Context, State]]:
+    """Each round with its public state, which does not depend on the inputs."""
     plan, protection = setup.plan, setup.protection
-    # Other noise for each input: their runs are independent.
-    streams = ReplayedStreams(setup.seed, 1 + number)
-    model = setup.task.initial(streams).expand(runs, -1).clone()
-    state, seen, side = protection.initial_state(plan), list[Tensor](), list[Tensor]()
-    rows = _rows(setup)[_HIGH].expand(runs, len(senders), -1).clone()
+    model = setup.task.initial(ReplayedStreams(setup.seed)).expand(runs, -1).clone()
+    state, found = protection.initial_state(plan), list[tuple[Context, State]]()
     for turn in range(min(_ROUNDS, setup.claim.rounds)):
-        draws = partial(streams.generator, round=turn)
         context = Context(
             plan=plan,
             round=turn,
@@ -219,8 +216,21 @@ def _drawn(setup: HookSetup, senders: tuple[int, ...], given: tuple[Tensor, Tens
             public_loss=partial(setup.task.public_loss, model),
             samples=partial(setup.task.samples, model),
         )
-        rows[:, 0] = given[turn]
         state = protection.open_round(context, state)
+        found.append((context, state))
+    return found
+
+
+def _drawn(setup: HookSetup, opened: list[tuple[Context, State]], given: tuple[Tensor, Tensor], number: int) -> Arm:
+    """What the observer receives in each round, ``(runs, rows, d)``, and the further arrays of the first round."""
+    protection = setup.protection
+    # Other noise for each input: their runs are independent.
+    streams = ReplayedStreams(setup.seed, 1 + number)
+    seen, side, senders = list[Tensor](), list[Tensor](), opened[0][0].senders
+    rows = _rows(setup)[_HIGH].expand(opened[0][0].replicas, len(senders), -1).clone()
+    for turn, (context, state) in enumerate(opened):
+        draws = partial(streams.generator, round=turn)
+        rows[:, 0] = given[turn]
         present = torch.ones(rows.shape[:2], dtype=torch.bool)
         message = Message(values=rows.clone(), present=present, senders=senders)
         message = protection.report(message, context, state, draws("report"))

@@ -26,6 +26,8 @@ _NUMBERS = 2**20
 """Numbers of one round of all runs, at most: rows of clients, or of the samples of a lot."""
 _HOLDERS = 4
 """Clients that hold the unit: the largest, the smallest and random ones."""
+_DISCRETE = 2**17
+"""Noised numbers of one round of all runs of a secure sum, at most."""
 _ORDERED = 1024
 """Runs in which the order of shuffled reports is compared."""
 
@@ -64,8 +66,7 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
     # Only one row in several is the unit's where samples are drawn, so that more runs are needed.
     runs = min(_RUNS, (2 if claim.unit is Unit.SAMPLE else 1) * _NUMBERS // (_rows(setup) * dim))
     if claim.observer.sees_masked_words:
-        # Each pair of clients has a mask, and discrete noise is drawn number by number.
-        rounds, runs = min(rounds, 2), min(runs, _RUNS // 8, _NUMBERS // (plan.clients**2 * dim))
+        rounds, runs = min(rounds, 2), min(runs, masked_runs(plan, _RUNS // 8, _DISCRETE))
     if not reason and runs < _LEAST:
         reason = f"{plan.clients} clients and {dim} weights are too many for {_LEAST} runs"
     if reason:
@@ -77,9 +78,18 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
     yield from joint_checks(sampled)
 
 
+def masked_runs(plan: Plan, most: int, numbers: int) -> int:
+    """Return the number of runs of a secure sum: ``numbers`` noised ones of a round or fewer, but for the least runs
+    from which anything is compared.
+    """
+    rows = plan.clients * plan.layout.dim
+    # Each pair of clients has a mask; discrete noise is drawn number by number, at ten times the cost.
+    return min(most, _NUMBERS // (plan.clients * rows), max(_LEAST, numbers // rows))
+
+
 def _masks(setup: HookSetup) -> Iterator[CheckResult]:
     plan = setup.plan
-    runs = min(_RUNS // 4, _NUMBERS // (plan.clients * plan.clients * plan.layout.dim))
+    runs = masked_runs(plan, _RUNS // 4, 2 * _DISCRETE)
     if reason := setup.why_not() or ("" if runs >= _LEAST else "too many words for a few runs"):
         yield CheckResult(name=MASKS, passed=None, witness=reason)
         return

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ....audit.claim import Claim, Unit
-from ....audit.observer import SHUFFLED
+from ....audit.observer import AGGREGATE, SHUFFLED
 from ....fl.channels import changes_broadcast, state_channels, state_numbers
 from ....fl.laws.law import GaussianLaw
 from ....fl.message import Message
@@ -100,7 +100,7 @@ class HookSetup:
             return "clients answer queries about their lots, which given rows do not have"
         if unit is not Unit.SAMPLE and self.protection.per_sample:
             return "clients protect their samples one by one, which given rows of clients do not have"
-        if self.claim.observer.rank < SHUFFLED.rank and changes_broadcast(self.protection):
+        if self.claim.observer.rank < AGGREGATE.rank and changes_broadcast(self.protection):
             return "noise may be added to the broadcast model"
         return ""
 

@@ -24,7 +24,8 @@ from ....fl.partitions.sampling import Epoch, Full, Poisson
 from ....fl.protection import Context, Protection
 from ....fl.replay import ReplayedStreams
 from ..check import CheckResult
-from ..law_check import AS_SAMPLED, law_check
+from ..law_check import AS_SAMPLED, NotCheckable, law_check
+from ..measured_checks import Direction, Ratio, bound_of, check_stated, hold, rate_of, steps_of
 from ..noise_sample import spacing
 from .hook_run import ABSENT, PRESENT, ZERO, HookRun, HookSetup
 from .level import level
@@ -44,6 +45,8 @@ _CORRELATED = 8.0
 """Standard errors from which the noise of two rounds counts as dependent."""
 _LEAST_SENT = 8
 """Runs that sent a pair of rounds, from which their noise is compared."""
+_SCATTER, _SHIFTS = 32, 8
+"""Runs of noise and runs of rows from which their ratio is measured without a law."""
 _MARGIN = 1.1
 """Share by which a measured number of a whole sample may exceed the law's."""
 
@@ -237,42 +240,67 @@ def _words(sampled: Sampled, run: int, turn: int) -> str:
 
 
 def _by_claim(sampled: Sampled) -> CheckResult:
-    """Without a law: the mean shift along each holder's rows over the noise, held against the claim."""
-    setup, claim = sampled.setup, sampled.setup.claim
-    rate = claim.parameters.get("rate", 1.0)
-    stated = any(name in claim.parameters for name in ("noise_multiplier", "noise_std"))
-    if not stated or not isinstance(rate, int | float) or not 0 < rate <= 1:
-        return CheckResult(name=AS_SAMPLED, passed=None, witness="no Gaussian law, and the claim states no noise")
-    around = sampled.around
-    # Noise on the same rows: what is done with a release afterwards may depend on them.
-    again = setup.run(around, sampled.base, noise=1).releases(claim, around.holders)[0]
-    scattered = (again - sampled.releases[1]) / math.sqrt(2)
-    lengths = torch.linalg.vector_norm(around.units, dim=-1)
-    long = (lengths > 1.01 * lengths.min()).numpy()
-    others = around.others.sum(1, keepdim=True).expand_as(sampled.moved).double()
-    worst, who = 0.0, ""
-    for words, towards, counted in (
-        ("along rows", around.units.double(), (sampled.used if sampled.clean else np.ones_like(long)) & long),
-        ("along the sum of all others", others, (others != 0).any(-1).numpy() & long),
-    ):
-        unit = towards / torch.linalg.vector_norm(towards, dim=-1, keepdim=True).clamp_min(1e-300)
-        moved, noise = ((values * unit).sum(-1).numpy() for values in (sampled.moved, scattered))
-        for client in sorted(set(around.holders.tolist())):
-            here = (around.holders == client).numpy()
-            # Rows within the clip norm move less, and other directions are those of no row.
-            shifts, scatter = moved[here][counted[here]], noise[here][(towards != 0).any(-1).numpy()[here]]
-            scatter = scatter[scatter != 0]
-            if len(shifts) < 8 or len(scatter) < 32 or len(np.unique(scatter)) < 0.9 * len(scatter):
-                continue
-            lowest = max(0.0, abs(float(shifts.mean())) - 6 * float(shifts.std()) / math.sqrt(len(shifts)))
-            noise_std = math.sqrt(float(np.square(scatter).mean())) * (1 + 8 / math.sqrt(2 * len(scatter)))
-            if lowest / noise_std > worst:
-                worst, who = lowest / noise_std, f"{words} of client {client}" if "rows" in words else words
-    if not worst:
-        return CheckResult(name=AS_SAMPLED, passed=None, witness="too few rows were used in the runs made")
-    law = GaussianLaw(clip_norm=worst, scale=1.0, noise_std=1.0, rate=float(rate), additive=False)
-    found = law_check(law, claim, setup.plan, rounds=1)[0]
-    return replace(found, name=AS_SAMPLED, witness=f"as sampled, {who}, without a law: {found.witness}")
+    """Without a law: the shift along each holder's rows over the noise in many runs, held against the claim.
+
+    Noise is measured along the row of each round, whatever its weights share: its runs are independent.
+    """
+    setup, claim, around = sampled.setup, sampled.setup.claim, sampled.around
+    try:
+        check_stated(claim)
+        rate, steps = rate_of(claim, setup.plan), steps_of(claim, setup.plan, setup.protection)
+        # Noise on the same rows: what is done with a release afterwards may depend on them.
+        again = setup.run(around, sampled.base, noise=1).releases(claim, around.holders)[0]
+        scattered = (again - sampled.releases[1]) / math.sqrt(2)
+        lengths = torch.linalg.vector_norm(around.units, dim=-1)
+        # Rows within the clip norm move less.
+        long = (lengths > 1.01 * lengths.min()).numpy()
+        others = around.others.sum(1, keepdim=True).expand_as(sampled.moved).double()
+        used = (sampled.used if sampled.clean else np.ones_like(long)) & long
+        ratios = [
+            *_ratios(sampled, around.units.double(), scattered, used, "along rows"),
+            *_ratios(sampled, others, scattered, long & (others != 0).any(-1).numpy(), "along the sum of all others"),
+        ]
+        if not ratios:
+            raise NotCheckable("too few rows were used in the runs made")
+        worst = max(ratios, key=lambda one: one.each)
+        found = hold(worst, claim, setup.plan, rate, steps)
+    except NotCheckable as reason:
+        return CheckResult(name=AS_SAMPLED, passed=None, witness=str(reason))
+    return replace(
+        found, name=AS_SAMPLED, witness=f"as sampled, {worst.direction.words}, without a law: {found.witness}"
+    )
+
+
+def _ratios(sampled: Sampled, towards: Tensor, scattered: Tensor, counted: BoolArray, words: str) -> Iterator[Ratio]:
+    """The ratio of shift and noise of each holder, and of all together, over all rounds in which rows were used.
+
+    Mean shifts over the root of the mean squared noise are no larger than the largest ratio of one holder.
+    """
+    unit = towards / torch.linalg.vector_norm(towards, dim=-1, keepdim=True).clamp_min(1e-300)
+    moved, noise = ((values * unit).sum(-1) for values in (sampled.moved, scattered))
+    # A round that is not sent holds no noise.
+    whole = noise[(noise != 0).all(1)]
+    if len(whole) < _SCATTER or len(torch.unique(whole)) < 0.9 * whole.numel():
+        return
+    holders = sampled.around.holders
+    groups = {f"client {client}": (holders == client).numpy() for client in sorted(set(holders.tolist()))}
+    for name, here in {**groups, "all clients": np.ones(len(holders), dtype=bool)}.items():
+        columns = [moved[here & counted[:, turn], turn] for turn in range(moved.shape[1])]
+        few = min(map(len, columns))
+        if few < _SHIFTS:
+            continue
+        own = noise[torch.from_numpy(here) & (noise != 0).all(1)]
+        # Where each client adds noise of its own, only its own runs show it.
+        own = own if len(own) >= _SCATTER else whole
+        shift = torch.stack([column[:few] for column in columns], dim=1)
+        each, true, error = bound_of(shift, own.T @ own / len(own), float(len(own)))
+        yield Ratio(
+            each=each,
+            rounds=shift.shape[1],
+            direction=Direction(values=unit[0, 0], words=f"{words} of {name}"),
+            true=true,
+            error=error,
+        )
 
 
 def _participation(sampled: Sampled) -> Iterator[CheckResult]:

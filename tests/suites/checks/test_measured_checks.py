@@ -22,7 +22,7 @@ from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.suites.checks.measured_checks import MEASURED, measured_checks
+from fedassay.suites.checks.measured_checks import MEASURED, measured_checks, rate_of
 from hidden_law import without_law
 from known_parts import parts_by_name
 
@@ -207,13 +207,19 @@ CASES = {
     "no Gaussian noise": _Case(part=LDPDuchi(), changes={}, reason="states no Gaussian noise"),
     "shuffler": _Case(part=LDPGaussian(), changes={"observer": SHUFFLED}, reason="neither a report nor a sum"),
     "a layer": _Case(part=LDPGaussian(), changes={"part": "layer output.bias"}, reason="output.bias alone"),
-    "no rate": _Case(part=DPSGD(), changes={"parameters": {"noise_multiplier": 1.0}}, reason="states no rate"),
     "no pair": _Case(
         part=LDPGaussian(),
         changes={"unit": "client", "adjacency": Adjacency.ADD_REMOVE},
         reason="one report more",
     ),
 }
+
+
+def test_a_claim_without_a_rate_is_held_against_that_of_the_lots():
+    # Lots of the plan are drawn at .25: a claim that rests on no sampling holds all the more.
+    claim = DPSGD().prepare(plan_of()).claims[0]
+    assert rate_of(replace(claim, parameters={}), plan_of()) == 0.25
+    assert rate_of(replace(claim, parameters={"rate": 0.5}), plan_of()) == 0.5
 
 
 @pytest.mark.parametrize("case", CASES)
