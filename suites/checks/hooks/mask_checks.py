@@ -20,6 +20,8 @@ from .surroundings import Surroundings
 MASKS = "masked words"
 _CELLS = 16
 """Equal parts of the range of words that are counted, by their first and by their last bits."""
+_UNFILLED = 1e-3
+"""Share of the range of words that may lie above the largest of thousands."""
 _CLIENTS = 6
 """Clients whose words are compared with each other, at most."""
 _FACTORS = ((1, -1), (1, 1), (1, 2), (1, -2), (2, 1), (-2, 1), (1, 3), (1, -3), (3, 1), (-3, 1))
@@ -34,7 +36,7 @@ def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]
     if not any(message.masked for message in run.reports):
         yield CheckResult(name=MASKS, passed=None, witness="no message is masked")
         return
-    bits = run.reports[0].word_bits
+    bits = _bits(run.reports[0])
     if bits is None or run.reports[0].values.dtype.is_floating_point or bits < 8:
         yield CheckResult(name=MASKS, passed=None, witness="masked words are no integers of a stated number of bits")
         return
@@ -53,6 +55,15 @@ def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]
         unit="share of words in one part of their range",
         witness=f"{words}, chance {chance:.2g} if they were uniform",
     )
+
+
+def _bits(message: Message) -> int | None:
+    """The bits of a word, as stated or as they are used; None where words do not fill the range of a number of bits."""
+    words = message.values[message.present]
+    if message.word_bits is not None or words.dtype.is_floating_point or not words.numel() or int(words.min()) < 0:
+        return message.word_bits
+    bits = int(words.max()).bit_length()
+    return bits if int(words.max()) >= (1 - _UNFILLED) * 2**bits else None
 
 
 def _views(run: HookRun) -> Iterator[tuple[str, Tensor]]:

@@ -149,12 +149,30 @@ class FewSeeds(DistributedGaussianProtection):
         return sent.with_values(words)
 
 
+class Unstated(DistributedGaussianProtection):
+    """Words whose number of bits is not stated."""
+
+    def report(self, updates, context, state, rng):
+        return replace(super().report(updates, context, state, rng), word_bits=None)
+
+
+class UnstatedInClear(Unstated):
+    """The last client sends its word without a mask."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        words = sent.values.clone()
+        words[:, -1] = self.sized.grid.wrap(self.encoded(updates, rng))[:, -1]
+        return sent.with_values(words)
+
+
 def test_masks_of_few_seeds_are_found_by_two_runs_of_one_mask():
     task = toy_task((4, 9, 6, 5), side=4, inert=1)
     plan = toy_plan(task, rounds=2)
     prepared = DistributedGaussian().prepare(plan)
     fields, claim = vars(prepared.protection), prepared.claims[0]
-    for kind, passed in ((DistributedGaussianProtection, True), (FewSeeds, False)):
+    kinds = {DistributedGaussianProtection: True, FewSeeds: False, Unstated: True, UnstatedInClear: False}
+    for kind, passed in kinds.items():
         (found,) = _masks(HookSetup(task=task, plan=plan, protection=kind(**fields), claim=claim, seed=0))
         assert (found.name, found.passed) == (MASKS, passed)
 
