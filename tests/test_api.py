@@ -38,6 +38,7 @@ def test_defenses_are_added_by_name_and_built(assay, suite_file):
     }
 
 
+@pytest.mark.simulations
 def test_the_manifest_holds_the_call_that_repeats_the_run(assay, suite_file):
     path = suite_file()
     run = assay(path, defenses=[LDPGaussian(epsilon=1.0), "none"], seed=3, seeds=2, overrides=["audit.replicas=10"])

@@ -20,6 +20,7 @@ def test_a_dictionary_and_an_object_give_the_rows_of_the_suite_file(assay, tiny,
     assert timeless(by_dict.records) == timeless(by_object.records) == timeless(finished.records)
 
 
+@pytest.mark.simulations
 def test_a_run_of_a_dictionary_is_resumed_and_leaves_the_dictionary_unchanged(assay, tiny):
     tree = tomllib.loads(tiny)
     run = assay(tree, overrides=["audit.replicas=10"])
@@ -98,6 +99,7 @@ def test_a_notebook_shows_verdict_claims_and_attacks(opened):
     assert "<script" not in shown
 
 
+@pytest.mark.simulations
 def test_the_report_writes_every_figure_of_one_or_two_runs(opened, say, tmp_path, assay, suite_file):
     one, two = tmp_path / "one", tmp_path / "two"
     assert say("report", opened.folder, "--figures", one).exit_code == 0

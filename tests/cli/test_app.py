@@ -67,6 +67,7 @@ class MyDefense(LDPGaussian):
 """
 
 
+@pytest.mark.simulations
 def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_report(
     say, suite_file, tmp_path, monkeypatch
 ):
@@ -92,6 +93,7 @@ def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_repo
     assert any("MyDefense" in line and "NOT REFUTED" in line for line in done.stdout.splitlines())
 
 
+@pytest.mark.simulations
 def test_a_resumed_run_prints_what_a_whole_one_does(say, suite_file, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(run_module, "audit_claim", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -177,6 +179,7 @@ def test_a_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_
     assert any(line.endswith("REFUTED (control, as intended)") for line in lines(result, "claim"))
 
 
+@pytest.mark.simulations
 def test_a_report_is_written_again_from_the_records_alone(say, finished, tmp_path):
     folder = shutil.copytree(finished.folder, tmp_path / "copy")
     shutil.rmtree(folder / "cells")

@@ -51,6 +51,7 @@ def own_demo(demo, tmp_path):
     return shutil.copytree(demo, tmp_path / "demo", ignore=shutil.ignore_patterns("__pycache__"))
 
 
+@pytest.mark.simulations
 def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
     told = json.loads((demo / "runs" / "first" / "gate.json").read_text())["verdict_line"]
     assert told == "OK: 1 claim NOT REFUTED, 1 control REFUTED as intended"

@@ -79,6 +79,7 @@ def kept(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.glob("input?/*.npy"))}
 
 
+@pytest.mark.simulations
 def test_too_few_runs_are_named_before_the_first(say, loops):
     result = say("audit", "loops.py:leaky", *ONE, "--trials", 8, "--keep", "here")
     assert result.exit_code == 11

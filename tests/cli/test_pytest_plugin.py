@@ -87,6 +87,7 @@ def assert_kept_six(kept):
     assert all(len(name.encode()) < 130 for name in kept)
 
 
+@pytest.mark.simulations
 def test_tests_whose_names_differ_in_signs_capitals_or_their_beginning_keep_runs_of_their_own(own_pytest, tmp_path):
     code, said = own_pytest(SIGNS, f"--fedassay-report={tmp_path / 'kept'}")
     assert code == 0, said
@@ -114,6 +115,7 @@ def test_a_file_in_the_way_of_the_reports_is_reported_in_one_sentence(tmp_path):
             pytest_plugin._Folders(place, "test_a.py::test")()
 
 
+@pytest.mark.simulations
 def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_asked_to_let_them_be(own_pytest):
     weak = GATED.replace("jobs=1", 'jobs=1, overrides=["audit.replicas=4"]')
     code, said = own_pytest(weak)
@@ -128,6 +130,7 @@ def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_asked_to_le
     )
 
 
+@pytest.mark.simulations
 def test_a_baseline_is_asked_for_accepted_and_then_held_against(own_pytest, tmp_path):
     gated = GATED.replace("tiny", "plain")
     gated = gated.replace("jobs=1", 'jobs=1, seeds=2, fail_on=["fail", "incomplete"], baseline="baselines/main"')
@@ -143,6 +146,7 @@ def test_a_baseline_is_asked_for_accepted_and_then_held_against(own_pytest, tmp_
     assert "cells worse than the baseline" in said
 
 
+@pytest.mark.simulations
 def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_reported(own_pytest):
     marked = "import pytest\n\n@pytest.mark.fedassay(seeds=2)" + GATED.replace("tiny", "plain")
     code, said = own_pytest(marked.replace("jobs=1", 'jobs=1, fail_on=["fail"]'), "--strict-markers")
@@ -201,6 +205,7 @@ def test_kind(fedassay_gate):
     assert "resolve.py" not in said
 
 
+@pytest.mark.simulations
 def test_a_mistake_is_reported_in_one_sentence_below_the_tests_own_line(own_pytest, tmp_path):
     mistakes = {
         'fedassay_gate("nix.toml")': "nix.toml",
@@ -232,6 +237,7 @@ def test_a_mistake_is_reported_in_one_sentence_below_the_tests_own_line(own_pyte
     assert left == {"test_own.py-test_15"}, "only the unknown margin is told after the run"
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("scale", "code", "words"), [(1.1, 0, "NOT REFUTED"), (0.5, 1, "FAIL: claims REFUTED: noisy")])
 def test_a_mechanism_is_audited(scale, code, words, own_pytest):
     """Laplace of scale 1.1 keeps epsilon .91; of .5 it keeps 2."""

@@ -291,6 +291,7 @@ def test_held_out_clients_are_dealt_samples_like_others(dataset, partition):
     assert hands == {tuple(part.tolist()) for part in all_in.parts}
 
 
+@pytest.mark.simulations
 def test_each_client_is_held_out_as_often_as_any(dataset):
     """400 seeds, two of five: each 160 +- 10 times; five standard deviations."""
     counts = torch.zeros(5)

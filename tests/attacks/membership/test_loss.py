@@ -73,6 +73,7 @@ def test_members_of_an_overfitted_federation_are_found(toy_task, toy_plan, attac
     assert auc(attacked(task, model, probe).against(probe.member)) > 0.9
 
 
+@pytest.mark.simulations
 def test_a_model_without_the_candidates_reveals_nothing(toy_task, attacked):
     """400 models, 10 and 10 candidates each: the mean AUC within four standard errors of a half (rank-sum variance)."""
     values = []

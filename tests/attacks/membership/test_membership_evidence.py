@@ -99,6 +99,7 @@ def verdict(claim, scores, threshold=None):
     return judge(claim, measured)
 
 
+@pytest.mark.simulations
 def test_a_correct_defense_is_not_refuted(court):
     """Refuted falsely with probability .01 at most, and 1e-4 as the joint bound is loose; seeded."""
     claim, scores = court()

@@ -48,6 +48,7 @@ def test_without_noise_participation_is_found(attack, observer, attacked):
     assert mean_area(attacked, attack, observer) > 0.7
 
 
+@pytest.mark.simulations
 def test_who_took_part_is_fitted_better_by_the_last_model(attacked):
     """As above, of many rounds."""
     assert mean_area(attacked, ClientLoss(), FINAL_MODEL, rounds=40) > 0.7

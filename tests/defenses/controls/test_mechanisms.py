@@ -121,6 +121,7 @@ def test_the_shown_lots_are_those_of_the_unit_and_the_correct_version_shows_none
     assert drawn(mutant.broken, 1, n=5000)[..., 1].mean() == pytest.approx(0.1, abs=0.005)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("name", "epsilon0"), [("unshuffled_reports", 2.0), ("open_budgets", 2.0)])
 def test_a_report_that_can_be_found_leaks_its_local_epsilon(name, epsilon0):
     mutant = built(name)

@@ -95,6 +95,7 @@ def test_a_mean_norm_that_is_a_query_of_its_own_costs_as_much_as_noise_over_root
     assert renyi_epsilon(sigma / math.sqrt(2), steps) == pytest.approx(both, abs=0.001)
 
 
+@pytest.mark.simulations
 def test_the_query_of_the_mean_norm_breaks_the_printed_epsilon_by_exact_accounting_too():
     """Exactly 4.41 for both queries, above the 2.68 of the paper's own definitions for one; 3.21 in 458 rounds."""
     assert exact_epsilon(1.1, 1000) == pytest.approx(2.02, abs=0.005)
@@ -210,6 +211,7 @@ def test_as_published_with_constant_noise_the_claim_states_what_the_best_order_p
     assert claim.parameters["provable_epsilon"] == pytest.approx(renyi_epsilon(1.1 / math.sqrt(2), 774), rel=1e-3)
 
 
+@pytest.mark.simulations
 def test_as_published_who_comes_to_every_round_pays_for_the_levels_before(toy_task, toy_plan):
     """The bound holds for every way in which the noise may fall: drawn at random, the dearest within a factor."""
     plan = toy_plan(toy_task((4, 6)), lot=Poisson(0.013), rounds=4000)

@@ -21,6 +21,7 @@ def uniform2():
     return APES(budget_scale=1.0, delta=3.6e-5).prepare(plan())
 
 
+@pytest.mark.simulations
 def test_at_uniform2_a_coordinates_claims_are_each_clients_own_bound(uniform2):
     """.0596 and .0022 of the reference at budgets 1 and .05; the median's (.525) by its own bound, near .0273 at .5."""
     claims = [claim for claim in uniform2.claims if claim.unit is Unit.COORDINATE]
@@ -42,6 +43,7 @@ def test_at_uniform2_all_coordinates_cost_a_twelfth_of_the_published_total(unifo
     assert joint[0].epsilon < joint[1].epsilon < joint[2].epsilon
 
 
+@pytest.mark.simulations
 def test_as_published_it_claims_table_threes_figures_for_all_alike():
     joint, coordinate = APES(budget_scale=1.0, delta=3.6e-5, variant="as_published").prepare(plan()).claims
     assert round(coordinate.epsilon, 3) == 0.057

@@ -44,6 +44,7 @@ def test_unis_as_published_claims_table_threes_figures():
     assert joint.curve is None
 
 
+@pytest.mark.simulations
 def test_unis_finds_the_local_budget_that_costs_its_target():
     prepared = UniS(epsilon=8.0, delta=1e-5).prepare(plan(clients=1000, dim=26_010, rounds=20))
     joint, _ = prepared.claims

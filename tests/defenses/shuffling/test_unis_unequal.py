@@ -21,6 +21,7 @@ from toy_federation import flat_plan as plan
 PAPER = {"budget_scale": 1.0, "delta": 3.6e-5}
 
 
+@pytest.mark.simulations
 def test_at_uniform2_the_largest_budget_is_hidden_by_all_and_the_smallest_by_no_client():
     prepared = UniSUnequal(**PAPER).prepare(plan())
     budgets = np.array(prepared.protection.budgets)
@@ -43,6 +44,7 @@ def test_as_published_it_claims_table_threes_figures_for_all_alike():
     assert provable == pytest.approx([6.897, 0.0799], rel=1e-3)
 
 
+@pytest.mark.simulations
 def test_budgets_are_scaled_until_the_dearer_of_both_ends_spends_the_target_and_no_client_between_spends_more():
     prepared = UniSUnequal(epsilon=2.0).prepare(plan(1000, 650))
     joint = [claim.epsilon for claim in prepared.claims if claim.unit is Unit.CLIENT]

@@ -76,6 +76,7 @@ def test_too_few_receipts_for_training_and_test_are_named(printer):
         sroie(printer.print([printer.entry(number) for number in range(4)]))
 
 
+@pytest.mark.simulations
 @needs_receipts
 def test_the_real_receipts_give_crops_of_all_fields():
     """No digest is pinned: the scans are compressed with loss, and what a decoder makes of them is its own."""
@@ -85,6 +86,7 @@ def test_the_real_receipts_give_crops_of_all_fields():
     assert loaded.train_masks.flatten(1).any(1).all()
 
 
+@pytest.mark.simulations
 @needs_receipts
 def test_the_real_receipts_can_be_tampered_with():
     loaded = load_dataset("sroie_tampered")

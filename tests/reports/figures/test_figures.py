@@ -227,6 +227,7 @@ def test_no_two_figures_share_an_identifier(quick_folder):
     assert len(names) == len(set(names))
 
 
+@pytest.mark.simulations
 def test_drawing_twice_gives_the_same_bytes(quick_folder):
     assert [figure.svg for figure in figures(quick_folder)] == [figure.svg for figure in figures(quick_folder)]
 

@@ -12,6 +12,7 @@ def pages(quick_folder, quick_page):
     return {"one": quick_page, "several": html_of_several([quick_folder, quick_folder])}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", ["one", "several"])
 def test_the_page_is_valid_html(name, pages):
     html5lib.HTMLParser(strict=True).parse(pages[name])

@@ -119,6 +119,7 @@ def test_page_and_markdown_hold_verdicts_tables_and_the_source_of_each_run(two):
     assert len(html(two).encode()) < 100_000
 
 
+@pytest.mark.simulations
 def test_a_page_of_several_runs_needs_nothing_else(two):
     page = html(two)
     assert "<script" not in page

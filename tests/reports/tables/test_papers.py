@@ -59,6 +59,7 @@ def test_where_nothing_is_provable_the_table_gives_none(run_maker, make_claim):
     assert provable == "none"
 
 
+@pytest.mark.simulations
 def test_every_page_prints_it_and_none_is_alarmed(tried, quick_folder):
     for printed in ("\n".join(tables(tried)), markdown(tried), html(tried)):
         assert "Claims as published" in printed

@@ -25,6 +25,7 @@ ATTACKS = (
 )
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("model", ["lenet_bn", "lenet_dropout"])
 def test_a_suite_runs_and_states_what_batch_norm_leaves_undefined(assay, suite_file, model):
     """Four clients of 15 samples: their uploads' labels and candidates have no likelihood where the lot is mixed."""
@@ -45,11 +46,13 @@ def test_a_defense_that_clips_samples_is_refused_before_anything_runs(assay, sui
         assay(path)
 
 
+@pytest.mark.simulations
 def test_dropout_leaves_samples_their_gradients(assay, suite_file):
     run = assay(suite_file(TRAINED, 'model = "lenet_dropout"', "[attacks.loss]", DP_SGD))
     assert {row.status for row in run.records if row.defense == "dp_sgd"} == {"ok"}
 
 
+@pytest.mark.simulations
 def test_a_claim_of_a_sample_is_out_of_scope_of_an_audit_whose_model_mixes(assay, suite_file):
     """The federation's own model is a logistic regression, which DP-SGD protects; claims of reports are audited."""
     path = suite_file("[attacks.loss]", DP_SGD, "[audit]", '[audit]\nmodel = "lenet_bn"\ncanary = "random"')

@@ -130,6 +130,7 @@ def test_the_row_states_what_was_measured_and_how(store, audit_of):
     assert float(arrays["fpr_high"]) == pytest.approx(float(upper_bound(errors, REPLICAS, share)))
 
 
+@pytest.mark.simulations
 def test_the_threshold_is_known_before_any_score_is(store, audit_of, tmp_path):
     audit = audit_of()
     release = claimed_release(audit.blocks[0])
@@ -256,6 +257,7 @@ def test_the_canary_of_a_report_stands_at_both_ends_of_the_unused_weight(audit_o
     assert task.sizes == (4, 4)
 
 
+@pytest.mark.simulations
 def test_a_defense_without_noise_and_without_a_law_is_refuted_by_the_noise_that_it_states(
     assay, suite_file, own_defense
 ):
@@ -327,6 +329,7 @@ def test_a_claim_that_is_not_refuted_names_the_check_that_fails(store, audit_of)
     assert "probe_noise_given_other_clients" in broken
 
 
+@pytest.mark.simulations
 def test_a_check_that_is_not_possible_is_skipped_with_its_reason(assay, suite_file, own_defense):
     module = own_defense("pass")
     run = assay(suite_file(), defenses=[f"{module}:Signing"])

@@ -236,6 +236,7 @@ def test_a_law_or_a_hook_that_is_broken_lets_no_claim_pass(suite_of, assay, mode
     assert result.verdict.exit_code == code
 
 
+@pytest.mark.simulations
 def test_a_shuffler_that_does_not_shuffle_is_seen_by_the_senders_place(suite_of, assay):
     for fields, kept in (('mixing = "rows"', "KEPT"), ('mixing = "rows"\nmode = "unshuffled"', "BROKEN")):
         records = assay(suite_of(fields + "\nepsilon = 3.0", trials=3000)).records

@@ -16,6 +16,7 @@ def audited(assay, suite_file):
     return go
 
 
+@pytest.mark.simulations
 def test_claims_of_one_layer_are_out_of_scope_for_canaries_and_tried_where_the_law_is_known(audited):
     """FedRE's noise moves with its scores, so that it publishes no law; what is out of scope takes no part of alpha."""
     tables = "[defenses.fedre]\nepsilon = 1.0\nregion = [0, 0, 2, 2]\n[defenses.uniform_layers]\nepsilon = 1.0\n"

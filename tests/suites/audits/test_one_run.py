@@ -49,6 +49,7 @@ def test_a_missing_clip_is_refuted_from_one_run_and_its_correct_version_is_not(s
     assert {row.metric for row in run.records if row.role == "replicas"} == {"canaries"}
 
 
+@pytest.mark.simulations
 def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_stated(suite_file, assay, own_defense):
     module = own_defense("pass")
     run = assay(suite_file(**SUITE), defenses=[f"{module}:Signing"])
@@ -84,6 +85,7 @@ def test_the_coins_are_fair_and_have_a_stream_of_their_own(planned):
     assert abs((coins[0] == coins[2]).mean() - 0.5) < 5 * 0.5 / 2000**0.5
 
 
+@pytest.mark.simulations
 def test_what_is_kept_is_one_run_of_300_canaries(planned, judged):
     (audit,) = planned().audits
     row, store = judged(audit)
@@ -129,6 +131,7 @@ def test_a_claim_at_delta_0_is_judged(planned, judged):
     assert (row.status, row.verdict) == ("ok", "NOT_REFUTED")
 
 
+@pytest.mark.simulations
 def test_a_thousand_reports_stand_in_one_run(planned, judged):
     (audit,) = planned("canaries = 300", "canaries = 1000").audits
     row, store = judged(audit)
@@ -137,6 +140,7 @@ def test_a_thousand_reports_stand_in_one_run(planned, judged):
     assert store.load_arrays(block.artifact)["values"].shape == (1000, 4)
 
 
+@pytest.mark.simulations
 def test_the_report_of_a_one_run_audit_is_printed(suite_file, tmp_path):
     import fedassay
 

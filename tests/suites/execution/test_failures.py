@@ -63,6 +63,7 @@ def test_a_failed_cell_is_finished_and_resuming_prints_the_same(assay, suite_fil
     assert resumed.verdict.exit_code == 12
 
 
+@pytest.mark.simulations
 def test_failed_cells_are_run_again_where_asked_and_their_rows_replaced(
     assay, suite_file, own_defense, timeless, tmp_path
 ):

@@ -62,6 +62,7 @@ def test_a_case_runs_in_its_federation(name):
     assert all(model.isfinite().all() for model in models)
 
 
+@pytest.mark.simulations
 def test_without_trials_pairs_and_correct_cases_are_checked_and_mechanisms_left_out(tmp_path):
     only = ["mutants.trials=false", 'mutants.only=["last_coordinate_bare", "triple_noise", "fixed_lots"]']
     run = fedassay.run("mutants", overrides=only, folder=tmp_path / "out", jobs=1)
@@ -76,6 +77,7 @@ def test_without_trials_pairs_and_correct_cases_are_checked_and_mechanisms_left_
     assert "Of 1 unusual correct protection, 0 refuted." in text
 
 
+@pytest.mark.simulations
 def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished):
     verdicts = {record.defense: record.verdict for record in finished.records if record.role == "audit"}
     assert verdicts == {

@@ -77,6 +77,7 @@ def test_the_rest_is_what_a_whole_run_took_beyond_its_cells_by_suite_or_else_of_
     assert learnt(tmp_path / "nowhere").rest("s") is None
 
 
+@pytest.mark.simulations
 def test_the_estimate_of_an_equal_run_is_what_the_whole_run_took(assay, suite_file, plan, tmp_path):
     done = assay(suite_file(), folder=tmp_path / "runs" / "first", report=True)
     manifest = json.loads((done.folder / "manifest.json").read_text())

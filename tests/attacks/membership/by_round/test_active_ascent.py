@@ -64,6 +64,7 @@ def test_a_tampered_model_of_another_shape_is_refused(setting):
         watched(task, plan, tamper=lambda models: models[:, 1:])
 
 
+@pytest.mark.simulations
 def test_an_active_attack_has_a_federation_of_its_own_and_leaves_the_others_alone(assay, suite_file, timeless):
     ascent = (
         '[attacks.active_ascent]\ncount = 8\n\n[attacks.control]\npart = "active_ascent"\nrate = 0.0\ncount = 8\n\n'
