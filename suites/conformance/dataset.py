@@ -32,7 +32,7 @@ def ranges(subject: Subject) -> str | None:
 
 
 def classes(subject: Subject) -> str | None:
-    """Every class has a training sample, and no label of another task is equal in all of them."""
+    """Every class has a training sample; the labels of other tasks vary."""
     data: Dataset = subject.make()
     if data.task != CLASSIFICATION:
         constant = (data.train_labels == data.train_labels[0]).all(0)

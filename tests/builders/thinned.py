@@ -26,6 +26,8 @@ def thinned(*axes: Collection[Any]) -> list[Any]:
 def every(step: int, values: Collection[Any]) -> list[Any]:
     """All values, for ``parametrize``; those other than the first of each ``step`` are marked ``simulations``."""
     return [
-        pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=() if place % step == 0 else pytest.mark.simulations)
+        pytest.param(
+            *(one if isinstance(one, tuple) else (one,)), marks=() if place % step == 0 else pytest.mark.simulations
+        )
         for place, one in enumerate(values)
     ]
