@@ -44,10 +44,17 @@ Clusters = Annotated[
 ]
 Higher = Annotated[bool, _option("--higher-is-member", help="Scores: a high score means member.")]
 Lower = Annotated[bool, _option("--lower-is-member", help="Scores: a low score (a loss) means member.")]
-Score = Annotated[str, _option(metavar="COLUMN", help="Scores: name of the column of scores.")]
-IsMember = Annotated[str, _option("--is-member", metavar="COLUMN", help="Scores: name of the column of truths.")]
-Member = Annotated[str, _option(metavar="COLUMN", help="Scores: name of the column of members.")]
-Nonmember = Annotated[str, _option(metavar="COLUMN", help="Scores: name of the column of non-members.")]
+Score = Annotated[str | None, _option(metavar="COLUMN", help="Scores: name of the column of scores, by default score.")]
+IsMember = Annotated[
+    str | None,
+    _option("--is-member", metavar="COLUMN", help="Scores: name of the column of truths, by default is_member."),
+]
+Member = Annotated[
+    str | None, _option(metavar="COLUMN", help="Scores: name of the column of members, by default member.")
+]
+Nonmember = Annotated[
+    str | None, _option(metavar="COLUMN", help="Scores: name of the column of non-members, by default nonmember.")
+]
 Columns = Annotated[
     str | None,
     _option(metavar="NAMES", help="Scores in a plain .npy array: names of its columns, with commas."),
@@ -91,10 +98,10 @@ def audit(
     clusters: Clusters = None,
     higher: Higher = False,
     lower: Lower = False,
-    score: Score = "score",
-    is_member: IsMember = "is_member",
-    member: Member = "member",
-    nonmember: Nonmember = "nonmember",
+    score: Score = None,
+    is_member: IsMember = None,
+    member: Member = None,
+    nonmember: Nonmember = None,
     columns: Columns = None,
     estimator: Estimator = None,
     threshold: Threshold = None,

@@ -15,6 +15,7 @@ from ..audit.mechanism.kept_outputs import FEWEST, audit_outputs
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
 from ..audit.supplied.chosen import EstimatorOptions
 from ..audit.supplied.clusters import ASSUMPTION as ONE_OF_EACH_CLUSTER
+from ..audit.supplied.given import check_alpha
 from ..audit.supplied.one_run import audit_one_run
 from ..audit.supplied.reach import reach, too_few_trials, trials_text
 from ..audit.supplied.scores import audit_scores
@@ -99,28 +100,32 @@ def prepared(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappi
     Raises:
         ConfigError: an unknown kind of target, options that do not belong to it, or scores that cannot be judged.
     """
+    check_alpha(given["alpha"])
     return (_scores if is_score_file(target) else _function)(target, claim, assumed, given)
 
 
 def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
     _refuse(target, given, ("inputs", "trials", "batched", "low_bits", "keep", "jobs"), _FUNCTION)
     design = _design(given)
-    names = Columns(
+    if design is Design.ONE_RUN:
+        _refuse(target, given, ("threshold", "deviation"), "independent runs")
+    else:
+        _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
+    if given["included"] is not None and given["is_member"] is not None:
+        raise ConfigError("the column of truths is named once, got --included and --is-member")
+    names = Columns.stated(
+        target,
         score=given["score"],
         is_member=given["included"] or given["is_member"],
         member=given["member"],
         nonmember=given["nonmember"],
         clusters=given["clusters"],
-        unnamed=tuple(name.strip() for name in (given["columns"] or "").split(",") if name.strip()),
+        unnamed=given["columns"],
     )
     table = read_scores(Path(target), names, one_class=_only_included(given))
     if design is not None and table.design not in (None, design.value):
         raise ConfigError(f"{target} records the design {table.design}, and the options state {design.value}")
     chosen = design or _recorded(target, table)
-    if chosen is not Design.ONE_RUN:
-        _refuse(target, given, ("included", "dimension", "guesses"), "--one-run")
-    else:
-        _refuse(target, given, ("threshold", "deviation"), "independent runs")
     direction = _direction(given)
     common: dict[str, Any] = {
         "higher_is_member": direction,
@@ -142,7 +147,14 @@ def _scores(target: str, claim: Claim, assumed: Mapping[str, str], given: Mappin
         ),
         assumed=assumed,
     )
-    return report, lambda: _audit_table(table, claim, chosen, common, given)
+
+    def audit() -> Finding:
+        try:
+            return _audit_table(table, claim, chosen, common, given)
+        except ValueError as error:
+            raise ConfigError(f"{target} (columns {' and '.join(table.columns)}): {error}") from None
+
+    return report, audit
 
 
 def _audit_table(
@@ -165,7 +177,8 @@ def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapp
             "package.module:function or path/to/file.py:function"
         )
     only_scores = ("threshold", "independent_runs", "one_run", "included", "clusters", "higher", "lower", "columns")
-    _refuse(target, given, (*only_scores, "dimension", "guesses"), _SCORES)
+    named = ("score", "is_member", "member", "nonmember")
+    _refuse(target, given, (*only_scores, *named, "dimension", "guesses"), _SCORES)
     if given["inputs"] is None:
         raise ConfigError(f"{target} needs --inputs X0 X1: two neighbouring inputs as JSON, such as --inputs 0 1")
     x0, x1 = (read_input(text) for text in given["inputs"])

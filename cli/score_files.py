@@ -28,7 +28,10 @@ _TRUE, _FALSE = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f",
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns of a score file; ``unnamed`` are the names of the columns of a plain ``.npy`` array."""
+    """The names of the columns of a score file; ``unnamed`` are the names of the columns of a plain ``.npy`` array.
+
+    ``layout``: ``long``, ``wide``, or an empty string where it was not stated.
+    """
 
     score: str = "score"
     is_member: str = "is_member"
@@ -36,19 +39,51 @@ class Columns:
     nonmember: str = "nonmember"
     clusters: str | None = None
     unnamed: tuple[str, ...] = ()
+    layout: str = ""
+
+    @classmethod
+    def stated(cls, target: str, *, unnamed: str | None, clusters: str | None, **named: str | None) -> "Columns":
+        """Return the names of which None stands for the usual one; a name that was stated also states the layout.
+
+        Raises:
+            ConfigError: names of both layouts, or one column for two purposes.
+        """
+        given = {role: name for role, name in named.items() if name is not None}
+        long = [role for role in ("score", "is_member") if role in given] + ["clusters"] * (clusters is not None)
+        wide = [role for role in ("member", "nonmember") if role in given]
+        if long and wide:
+            options = " and ".join(f"--{role.replace('_', '-')}" for role in (long[0], wide[0]))
+            raise ConfigError(
+                f"{target}: {options} name columns of two layouts: a file has one row per score, or two columns"
+            )
+        found = cls(
+            clusters=clusters,
+            unnamed=tuple(name.strip() for name in (unnamed or "").split(",") if name.strip()),
+            layout="long" if long else "wide" if wide else "",
+            **given,
+        )
+        pair = ("member", "nonmember") if wide else ("score", "is_member")
+        for role, other in (pair, ("score", "clusters"), ("is_member", "clusters")):
+            if getattr(found, role) == getattr(found, other):
+                raise ConfigError(
+                    f"{target}: the column {getattr(found, role)} is named for two purposes ({role} and {other}), "
+                    "which would compare it with itself"
+                )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreTable:
     """The scores of a file: (n1,) or (n1, d) of members and (n0,) or (n0, d) of non-members, with their clusters.
 
-    ``design``: the design that the file itself records, or None.
+    ``design``: the design that the file itself records, or None; ``columns``: the names of the columns that were read.
     """
 
     member: FloatArray
     nonmember: FloatArray
     clusters: tuple[Values, Values] | None = None
     design: str | None = None
+    columns: tuple[str, ...] = ()
 
 
 def is_score_file(target: str) -> bool:
@@ -73,17 +108,35 @@ def read_scores(path: Path, columns: Columns, *, one_class: bool = False) -> Sco
         if names.count(name) > 1 and name in (columns.score, columns.is_member, columns.member, columns.nonmember):
             raise ConfigError(f"{path} has {names.count(name)} columns with the name {name}, and needs one")
     long, wide = (columns.score, columns.is_member), (columns.member, columns.nonmember)
-    if all(name in names for name in long):
-        table = _long(path, columns, names, column, one_class)
-    elif all(name in names for name in wide):
-        table = _wide(path, columns, column)
+    here = {"long": set(long) <= set(names), "wide": set(wide) <= set(names)}
+    if all(here.values()) and not columns.layout:
+        raise ConfigError(
+            f"{path} has scores in two layouts: state the columns that hold them, by --score {long[0]} --is-member "
+            f"{long[1]} or by --member {wide[0]} --nonmember {wide[1]}"
+        )
+    if here["long"] and columns.layout != "wide":
+        table, read = _long(path, columns, names, column, one_class), long
+    elif here["wide"] and (columns.layout != "long" or columns.clusters is not None):
+        table, read = _wide(path, columns, column), wide
     else:
         raise ConfigError(
             f"{path} must have one column {long[0]} and one column {long[1]}, or one column {wide[0]} and one column "
-            f"{wide[1]}, but it has: {', '.join(names) or 'none'}{_OTHER_NAMES}"
+            f"{wide[1]}, but it has: {', '.join(names) or 'none'}{_separated(path, names) or _OTHER_NAMES}"
         )
     # Score files written by a run record the design: scores of one run are dependent.
-    return ScoreTable(**vars(table) | {"design": str(column("design", "text")) if "design" in names else None})
+    design = str(column("design", "text")) if "design" in names else None
+    return ScoreTable(**vars(table) | {"design": design, "columns": read})
+
+
+def _separated(path: Path, names: Sequence[str]) -> str:
+    """What is wrong with a text file of one column whose name holds another separator; empty where nothing is."""
+    separators = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars", " ": "blanks"}
+    own = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
+    other = next((mark for mark in separators if mark != own and len(names) == 1 and mark in names[0]), None)
+    if own is None or other is None:
+        return ""
+    found = f": its columns are separated by {separators[other]}, and those of {path.suffix} by {separators[own]}"
+    return f"{found} (name it .{'tsv' if other == chr(9) else 'csv'})" if other in ",\t" else found
 
 
 _OTHER_NAMES = " (--score, --is-member, --member and --nonmember name other columns)"
@@ -129,10 +182,17 @@ def _finite(where: str, values: Values) -> FloatArray:
         raise ConfigError(str(error)) from None
     if not numbers.size:
         raise ConfigError(f"{where} must not be empty, got shape {numbers.shape}")
-    bad = int(np.count_nonzero(~np.isfinite(numbers)))
-    if bad:
-        raise ConfigError(f"{where} must be finite, got {bad} of {numbers.size} NaN or infinite")
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    bad = np.flatnonzero(~np.isfinite(numbers.reshape(len(numbers), -1)).all(axis=1))
+    if len(bad):
+        more = f" ({len(bad):,} such rows of {len(numbers):,})" if len(bad) > 1 else ""
+        raise ConfigError(f"{where}, row {bad[0] + 1}: a score must be finite, got {_odd(numbers[bad[0]])}{more}")
     return numbers
+
+
+def _odd(row: Any) -> str:
+    return str(next(float(value) for value in np.ravel(row) if not math.isfinite(value)))
 
 
 def _truth(where: str, values: Values) -> BoolArray:
@@ -179,8 +239,10 @@ def _number(text: str, where: str) -> float:
         number = float(text)
     except ValueError:
         raise ConfigError(f"{where}: a score must be a number, got {text!r}") from None
+    if not math.isfinite(number):
+        raise ConfigError(f"{where}: a score must be finite, got {text}")
     # Two large integers that become one float would be a tie that the scores do not have.
-    if text.lstrip("+-").isdecimal() and math.isfinite(number) and Decimal(text) != Decimal(number):
+    if text.lstrip("+-").isdecimal() and Decimal(text) != Decimal(number):
         raise ConfigError(f"{where}: the score {text} cannot be stored exactly as float64: rescale the scores")
     return number
 

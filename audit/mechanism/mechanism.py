@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..binomial import ErrorCounts, check_level
+from ..binomial import ErrorCounts
 from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
@@ -25,6 +25,7 @@ from ..finding import Finding, judge
 from ..measurement import Measurement
 from ..power.cut import CountingPlan
 from ..supplied.chosen import Choice, EstimatorOptions, chosen, measure_runs, measured_by, uses_threshold
+from ..supplied.given import check_alpha
 from ..supplied.power import weakness_of, with_power
 from ..wording import shortened
 from .search import Found, find_event
@@ -89,7 +90,7 @@ def audit_mechanism(
     if score is not None and low_bits:
         raise ValueError("give either score or low_bits, got both")
     check_claim(claim)
-    check_level("alpha", alpha)
+    check_alpha(alpha)
     counted = _whole("trials", trials, least=2)
     seed = _whole("seed", seed, least=0)
     wanted = None if pilot is None else _whole("pilot", pilot, least=4)

@@ -11,12 +11,14 @@ from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.one_run_claim import one_run_estimators
 from ..evidence import CandidateScores, Design, Guesses, Setting
-from ..finding import Finding, judge
+from ..finding import Finding
 from ..measurement import Measurement
 from ..wording import plain
+from .assignment import Assignment, judged_with_power
 from .chosen import Choice, EstimatorOptions, chosen, measure_canaries, measured_by
+from .copies import check_copies, remark
 from .direction import check_direction
-from .power import weakness_of
+from .given import check_alpha, scores_or_rows
 
 _UNFAIR = 1e-6
 """Probability below which a number of included canaries contradicts fair coins."""
@@ -48,10 +50,12 @@ def audit_one_run(
     canaries that were all included, with the ``dimension`` of the model; an estimate that never refutes). By default
     the first two where the claim allows both, at half of alpha each.
 
-    Raises ValueError for scores and coins of different shapes, coins that cannot have been fair, a direction that is
-    not stated, and an estimator of another design; TypeError for a claim that is not a Claim.
+    The finding is UNDERPOWERED where all or nearly all scores are equal. Raises ValueError for scores and coins of
+    different shapes, coins that cannot have been fair, a direction that is not stated, scores that are all repeated,
+    and an estimator of another design; TypeError for a claim that is not a Claim.
     """
     check_claim(claim)
+    check_alpha(alpha)
     setting = Setting(
         unit=claim.unit,
         adjacency=claim.adjacency,
@@ -59,32 +63,43 @@ def audit_one_run(
         rounds=claim.rounds,
         design=Design.ONE_RUN,
     )
-    candidates = CandidateScores(scores, setting)  # type: ignore[arg-type]
+    candidates = CandidateScores(scores_or_rows("scores", scores), setting)
     coins = _booleans(included, len(candidates.values))
+    witness = "scores of canaries supplied by the user"
     found = chosen(estimator, Design.ONE_RUN, one_run_estimators(claim))
     if any(one.evidence is Guesses for one in found):
         _check_coins(coins)
-        if higher_is_member is None or 0 < coins.sum() < len(coins):
-            shown = candidates.values[coins], candidates.values[~coins]
-            check_direction(*shown, higher_is_member=higher_is_member, tested=False, seed=seed)
+        sides = candidates.values[coins], candidates.values[~coins]
+        if all(map(len, sides)):
+            check_copies(*sides, design=Design.ONE_RUN)
+            witness += remark(*sides)
+        if higher_is_member is None or all(map(len, sides)):
+            check_direction(*sides, higher_is_member=higher_is_member, tested=False, seed=seed)
     if higher_is_member is False:
         candidates = CandidateScores(-candidates.values, setting)
     options = EstimatorOptions(dimension=dimension, seed=seed)
 
-    def measure(one: Estimator, share: float) -> Measurement:
-        return measure_canaries(
-            one,
-            candidates,
-            coins,
-            claim,
-            alpha=share,
-            options=options,
-            guesses=guesses,
-            witness="scores of canaries supplied by the user",
-        )
+    def measured(shown: CandidateScores, truth: BoolArray) -> Measurement:
+        def measure(one: Estimator, share: float) -> Measurement:
+            return measure_canaries(
+                one,
+                shown,
+                truth,
+                claim,
+                alpha=share,
+                options=options,
+                guesses=guesses,
+                witness=witness,
+            )
 
-    measured = measured_by(found, measure, claim, alpha)
-    return judge(claim, measured, weakness=weakness_of(measured))
+        return measured_by(found, measure, claim, alpha)
+
+    def assigned(shown: Assignment) -> Measurement:
+        values = CandidateScores(np.concatenate([shown.member, shown.nonmember]), setting)
+        return measured(values, np.arange(len(coins)) < len(shown.member))
+
+    own = Assignment(member=candidates.values[coins], nonmember=candidates.values[~coins])
+    return judged_with_power(claim, measured(candidates, coins), own, assigned, seed=seed)
 
 
 def _booleans(included: ArrayLike, canaries: int) -> BoolArray:

@@ -51,6 +51,20 @@ def fewest_to_refute(claim: Claim, *, alpha: float) -> int | None:
     return min((n for n in found if n is not None), default=None)
 
 
+def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float) -> str:
+    """Return why a side with a single score judges nothing where one half of each side only chooses the threshold; an
+    empty string where both have more.
+    """
+    if min(members, nonmembers) > 1:
+        return ""
+    least = fewest_to_refute(claim, alpha=alpha)
+    needed = "" if least is None else f": at least {2 * least:,} of each are needed to refute the claim"
+    return (
+        f"nothing was measured, because one half of {members:,} + {nonmembers:,} scores of members and non-members "
+        f"would choose the threshold and the other half be counted{needed}"
+    )
+
+
 def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0) -> str:
     """Return in words what so many counted trials of each input can certify; ``learning`` more are not counted."""
     best = largest_certifiable_epsilon(max(1, counted), max(1, counted), claim.delta, alpha)

@@ -9,15 +9,19 @@ from numpy.typing import ArrayLike
 from ..arrays import FloatArray
 from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
+from ..estimators.hockey_stick import MechanismOutputs
 from ..evidence import Design, Setting, checked_scores
-from ..exact import as_floats
-from ..finding import Finding, judge
+from ..finding import Finding, not_run
 from ..measurement import Measurement
 from . import clusters as clustered
+from .assignment import Assignment, judged_with_power
 from .chosen import Choice, EstimatorOptions, chosen, is_directed, measure_runs, measured_by, splits
+from .copies import check_copies, remark
 from .direction import check_direction
+from .given import check_alpha, scores_or_rows
 from .one_run import audit_one_run
-from .power import weakness_of, with_power
+from .power import with_power
+from .reach import too_few_scores
 
 DEFAULT_ESTIMATORS = ("clopper_pearson",)
 
@@ -62,19 +66,24 @@ def audit_scores(
 
     The stated curve of the claim is tested where there is one. The finding holds with probability 1 - ``alpha``. It is
     UNDERPOWERED where no violation, or only one of more than ten times the claimed epsilon, would be refuted with 90 %
-    power.
+    power, where a side has a single score and no threshold was fixed, and where all or nearly all scores are equal, so
+    that no assignment of them to members and non-members would refute the claim.
 
     Raises ValueError for a design that is not stated, a direction that is not known, an estimator that does not cover
-    the design, scores that are empty or not finite, a side with a single score and no threshold, and alpha outside
-    (0, 1); TypeError for a claim that is not a Claim.
+    the design, scores that are empty or not finite, scores that members and non-members share or that are all repeated,
+    and alpha outside (0, 0.5]; TypeError for a claim that is not a Claim.
     """
     check_claim(claim)
+    check_alpha(alpha)
     stated = _design(design)
     options = EstimatorOptions(threshold=threshold, deviation=deviation, sigma=sigma, rate=rate, steps=steps, seed=seed)
     if (clusters is not None) != (stated is Design.CLUSTERED):
         raise ValueError("clusters must be given for the design clustered, and for no other")
     if stated is Design.ONE_RUN:
-        within, out = checked_scores("member", member), checked_scores("nonmember", nonmember)
+        within, out = (
+            checked_scores(name, scores_or_rows(name, side))
+            for name, side in (("member", member), ("nonmember", nonmember))
+        )
         if threshold is not None:
             raise ValueError("an audit of one run guesses the highest and lowest scores: leave out threshold")
         return audit_one_run(
@@ -88,24 +97,36 @@ def audit_scores(
         )
     found = chosen(estimator, Design.INDEPENDENT, DEFAULT_ESTIMATORS)
     witness = "scores supplied by the user"
-    sides = as_floats("member", member), as_floats("nonmember", nonmember)
+    sides = scores_or_rows("member", member), scores_or_rows("nonmember", nonmember)
     if clusters is not None:
         sides = _reduced(sides, clusters, seed)
         witness += f"; {clustered.ASSUMPTION}"
-    if any(is_directed(one) for one in found):
+    directed, tested = any(map(is_directed, found)), any(splits(one, options) for one in found)
+    if directed:
         sides = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
-        tested = any(splits(one, options) for one in found)
+    check_copies(*sides, design=Design.INDEPENDENT)
+    witness += remark(*sides)
+    halved = tested or any(one.evidence is MechanismOutputs for one in found)
+    if halved and (hopeless := too_few_scores(claim, *map(len, sides), alpha=alpha)):
+        return not_run(claim, hopeless)
+    if directed:
         check_direction(*sides, higher_is_member=higher_is_member, tested=tested, seed=seed)
     if higher_is_member is False:
         sides = -sides[0], -sides[1]
         options = replace(options, threshold=None if threshold is None else -threshold)
     setting = Setting.claimed(claim)
 
-    def measure(one: Estimator, share: float) -> Measurement:
-        return measure_runs(one, *sides, setting, claim, alpha=share, options=options, witness=witness)
+    def measured(shown: Assignment) -> Measurement:
+        given = replace(options, threshold=shown.threshold)
 
-    measured = with_power(measured_by(found, measure, claim, alpha), claim)
-    return judge(claim, measured, weakness=weakness_of(measured))
+        def measure(one: Estimator, share: float) -> Measurement:
+            sides = shown.member, shown.nonmember
+            return measure_runs(one, *sides, setting, claim, alpha=share, options=given, witness=witness)
+
+        return with_power(measured_by(found, measure, claim, alpha), claim)
+
+    shown = Assignment(member=sides[0], nonmember=sides[1], threshold=options.threshold)
+    return judged_with_power(claim, measured(shown), shown, measured, seed=seed)
 
 
 def _design(design: Design | str | None) -> Design:

@@ -124,12 +124,12 @@ def test_clusters_name_the_runs_of_the_scores(say, tmp_path):
             "score,is_member\n1,1\n2,maybe\n",
             "row 2: must be true or false (or 1 or 0), got 'maybe'",
         ),
-        ("a.csv", "score,is_member\n1,1\nnan,0\n", "score must be finite, got 1 of 2 NaN or infinite"),
-        ("a.csv", "score,is_member\n1,1\n-inf,0\n", "score must be finite"),
+        ("a.csv", "score,is_member\n1,1\nnan,0\n", "a.csv, line 3, score: a score must be finite, got nan"),
+        ("a.csv", "score,is_member\n1,1\n-inf,0\n", "a.csv, line 3, score: a score must be finite, got -inf"),
         ("a.csv", "score,is_member\n", "score must not be empty"),
         ("a.csv", "score,is_member\n1,1\ntwo,0\n", "line 3, score: a score must be a number, got 'two'"),
         ("a.csv", "score,score,is_member\n1,1,1\n", "has 2 columns with the name score"),
-        ("a.tsv", "member,nonmember\n1,2\n", "but it has: member,nonmember"),
+        ("a.tsv", "member,nonmember\n1,2\n", "separated by commas, and those of .tsv by tabs (name it .csv)"),
         ("a.json", "{", "cannot be read as JSON"),
         ("a.json", "[1, 2]", "must hold an object of lists, or a list of objects"),
         ("a.json", '{"member": [1, NaN], "nonmember": [0]}', "NaN is not a JSON number"),
@@ -139,13 +139,61 @@ def test_clusters_name_the_runs_of_the_scores(say, tmp_path):
         ("a.json", '{"member": [1], "member": [2]}', "an object has one name twice"),
         ("a.json", '{"member": [9007199254740993], "nonmember": [0]}', "that float64 holds exactly"),
         ("a.npy", "no array", "cannot be read as .npy without unpickling"),
-        ("a.csv", "member,nonmember\n1,2\n", "splitting 1 member scores by fraction 0.5 leaves one part empty"),
+        (
+            "a.csv",
+            "score;is_member\n1;1\n2;0\n",
+            "its columns are separated by semicolons, and those of .csv by commas",
+        ),
+        ("a.csv", "score\tis_member\n1\t1\n", "separated by tabs, and those of .csv by commas (name it .tsv)"),
+        ("a.csv", "score,is_member,member,nonmember\n1,1,2,3\n", "has scores in two layouts: state the columns"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_one_paragraph(say, tmp_path, name, text, words):
     (tmp_path / name).write_text(text)
     result = say("audit", name, *CLAIM, *RUNS)
     assert (result.exit_code, words in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ("--member member --nonmember member", 2, "s.npz: the column member is named for two purposes"),
+        ("--score is_member", 2, "s.npz: the column is_member is named for two purposes (score and is_member)"),
+        ("--score member --nonmember x", 2, "s.npz: --score and --nonmember name columns of two layouts"),
+        ("--one-run --included x --is-member x", 2, "is named once, got --included and --is-member"),
+        ("--clusters score", 2, "the column score is named for two purposes (score and clusters)"),
+        ("--member member --nonmember equal", 2, "s.npz (columns member and equal): members and non-members have the"),
+        ("--member flat --nonmember flat2", 11, "UNDERPOWERED: weak test: all scores are equal"),
+        ("--member flat --nonmember flat2 --one-run --higher-is-member", 11, "UNDERPOWERED: weak test: all scores"),
+        ("--member repeated --nonmember member", 2, "every score of members occurs 5 times"),
+        ("--member one --nonmember member", 11, "at least 24 of each are needed to refute the claim"),
+        ("--member column --nonmember member", 0, "NOT REFUTED"),
+        ("--member member --nonmember other --alpha 0.51", 2, "alpha (probability of a false refutation) must be <="),
+    ],
+)
+def test_scores_that_compare_nothing_are_never_ok(say, tmp_path, options, code, words):
+    rng = np.random.default_rng(0)
+    member, other = rng.normal(size=600), rng.normal(size=600)
+    table = {"member": member, "other": other, "equal": rng.permutation(member), "flat": np.ones(600)}
+    table |= {"flat2": np.ones(600), "repeated": np.tile(other[:120], 5), "one": other[:1], "column": other[:, None]}
+    np.savez(tmp_path / "s.npz", **table)
+    design = () if {"--one-run", "--clusters"} & set(options.split()) else RUNS
+    result = say("audit", "s.npz", "--epsilon", 1, "--delta", 1e-5, *design, *options.split())
+    assert (result.exit_code, words in result.output) == (code, True), result.output
+
+
+def test_a_score_that_is_not_finite_is_named_by_its_row_in_every_kind_of_file(say, tmp_path):
+    table = shown(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0]), "long")
+    table["score"][3] = np.inf
+    for kind in KINDS:
+        if kind == "json" or (kind == "parquet" and not HAS_PARQUET):
+            continue
+        more = write(tmp_path / f"s.{kind}", table)
+        result = say("audit", f"s.{kind}", *CLAIM, *RUNS, *more)
+        place = {"csv": "line 5, score", "tsv": "line 5, score"}.get(kind, "score, row 4")
+        assert result.exit_code == 2
+        assert place in result.stderr, result.output
+        assert "a score must be finite, got inf" in result.stderr
 
 
 def test_a_list_of_objects_and_an_array_with_named_fields_are_tables_too(say, tmp_path):
@@ -188,13 +236,13 @@ def test_a_plain_array_without_names_is_not_guessed(say, tmp_path):
     ],
 )
 def test_options_that_do_not_fit_are_refused(say, tmp_path, words, says):
-    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 1, nonmember=np.arange(50.0))
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 1.5, nonmember=np.arange(50.0))
     result = say("audit", "s.npz", *CLAIM, *words.split())
     assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
 
 
 def test_what_was_not_stated_is_printed_as_assumed(say, tmp_path):
-    np.savez(tmp_path / "s.npz", member=np.arange(50.0), nonmember=np.arange(50.0))
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 0.5, nonmember=np.arange(50.0))
     printed = say("audit", "s.npz", "--epsilon", 1, "--unit", "client", *RUNS).stdout
     assert "assume adjacency replace_one, observer uploads, because --adjacency, --observer were not given" in printed
     assert "assume" not in say("audit", "s.npz", *CLAIM, *RUNS).stdout
@@ -210,13 +258,13 @@ def test_an_audit_without_power_is_a_weak_test_and_never_ok(say, tmp_path):
 
 
 def test_a_design_that_the_file_records_is_not_overruled(say, tmp_path):
-    np.savez(tmp_path / "s.npz", member=np.arange(50.0), nonmember=np.arange(50.0), design=np.array("clustered"))
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 0.5, nonmember=np.arange(50.0), design=np.array("clustered"))
     result = say("audit", "s.npz", *CLAIM, *RUNS)
     assert (result.exit_code, "s.npz records the design clustered, and the options" in result.stderr) == (2, True)
 
 
 def test_the_plan_counts_the_scores_that_are_counted(say, tmp_path):
-    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 30, nonmember=np.arange(50.0))
+    np.savez(tmp_path / "s.npz", member=np.arange(50.0) + 30.5, nonmember=np.arange(50.0))
     split = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3).stdout
     fixed = say("audit", "s.npz", *CLAIM, *RUNS, "--epsilon", 3, "--threshold", 9, "--higher-is-member").stdout
     assert "50 + 50 scores, of which one half chooses a threshold: max certifiable 1.84" in split
