@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import json
 import sys
 import traceback
@@ -40,7 +41,25 @@ def find_function(target: str) -> Callable[..., Any]:
     if not callable(found):
         raise ConfigError(f"{target} must be a function, got {type(found).__name__}")
     mechanism: Callable[..., Any] = found
+    _check_kind(target, mechanism)
     return mechanism
+
+
+def _check_kind(target: str, found: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be called as ``function(x, rng)`` and return its output."""
+    call = found if inspect.isroutine(found) else getattr(found, "__call__", found)  # noqa: B004
+    if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
+        raise ConfigError(f"{target} is an async function: give a function that returns its output")
+    if inspect.isgeneratorfunction(call):
+        raise ConfigError(f"{target} is a generator function (it uses yield): give a function that returns its output")
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        return  # Functions of compiled code may state no signature.
+    try:
+        signature.bind(0, 0)
+    except TypeError:
+        raise ConfigError(f"{target} must take two arguments, (x, rng), but its signature is {signature}") from None
 
 
 def _module_of(path: Path) -> ModuleType:

@@ -8,14 +8,16 @@ killed command leaves no partial output.
 import hashlib
 import inspect
 import json
+import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,9 @@ MOST_BY_DEFAULT = 1000
 """With at most so many trials per input, the outputs of a function are kept unless it is batched."""
 _STREAM = 7
 _FIRST = 3
+_NAN_PROBES = 8
+"""Runs on each input that must all be NaN before the function is refused."""
+_USABLE = "an audit needs numbers, or texts that occur several times"
 _NEARLY = 1e-3
 """Relative difference that repeated runs may have: kernels of an accelerator add in another order."""
 
@@ -56,21 +61,21 @@ class Training:
 
         Raises:
             ConfigError: an output that is no array of numbers or strings.
+            ExitedProcess: a call of ``os._exit``, which would end the audit without a word.
         """
         from ..fl.seeded import seeded
 
         # Philox, as in all audits of mechanisms; a word of its own for the global generators.
         streams = np.random.SeedSequence(self.seed, spawn_key=(_STREAM, arm, number)).spawn(2)
         rng = np.random.Generator(np.random.Philox(streams[0]))
-        with seeded(int(streams[1].generate_state(1)[0])):
+        with seeded(int(streams[1].generate_state(1)[0])), refused_exit():
             value = _function(self.target)(read_input(self.inputs[arm]), rng)
         try:
             array = np.asarray(value)
         except (ValueError, TypeError, RuntimeError) as error:
             raise ConfigError(f"{self._where(arm, number)} returned no array: {error}") from None
-        if array.dtype.kind not in "biufUS" or array.size == 0:
-            kind = "nothing" if value is None else f"{type(value).__name__} of {array.dtype}, shape {array.shape}"
-            raise ConfigError(f"{self._where(arm, number)} must return numbers or strings, got {kind}")
+        if array.dtype.kind not in "biufUS" or array.size == 0 or _mixed(value, array):
+            raise ConfigError(f"{self._where(arm, number)} must return numbers or strings, got {_kind(value, array)}")
         return array
 
     def _where(self, arm: int, number: int) -> str:
@@ -99,8 +104,9 @@ class KeptRuns:
         """Make the runs that are missing, and return the outputs of the first ``trials`` runs on each input.
 
         Raises:
-            ConfigError: a function that ignores its generator or draws noise elsewhere.
-            RunFailed: an exception of the function, or an output of another type or shape.
+            ConfigError: a function that ignores its generator or draws noise elsewhere, or outputs that cannot be
+                audited.
+            RunFailed: an exception of the function, or a process that died.
         """
         missing = [(arm, number) for number in range(trials) for arm in (0, 1) if not self._path(arm, number).exists()]
         if missing:
@@ -108,6 +114,7 @@ class KeptRuns:
             total = 2 * trials
             _show(silent, f"runs   {total}, of which {total - len(missing)} are kept in {self.folder}")
             self._check_seed(trials)
+            self._check_usable(trials)
             self._make([one for one in missing if not self._path(*one).exists()], total, jobs, silent)
         return self._read(0, trials), self._read(1, trials)
 
@@ -160,6 +167,22 @@ class KeptRuns:
                 "must draw its initial weights, batches and noise from rng, and must not set a seed of its own"
             )
 
+    def _check_usable(self, trials: int) -> None:
+        """Refuse outputs that no audit could use, before the other runs are made."""
+        probes = [self._kept_or_made(arm, number) for number in range(min(_FIRST, trials)) for arm in (0, 1)]
+        text = probes[0].dtype.kind in "US"
+        # So many different texts in the first runs leave no hope that enough of all runs repeat one.
+        most = min(trials, math.ceil(math.sqrt(10 * trials) / 2) if text else _NAN_PROBES)
+        for number in range(_FIRST, most):
+            if not _unusable(probes):
+                return
+            probes += [self._kept_or_made(arm, number) for arm in (0, 1)]
+        if wrong := _unusable(probes):
+            raise ConfigError(
+                f"{self.training.target} returned {wrong} in the first {len(probes)} runs: {_USABLE}. "
+                f"Finished runs are kept in {self.folder}"
+            )
+
     def _kept_or_made(self, arm: int, number: int) -> NDArray[Any]:
         if not self._path(arm, number).exists():
             self._raise(_made(self.training, self._path(arm, number), arm, number))
@@ -167,25 +190,33 @@ class KeptRuns:
 
     def _make(self, missing: list[tuple[int, int]], total: int, jobs: int, silent: bool) -> None:
         done, every = total - len(missing), max(1, total // 20)
-        for reason in self._results(missing, jobs):
-            self._raise(reason)
-            done += 1
-            if done % every == 0 or done == total:
-                _show(silent, f"run    {done}/{total}")
+        try:
+            for failure in self._results(missing, jobs):
+                self._raise(failure)
+                done += 1
+                if done % every == 0 or done == total:
+                    _show(silent, f"run    {done}/{total}")
+        except Exception as error:
+            # By name: importing joblib here would slow down every command.
+            if type(error).__name__ != "TerminatedWorkerError":
+                raise
+            words = f"a process that ran {self.training.target} died, perhaps for lack of memory or in compiled code"
+            self._raise(Failure(words, crashed=True))
 
-    def _results(self, missing: list[tuple[int, int]], jobs: int) -> Iterable[str]:
+    def _results(self, missing: list[tuple[int, int]], jobs: int) -> "Iterable[Failure | None]":
         calls = [(self.training, self._path(arm, number), arm, number) for arm, number in missing]
         if jobs == 1:
             return (_made(*call) for call in calls)
         import joblib
 
         pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        results: Iterable[str] = pool(joblib.delayed(_made)(*call) for call in calls)
+        results: Iterable[Failure | None] = pool(joblib.delayed(_made)(*call) for call in calls)
         return results
 
-    def _raise(self, reason: str) -> None:
-        if reason:
-            raise RunFailed(f"{reason}. Finished runs are kept in {self.folder}")
+    def _raise(self, failure: "Failure | None") -> None:
+        if failure is not None:
+            words = f"{failure.reason.rstrip('.')}. Finished runs are kept in {self.folder}"
+            raise RunFailed(words) if failure.crashed else ConfigError(words)
 
     def _path(self, arm: int, number: int) -> Path:
         return self.folder / f"input{arm}" / f"run{number:06d}.npy"
@@ -195,37 +226,111 @@ class KeptRuns:
 
 
 class RunFailed(Exception):
-    """An exception of the user's training loop, as one line."""
+    """An exception of the user's training loop, or the end of its process, as one line."""
 
 
-def _made(training: Training, path: Path, arm: int, number: int) -> str:
-    """Make and keep one run; return why it failed, or an empty string. Called in worker processes."""
+@dataclass(frozen=True)
+class Failure:
+    """Why a run was not kept; ``crashed``: by an exception of the user's function, else by what it returned."""
+
+    reason: str
+    crashed: bool = False
+
+
+class ExitedProcess(BaseException):
+    """A call of ``os._exit`` in the user's function. No Exception, so that the function does not catch it."""
+
+
+@contextmanager
+def refused_exit() -> Iterator[None]:
+    """Turn a call of ``os._exit`` in this process into an exception, which can be reported."""
+    exit_now, process = os._exit, os.getpid()
+
+    def report(code: int) -> NoReturn:
+        # Processes that the function itself forks end by the same call, and must end.
+        if os.getpid() != process:
+            exit_now(code)
+        raise ExitedProcess(f"os._exit({code})")
+
+    os._exit = report  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = exit_now
+
+
+def _made(training: Training, path: Path, arm: int, number: int) -> Failure | None:
+    """Make and keep one run; return why it failed, or None. Called in worker processes."""
     # As in the command itself: the user's module is searched in the working directory.
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
+    place = f"in run {number} on input {arm}"
     try:
         output = training.output(arm, number)
     except ConfigError as error:
-        return str(error)
+        return Failure(str(error))
+    except ExitedProcess as error:
+        return Failure(f"{training.target} ended its process by {error} {place}", crashed=True)
     except (Exception, SystemExit) as error:  # A training loop may raise anything, and may call sys.exit.
-        return f"{training.target} raised {_short(error)} in run {number} on input {arm}"
+        return Failure(f"{training.target} raised {_short(error)} {place}", crashed=True)
     first = path.parent.parent / "input0" / path.with_stem(f"run{0:06d}").name
-    if first.exists() and (wrong := _unlike(np.load(first, allow_pickle=False), output)):
-        return f"{training.target} returned {wrong} in run {number} on input {arm}"
+    if first.exists() and (wrong := _unlike(np.load(first, allow_pickle=False), output, place)):
+        return Failure(f"{training.target} returned {wrong}")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         np.save(file, output, allow_pickle=False)
     temporary.replace(path)
+    return None
+
+
+def _mixed(value: Any, array: NDArray[Any]) -> bool:
+    """Whether NumPy turned numbers into texts because they stand among texts."""
+    if array.dtype.kind not in "US" or isinstance(value, np.ndarray):
+        return False
+    return not all(isinstance(one, str | bytes) for one in _leaves(value))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value
+
+
+def _kind(value: Any, array: NDArray[Any]) -> str:
+    if value is None:
+        return "nothing"
+    if _mixed(value, array):
+        return f"{type(value).__name__} of {' and '.join(sorted({type(one).__name__ for one in _leaves(value)}))}"
+    if isinstance(value, int):
+        return "a whole number of more than 64 bits"
+    if array.dtype.kind == "O" and not isinstance(value, np.ndarray):
+        return type(value).__name__
+    return f"{type(value).__name__} of {array.dtype}, shape {array.shape}"
+
+
+def _unusable(outputs: Sequence[NDArray[Any]]) -> str:
+    """What makes these outputs of both inputs useless; empty where nothing does."""
+    if outputs[0].dtype.kind == "f" and all(np.isnan(one).all() for one in outputs):
+        return "only NaN"
+    if outputs[0].dtype.kind in "US" and len({one.tobytes() for one in _of_one_type(outputs)}) == len(outputs):
+        return "a different text"
     return ""
 
 
-def _unlike(first: NDArray[Any], output: NDArray[Any]) -> str:
+def _of_one_type(outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    # Texts of different lengths have types of different widths.
+    return list(np.stack(outputs))
+
+
+def _unlike(first: NDArray[Any], output: NDArray[Any], place: str) -> str:
     """How an output differs in type or shape from that of the first run; empty where it does not."""
     if output.shape == first.shape and (output.dtype.kind in "US") == (first.dtype.kind in "US"):
         return ""
     one, other = (f"{array.dtype} of shape {array.shape}" for array in (output, first))
-    return f"{one}, but {other} in run 0 (all outputs must have one type and shape)"
+    return f"{one} {place}, but {other} in run 0 on input 0: all outputs must have one type and shape"
 
 
 def _short(error: BaseException) -> str:

@@ -5,6 +5,7 @@ of the ratio of the two rates, or Clopper and Pearson 1934 in both directions) a
 except that its trials are independent.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import index
@@ -85,6 +86,8 @@ def audit_mechanism(
     """
     if not callable(mechanism):
         raise TypeError(f"mechanism must be a function mechanism(x, rng), got {mechanism!r}")
+    if inspect.iscoroutinefunction(mechanism) or inspect.isgeneratorfunction(mechanism):
+        raise TypeError(f"mechanism must be a function that returns its output, got {mechanism!r}, async or with yield")
     if score is not None and not callable(score):
         raise TypeError(f"score must be a function score(outputs), got {score!r}")
     if score is not None and low_bits:

@@ -55,6 +55,14 @@ def blank(x, rng):
     return float("nan")
 
 
+async def waits(x, rng):
+    return rng.normal()
+
+
+def yields(x, rng):
+    yield rng.normal()
+
+
 number = 3
 """
 RUNS = ("--independent-runs",)
@@ -160,6 +168,12 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         ("no.py:f --epsilon 1 --inputs 0 1", "no such file: no.py"),
         ("no.such:f --epsilon 1 --inputs 0 1", "cannot import no.such: ModuleNotFoundError"),
         ("mine:laplase --epsilon 1 --inputs 0 1", "mine has no function 'laplase'; it has: laplace, "),
+        (
+            "mine:alone --epsilon 1 --inputs 0 1",
+            "mine:alone must take two arguments, (x, rng), but its signature is (x)",
+        ),
+        ("mine:waits --epsilon 1 --inputs 0 1", "mine:waits is an async function"),
+        ("mine:yields --epsilon 1 --inputs 0 1", "mine:yields is a generator function"),
         ("mine:number --epsilon 1 --inputs 0 1", "mine:number must be a function, got int"),
         ("mine:coin --epsilon 1", "mine:coin needs --inputs X0 X1"),
         ("mine:coin --epsilon 1 --inputs 0 yes", "--inputs must be two JSON values"),
@@ -252,7 +266,6 @@ def test_a_npz_is_never_unpickled_and_a_bad_one_is_reported(say, tmp_path):
         ("leaves", "RuntimeError: the mechanism called sys.exit(0)"),
         ("leaves_by_typer", "exceptions.Exit: 0"),
         ("shaped", "AttributeError: 'int' object has no attribute 'shape'"),
-        ("alone", "TypeError: alone() takes 1 positional argument but 2 were given"),
     ],
 )
 def test_what_the_mechanism_raises_is_a_crash_that_shows_its_own_frames_alone(say, tmp_path, name, error):

@@ -14,6 +14,7 @@ import pytest
 from fedassay.cli import kept_runs
 
 LOOPS = """\
+import os
 import random
 import time
 
@@ -57,6 +58,62 @@ def empty(x, rng):
 
 def diverges(x, rng):
     return float("nan") if rng.random() < 0.5 + 0.5 * x else rng.normal()
+
+
+def nothing_but_nan(x, rng):
+    rng.normal()
+    return np.full(2, np.nan)
+
+
+def named(x, rng):
+    return (rng.normal(), "s")
+
+
+def labels(x, rng):
+    return str(rng.normal())
+
+
+def few_labels(x, rng):
+    return "a" * int(rng.integers(1, 4)) + "b" * (rng.random() < 0.05 + 0.9 * x)
+
+
+def wider(x, rng):
+    return np.zeros(3 + x) + rng.normal()
+
+
+def a_dictionary(x, rng):
+    return {"loss": rng.normal()}
+
+
+def complex_numbers(x, rng):
+    return complex(rng.normal(), 1)
+
+
+def sentence(x, rng):
+    raise RuntimeError("use the other one instead.")
+
+
+def leaves(x, rng):
+    if rng.random() < 0.2:
+        try:
+            os._exit(7)
+        except Exception:
+            pass
+    return rng.normal()
+
+
+def crashes(x, rng):
+    if rng.random() < 0.05:
+        os.kill(os.getpid(), 9)
+    return rng.normal()
+
+
+async def waits(x, rng):
+    return rng.normal()
+
+
+def alone(x):
+    return x
 
 
 def slow(x, rng):
@@ -127,16 +184,57 @@ def test_global_generators_are_seeded_and_restored(say, loops):
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        ("fails", 1, "loops.py:fails raised RuntimeError: loss is NaN (loops.py, line 21: raise RuntimeError("),
+        ("fails", 1, "loops.py:fails raised RuntimeError: loss is NaN (loops.py, line 22: raise RuntimeError("),
         ("own_seed", 2, "returned the same output in 3 runs with different generators"),
         ("counts", 2, "returned another output when run 0 was repeated with the same generator"),
-        ("grows", 1, "in run 0 (all outputs must have one type and shape)"),
-        ("empty", 1, "must return numbers or strings, got nothing"),
+        ("grows", 2, "float64 of shape (1,) in run 0 on input 0: all outputs must have one type and shape"),
+        ("wider", 2, "float64 of shape (4,) in run 0 on input 1, but float64 of shape (3,) in run 0 on input 0: all"),
+        ("empty", 2, "must return numbers or strings, got nothing"),
+        ("named", 2, "must return numbers or strings, got tuple of float and str"),
+        ("a_dictionary", 2, "must return numbers or strings, got dict"),
+        ("complex_numbers", 2, "must return numbers or strings, got complex of complex128"),
+        ("nothing_but_nan", 2, "loops.py:nothing_but_nan returned only NaN in the first 16 runs: an audit needs"),
+        ("labels", 2, "loops.py:labels returned a different text in the first 26 runs: an audit needs numbers, or"),
+        ("sentence", 1, "raised RuntimeError: use the other one instead. (loops.py, line"),
+        ("leaves", 1, "loops.py:leaves ended its process by os._exit(7) in run"),
+        ("waits", 2, "loops.py:waits is an async function"),
+        ("alone", 2, "loops.py:alone must take two arguments"),
     ],
 )
 def test_a_loop_that_cannot_be_audited_ends_in_one_line(say, loops, name, code, words):
     result = say("audit", f"loops.py:{name}", *ONE, "--trials", 60, "--keep", "here")
     assert (result.exit_code, words in result.stderr, result.stderr.count("\n")) == (code, True, 1), result.output
+    # Nothing that could be used after all is thrown away, and few runs are made for nothing.
+    made = len(kept(loops / "here"))
+    assert made <= 30
+    assert not made or "Finished runs are kept in here" in result.stderr or name in ("own_seed", "counts")
+
+
+def test_texts_that_repeat_are_outputs(say, loops):
+    assert say("audit", "loops.py:few_labels", *ONE, "--trials", 60, "--keep", "here").exit_code == 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
+def test_a_process_that_the_loop_forks_itself_ends_as_usual():
+    with kept_runs.refused_exit():
+        if (child := os.fork()) == 0:
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        with pytest.raises(kept_runs.ExitedProcess, match=r"os._exit\(4\)"):
+            os._exit(4)
+
+
+@pytest.mark.processes
+def test_a_worker_process_that_dies_ends_in_one_line_and_keeps_its_runs(loops):
+    environment = os.environ | {"PYTHONPATH": str(Path(fedassay.__file__).parents[1])}
+    words = ["audit", "loops.py:crashes", *map(str, ONE), "--trials", "60", "--keep", "here", "-j", "2"]
+    command = [sys.executable, "-m", "fedassay", *words]
+    # By this seed, none of the runs that the command makes in its own process ends it.
+    done = subprocess.run(command, cwd=loops, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "a process that ran loops.py:crashes died, perhaps for lack of memory" in done.stderr
+    assert "Finished runs are kept in here" in done.stderr
+    assert kept(loops / "here")
 
 
 def test_outputs_that_are_not_finite_are_outputs(say, loops):
