@@ -53,7 +53,8 @@ def unread_words(folder: RunFolder) -> list[str]:
 
 
 def _line(row: ClaimRow) -> str:
-    return f"{row.claim_text}: {_shown(row)}{verdict_words(row)}"
+    where = f", {row.audited_on}" if row.audited_on else ""
+    return f"{row.claim_text}{where}: {_shown(row)}{verdict_words(row)}"
 
 
 def _shown(row: ClaimRow) -> str:

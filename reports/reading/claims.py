@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED, Claim
 from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from ...suites.results.audited_model import Trained, audited_on, own_training
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record, printed_label
 from .order import Order
@@ -33,6 +34,8 @@ class ClaimRow:
     """Rounds of the federation, where the suite states them."""
     checks: tuple[Record, ...] = ()
     single_run: bool = False
+    audited_on: str = ""
+    """What the audit trained, in words, where the federation itself trains another data set or model."""
 
     @property
     def label(self) -> str:
@@ -177,6 +180,7 @@ def _claim_row(folder: RunFolder, stated: StatedClaim | None, record: Record | N
         checks=_checks(folder).get(record.cell_id, ()) if record is not None else (),
         rounds_run=folder.rounds_of(source.federation),
         single_run=(source.federation, source.defense, source.claim_id) in _single_runs(folder),
+        audited_on=audited_on(record, _own_training(folder)) if record is not None else "",
         **bounds,
     )
 
@@ -186,6 +190,11 @@ def _single_runs(folder: RunFolder) -> frozenset[tuple[str, str, str]]:
     """Federation, defense and claim of every claim with runs that count canaries, not replicas."""
     rows = (row for row in folder.rows("replicas") if row.metric == "canaries")
     return frozenset((row.federation, row.defense, row.claim_id) for row in rows)
+
+
+@once_per_run
+def _own_training(folder: RunFolder) -> dict[str, Trained]:
+    return own_training(folder.records)
 
 
 @once_per_run

@@ -61,8 +61,14 @@ def claims_note(rows: Sequence[ClaimRow]) -> str:
         "ε that this sample size can certify, reached by an attack without errors. Min detectable: the smallest true "
         "ε at which this audit refutes the claim with 90 % power. Runs per arm: the number of runs with the canary, "
         "and as many without. A control breaks its claim on purpose: an audit that does not refute it lacks the power "
-        "to refute other claims." + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "")
+        "to refute other claims." + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "") + _elsewhere(rows)
     )
+
+
+def _elsewhere(rows: Sequence[ClaimRow]) -> str:
+    """Sentences that name what the audits trained, where a federation itself trains something else."""
+    named = dict.fromkeys((row.federation, row.audited_on) for row in rows if row.audited_on)
+    return "".join(f" The claims on {federation} were {words}." for federation, words in named)
 
 
 def provenance(folder: RunFolder) -> list[tuple[str, str]]:

@@ -1,11 +1,15 @@
 """Describe what a planned run would do, before it starts."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from ...audit.outside import label
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
 from ..audits.known_methods import audit_methods
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
+from ..results.audited_model import Trained, other_training
 from .run_plan import RunPlan
 
 
@@ -46,12 +50,19 @@ def plan_lines(plan: RunPlan) -> list[str]:
         )
         lines += [f"data   {data}: {note}" for note in load_dataset(spec.data).notes]
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
-    return [*lines, *(line for audit in plan.audits for line in _audit_lines(audit))]
+    own = {name: _trained(trial.cells[0].facts) for name, trial in federations.items()}
+    return [*lines, *(line for audit in plan.audits for line in _audit_lines(audit, own))]
 
 
-def _audit_lines(audit: PlannedAudit) -> list[str]:
+def _trained(facts: Mapping[str, Any]) -> Trained:
+    return facts["dataset"], facts["model"]
+
+
+def _audit_lines(audit: PlannedAudit, own: Mapping[str, Trained]) -> list[str]:
     """Lines of one audit: what it can show, described by its method, or why it is out of scope or will fail."""
-    claim = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}"
+    facts = audit.cell.facts
+    where = other_training(_trained(facts), own.get(facts["federation"]))
+    claim = f"audit  {facts['defense']}: {audit.claim.describe()}{f', {where}' if where else ''}"
     if audit.out_of_scope:
         return [f"{claim}: OUT OF SCOPE: {audit.out_of_scope}"]
     try:

@@ -8,6 +8,7 @@ from ...audit.finding import Finding, Verdict
 from ...audit.nearest import nearest
 from ...audit.wording import counted
 from ..config.source import ConfigError
+from .audited_model import audited_on, own_training
 from .record import Record, printed_label
 
 OK, CRASH, USAGE, FAIL, INCONCLUSIVE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 10, 11, 12, 130
@@ -116,6 +117,9 @@ def fine_line(records: Sequence[Record]) -> str:
     audits, attacked = (
         [row for row in records if row.role == role and row.status == "ok"] for role in ("audit", "evidence")
     )
+    own = own_training(records)
+    # The line is often read alone: NOT REFUTED must not seem to be about a model that no audit trained.
+    elsewhere = [words for row in audits if (words := audited_on(row, own))]
     # Papers' claims are counted apart: their refutation is a result, and no defense of the user failed.
     papers = [row for row in audits if row.variant == AS_PUBLISHED]
     line = "no claim was audited"
@@ -130,7 +134,7 @@ def fine_line(records: Sequence[Record]) -> str:
         line += f", attacks refuted none of {counted(len(tested), 'claim')}"
         if weak := sum(row.verdict != "NOT_REFUTED" for row in tested):
             line += f" (for {weak} of them the attacks lacked the power to refute)"
-    return line
+    return f"{line}; {listed(elsewhere)}" if elsewhere else line
 
 
 def _neither_control_nor_paper(rows: Sequence[Record]) -> list[Record]:

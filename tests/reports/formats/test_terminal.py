@@ -5,6 +5,7 @@ from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.printed import claim_table
+from fedassay.reports.tables.summary import claims_note
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 1000}
 CLAIM = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
@@ -25,6 +26,17 @@ def test_a_claim_that_stands_and_a_control_that_falls_read_as_promised(run_maker
         f"claim  noise_halved  {CLAIM}: eps >= 2.2, max certifiable 4.97, "
         "under the stated trade-off curve (FPR <= .021, FNR <= .035): REFUTED (control, as intended)",
     ]
+
+
+def test_a_claim_names_the_model_that_was_audited_where_the_federation_trains_another(run_maker, make_claim):
+    claim = run_maker.sign("dp_fedavg", make_claim())
+    run_maker.row(role="utility", attack="training", metric="accuracy", value=0.5, model="resnet", defense="dp_fedavg")
+    row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED", "model": "logistic"}
+    run_maker.row(**row, defense="dp_fedavg", value=0.5, ceiling=4.9)
+    folder = run_maker.write()
+    (line,) = claim_lines(folder)
+    assert ", audited on digits with logistic, not resnet: eps >= 0.5" in line
+    assert "The claims on main were audited on digits with logistic, not resnet." in claims_note(claim_rows(folder))
 
 
 def test_a_control_that_stands_states_what_it_must_be(run_maker, make_claim):

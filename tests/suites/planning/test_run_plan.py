@@ -238,6 +238,13 @@ def test_the_plan_text_states_for_every_claim_what_its_audit_can_show(planned):
     assert lines[1].endswith(" (power .9 at alpha 0.05)")
 
 
+def test_the_plan_text_names_the_audited_model_where_the_federation_trains_another(planned):
+    assert "audited on" not in plan_lines(planned("replicas = 40", "replicas = 2000"))[1]
+    lines = plan_lines(planned('model = "logistic"', 'model = "mlp"'))
+    assert lines[0].startswith("train  main: digits, mlp,")
+    assert ", audited on digits with logistic, not mlp: " in lines[1]
+
+
 def test_the_plan_text_states_what_each_estimator_needs_to_refute_half_the_noise(planned):
     line = plan_lines(planned("replicas = 40", "replicas = 5"))[2]
     costs = dict(part.rsplit(" ", 1) for part in line.partition("per arm: ")[2].split(", "))

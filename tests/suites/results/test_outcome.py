@@ -33,6 +33,22 @@ def test_the_exit_codes_are_those_that_the_manual_promises():
 
 
 @pytest.mark.parametrize(
+    ("used", "words"),
+    [
+        ({"model": "resnet", "dataset": "scans"}, ""),
+        ({"model": "logistic", "dataset": "scans"}, "; audited on scans with logistic, not resnet"),
+        ({"model": "resnet", "dataset": "digits"}, "; audited on digits with resnet, not scans with resnet"),
+        ({"model": "logistic", "dataset": "digits"}, "; audited on digits with logistic, not scans with resnet"),
+    ],
+)
+def test_the_line_names_the_model_that_was_audited_where_the_federation_trains_another(used, words):
+    own = row(role="utility", dataset="scans", model="resnet")
+    other = row(role="utility", federation="other", dataset="digits", model="logistic")
+    line = judge_run([own, other, audit("NOT_REFUTED", **used), audit("NOT_REFUTED", **used)]).verdict_line
+    assert line == f"OK: 2 claims NOT REFUTED, 0 controls REFUTED as intended{words}"
+
+
+@pytest.mark.parametrize(
     ("records", "missing", "code", "line"),
     [
         ([], 0, OK, "OK: no claim was audited"),
