@@ -15,6 +15,8 @@ from ..finding import Finding, Verdict, judge
 from ..measurement import Measurement
 from .power import weakness_of
 
+_ROUNDING = 1e-12
+"""Relative differences that constant scores may have, because they were rounded."""
 _ALL_EQUAL = "weak test: all scores are equal, so that the attack distinguishes nothing"
 _ONE_SIDED = "weak test: all scores lie on one side of the threshold, so that the attack distinguishes nothing"
 _TOO_ALIKE = (
@@ -52,7 +54,9 @@ def judged_with_power(
 def _powerless(claim: Claim, shown: Assignment, measure: Callable[[Assignment], Measurement], seed: int) -> str:
     """Why these scores can refute nothing; empty where they can."""
     pooled = np.concatenate([shown.member, shown.nonmember])
-    if (pooled == pooled[0]).all():
+    with np.errstate(over="ignore"):
+        spread = pooled.max(axis=0) - pooled.min(axis=0)
+    if (spread <= _ROUNDING * np.abs(pooled).max(axis=0)).all():
         return _ALL_EQUAL
     if shown.threshold is not None and len(np.unique(pooled > shown.threshold)) == 1:
         return _ONE_SIDED
@@ -71,7 +75,9 @@ def _best(pooled: FloatArray, members: int, fixed: float | None, seed: int) -> A
     threshold = None
     if not np.array_equal(out[-1], within[0]):
         # Without this gap a threshold that was chosen on one half would make errors on the other.
-        within = within + (pooled.max() - pooled.min())
+        with np.errstate(over="ignore"):
+            moved = within + (pooled.max() - pooled.min())
+        within = moved if np.isfinite(moved).all() else within
     if fixed is not None:
         edge = float(out[-1])
         # Ties at the edge are on the side of the threshold on which fewer scores differ from them.

@@ -73,6 +73,8 @@ def chosen(estimator: Choice | Sequence[Choice] | None, design: Design, default:
     if isinstance(estimator, str | Mapping) or callable(estimator):
         wanted = [estimator]
     elif estimator is not None:
+        if not isinstance(estimator, Sequence):
+            raise ValueError(f"estimator must be a name, a table, a function or a list of them, got {estimator!r}")
         wanted = estimator
     if not wanted:
         raise ValueError("estimator must name at least one estimator, got none")

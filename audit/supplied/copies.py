@@ -27,6 +27,11 @@ def check_copies(member: FloatArray, nonmember: FloatArray, *, design: Design) -
     ``member``: (n1,) or (n1, d), ``nonmember``: (n0,) or (n0, d). Ties are allowed, as scores on a grid have them:
     exchangeable trials are refused with probability 1e-6 at most per test.
     """
+    if member.shape[1:] != nonmember.shape[1:]:
+        raise ValueError(
+            f"member and nonmember must have the same number of columns, got shapes {member.shape} and "
+            f"{nonmember.shape}"
+        )
     pooled = np.concatenate([member, nonmember])
     codes = np.unique(pooled, axis=0, return_inverse=True)[1].reshape(-1)
     sides = codes[: len(member)], codes[len(member) :]

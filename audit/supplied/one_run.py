@@ -10,7 +10,7 @@ from ..arrays import BoolArray
 from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.one_run_claim import one_run_estimators
-from ..evidence import CandidateScores, Design, Guesses, Setting
+from ..evidence import CandidateScores, Design, Guesses, Setting, checked_scores
 from ..finding import Finding
 from ..measurement import Measurement
 from ..wording import plain
@@ -18,7 +18,7 @@ from .assignment import Assignment, judged_with_power
 from .chosen import Choice, EstimatorOptions, chosen, measure_canaries, measured_by
 from .copies import check_copies, remark
 from .direction import check_direction
-from .given import check_alpha, scores_or_rows
+from .given import check_alpha, check_whole, column, direction, scores_or_rows
 
 _UNFAIR = 1e-6
 """Probability below which a number of included canaries contradicts fair coins."""
@@ -56,6 +56,8 @@ def audit_one_run(
     """
     check_claim(claim)
     check_alpha(alpha)
+    check_whole("seed", seed, least=0)
+    higher_is_member = direction(higher_is_member)
     setting = Setting(
         unit=claim.unit,
         adjacency=claim.adjacency,
@@ -63,8 +65,10 @@ def audit_one_run(
         rounds=claim.rounds,
         design=Design.ONE_RUN,
     )
-    candidates = CandidateScores(scores_or_rows("scores", scores), setting)
+    candidates = CandidateScores(checked_scores("scores", scores_or_rows("scores", scores)), setting)
     coins = _booleans(included, len(candidates.values))
+    if guesses is not None:
+        check_whole("guesses", guesses, least=1, most=len(coins))
     witness = "scores of canaries supplied by the user"
     found = chosen(estimator, Design.ONE_RUN, one_run_estimators(claim))
     if any(one.evidence is Guesses for one in found):
@@ -103,7 +107,7 @@ def audit_one_run(
 
 
 def _booleans(included: ArrayLike, canaries: int) -> BoolArray:
-    coins = np.asarray(included)
+    coins = column(np.asarray(included))
     if coins.dtype.kind in "iuf" and np.isin(coins, (0, 1)).all():
         coins = coins.astype(np.bool_)
     if coins.dtype != np.bool_ or coins.shape != (canaries,):

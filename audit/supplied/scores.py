@@ -18,7 +18,7 @@ from .assignment import Assignment, judged_with_power
 from .chosen import Choice, EstimatorOptions, chosen, is_directed, measure_runs, measured_by, splits
 from .copies import check_copies, remark
 from .direction import check_direction
-from .given import check_alpha, scores_or_rows
+from .given import check_alpha, check_whole, column, direction, scores_or_rows
 from .one_run import audit_one_run
 from .power import with_power
 from .reach import too_few_scores
@@ -75,6 +75,8 @@ def audit_scores(
     """
     check_claim(claim)
     check_alpha(alpha)
+    check_whole("seed", seed, least=0)
+    higher_is_member = direction(higher_is_member)
     stated = _design(design)
     options = EstimatorOptions(threshold=threshold, deviation=deviation, sigma=sigma, rate=rate, steps=steps, seed=seed)
     if (clusters is not None) != (stated is Design.CLUSTERED):
@@ -144,7 +146,12 @@ def _reduced(
     sides: tuple[FloatArray, FloatArray], clusters: tuple[ArrayLike, ArrayLike], seed: int
 ) -> tuple[FloatArray, FloatArray]:
     within, out = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
-    names = [np.asarray(part) for part in clusters]
+    if len(clusters) != 2:
+        raise ValueError(f"clusters must be two arrays, of members and of non-members, got {len(clusters)}")
+    names = [column(np.asarray(part)) for part in clusters]
+    # By inequality with itself, because names may be of any type.
+    if any(name is None or name != name for part in names for name in part.ravel().tolist()):
+        raise ValueError("clusters must name the run of every score, got a missing name (None or NaN)")
     if [part.shape for part in names] != [within.shape, out.shape]:
         raise ValueError(
             f"clusters must hold one name per score, of shapes {within.shape} and {out.shape}, "
