@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..binomial import check_level
 from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.hockey_stick import MechanismOutputs
@@ -18,6 +17,8 @@ from ..finding import Finding, judge
 from ..measurement import Measurement
 from ..power.cut import CountingPlan
 from ..supplied.chosen import Choice, EstimatorOptions, chosen, measure_runs, measured_by, uses_threshold
+from ..supplied.copies import check_copies
+from ..supplied.given import check_alpha, detached
 from ..supplied.power import weakness_of, with_power
 from .candidates import candidates
 from .event import Event, fix_event
@@ -46,10 +47,11 @@ def audit_outputs(
     The finding holds with probability 1 - ``alpha`` if the runs are independent. It is UNDERPOWERED where no violation,
     or only one of more than ten times the claimed epsilon, would be refuted with 90 % power.
 
-    Raises ValueError for outputs of other shapes or types, and TypeError for a claim that is not a Claim.
+    Raises ValueError for outputs of other shapes or types, outputs that both sides share or that are all repeated, and
+    alpha outside (0, 0.5]; TypeError for a claim that is not a Claim.
     """
     check_claim(claim)
-    check_level("alpha", alpha)
+    check_alpha(alpha)
     found = chosen(estimator, Design.INDEPENDENT, ("clopper_pearson",))
     sides = _outputs("nonmember", nonmember), _outputs("member", member)
     if sides[0].shape[1:] != sides[1].shape[1:] or (sides[0].dtype.kind in "US") != (sides[1].dtype.kind in "US"):
@@ -57,6 +59,7 @@ def audit_outputs(
             f"outputs on both inputs must have the same type and shape, got {sides[0].dtype} of {sides[0].shape[1:]} "
             f"and {sides[1].dtype} of {sides[1].shape[1:]}"
         )
+    check_copies(*sides, design=Design.INDEPENDENT)
     pilots, counted = [side[::2] for side in sides], [side[1::2] for side in sides]
     plan = CountingPlan(trials=min(map(len, counted)), delta=claim.delta, alpha=alpha, curve=claim.curve)
     event = _event(pilots, inputs, plan)
@@ -76,7 +79,7 @@ def audit_outputs(
 
 
 def _outputs(name: str, values: ArrayLike) -> NDArray[Any]:
-    array = np.asarray(values)
+    array = np.asarray(detached(values))
     if array.dtype.kind not in "biufUS" or array.ndim == 0 or array.size == 0:
         raise ValueError(f"{name} must hold outputs (n, ...) of numbers or strings, got {array.dtype} of {array.shape}")
     if len(array) < FEWEST:

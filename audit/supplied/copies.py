@@ -1,8 +1,11 @@
 """Refuses scores that are copies: one set of scores given twice, or every row of a file repeated."""
 
+import hashlib
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ..arrays import FloatArray, IntArray
@@ -21,28 +24,28 @@ _ONCE = {
 }
 
 
-def check_copies(member: FloatArray, nonmember: FloatArray, *, design: Design) -> None:
+def check_copies(member: NDArray[Any], nonmember: NDArray[Any], *, design: Design) -> None:
     """Raise ValueError where members and non-members share their scores, or where each score is repeated.
 
-    ``member``: (n1,) or (n1, d), ``nonmember``: (n0,) or (n0, d). Ties are allowed, as scores on a grid have them:
-    exchangeable trials are refused with probability 1e-6 at most per test.
+    ``member``: (n1,) or (n1, ...), ``nonmember``: (n0,) or (n0, ...), numbers or texts. Ties are allowed, as scores on
+    a grid have them:
+    exchangeable trials are refused with probability of about 1e-6 at most per test.
     """
     if member.shape[1:] != nonmember.shape[1:]:
         raise ValueError(
             f"member and nonmember must have the same number of columns, got shapes {member.shape} and "
             f"{nonmember.shape}"
         )
-    pooled = np.concatenate([member, nonmember])
-    codes = np.unique(pooled, axis=0, return_inverse=True)[1].reshape(-1)
+    codes = _codes(np.concatenate([member, nonmember]))
     sides = codes[: len(member)], codes[len(member) :]
     within, out = (np.bincount(side, minlength=int(codes.max()) + 1) for side in sides)
-    if np.array_equal(within, out) and _equal_by_chance(*sides, within) < _CHANCE:
+    if np.array_equal(within, out) and _equal_by_chance(*sides, within, ordered=member.ndim == 1) < _CHANCE:
         raise ValueError(
             f"members and non-members have the same {len(member):,} scores, so these compare nothing: {_OTHERS[design]}"
         )
     common = int(np.count_nonzero(np.minimum(within, out)))
-    # Tied scores of exchangeable trials are as often two members or two non-members as one of each.
-    if max(within.max(), out.max()) == 1 and -common * math.log(2) < _CHANCE:
+    # Of c tied pairs, exchangeable trials split each with probability 2^c / C(2c, c), about 2^-c sqrt(pi c).
+    if max(within.max(), out.max()) == 1 and common * math.log(0.5) + math.log(math.pi * max(common, 1)) / 2 < _CHANCE:
         raise ValueError(
             f"{common:,} scores of members are exactly those of non-members, while no score occurs twice among either: "
             "they are copies, or of pairs of runs that share their noise; each run needs noise of its own"
@@ -58,6 +61,15 @@ def check_copies(member: FloatArray, nonmember: FloatArray, *, design: Design) -
             )
 
 
+def _codes(rows: NDArray[Any]) -> IntArray:
+    """A number for each row, equal for equal rows; scores have numbers in their order."""
+    if rows.ndim == 1:
+        return np.asarray(np.unique(rows, return_inverse=True)[1], dtype=np.int64)
+    # Rows may be whole models, which are too large to be sorted.
+    digests = [hashlib.sha256(row.tobytes()).hexdigest() for row in rows]
+    return np.asarray(np.unique(digests, return_inverse=True)[1], dtype=np.int64)
+
+
 def remark(member: FloatArray, nonmember: FloatArray) -> str:
     """Return a remark on scores that separate members from non-members by two values alone; else an empty string.
 
@@ -68,15 +80,15 @@ def remark(member: FloatArray, nonmember: FloatArray) -> str:
     return "; members have one score and non-members another: make sure that scores were computed without the truth"
 
 
-def _equal_by_chance(member: IntArray, nonmember: IntArray, counts: IntArray) -> float:
+def _equal_by_chance(member: IntArray, nonmember: IntArray, counts: IntArray, *, ordered: bool) -> float:
     """The log probability that exchangeable trials have the same scores ``counts`` times on both sides, in the order
-    that they have.
+    that they have; rows are not ``ordered``, so that a sorted file of them is not noticed.
     """
     n = len(member)
     chance = float((gammaln(2 * counts + 1) - 2 * gammaln(counts + 1)).sum() - gammaln(2 * n + 1) + 2 * gammaln(n + 1))
     steps = np.diff(member)
     in_order = bool((steps >= 0).all() or (steps <= 0).all())
     # Scores in the same order are one more coincidence, unless both sides were sorted.
-    if np.array_equal(member, nonmember) and not in_order:
+    if ordered and not in_order and np.array_equal(member, nonmember):
         chance += float(gammaln(counts + 1).sum() - gammaln(n + 1))
     return chance

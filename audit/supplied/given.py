@@ -23,7 +23,7 @@ def scores_or_rows(name: str, values: Any) -> FloatArray:
     if np.ma.is_masked(values):
         raise ValueError(f"{name} must hold no masked values: leave them out")
     try:
-        given = _detached(values)
+        given = detached(values)
         # NumPy would drop the imaginary parts, and would turn dates into whole numbers.
         kind = given.dtype.kind if isinstance(given, np.ndarray) else np.asarray(given).dtype.kind
         array = as_floats(name, given) if kind not in "cmM" else None
@@ -68,10 +68,11 @@ def check_alpha(alpha: float) -> None:
         raise ValueError(f"alpha (probability of a false refutation) must be <= {MOST_ALPHA}, got {alpha}")
 
 
-def _detached(values: Any) -> Any:
+def detached(values: Any) -> Any:
+    """Return tensors, also those that require gradients, and lists of them as arrays; other values as they are."""
     # A tensor that requires gradients or lies on an accelerator cannot become an array of itself.
     if isinstance(values, list | tuple):
-        return [_detached(value) for value in values] if any(hasattr(one, "detach") for one in values) else values
+        return [detached(value) for value in values] if any(hasattr(one, "detach") for one in values) else values
     if hasattr(values, "detach") and hasattr(values, "cpu"):
         values = values.detach().cpu()
         # NumPy has no 16-bit brain floats; whole numbers are left as they are, because a float may not hold them.

@@ -15,6 +15,7 @@ from ...attacks.attack import Attack, Knowledge, Level
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts, Reconstructions
 from ...audit.observer import UPLOADS
+from ...audit.supplied.given import detached
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.fields import check_count
 from ...fl.laws.law import Law
@@ -249,7 +250,11 @@ def labelled_images(
     """Return labelled images as tensors ``(m, *shape)`` and ``(m,)``; the error names the argument ``name``."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise ValueError(f"{name} must be a pair (images, labels), got {type(given).__name__}")
-    images, labels = (torch.as_tensor(np.asarray(part)) for part in given)
+    try:
+        # Copied: PyTorch warns of arrays that cannot be written, such as those of pandas.
+        images, labels = (torch.as_tensor(np.array(detached(part))) for part in given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must be a pair of arrays of numbers (images, labels): {error}") from None
     if images.ndim != 4 or tuple(images.shape[1:]) != shape or not len(images):
         raise ValueError(
             f"images of {name} must have shape (m, {', '.join(map(str, shape))}), got {tuple(images.shape)}"

@@ -19,6 +19,7 @@ from ...audit.metrics.low_rate import tpr_at
 from ...audit.metrics.roc import Area, area_interval
 from ...audit.metrics.scores_by_run import ScoresByRun
 from ...audit.observer import FINAL_MODEL
+from ...audit.supplied.given import detached
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.models.normalise import normalisation_from
 from ...fl.partitions.sampling import Full
@@ -120,8 +121,7 @@ def attack_membership(
     if not isinstance(chosen, MembershipAttack) or chosen.observer != FINAL_MODEL:
         raise ConfigError(f"attack {attack!r} is no membership attack on a final model; see `fedassay list attacks`")
     constants = None if normalise is None else normalisation_from(normalise)
-    images = np.asarray(members[0]) if isinstance(members, tuple | list) and members else np.zeros(0)
-    shape = images.shape[1:]
+    shape = _image_shape(members)
     network, weights = given_network(model, shape, normalisation=constants)
     sides = [
         labelled_images(name, side, network.shape, network.classes)
@@ -130,9 +130,13 @@ def attack_membership(
     shown = Candidates(
         images=torch.cat([side[0] for side in sides]), labels=torch.cat([side[1] for side in sides]), clients=(0,)
     )
+    if torch.equal(sides[0][0], sides[1][0]):
+        raise ValueError("members and nonmembers are the same images: give samples that the model was not trained on")
     population = public_data(public, network.shape, network.classes)
     shadows = None
     if isinstance(chosen, ShadowAttack):
+        if isinstance(references, nn.Module) or not isinstance(references, Sequence):
+            raise TypeError(f"references must be a list of models, got {type(references).__name__}")
         others = [given_network(one, shape, normalisation=constants) for one in references]
         shadows = _bank(others, included, shown, population)
     plan = Plan(
@@ -159,6 +163,14 @@ def attack_membership(
         raise ConfigError(f"attack {attack!r} must return CandidateScores, got {type(found).__name__}")
     cut = len(sides[0][1])
     return MembershipResult.of(found.values[:cut], found.values[cut:])
+
+
+def _image_shape(members: Labelled) -> tuple[int, ...]:
+    if not isinstance(members, tuple | list) or len(members) != 2:
+        raise ValueError(f"members must be a pair (images, labels), got {type(members).__name__}")
+    if len(shape := tuple(np.shape(detached(members[0])))) != 4:
+        raise ValueError(f"images of members must have shape (m, channels, height, width), got {shape}")
+    return shape[1:]
 
 
 def _bank(

@@ -198,13 +198,23 @@ def test_members_of_an_overfitted_model_are_found_and_by_chance_are_not(trained,
     assert "auc" in found._repr_html_()
 
 
+def test_images_may_require_gradients():
+    members = IMAGES[:5].clone().requires_grad_(), LABELS[:5]
+    found = fedassay.attack_membership(MODEL, members, (IMAGES[5:9], LABELS[5:9]))
+    assert len(found.members) == 5
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "says"),
     [
         ({"attack": "inversion"}, ConfigError, "no membership attack on a final model"),
         ({"attack": "rmia"}, ValueError, r"give references=\[...\]"),
         ({"attack": "rmia", "references": [MODEL]}, ValueError, r"give public=\(images, labels\)"),
-        ({"members": 3}, ValueError, "shape must be"),
+        ({"members": 3}, ValueError, r"members must be a pair \(images, labels\), got int"),
+        ({"members": (LABELS[:5], LABELS[:5])}, ValueError, r"images of members must have shape \(m, channels, "),
+        ({"members": (IMAGES[:2], ["a", "b"])}, ValueError, r"members must be a pair of arrays of numbers"),
+        ({"nonmembers": (IMAGES[:5], LABELS[:5])}, ValueError, "members and nonmembers are the same images"),
+        ({"attack": "rmia", "references": MODEL}, TypeError, "references must be a list of models, got Sequential"),
         ({"nonmembers": (IMAGES[:5], LABELS[:5] + 9)}, ValueError, r"labels of nonmembers must be in 0..9, got"),
     ],
 )
