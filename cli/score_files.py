@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..audit.arrays import BoolArray, FloatArray
 from ..audit.exact import as_floats
+from ..audit.supplied.given import column as one_column
 from ..suites.config.source import ConfigError
 
 Values = NDArray[Any]
@@ -156,7 +157,7 @@ def _long(path: Path, columns: Columns, names: Sequence[str], column: _Column, o
     if columns.clusters is not None:
         if columns.clusters not in names:
             raise ConfigError(f"{path} has no column {columns.clusters} (--clusters); it has: {', '.join(names)}")
-        groups = column(columns.clusters, "text")
+        groups = one_column(column(columns.clusters, "text"))
         if len(groups) != len(scores):
             raise ConfigError(f"{path}: {columns.clusters} has {len(groups)} values and {columns.score} {len(scores)}")
         clusters = groups[inside], groups[~inside]
@@ -182,8 +183,7 @@ def _finite(where: str, values: Values) -> FloatArray:
         raise ConfigError(str(error)) from None
     if not numbers.size:
         raise ConfigError(f"{where} must not be empty, got shape {numbers.shape}")
-    if numbers.ndim == 2 and numbers.shape[1] == 1:
-        numbers = numbers[:, 0]
+    numbers = one_column(numbers)
     bad = np.flatnonzero(~np.isfinite(numbers.reshape(len(numbers), -1)).all(axis=1))
     if len(bad):
         more = f" ({len(bad):,} such rows of {len(numbers):,})" if len(bad) > 1 else ""
@@ -196,6 +196,7 @@ def _odd(row: Any) -> str:
 
 
 def _truth(where: str, values: Values) -> BoolArray:
+    values = one_column(values)
     flat = values.tolist()
     words = [str(value).strip().lower() for value in flat]
     if values.ndim == 1:

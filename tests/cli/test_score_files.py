@@ -98,6 +98,15 @@ def test_other_names_of_columns_are_options(say, tmp_path):
     assert say("audit", "s.npz", *CLAIM, *canaries).exit_code == 10
 
 
+def test_columns_of_shape_n_1_are_columns(say, tmp_path):
+    rng = np.random.default_rng(0)
+    inside, runs = np.arange(2000) < 1000, np.arange(2000)
+    table = {"score": rng.normal(size=2000) + 3 * inside, "is_member": inside, "run": runs}
+    np.savez(tmp_path / "s.npz", **{name: values[:, None] for name, values in table.items()})
+    assert say("audit", "s.npz", *CLAIM, *RUNS).exit_code == 10
+    assert say("audit", "s.npz", *CLAIM, "--clusters", "run").exit_code == 10
+
+
 def test_clusters_name_the_runs_of_the_scores(say, tmp_path):
     rng = np.random.default_rng(0)
     coins, runs = rng.random(3000) < 0.5, np.repeat(np.arange(600), 5)
