@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
-from ..arrays import BoolArray
+from ..arrays import BoolArray, FloatArray
 from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.one_run_claim import one_run_estimators
@@ -72,13 +72,7 @@ def audit_one_run(
     witness = "scores of canaries supplied by the user"
     found = chosen(estimator, Design.ONE_RUN, one_run_estimators(claim))
     if any(one.evidence is Guesses for one in found):
-        _check_coins(coins)
-        sides = candidates.values[coins], candidates.values[~coins]
-        if all(map(len, sides)):
-            check_copies(*sides, design=Design.ONE_RUN)
-            witness += remark(*sides)
-        if higher_is_member is None or all(map(len, sides)):
-            check_direction(*sides, higher_is_member=higher_is_member, tested=False, seed=seed)
+        witness += _checked(candidates.values, coins, higher_is_member, seed)
     if higher_is_member is False:
         candidates = CandidateScores(-candidates.values, setting)
     options = EstimatorOptions(dimension=dimension, seed=seed)
@@ -104,6 +98,18 @@ def audit_one_run(
 
     own = Assignment(member=candidates.values[coins], nonmember=candidates.values[~coins])
     return judged_with_power(claim, measured(candidates, coins), own, assigned, seed=seed)
+
+
+def _checked(scores: FloatArray, coins: BoolArray, higher_is_member: bool | None, seed: int) -> str:
+    """Refuse coins, scores and a direction from which no guess can be made; return a remark on the scores."""
+    _check_coins(coins)
+    sides = scores[coins], scores[~coins]
+    both = all(map(len, sides))
+    if both:
+        check_copies(*sides, design=Design.ONE_RUN)
+    if both or higher_is_member is None:
+        check_direction(*sides, higher_is_member=higher_is_member, tested=False, seed=seed)
+    return remark(*sides) if both else ""
 
 
 def _booleans(included: ArrayLike, canaries: int) -> BoolArray:

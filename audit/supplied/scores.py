@@ -82,10 +82,8 @@ def audit_scores(
     if (clusters is not None) != (stated is Design.CLUSTERED):
         raise ValueError("clusters must be given for the design clustered, and for no other")
     if stated is Design.ONE_RUN:
-        within, out = (
-            checked_scores(name, scores_or_rows(name, side))
-            for name, side in (("member", member), ("nonmember", nonmember))
-        )
+        sides = scores_or_rows("member", member), scores_or_rows("nonmember", nonmember)
+        within, out = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
         if threshold is not None:
             raise ValueError("an audit of one run guesses the highest and lowest scores: leave out threshold")
         return audit_one_run(
@@ -107,7 +105,6 @@ def audit_scores(
     if directed:
         sides = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
     check_copies(*sides, design=Design.INDEPENDENT)
-    witness += remark(*sides)
     halved = tested or any(one.evidence is MechanismOutputs for one in found)
     if halved and (hopeless := too_few_scores(claim, *map(len, sides), alpha=alpha)):
         return not_run(claim, hopeless)
@@ -116,19 +113,32 @@ def audit_scores(
     if higher_is_member is False:
         sides = -sides[0], -sides[1]
         options = replace(options, threshold=None if threshold is None else -threshold)
+    shown = Assignment(member=sides[0], nonmember=sides[1], threshold=options.threshold)
+    return _judged(found, shown, claim, options, alpha=alpha, witness=witness + remark(*sides))
+
+
+def _judged(
+    found: Sequence[Estimator],
+    shown: Assignment,
+    claim: Claim,
+    options: EstimatorOptions,
+    *,
+    alpha: float,
+    witness: str,
+) -> Finding:
+    """Judge the claim by these scores, higher means member, with the estimators ``found``."""
     setting = Setting.claimed(claim)
 
-    def measured(shown: Assignment) -> Measurement:
-        given = replace(options, threshold=shown.threshold)
+    def measured(given: Assignment) -> Measurement:
+        used = replace(options, threshold=given.threshold)
 
         def measure(one: Estimator, share: float) -> Measurement:
-            sides = shown.member, shown.nonmember
-            return measure_runs(one, *sides, setting, claim, alpha=share, options=given, witness=witness)
+            sides = given.member, given.nonmember
+            return measure_runs(one, *sides, setting, claim, alpha=share, options=used, witness=witness)
 
         return with_power(measured_by(found, measure, claim, alpha), claim)
 
-    shown = Assignment(member=sides[0], nonmember=sides[1], threshold=options.threshold)
-    return judged_with_power(claim, measured(shown), shown, measured, seed=seed)
+    return judged_with_power(claim, measured(shown), shown, measured, seed=options.seed)
 
 
 def _design(design: Design | str | None) -> Design:
