@@ -140,7 +140,7 @@ def audits(planned, tmp_path):
     return build
 
 
-UNITS = (
+SHARES = (
     (FromClients, "replace-one"),
     (FromWeights, "zero-out"),
     (FromWeights, "replace-one"),
@@ -148,7 +148,7 @@ UNITS = (
 )
 
 
-@pytest.mark.parametrize(("method", "shares"), thinned(METHODS, UNITS))
+@pytest.mark.parametrize(("method", "shares"), thinned(METHODS, SHARES))
 def test_noise_shares_of_the_plan_are_not_refuted_by_a_smaller_federation(audits, method, shares):
     kind, unit = shares
     if unit == "zero-out" and method in ("wrong label", "one run"):
