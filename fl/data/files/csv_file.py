@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..dataset import Dataset
+from .columns.table_options import TableOptions
 from .limit import check_size
-from .table import TableOptions, dataset_of_table
+from .table import dataset_of_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame

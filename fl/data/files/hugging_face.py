@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..dataset import Dataset
+from .columns.table_options import TableOptions
 from .pictures import PictureOptions, decoded
-from .table import TableOptions, dataset_of_table
+from .table import dataset_of_table
 from .torch_dataset import from_torch
 
 _SIGNS = ("dataset_dict.json", "state.json")

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ....audit.wording import counted
+
 MOST_CLASSES = 10_000
 
 
@@ -44,7 +46,7 @@ def check_class_numbers(place: str, labels: np.ndarray, classes: int) -> None:
     if len(wrong):
         raise ValueError(
             f"{place} must hold class numbers from 0 to {classes - 1}, got {labels[wrong[0]]} in row {wrong[0]} "
-            f"({len(wrong)} such rows)"
+            f"({counted(len(wrong), 'such row')})"
         )
     # A label such as 900000 would otherwise make a model with so many outputs.
     if classes > MOST_CLASSES:

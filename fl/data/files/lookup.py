@@ -10,6 +10,7 @@ from typing import Any
 
 from ....audit.nearest import nearest
 from ..dataset import Dataset
+from .columns.table_options import TableOptions
 from .csv_file import CsvOptions, read_csv
 from .from_python import PREFIX as FROM_PYTHON
 from .from_python import kept_path, read_kept
@@ -18,7 +19,6 @@ from .image_folder import FolderOptions, is_image_folder, read_image_folder
 from .npz import NpzOptions, read_npz
 from .options import options_from
 from .parquet_file import read_parquet
-from .table import TableOptions
 from .torchvision_set import PREFIX, TorchvisionOptions, read_torchvision
 
 Reader = tuple[Callable[[Path, str, Any], Dataset], type[Any], str]

@@ -55,7 +55,8 @@ def check_range(name: str, bounds: object) -> None:
     numbers = isinstance(bounds, list | tuple) and all(
         isinstance(one, Real) and not isinstance(one, bool) and math.isfinite(one) for one in bounds
     )
-    if not (numbers and len(bounds) == 2 and bounds[0] < bounds[1]):  # type: ignore[arg-type,index]
+    # The width too: from -1e308 to 1e308 it is infinite, and every scaled number 0.
+    if not (numbers and len(bounds) == 2 and 0 < bounds[1] - bounds[0] < math.inf):  # type: ignore[arg-type,index]
         raise ValueError(f"{name} must be two finite numbers, the smaller one first, got {bounds!r}")
 
 

@@ -1,11 +1,12 @@
 """Reads a data set from a Parquet file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..dataset import Dataset
+from .columns.table_options import TableOptions
 from .limit import check_size
-from .table import TableOptions, dataset_of_table
+from .table import dataset_of_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,6 +36,20 @@ def _frame(path: Path) -> "DataFrame":
         with ParquetFile(path) as file:
             # Compressed: a small file may hold billions of cells.
             check_size(path.name, file.metadata.num_rows * file.metadata.num_columns)
-            return file.read().to_pandas()
+            # Without the metadata of pandas, by which a column of data could become an index that is not read; whole
+            # numbers and booleans with missing values would otherwise become floats and objects.
+            return file.read().to_pandas(ignore_metadata=True, types_mapper=_nullable().get)
     except (ArrowException, OSError) as error:
         raise ValueError(f"{path.name} must be a Parquet file: {error}") from None
+
+
+def _nullable() -> dict[Any, Any]:
+    """The types of pandas for whole numbers and booleans that may be missing."""
+    import pandas
+    import pyarrow
+
+    return {
+        pyarrow.bool_(): pandas.BooleanDtype(),
+        pyarrow.int64(): pandas.Int64Dtype(),
+        pyarrow.uint64(): pandas.UInt64Dtype(),
+    }

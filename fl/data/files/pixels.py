@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ....audit.wording import counted
+
 RANGES = ("auto", "0..1", "0..255")
 CHANNELS = ("auto", "first", "last")
 
@@ -51,7 +53,8 @@ def check_finite(place: str, values: np.ndarray) -> None:
     wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))
     if len(wrong):
         raise ValueError(
-            f"{place} must hold finite numbers, got NaN or infinity in row {wrong[0]} ({len(wrong)} such rows)"
+            f"{place} must hold finite numbers, got NaN or infinity in row {wrong[0]} "
+            f"({counted(len(wrong), 'such row')})"
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ....audit.wording import counted
 from ...objective import CLASSIFICATION, MULTILABEL, REGRESSION, TASKS
 from .options import check_choice
 
@@ -113,7 +114,7 @@ def flags(values: np.ndarray, places: Sequence[str], *, first: int = 0) -> np.nd
         if len(wrong):
             raise ValueError(
                 f"{place} must hold 0 or 1 (task {MULTILABEL}), got another value in row {wrong[0] + first} "
-                f"({len(wrong)} such rows)"
+                f"({counted(len(wrong), 'such row')})"
                 + (f"; numbers are predicted by task {REGRESSION}" if values.dtype.kind == "f" else "")
             )
     return values.astype(bool)

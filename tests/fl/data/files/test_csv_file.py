@@ -90,7 +90,9 @@ def test_missing_values_are_refused_or_filled(read):
 
 def test_columns_can_be_dropped_or_named_categories(read):
     lines = ["id,zip,label", *(f"person {i},{i % 4},{i % 2}" for i in range(150))]
-    with pytest.raises(ValueError, match=r"own.csv: column id has \d+ different texts, more than 100: list it in drop"):
+    with pytest.raises(
+        ValueError, match=r"own.csv: column id has 120 different texts in 120 training rows.*list it in drop"
+    ):
         read(*lines)
     loaded = read(*lines, drop=["id"], categories=["zip"])
     assert loaded.shape == (1, 1, 4)
@@ -106,6 +108,76 @@ def test_a_constant_column_becomes_zero_and_is_reported(read):
     loaded = read("a,b,label", *(f"0.1,{i},{i % 2}" for i in range(30)))
     assert not features(loaded.train_images)[:, 0].any()
     assert any("constant in the training rows became 0: a" in note for note in loaded.notes)
+
+
+def test_small_numbers_and_large_neighbours_are_not_constant(read):
+    loaded = read("a,b,label", *(f"{i}e-15,{10**15 + i},{i % 2}" for i in range(30)))
+    np.testing.assert_allclose(features(loaded.train_images).std(0), [1, 1], rtol=1e-3)
+    assert not any("became 0:" in note for note in loaded.notes)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("cell", "options", "says"),
+    [
+        (
+            "-1e308",
+            {},
+            r"column a must hold numbers of size 1e\+150 at most, got a larger one in row 2 \(15 such rows\)",
+        ),
+        ("1e39", {"scale": "none"}, r"column a must hold numbers of size 3e\+38 at most, got a larger one in row 2"),
+        ("16777217", {"scale": "none"}, "whole numbers that are one number in single precision, as in row 2: let"),
+        ("1e308", {"ranges": {"a": [-1e308, 1e308]}}, "ranges.a must be two finite numbers"),
+    ],
+)
+def test_numbers_too_large_for_the_features_are_refused_with_their_row(read, cell, options, says):
+    with pytest.raises(ValueError, match=says):
+        read("a,label", *(f"{cell if i % 2 else 16777216},{i % 2}" for i in range(30)), **options)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_test_row_far_from_all_training_rows_is_refused(read):
+    rows = [*(f"{i}e-9,{i % 2},train" for i in range(9)), "1e149,0,test"]
+    with pytest.raises(ValueError, match=r"column a must hold test rows of the size.*row 10"):
+        read("a,label,part", *rows, split="part")
+
+
+def test_numbers_with_a_decimal_comma_are_refused_until_decimal_is_set(read):
+    lines = [f"{i},{i % 10};{['no', 'yes'][i % 2]}" for i in range(40)]
+    with pytest.raises(ValueError, match=r"own.csv: column h holds numbers with a decimal comma.*set decimal = \",\""):
+        read("h;label", *lines, separator=";")
+    loaded = read("h;label", *lines, separator=";", decimal=",", scale="none")
+    found = sorted([*features(loaded.train_images)[:, 0], *features(loaded.test_images)[:, 0]])
+    assert found == pytest.approx([i + i % 10 / 10 for i in range(40)])
+
+
+def test_texts_listed_in_categories_are_categories_whatever_they_look_like(read):
+    lines = [f"{i % 3}%,n{i},{i % 2}" for i in range(40)]
+    assert read("a,b,label", *lines, categories=["a", "b"]).shape == (1, 1, 3 + 32)
+
+
+def test_classes_that_differ_by_case_or_blanks_are_refused_unless_they_are_meant(read):
+    lines = [f"{i},{['yes', 'Yes', 'no', chr(34) + 'no ' + chr(34)][i % 4]}" for i in range(40)]
+    with pytest.raises(
+        ValueError, match=r"column label has classes that differ only by case or blanks: 'Yes', 'no', 'no "
+    ):
+        read("a,label", *lines)
+    assert read("a,label", *lines, categories=["label"]).classes == 4
+
+
+def test_categories_that_differ_by_case_are_reported(read):
+    loaded = read("a,label", *(f"{['x', 'X', 'y'][i % 3]},{i % 2}" for i in range(30)))
+    assert any("differ only by case or blanks: a (2 texts)" in note for note in loaded.notes)
+
+
+def test_the_index_that_pandas_writes_is_left_out_and_reported(read):
+    lines = [f"{i},{i % 7},{i % 2}" for i in range(30)]
+    loaded = read(",a,label", *lines)
+    assert loaded.shape == (1, 1, 1)
+    assert any("Column 1" in note and "numbers the rows" in note for note in loaded.notes)
+    with pytest.raises(ValueError, match=r"own.csv: column 2 of 3 has no name"):
+        read("a,,label", *lines)
+    assert read("a,,label", *lines, drop=[""]).shape == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +209,7 @@ def test_quoted_cells_and_a_mark_of_byte_order_are_read(read):
         (
             [HEADER, *ROWS, "old,a,no"],
             {},
-            r"column age must hold numbers in all rows.* a text in row 21 \(1 such rows\)",
+            r"column age must hold numbers in all rows.* a text in row 21 \(1 such row\)",
         ),
         ([HEADER, *ROWS, "inf,a,no"], {}, "column age must hold finite numbers, got an infinite one in row 21"),
         ([HEADER, *ROWS, "1,a"], {}, "column label must have a value in every row, got none in row 21"),
@@ -161,6 +233,8 @@ def test_quoted_cells_and_a_mark_of_byte_order_are_read(read):
             "both train and test, got only train",
         ),
         ([f"{HEADER},part", *(f"{row},dev" for row in ROWS)], {"split": "part"}, "column part must hold train or test"),
+        ([HEADER, *ROWS], {"drop": ["label"]}, "a column of labels must not be in drop, owner or split, got 'label'"),
+        ([HEADER, *ROWS], {"decimal": ";"}, "decimal must be"),
         ([HEADER, *ROWS], {"scale": "min"}, "scale must be .*, got 'min'"),
         ([HEADER, *ROWS], {"missing": "drop"}, "missing must be"),
         ([HEADER, *ROWS], {"ranges": {"age": [3, 1]}}, r"ranges.age must be two finite numbers.*got \[3, 1\]"),

@@ -163,7 +163,7 @@ def wrong(array, row, value):
         ({"owner_train": np.arange(40) * 0.5}, "owner_train must hold one owner per sample.* float64"),
         ({"owner_train": np.zeros(40, int)}, "too few owners to split off"),
         ({"x_train": images(4), "y_train": np.arange(4)}, "too few samples of a class to split off"),
-        ({"x_train": wrong(images() / 255, 7, np.nan)}, r"x_train must hold finite numbers.* row 7 \(1 such rows\)"),
+        ({"x_train": wrong(images() / 255, 7, np.nan)}, r"x_train must hold finite numbers.* row 7 \(1 such row\)"),
         (
             {"x_train": wrong(images() / 255, 3, np.inf)},
             "x_train must hold finite numbers, got NaN or infinity in row 3",

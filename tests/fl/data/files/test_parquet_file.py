@@ -49,6 +49,17 @@ def test_a_column_of_dates_is_refused_by_name(frame, tmp_path):
         DataFile("own.parquet", folder=str(tmp_path)).load()
 
 
+def test_a_column_that_pandas_keeps_as_index_is_read(frame, tmp_path):
+    frame.to_parquet(tmp_path / "plain.parquet")
+    frame.set_index("age").to_parquet(tmp_path / "own.parquet")
+    plain, loaded = (DataFile(name, folder=str(tmp_path)).load() for name in ("plain.parquet", "own.parquet"))
+    assert loaded.shape == plain.shape
+    frame.sample(frac=1, random_state=0).to_parquet(tmp_path / "turned.parquet")
+    turned = DataFile("turned.parquet", folder=str(tmp_path)).load()
+    assert turned.shape == plain.shape
+    assert any("index of a pandas table" in note for note in turned.notes)
+
+
 def test_a_damaged_file_is_refused(frame, tmp_path):
     (tmp_path / "own.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(ValueError, match=r"own.parquet must be a Parquet file"):

@@ -137,7 +137,7 @@ WORDS = ["cheap", "dear"] * (ROWS // 2)
         (
             REGRESSION,
             {"price": [*PRICES[:-1], '"1,000"']},
-            "must hold plain numbers .* got a text in row 40 .1 such rows",
+            "must hold plain numbers .* got a text in row 40 .1 such row",
         ),
         (REGRESSION, {"price": ["2024-01-01"] * ROWS}, "must hold plain numbers such as 1234.5 for task 'regression'"),
         (REGRESSION | {"owner": "price"}, None, "must not be in drop, owner or split, got 'price'"),

@@ -1,0 +1,1 @@
+"""Columns of a table: what their cells hold, and how they become features."""
