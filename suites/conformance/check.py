@@ -4,9 +4,11 @@ import pickle
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,12 @@ import torch
 from torch import Tensor
 
 from ...audit.outside import described
+from ...fl.models.gradients.sample_blocks import SlowGradients
 from ...fl.seeded import global_states
 
 LIMIT = 120.0
 """Seconds that one check may take by default."""
+_PACKAGE = str(Path(__file__).parents[2])
 _FIRST = 2
 """Checks at the start of each list that all later ones depend on: the part can be built, and it runs."""
 
@@ -81,7 +85,7 @@ def _run(check: Check, subject: Subject, limit: float) -> CheckOutcome:
     name = (check.__doc__ or check.__name__).partition("\n")[0].strip().rstrip(".")
     started = time.monotonic()
     try:
-        with _time_limit(limit):
+        with _time_limit(limit), _own_warnings() as slow:
             remark = check(subject) or ""
     except Fault as fault:
         return CheckOutcome(name=name, passed=False, remark=str(fault))
@@ -90,7 +94,23 @@ def _run(check: Check, subject: Subject, limit: float) -> CheckOutcome:
         return CheckOutcome(name=name, passed=False, remark=f"it raised {type(error).__name__}: {text}"[:600])
     if (took := time.monotonic() - started) > limit:
         return CheckOutcome(name=name, passed=False, remark=f"it took {took:.1f} s, more than the limit of {limit:g} s")
-    return CheckOutcome(name=name, passed=True, remark=remark)
+    return CheckOutcome(name=name, passed=True, remark="; ".join(filter(None, [remark, *slow])))
+
+
+@contextmanager
+def _own_warnings() -> Iterator[list[str]]:
+    """Hold back warnings from this package's lines, which are no fault of the part, and repeated ones.
+
+    Collects those of slow gradients, which belong to the remark.
+    """
+    slow = list[str]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield slow
+    slow += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, SlowGradients))
+    for one in caught:
+        if not one.filename.startswith(_PACKAGE) and not issubclass(one.category, SlowGradients):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 @contextmanager

@@ -1,13 +1,10 @@
 """Conformance checks of models."""
 
-import math
-
 import torch
 from torch import Tensor
 
 from ...fl.models.network import Network
-from ...fl.models.small_models import find_model
-from ...fl.seeded import seeded
+from ...fl.models.probabilities import WORDS, returns_probabilities
 from ...fl.streams import Streams, uniform
 from .check import Check, Fault, Subject, equal, no_global_randomness, require
 
@@ -19,17 +16,17 @@ _SAMPLES, _CLOSE = 3, 1e-5
 
 def takes_images(subject: Subject) -> str | None:
     """It builds a module whose output is logits."""
-    _check_alone(subject)
     network = network_for(subject)
     return f"shape {network.shape}, {network.classes} classes, {network.layout.model_dim} parameters"
 
 
 def finite(subject: Subject) -> str | None:
-    """Its logits are finite numbers in single precision."""
+    """Its outputs are logits, not probabilities: finite numbers in single precision."""
     network, params, images, _ = _case(subject)
     logits = network.logits(params, images)
     require(logits.dtype == torch.float32, f"its logits are {logits.dtype}, not torch.float32")
     require(bool(logits.isfinite().all()), "its logits are not finite for images in [0, 1]")
+    require(not returns_probabilities(network), WORDS)
     return None
 
 
@@ -86,25 +83,6 @@ def inputs_kept(subject: Subject) -> str | None:
     require(equal(params, kept[0]), "it changed the parameters")
     require(equal(images, kept[1]), "it changed the images")
     return None
-
-
-def _check_alone(subject: Subject) -> None:
-    """Raise Fault if the module itself keeps state or changes its input; one that does not run is reported later."""
-    for shape in SHAPES:
-        images = torch.linspace(0, 1, 2 * math.prod(shape)).view(2, *shape)
-        given = images.clone()
-        try:
-            with seeded(0), torch.no_grad():
-                module = find_model(subject.name)(shape, _CLASSES[0], **subject.options)
-            found = []
-            for _ in range(2):
-                with seeded(1), torch.no_grad():
-                    found.append(module(given).clone())
-        except Exception:
-            continue
-        require(equal(given, images), "it changed the images that it was given")
-        require(equal(*found), "a second evaluation of the same images gives other logits: it keeps state")
-        return
 
 
 def network_for(subject: Subject) -> Network:

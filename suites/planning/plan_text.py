@@ -6,6 +6,8 @@ from typing import Any
 from ...audit.outside import label
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
+from ...fl.models.probabilities import WORDS, returns_probabilities
+from ...fl.task import network_of
 from ..audits.known_methods import audit_methods
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
@@ -49,6 +51,8 @@ def plan_lines(plan: RunPlan) -> list[str]:
             f"{counted(spec.rounds, 'round')}, {counted(count, 'federation')}"
         )
         lines += [f"data   {data}: {note}" for note in load_dataset(spec.data).notes]
+        if returns_probabilities(network_of(load_dataset(spec.data), spec.model, None)):
+            lines.append(f"model  {model}: {WORDS}")
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
     own = {name: _trained(trial.cells[0].facts) for name, trial in federations.items()}
     return [*lines, *(line for audit in plan.audits for line in _audit_lines(audit, own))]

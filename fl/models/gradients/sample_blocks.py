@@ -222,6 +222,10 @@ def _of_one(target: SampleLoss, fixed: Mapping[str, Tensor], *case: Tensor) -> B
     }
 
 
+class SlowGradients(UserWarning):
+    """The warning that a model's sample gradients are computed in a loop."""
+
+
 def is_mapped(module: nn.Module) -> bool:
     """Return whether no function transform has refused the module so far."""
     return module not in _NOT_MAPPED
@@ -234,5 +238,6 @@ def report_loop(module: nn.Module, error: Exception) -> None:
     warnings.warn(
         f"sample gradients of {type(module).__name__} are computed one sample at a time, which is slower, because "
         f"torch.func cannot map it over samples: {reason}",
+        SlowGradients,
         stacklevel=2,
     )

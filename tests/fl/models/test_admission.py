@@ -51,10 +51,60 @@ def mixed():
     return model
 
 
+def wrong_start():
+    model = own()
+    with torch.no_grad():
+        model[0].weight[0, 0, 0, 0] = torch.nan
+    return model
+
+
+def hooked():
+    model = own()
+    model[0].weight.register_hook(lambda gradient: 100 * gradient)
+    return model
+
+
+def scripted():
+    return torch.jit.trace(nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), IMAGES)
+
+
+class Detached(Changed):
+    """A model whose logits have no gradient."""
+
+    def __init__(self):
+        super().__init__(lambda model, features: features)
+
+    def forward(self, images):
+        return super().forward(images).detach()
+
+
+class Squeezed(nn.Sequential):
+    """A model that drops the dimension of a batch of one image."""
+
+    def forward(self, images):
+        return super().forward(images).squeeze()
+
+
+def spectral(norm):
+    return nn.Sequential(nn.Flatten(), norm(nn.Linear(16, 2)))
+
+
+def counted_outside(model, features):
+    model.calls = getattr(model, "calls", 0) + 1
+    return features + model.calls
+
+
 def frozen():
     return own().requires_grad_(False)
 
 
+def test_a_hook_on_a_layer_is_admitted_because_training_calls_it():
+    model = own()
+    model[2].register_forward_hook(lambda layer, given, found: 2 * found)
+    assert prepared("mine", model, IMAGES) is model
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning", "ignore:`torch.nn.utils.spectral_norm:FutureWarning")
 @pytest.mark.parametrize(
     ("build", "words"),
     [
@@ -68,6 +118,18 @@ def frozen():
         (complex_model, "parameter phase is complex .*two real parameters"),
         (mixed, "0.weight is torch.float16.*call model.float"),
         (frozen, "no parameter that requires a gradient"),
+        (wrong_start, "parameter 0.weight must start with finite numbers, got 1 number NaN or infinite"),
+        (hooked, "parameter 0.weight has a hook on its gradient, which would not be called"),
+        (scripted, "TorchScript.*return the torch.nn.Module"),
+        (lambda: Squeezed(nn.Flatten(), nn.Linear(16, 2)), r"shape \(1, 2\) for a batch of one image.*got \(2,\)"),
+        (Detached, "depend on no trained parameter.*remove detach"),
+        (lambda: own().double(), "0.weight is torch.float64 and images are torch.float32: call model.float"),
+        (lambda: Changed(lambda model, x: (x - x.mean(0)) / x.std(0)), "NaN or infinite logits for a batch of one"),
+        (lambda: spectral(nn.utils.parametrizations.spectral_norm), "layer 1.* has a spectral norm.*weight_norm"),
+        (lambda: spectral(nn.utils.spectral_norm), "layer 1 has a spectral norm.*weight_norm"),
+        (lambda: nn.InstanceNorm2d(1, affine=True, track_running_stats=True), "running_mean.*track_running_stats=F"),
+        (lambda: Changed(counted_outside), "other logits at a second evaluation of the same images: it keeps state"),
+        (lambda: Changed(lambda model, x: x.mul_(2)), "changes the images that it is given, in place"),
         (lambda: Changed(counted), "changes its buffer or parameter seen"),
         (lambda: Changed(lambda model, x: nn.functional.dropout(x, 0.5)), "draws random numbers from PyTorch's global"),
         (lambda: Changed(lambda model, x: x - x.mean(0)), "mixes the samples of a batch.*GroupNorm"),

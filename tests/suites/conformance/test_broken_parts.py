@@ -163,7 +163,12 @@ BAD = {
         "def part(shape, classes):\n    return nn.Sequential(nn.BatchNorm2d(shape[0]), net(shape, classes))",
         "GroupNorm",
     ),
-    "changes its input": ("model", model("x.zero_()\n        return logits"), "changed the images|inplace|in-place"),
+    "probabilities": ("model", model("return logits.softmax(-1)"), "sums to 1, as after a softmax.*return the logits"),
+    "changes its input": (
+        "model",
+        model("x.zero_()\n        return logits"),
+        "changes the images that it is given, in place",
+    ),
     "one fixed initial model": (
         "model",
         "def part(shape, classes):\n    made = net(shape, classes)\n    nn.init.zeros_(made[1].weight)\n"
@@ -334,3 +339,11 @@ def test_an_unknown_option_is_named_with_the_known_ones(own_module):
     module = own_module(PRELUDE + "\ndef part(shape, classes, *, width=3):\n    return net(shape, classes)")
     (outcome,) = check_part(f"{module}:part", kind="model", options={"widht": 3})
     assert "has no option 'widht'; it has: width" in outcome.line
+
+
+def test_a_model_whose_gradients_need_a_loop_gets_a_remark_and_no_warning(own_module, recwarn):
+    module = own_module(PRELUDE + model("return logits if x.sum() > 0 else -logits"))
+    outcomes = list(check_part(f"{module}:part", kind="model"))
+    assert all(outcome.passed for outcome in outcomes)
+    assert sum("one sample at a time" in outcome.remark for outcome in outcomes) == 1
+    assert not list(recwarn)

@@ -245,6 +245,14 @@ def test_the_plan_text_names_the_audited_model_where_the_federation_trains_anoth
     assert ", audited on digits with logistic, not mlp: " in lines[1]
 
 
+def test_the_plan_text_reports_a_model_that_returns_probabilities(planned, own_module):
+    head = "from torch import nn\ndef part(shape, classes):\n    linear = nn.Linear(shape[1] * shape[2], classes)\n"
+    for number, layers in enumerate(("linear, nn.Softmax(1)", "linear, nn.LogSoftmax(1)", "linear")):
+        name = own_module(f"{head}    return nn.Sequential(nn.Flatten(), {layers})\n", name=f"own_output_{number}")
+        lines = plan_lines(planned('model = "logistic"', f'model = "{name}:part"'))
+        assert any(line.startswith(f"model  {name}:part: each row of its outputs") for line in lines) is (number == 0)
+
+
 def test_the_plan_text_states_what_each_estimator_needs_to_refute_half_the_noise(planned):
     line = plan_lines(planned("replicas = 40", "replicas = 5"))[2]
     costs = dict(part.rsplit(" ", 1) for part in line.partition("per arm: ")[2].split(", "))
