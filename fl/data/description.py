@@ -92,5 +92,6 @@ def _by_class(dataset: Dataset, counts: Tensor) -> str:
 def _balance(counts: Tensor) -> str:
     shares = counts.double() / counts.sum()
     empty = int((counts == 0).sum())
-    lacking = f"; {empty} classes have no training sample" if empty else ""
+    has = "class has" if empty == 1 else "classes have"
+    lacking = f"; {empty} {has} no training sample" if empty else ""
     return f"smallest class {float(shares.min()):.1%}, largest class {float(shares.max()):.1%}{lacking}"

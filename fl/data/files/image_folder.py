@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ....audit.wording import counted
 from ..dataset import Dataset
 from .npz import owner_numbers
 from .pictures import PictureOptions, decoded, facts_of, picture_notes, pixels_of
@@ -62,7 +63,11 @@ def read_image_folder(path: Path, name: str, options: FolderOptions) -> Dataset:
     pixels = pixels_of(facts, lambda number: decoded(files[number], str(files[number])), options, path.name)
     notes = picture_notes(facts, options)
     if skipped:
-        notes.append(f"{skipped} files that are no images were skipped.")
+        notes.append(
+            f"{counted(skipped, 'file')} that {'is no image was' if skipped == 1 else 'are no images were'} skipped."
+        )
+    if test is not None and (lacking := sorted(set(names) - set(own))):
+        notes.append(f"{test.name} has no folder for the classes {', '.join(lacking)}, which have no test sample.")
     samples = Samples(images=pixels.astype(np.float32) / np.float32(255), labels=np.array(labels))
     first = np.arange(len(files)) < count
     learnt = samples.at(first) if owners is None else replace(samples.at(first), owners=owners)

@@ -32,6 +32,8 @@ def class_numbers(
         names = tuple(map(str, known))
         found = np.split(numbers.astype(np.int64), np.cumsum([len(labels) for labels in given.values()])[:-1])
     else:
+        for name, labels in given.items():
+            _check_small(f"{file}: {name}", labels)
         found = [labels.astype(np.int64) for labels in given.values()]
     count = classes if classes is not None else max(int(labels.max()) for labels in found) + 1
     for name, labels in zip(given, found, strict=True):
@@ -52,6 +54,16 @@ def check_class_numbers(place: str, labels: np.ndarray, classes: int) -> None:
     if classes > MOST_CLASSES:
         raise ValueError(
             f"{place} must hold class numbers 0, 1, 2 and so on, below {MOST_CLASSES}; the largest is {labels.max()}"
+        )
+
+
+def _check_small(place: str, labels: np.ndarray) -> None:
+    """Raise ValueError for whole numbers beyond those of 64 bits with a sign, which would become negative ones."""
+    wrong = np.flatnonzero(labels.astype(np.uint64) > np.iinfo(np.int64).max if labels.dtype.kind == "u" else [])
+    if len(wrong):
+        raise ValueError(
+            f"{place} must hold class numbers 0, 1, 2 and so on, below {MOST_CLASSES}, got {labels[wrong[0]]} in row "
+            f"{wrong[0]} ({counted(len(wrong), 'such row')})"
         )
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ....audit.wording import counted
 from ...fields import check_count
 from .limit import check_size
 from .options import SplitOptions, check_choice
@@ -26,8 +27,26 @@ _SHOWN = 5
 # Named one by one: among Pillow's other formats is EPS, for which it starts a program.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 
-Facts = tuple[tuple[int, int], str]
-"""An image's (height, width) and its mode."""
+_WITH_EXIF = ("JPEG", "MPO", "TIFF", "WEBP")
+"""The formats whose EXIF data stands before the pixels; a PNG file would have to be decoded for it."""
+_ORIENTATION = 0x0112
+"""The number of the EXIF tag that states how a camera was held; 1 is upright."""
+
+
+class Facts(NamedTuple):
+    """What the header of an image states.
+
+    Args:
+        size: (height, width).
+        mode: Pillow's name of its colours.
+        turned: EXIF data state that it is to be shown turned or mirrored.
+        several: the file holds further images, such as those of an animation.
+    """
+
+    size: tuple[int, int]
+    mode: str
+    turned: bool = False
+    several: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +88,16 @@ def facts_of(image: "Image | Path | BytesIO", place: str) -> Facts:
     if isinstance(image, Path | BytesIO):
         with _opened(image, place) as found:
             return facts_of(found, place)
-    return (image.height, image.width), image.mode
+    return Facts((image.height, image.width), image.mode, _is_turned(image), bool(getattr(image, "is_animated", False)))
+
+
+def _is_turned(image: "Image") -> bool:
+    if image.format not in _WITH_EXIF:
+        return False
+    try:
+        return bool(image.getexif().get(_ORIENTATION, 1) != 1)
+    except Exception:  # Damaged EXIF data, for which Pillow raises errors of many kinds.
+        return False
 
 
 def decoded(file: "Path | BytesIO", place: str) -> "Image":
@@ -126,16 +154,24 @@ def picture_notes(facts: Sequence[Facts], options: PictureOptions) -> list[str]:
     """Return the sentences that report what was done to the images."""
     notes = []
     if options.sides is not None:
-        changed = sum(size != options.sides for size, _ in facts)
-        notes.append(f"{changed} of {len(facts)} images were cut to the ratio of {_size(options.sides)} and resized.")
+        changed = sum(one.size != options.sides for one in facts)
+        notes.append(f"{_of(changed, facts)} cut to the ratio of {_size(options.sides)} and resized.")
     if options.colour != "auto":
-        changed = sum(_NATURAL.get(mode) != options.colour for _, mode in facts)
-        notes.append(f"{changed} of {len(facts)} images were converted to {options.colour}.")
+        changed = sum(_NATURAL.get(one.mode) != options.colour for one in facts)
+        notes.append(f"{_of(changed, facts)} converted to {options.colour}.")
+    if turned := sum(one.turned for one in facts):
+        notes.append(f"{_of(turned, facts)} not turned upright, as the EXIF data of the files would have it.")
+    if several := sum(one.several for one in facts):
+        notes.append(f"{_of(several, facts)} the first of several in the file, and the others were left out.")
     return notes
 
 
+def _of(count: int, facts: Sequence[Facts]) -> str:
+    return f"{count} of {counted(len(facts), 'image')} {'was' if count == 1 else 'were'}"
+
+
 def _sides(facts: Sequence[Facts], options: PictureOptions, place: str) -> tuple[int, int]:
-    sizes = Counter(size for size, _ in facts)
+    sizes = Counter(one.size for one in facts)
     if options.sides is not None:
         return options.sides
     if len(sizes) > 1:
@@ -151,7 +187,7 @@ def _sides(facts: Sequence[Facts], options: PictureOptions, place: str) -> tuple
 
 
 def _colour(facts: Sequence[Facts], options: PictureOptions, place: str) -> str:
-    modes = Counter(mode for _, mode in facts)
+    modes = Counter(one.mode for one in facts)
     deep = {mode: count for mode, count in modes.items() if mode.startswith(_DEEP)}
     if deep:
         found = ", ".join(f"{count} of mode {mode}" for mode, count in deep.items())

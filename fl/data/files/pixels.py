@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ....audit.wording import counted
+from .columns.numbers import LARGEST_SINGLE, check_single_precision
 
 RANGES = ("auto", "0..1", "0..255")
 CHANNELS = ("auto", "first", "last")
@@ -87,11 +88,23 @@ def scaled(given: Mapping[str, np.ndarray], *, file: str, pixels: str = "auto") 
 def kept(given: Mapping[str, np.ndarray], *, file: str) -> tuple[list[np.ndarray], str]:
     """Return the rows of each part as float32, unchanged, and a sentence that reports it.
 
-    given: rows (n, 1, 1, features) by the name of their array. Raises ValueError, with array and row, for NaN or
-    infinity.
+    given: rows (n, 1, 1, features) by the name of their array. Raises ValueError, with array and row, for NaN,
+    infinity, and numbers that single precision cannot hold or tell apart.
     """
     for name, values in given.items():
-        check_finite(f"{file}: {name}", values)
+        place = f"{file}: {name}"
+        check_finite(place, values)
+        if values.dtype.kind == "b" or values.dtype in (np.float32, np.float16):
+            continue
+        wrong = np.flatnonzero((np.abs(values.astype(np.float64)) > LARGEST_SINGLE).reshape(len(values), -1).any(1))
+        if len(wrong):
+            raise ValueError(
+                f"{place} must hold numbers of size {LARGEST_SINGLE:g} at most, got a larger one in row {wrong[0]} "
+                f"({counted(len(wrong), 'such row')}): change their unit"
+            )
+        for number, column in enumerate(values.reshape(len(values), -1).T):
+            remedy = "subtract a constant, or scale the numbers"
+            check_single_precision(column, f"{place}: column {number}", remedy, first=0)
     return [values.astype(np.float32) for values in given.values()], "The numbers of the rows are kept as they are."
 
 

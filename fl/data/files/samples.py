@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...objective import CLASSIFICATION, MULTILABEL, REGRESSION
 from ..dataset import Dataset
+from .columns.notation import same_but_for_case
 from .options import SplitOptions
 from .split import split_note, test_rows
 from .targets import LabelRule, empty_labels
@@ -71,6 +72,8 @@ def dataset_of(
         notes = (*notes, note)
     if task == MULTILABEL:
         notes = (*notes, *empty_labels(train.labels, class_names or tuple(map(str, range(classes)))))
+    if task == CLASSIFICATION and (alike := same_but_for_case(np.array(class_names, dtype=str))):
+        notes = (*notes, f"Classes that differ only by case or blanks: {', '.join(map(repr, alike[:4]))}.")
     # Numbered again: an owner whose samples are all test samples is no owner of the training part.
     owners = None if train.owners is None else np.unique(train.owners, return_inverse=True)[1]
     return Dataset(

@@ -14,7 +14,7 @@ from ...objective import MULTILABEL
 from ..dataset import Dataset
 from .columns.encoder import Encoder
 from .columns.notation import notation_of, same_but_for_case
-from .columns.numbers import check_present, numbers_of, with_decimal_points
+from .columns.numbers import check_present, numbers_of, texts_of, with_decimal_points
 from .columns.table_options import TableOptions
 from .columns.unnamed import without_index
 from .limit import check_size
@@ -66,7 +66,7 @@ def dataset_of_table(
     owners = None
     if owner:
         check_present(frame[owner], f"{file}: column {owner}")
-        owners = owner_numbers(frame[owner].astype(str).to_numpy(str), f"{file}: column {owner}")
+        owners = owner_numbers(texts_of(frame[owner], f"{file}: column {owner}"), f"{file}: column {owner}")
     if options.split:
         chosen = _given_split(frame[options.split], f"{file}: column {options.split}")
     elif test is None:
@@ -114,7 +114,7 @@ def _labels(column: "Series", place: str) -> tuple[np.ndarray, tuple[str, ...]]:
         known, found = np.unique(numbers, return_inverse=True)
         names = tuple(f"{value:.0f}" for value in known)
     else:
-        known, found = np.unique(column.astype(str).to_numpy(str), return_inverse=True)
+        known, found = np.unique(texts_of(column, place), return_inverse=True)
         names = tuple(map(str, known))
     if len(names) < 2:
         raise ValueError(f"{place} must hold at least two classes, got only one in {len(column)} rows")

@@ -59,7 +59,8 @@ class LabelRule:
                 outside = int(((everyone < low) | (everyone > high)).sum())
                 if outside:
                     raise ValueError(
-                        f"{place} must lie in its range {low:g}..{high:g}, got another number in {outside} rows"
+                        f"{place} must lie in its range {low:g}..{high:g}, got another number in "
+                        f"{counted(outside, 'row')}"
                     )
                 shifts[column], units[column] = low, high - low
             elif self.standardise:

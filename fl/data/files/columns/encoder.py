@@ -6,15 +6,16 @@ import numpy as np
 
 from .....audit.wording import counted
 from ..limit import check_size
-from .notation import check_categories, same_but_for_case
-from .numbers import check_present, numbers_of
+from .notation import check_categories, plain_numbers, same_but_for_case
+from .numbers import LARGEST_SINGLE, check_present, check_single_precision, numbers_of, texts_of
 from .table_options import TableOptions
 
 if TYPE_CHECKING:
     from pandas import Series
 
-_LARGEST = {"standardise": 1e150, "none": 3e38}
+_LARGEST = {"standardise": 1e150, "none": LARGEST_SINGLE}
 """The size up to which the squares of numbers are finite, and up to which numbers are finite in single precision."""
+_NAMED = 12
 
 
 class Encoder:
@@ -29,7 +30,7 @@ class Encoder:
     def __init__(self, *, file: str, train: np.ndarray, options: TableOptions) -> None:
         self.file, self.train, self.options = file, train, options
         self.numbers, self.categories, self.indicators, self.filled, self.unseen = 0, 0, 0, 0, 0
-        self.scaled, self.constant, self.alike = 0, list[str](), dict[str, int]()
+        self.scaled, self.constant, self.alike, self.partly = 0, list[str](), dict[str, int](), dict[str, int]()
 
     def encoded(self, name: str, column: "Series") -> np.ndarray:
         """Return the features of one column, ``(n, k)`` float32.
@@ -70,7 +71,7 @@ class Encoder:
         mean = known.mean()
         filled = np.where(missing, mean, numbers)
         if self.options.scale == "none":
-            _check_single_precision(filled, place)
+            check_single_precision(filled, place, "let the column be scaled, give it a range, or list it in drop")
             return filled
         self.scaled += 1
         spread = known.std()
@@ -93,12 +94,14 @@ class Encoder:
     def _indicators(self, name: str, column: "Series", place: str) -> np.ndarray:
         self.categories += 1
         # An empty text cannot occur as a value, because an empty cell is a missing one.
-        values = column.astype(object).where(column.notna(), "").astype(str).to_numpy(str)
+        values = texts_of(column.astype(object).where(column.notna(), ""), place)
         levels = np.unique(values[self.train])
         if name not in self.options.categories:
             check_categories(values, self.train, place)
             if alike := same_but_for_case(levels):
                 self.alike[name] = len(alike)
+            if partly := plain_numbers(values):
+                self.partly[name] = partly
         self.indicators += len(levels)
         check_size(place, len(values) * len(levels))
         self.unseen += int((~np.isin(values, levels)).sum())
@@ -117,10 +120,13 @@ class Encoder:
                 "constants depend on private rows, and no claim covers them; ranges avoids this."
             )
         if self.constant:
-            found.append(f"Columns that are constant in the training rows became 0: {', '.join(self.constant)}.")
+            found.append(f"Columns that are constant in the training rows became 0: {_first(self.constant)}.")
         if self.alike:
-            shown = ", ".join(f"{name} ({count} texts)" for name, count in self.alike.items())
+            shown = _first([f"{name} ({counted(count, 'text')})" for name, count in self.alike.items()])
             found.append(f"Columns with categories that differ only by case or blanks: {shown}.")
+        if self.partly:
+            shown = _first([f"{name} ({counted(count, 'row')})" for name, count in self.partly.items()])
+            found.append(f"Columns of categories in which some texts are numbers: {shown}.")
         filled = "1 missing value was filled." if self.filled == 1 else f"{self.filled} missing values were filled."
         found.append(filled if self.filled else "No value is missing.")
         if self.unseen:
@@ -128,6 +134,11 @@ class Encoder:
             have = "has" if self.unseen == 1 else "have"
             found.append(f"{self.unseen} {values} in no training row and {have} no indicator.")
         return found
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _check_finite(numbers: np.ndarray, largest: float, place: str) -> None:
@@ -140,18 +151,4 @@ def _check_finite(numbers: np.ndarray, largest: float, place: str) -> None:
         raise ValueError(
             f"{place} must hold numbers of size {largest:g} at most, got a larger one in row {wrong[0] + 1} "
             f"({counted(len(wrong), 'such row')}): change their unit"
-        )
-
-
-def _check_single_precision(numbers: np.ndarray, place: str) -> None:
-    """Raise ValueError if different whole numbers are one number in single precision, in which features are kept."""
-    if not (numbers == np.rint(numbers)).all():
-        return
-    different = np.unique(numbers)
-    same = np.flatnonzero(np.diff(different.astype(np.float32)) == 0)
-    if len(same):
-        row = int(np.flatnonzero(numbers == different[same[0] + 1])[0])
-        raise ValueError(
-            f"{place} holds different whole numbers that are one number in single precision, as in row {row + 1}: let "
-            "the column be scaled, give it a range, or list it in drop if it names the record"
         )

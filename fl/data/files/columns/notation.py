@@ -18,6 +18,8 @@ IDENTIFYING = 0.9
 SHARE_OF_NUMBERS = 0.5
 """A column is taken for numbers, or for one notation, if more than this share of its cells is."""
 
+_LONGEST = 40
+"""No number or date has more signs."""
 _SIGN = r"[+\-\u2212]?"
 _NUMBER = r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 _MONEY = r"[$\u20ac\u00a3\u00a5]"
@@ -113,6 +115,8 @@ def notation_of(texts: np.ndarray) -> tuple[Notation, int] | None:
         if not text:
             continue
         given += count
+        if len(text) > _LONGEST:
+            continue
         if _PLAIN.fullmatch(text):
             plain += count
             continue
@@ -127,6 +131,16 @@ def notation_of(texts: np.ndarray) -> tuple[Notation, int] | None:
     most = hits[notation]
     usual = most + plain > SHARE_OF_NUMBERS * given and most > SHARE_OF_NUMBERS * (given - plain)
     return (notation, rows[notation]) if usual else None
+
+
+def plain_numbers(texts: np.ndarray) -> int:
+    """Return how many of the texts ``(n,)`` are plain numbers."""
+    different, counts = np.unique(texts, return_counts=True)
+    return sum(
+        count
+        for text, count in zip(different.tolist(), counts.tolist(), strict=True)
+        if len(text) <= _LONGEST and _PLAIN.fullmatch(text)
+    )
 
 
 def same_but_for_case(texts: np.ndarray) -> list[str]:

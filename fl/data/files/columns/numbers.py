@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .....audit.wording import counted
+from ..limit import check_size
 from .notation import SHARE_OF_NUMBERS, notation_of
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 _EXACT = 2**53
 """Up to this size every whole number is a float of 64 bits."""
+LARGEST_SINGLE = 3e38
+"""The size up to which numbers are finite in single precision, in which features are kept."""
 _WITH_COMMA = r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*"
 _WITH_POINT = r"\s*[+-]?(\d*\.\d+([eE][+-]?\d+)?|\d{1,3}(\.\d{3})+(,\d+)?)\s*"
 
@@ -71,6 +74,32 @@ def with_decimal_points(column: "Series", place: str) -> "Series":
             f"{point[0] + 1} ({counted(len(point), 'such row')}): remove points that separate thousands"
         )
     return column.where(~comma, column.str.replace(",", ".", regex=False))
+
+
+def texts_of(column: "Series", place: str) -> np.ndarray:
+    """Return the cells of a column as texts ``(n,)``; raise ValueError, with ``place``, where memory is short."""
+    texts = column.astype(str)
+    # An array of texts has room for the longest one in each row.
+    check_size(place, len(texts) * int(texts.str.len().max()))
+    return np.asarray(texts.to_numpy(str))
+
+
+def check_single_precision(values: np.ndarray, place: str, remedy: str, *, first: int = 1) -> None:
+    """Raise ValueError, with ``place`` and row, if different whole numbers are one number in single precision.
+
+    values: (n,) numbers, of which none is missing; numbers with fractions are rounded without an error. ``first``: the
+    number of the first row.
+    """
+    if not (np.abs(values.astype(np.float64)) > 2**24).any() or not (values == np.rint(values)).all():
+        return
+    different = np.unique(values)
+    same = np.flatnonzero(np.diff(different.astype(np.float32)) == 0)
+    if len(same):
+        row = int(np.flatnonzero(values == different[same[0] + 1])[0])
+        raise ValueError(
+            f"{place} holds different whole numbers that are one number in single precision, as in row {row + first}: "
+            f"{remedy}"
+        )
 
 
 def check_present(column: "Series", place: str) -> None:

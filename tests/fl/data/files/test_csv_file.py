@@ -264,3 +264,8 @@ def test_another_encoding_is_refused_with_the_place_of_the_byte(tmp_path):
     (tmp_path / "own.csv").write_bytes(b"age,label\n1,\xff\n")
     with pytest.raises(ValueError, match=r"own.csv must be text in UTF-8, got another byte at position"):
         DataFile("own.csv", folder=str(tmp_path)).load()
+
+
+def test_categories_among_which_are_numbers_are_reported(read):
+    loaded = read("a,label", *(f"{['x', 'y', i % 2][i % 3]},{i % 2}" for i in range(30)))
+    assert any("in which some texts are numbers: a (10 rows)" in note for note in loaded.notes)

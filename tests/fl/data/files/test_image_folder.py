@@ -104,7 +104,7 @@ def test_other_files_are_skipped_and_counted(place):
     fill(place)
     (place / "cat" / "notes.txt").write_text("none")
     (place / ".hidden").mkdir()
-    assert any("1 files that are no images were skipped" in note for note in load(place).notes)
+    assert any("1 file that is no image was skipped" in note for note in load(place).notes)
 
 
 @pytest.mark.parametrize("content", [b"no image", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n"])
@@ -200,3 +200,24 @@ def test_an_owner_that_cannot_be_found_is_an_error(place, pattern, message):
     fill(place)
     with pytest.raises(ValueError, match=message):
         load(place, owner=pattern)
+
+
+def test_turned_photos_animations_and_classes_without_a_test_sample_are_reported(place):
+    fill(place / "train", count=3, mode="L")
+    draw(place / "test" / "dog" / "a.png", 7, mode="L")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("L", (6, 5)).save(place / "train" / "cat" / "photo.jpg", exif=exif)
+    frames = [Image.new("L", (6, 5), shade) for shade in (0, 99)]
+    frames[0].save(place / "train" / "cat" / "moving.gif", save_all=True, append_images=frames[1:])
+    (place / "train" / "cat" / "notes.txt").write_text("x")
+    notes = load(place, colour="grey").notes
+    assert any("1 of 9 images was not turned upright" in note for note in notes)
+    assert any("1 of 9 images was the first of several in the file" in note for note in notes)
+    assert any("test has no folder for the classes cat, which have no test sample" in note for note in notes)
+    assert any("1 file that is no image was skipped" in note for note in notes)
+
+
+def test_upright_photos_have_no_such_note(place):
+    fill(place)
+    assert len(load(place).notes) == 1

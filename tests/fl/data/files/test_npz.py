@@ -99,6 +99,33 @@ def test_texts_are_names_of_classes_and_owners(read):
     assert loaded.train_labels[:2].tolist() == [1, 0]
 
 
+def test_classes_that_differ_only_by_case_or_blanks_are_reported(read):
+    loaded = read(y_train=np.array(["dog", "Dog", "cat", "cat "] * 10))
+    assert any("only by case or blanks: 'Dog', 'cat', 'cat ', 'dog'" in note for note in loaded.notes)
+    assert not any("blanks" in note for note in read(y_train=np.array(["dog", "cat"] * 20)).notes)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            2**62 + np.arange(40),
+            r"x_train: column 1 holds different whole numbers that are one number .* in row 1: sub",
+        ),
+        (np.arange(40) + 2.0**24, "x_train: column 1 holds different whole numbers that are one number"),
+        (
+            np.where(np.arange(40) == 7, 1e308, 0),
+            r"x_train must hold numbers of size 3e\+38 at most, .* in row 7 \(1 such",
+        ),
+    ],
+)
+def test_rows_that_single_precision_cannot_hold_are_refused(read, rows, says):
+    with pytest.raises(ValueError, match=says):
+        read(x_train=np.stack([np.zeros_like(rows), rows], axis=1))
+    read(x_train=np.stack([np.zeros(40), np.arange(40) + 2.0**22], axis=1))
+
+
 @pytest.mark.parametrize(
     ("given", "divided"),
     [
@@ -182,6 +209,10 @@ def wrong(array, row, value):
             r"samples of one shape, got \(1, 6, 5\) and \(1, 6, 6\)",
         ),
         ({"y_train": wrong(np.arange(40) % 4, 5, 0.5)}, "y_train must hold whole numbers .* got float64"),
+        (
+            {"y_train": (np.arange(40) % 4).astype(np.uint64) + 2**63},
+            r"y_train must hold class numbers .* in row 0 \(40",
+        ),
         ({"y_train": np.arange(40) % 4 - 1}, r"y_train must hold class numbers from 0 to 2, got -1 in row 0 \("),
         ({"y_train": np.zeros(40, int)}, "y_train must hold at least two classes, got only class 0 in"),
         ({"y_train": np.where(np.arange(40) == 3, 10**9, np.arange(40) % 4)}, "the largest is 1000000000"),

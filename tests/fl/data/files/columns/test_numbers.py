@@ -3,7 +3,7 @@
 import numpy as np
 import pandas
 import pytest
-from fedassay.fl.data.files.columns.numbers import numbers_of, with_decimal_points
+from fedassay.fl.data.files.columns.numbers import numbers_of, texts_of, with_decimal_points
 
 PLACE = "own.csv: column a"
 
@@ -62,3 +62,11 @@ def test_complex_numbers_are_refused_and_a_wrong_cell_is_described():
         numbers_of(pandas.Series([1j, 2.0]), PLACE)
     with pytest.raises(ValueError, match=r"a text in row 3 \(1 such row\): they hold percentages"):
         numbers_of(pandas.Series(["1", "2", "5%"]), PLACE)
+
+
+def test_a_huge_text_in_one_cell_is_refused_before_it_fills_the_memory(monkeypatch):
+    cells = pandas.Series(["x"] * 500 + ["y" * 5000])
+    assert texts_of(cells, PLACE).shape == (501,)
+    monkeypatch.setenv("FEDASSAY_DATA_LIMIT_GB", "0.005")
+    with pytest.raises(ValueError, match=r"own.csv: column a would need 0.0 GB"):
+        texts_of(cells, PLACE)
