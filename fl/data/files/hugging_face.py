@@ -19,15 +19,19 @@ _TEST = ("test", "validation", "valid", "val")
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFaceOptions(PictureOptions):
-    """The options of a Hugging Face data set: those of images, and the names of two columns.
+    """The options of a Hugging Face data set: those of images, and of its columns.
 
     Args:
         label: column of the labels.
         owner: column of the owners; by default a column ``owner`` where there is one.
+        drop, categories, decimal: as in ``TableOptions``; for a table without images.
     """
 
     label: str = "label"
     owner: str = ""
+    drop: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    decimal: str = "."
 
 
 def is_saved_dataset(path: Path) -> bool:
@@ -64,12 +68,22 @@ def read_hugging_face(path: Path, name: str, options: HuggingFaceOptions) -> Dat
         table = TableOptions(
             label=options.label,
             owner=options.owner,
+            drop=options.drop,
+            categories=options.categories,
+            decimal=options.decimal,
             test="the test split" if test is not None else "",
             test_share=options.test_share,
             split_seed=options.split_seed,
         )
         frames = [None if one is None else one.to_pandas() for one in (train, test)]
         return dataset_of_table(frames[0], frames[1], file=path.name, name=name, options=table)
+    for key, unused in (
+        ("drop", options.drop),
+        ("categories", options.categories),
+        ("decimal", options.decimal != "."),
+    ):
+        if unused:
+            raise ValueError(f"{path}: {key} is an option of tables, but the data set holds images in {pictures[0]}")
     # Opened by this package, which does not open every format that Pillow knows.
     unread = datasets.Image(decode=False)
     train = train.cast_column(pictures[0], unread)

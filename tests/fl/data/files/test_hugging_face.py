@@ -50,3 +50,17 @@ def test_other_columns_make_a_table(datasets, tmp_path):
     loaded = DataFile("./saved", folder=str(tmp_path)).load()
     assert (loaded.shape, loaded.rows, loaded.class_names) == ((1, 1, 3), True, ("x", "y"))
     assert float(loaded.train_images[:, 0, 0, 0].mean()) == pytest.approx(0, abs=1e-6)
+
+
+def test_columns_of_a_table_can_be_dropped_named_categories_or_read_with_a_decimal_comma(datasets, tmp_path):
+    rows = {
+        "id": [f"n{i}" for i in range(40)],
+        "h": [f"{i},5" for i in range(40)],
+        "c": [f"{i % 2}%" for i in range(40)],
+    }
+    datasets.Dataset.from_dict(rows | {"label": ["x", "y"] * 20}).save_to_disk(tmp_path / "saved")
+    options = {"drop": ["id"], "categories": ["c"], "decimal": ","}
+    assert DataFile.of("./saved", options, str(tmp_path)).load().shape == (1, 1, 3)
+    for key in options:
+        with pytest.raises(ValueError, match=r"saved: column (id|h|c) .*in drop"):
+            DataFile.of("./saved", {name: one for name, one in options.items() if name != key}, str(tmp_path)).load()
