@@ -1,6 +1,6 @@
 """Define the tables and keys of a suite file, which are checked before anything runs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -59,6 +59,20 @@ def _given(kind: str) -> BeforeValidator:
 
 def _kept_dataset(value: Any) -> Any:
     return keep(value) if is_object(value) else written("dataset", value)
+
+
+def _table(kind: str) -> BeforeValidator:
+    """Write a defense or attack that Python code gives as a class or object, or as the ``part`` of a table."""
+
+    def table(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {**value, "part": written(kind, value["part"])} if "part" in value else value
+        if isinstance(value, str | BaseModel):
+            return value
+        given = written(kind, value)
+        return {"part": given} if isinstance(given, str) else given
+
+    return BeforeValidator(table)
 
 
 def _part(kind: str, known: Iterable[str]) -> AfterValidator:
@@ -369,8 +383,8 @@ class Suite(_Table):
     device: DeviceName = "cpu"
     """Device of the attacks that search for images; everything else runs on the CPU."""
     federations: dict[Label, FederationSpec]
-    defenses: dict[Label, DefenseSpec]
-    attacks: dict[Label, AttackSpec] = Field(default_factory=dict)
+    defenses: dict[Label, Annotated[DefenseSpec, _table("defense")]]
+    attacks: dict[Label, Annotated[AttackSpec, _table("attack")]] = Field(default_factory=dict)
     audit: AuditSpec | None = None
     mutants: MutantsSpec | None = None
     gate: GateSpec = GateSpec()

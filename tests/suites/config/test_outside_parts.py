@@ -119,3 +119,52 @@ def test_python_code_may_give_the_part_itself(planned, own_module, resolved):
     assert (main.dataset, main.model) == (f"{name}:rows", f"{name}:small")
     assert main.partition == {"part": f"{name}:Halves", "share": 0.25}
     assert main.cohort == {"part": f"{name}:EveryOther", "odd": True}
+
+
+def test_python_code_may_give_a_defense_and_an_attack_as_class_or_object(assay, tiny, own_module):
+    import importlib
+    import tomllib
+
+    name = own_module(
+        "from dataclasses import dataclass\n"
+        "from fedassay.attacks.membership.final_model.loss import LossThreshold\n"
+        "from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian\n"
+        "class Mine(LossThreshold): ...\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Own(LDPGaussian): ...\n"
+    )
+    own = importlib.import_module(name)
+    tree = tomllib.loads(tiny)
+    del tree["audit"]
+    tree["defenses"] = {"object": own.Own(epsilon=2.0), "class": own.Own, "table": {"part": own.Own, "epsilon": 3.0}}
+    tree["attacks"] = {"object": own.Mine(count=4), "table": {"part": own.Mine, "count": 4}}
+    run = assay(tree)
+    assert {record.status for record in run.records} == {"ok"}
+    assert {(record.defense, record.attack) for record in run.records if record.role == "attack"} == {
+        (defense, attack) for defense in tree["defenses"] for attack in tree["attacks"]
+    }
+    assert [stated.stated.claim.epsilon for stated in run.claims] == [2.0, 4.0, 3.0]
+
+
+@pytest.mark.parametrize("value", [3, [1], "dp_sgd"])
+def test_a_defense_that_is_no_table_class_or_object_is_refused(tiny, value):
+    import tomllib
+
+    from fedassay.suites.config.source import Source
+    from fedassay.suites.config.suite_file import check_suite
+
+    with pytest.raises(ConfigError, match=r"defenses\.mine must be a table of keys and values"):
+        check_suite({**tomllib.loads(tiny), "defenses": {"mine": value}}, Source("x"))
+
+
+def test_a_class_that_no_module_defines_is_refused(tiny):
+    import tomllib
+
+    from fedassay.attacks.membership.final_model.loss import LossThreshold
+    from fedassay.suites.config.source import Source
+    from fedassay.suites.config.suite_file import check_suite
+
+    class Local(LossThreshold): ...
+
+    with pytest.raises(ConfigError, match=r"attacks\.mine: .*Local. cannot be found by worker processes"):
+        check_suite({**tomllib.loads(tiny), "attacks": {"mine": Local}}, Source("x"))
