@@ -6,6 +6,7 @@ stands for any text. Each page runs in a folder of its own.
 """
 
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -86,7 +87,11 @@ class Reader:
         return self._run([*programs[program], *rest], int(code[1]) if code else 0, words)
 
     def _run(self, words, code, shown):
-        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=False, timeout=300)
+        # A page that stores data may not write into the reader's own cache.
+        place = os.environ | {"FEDASSAY_CACHE": str(self.folder / "cache")}
+        done = subprocess.run(
+            words, cwd=self.folder, env=place, capture_output=True, text=True, check=False, timeout=300
+        )
         assert done.returncode == code, f"{shown}\n{done.stdout}{done.stderr}"
         self.ran += 1
         return done.stdout

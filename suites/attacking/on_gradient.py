@@ -199,6 +199,10 @@ def _seen(
 ) -> tuple[View, Knowledge]:
     """The view of a server that receives the gradients as FedSGD uploads, and what it knows."""
     check_count("samples", samples)
+    if law is not None and (isinstance(law, type) or not hasattr(law, "log_density")):
+        # An attack that uses no law would ignore it without a word.
+        shown = law.__name__ if isinstance(law, type) else repr(law)
+        raise TypeError(f"law must be a law such as GaussianLaw(...) from fedassay.fl.laws, or None, got {shown:.100}")
     constants = None if normalise is None else normalisation_from(normalise)
     network, weights = given_network(model, shape, normalisation=constants)
     rows = flat_gradients(gradient, model, network.layout)

@@ -158,6 +158,13 @@ def test_what_cannot_be_attacked_is_refused_with_the_reason(changes, error, says
         fedassay.attack_gradient(given.pop("model"), given.pop("gradient"), **given)
 
 
+@pytest.mark.parametrize("law", ["gauss", 1.0, GaussianLaw])
+def test_what_is_no_law_is_refused_also_by_attacks_that_use_none(law):
+    for entry, attack in ((fedassay.attack_gradient, "analytic_linear"), (fedassay.attack_labels, "llg")):
+        with pytest.raises(TypeError, match="law must be a law such as GaussianLaw"):
+            entry(MODEL, ONE, shape=SHAPE, attack=attack, law=law)
+
+
 def test_labels_are_not_inferred_by_an_attack_on_images():
     with pytest.raises(ConfigError, match="infers no labels"):
         fedassay.attack_labels(MODEL, ONE, shape=SHAPE, attack="noise_image")
