@@ -228,8 +228,8 @@ def written(kind: str, value: Any) -> Any:
         return path_of(value)
     if not is_dataclass(value):
         raise ValueError(
-            f"a {KINDS[kind]} cannot be an object of type {type(value).__name__}, which worker processes and resumed "
-            "runs could not build again: give a function of a module that returns it, by its name or itself"
+            f"{KINDS[kind]} cannot be an object of type {type(value).__name__}, which worker processes and "
+            "resumed runs could not build again: give a function of a module that returns it, by its name or itself"
         )
     return {"part": path_of(type(value)), **{one.name: getattr(value, one.name) for one in fields(value) if one.init}}
 

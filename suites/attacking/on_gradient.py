@@ -15,7 +15,7 @@ from ...attacks.attack import Attack, Knowledge, Level
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts, Reconstructions
 from ...audit.observer import UPLOADS
-from ...audit.supplied.given import detached
+from ...audit.supplied.given import detached, scores_or_rows
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.fields import check_count
 from ...fl.laws.law import Law
@@ -53,13 +53,15 @@ class LeakedImages:
 
         Images of one gradient are matched to its originals by least total MSE, because a gradient does not reveal their
         order. Columns: ``mse``, ``psnr`` (dB, at most 100), ``ssim``, ``image`` (the matched image's number). Higher
-        PSNR and SSIM mean more leakage. Raises ValueError for other shapes or values outside [0, 1].
+        PSNR and SSIM mean more leakage. Raises ValueError for other shapes, values outside [0, 1] and no numbers.
         """
         import pandas
 
-        truth = np.asarray(originals, dtype=np.float64)
+        truth = scores_or_rows("originals", originals)
         if truth.shape != self.images.shape:
             raise ValueError(f"originals must have the shape {self.images.shape} of the images, got {truth.shape}")
+        if not (np.isfinite(truth).all() and truth.min() >= 0 and truth.max() <= 1):
+            raise ValueError(f"originals must be finite and in [0, 1], got {truth.min():g} to {truth.max():g}")
         order = np.empty(len(truth), dtype=np.int64)
         for gradient in np.unique(self.gradients):
             own = np.flatnonzero(self.gradients == gradient)

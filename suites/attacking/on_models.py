@@ -14,6 +14,7 @@ from ...attacks.membership.candidate_attack import MembershipAttack
 from ...attacks.membership.final_model.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank, true_class_logits
 from ...audit.arrays import BoolArray, FloatArray
+from ...audit.binomial import check_number
 from ...audit.evidence import CandidateScores, checked_scores
 from ...audit.metrics.low_rate import tpr_at
 from ...audit.metrics.roc import Area, area_interval
@@ -64,6 +65,7 @@ class MembershipResult:
 
         It is a point estimate: the threshold was chosen on the same scores. Raises ValueError unless 0 <= fpr <= 1.
         """
+        check_number("fpr", fpr)
         if not 0 <= fpr <= 1:
             raise ValueError(f"fpr (a false-positive rate) must be in [0, 1], got {fpr}")
         return tpr_at(self.members, self.nonmembers, fpr)
@@ -114,12 +116,16 @@ def attack_membership(
         options: fields of a named attack.
 
     Raises:
-        ConfigError: an unknown attack or option, or an attack that is not on a final model.
-        TypeError, ValueError: models or samples that cannot be used, with the reason, or too few references.
+        ConfigError: an unknown attack or option, an attack that is not on a final model, or ``references`` or
+            ``included`` for an attack that uses no reference models.
+        TypeError, ValueError: models or samples that cannot be used, with the reason, images that members and
+            non-members share, or too few references.
     """
     chosen = chosen_attack(attack, options)
     if not isinstance(chosen, MembershipAttack) or chosen.observer != FINAL_MODEL:
         raise ConfigError(f"attack {attack!r} is no membership attack on a final model; see `fedassay list attacks`")
+    # A null attack takes the arguments of the attack whose baseline it is.
+    _check_references(attack, references, included, used=isinstance(chosen, ShadowAttack) or chosen.null)
     constants = None if normalise is None else normalisation_from(normalise)
     shape = _image_shape(members)
     network, weights = given_network(model, shape, normalisation=constants)
@@ -130,14 +136,15 @@ def attack_membership(
     shown = Candidates(
         images=torch.cat([side[0] for side in sides]), labels=torch.cat([side[1] for side in sides]), clients=(0,)
     )
-    if torch.equal(sides[0][0], sides[1][0]):
-        raise ValueError("members and nonmembers are the same images: give samples that the model was not trained on")
+    _check_disjoint(sides[0][0], sides[1][0])
     population = public_data(public, network.shape, network.classes)
     shadows = None
     if isinstance(chosen, ShadowAttack):
-        if isinstance(references, nn.Module) or not isinstance(references, Sequence):
-            raise TypeError(f"references must be a list of models, got {type(references).__name__}")
-        others = [given_network(one, shape, normalisation=constants) for one in references]
+        others = [
+            given_network(one, shape, normalisation=constants, name=f"references[{at}]")
+            for at, one in enumerate(references)
+        ]
+        _check_classes(others, network.classes)
         shadows = _bank(others, included, shown, population)
     plan = Plan(
         sizes=(len(sides[0][1]),),
@@ -163,6 +170,34 @@ def attack_membership(
         raise ConfigError(f"attack {attack!r} must return CandidateScores, got {type(found).__name__}")
     cut = len(sides[0][1])
     return MembershipResult.of(found.values[:cut], found.values[cut:])
+
+
+def _check_references(attack: str | Attack, references: Any, included: Any, *, used: bool) -> None:
+    if isinstance(references, nn.Module | str) or not isinstance(references, Sequence):
+        raise TypeError(f"references must be a list of models, got {type(references).__name__}")
+    for name, given in (("references", bool(references)), ("included", included is not None)):
+        if given and not used:
+            raise ConfigError(f"attack {attack!r} compares with no reference models: leave out {name}")
+
+
+def _check_disjoint(members: torch.Tensor, nonmembers: torch.Tensor) -> None:
+    """Raise ValueError if an image is on both sides: a sample that the model was trained on is no non-member."""
+    # Adding zero turns -0.0 into 0.0, which has other bytes.
+    known = {(image + 0.0).numpy().tobytes(): at for at, image in reversed(list(enumerate(members)))}
+    if shared := [
+        (at, known[key]) for at, image in enumerate(nonmembers) if (key := (image + 0.0).numpy().tobytes()) in known
+    ]:
+        (at, of), several = shared[0], f", and {len(shared) - 1} more" if len(shared) > 1 else ""
+        raise ValueError(
+            f"members and nonmembers must share no image, but nonmembers[{at}] is members[{of}]{several}: give samples "
+            "that the model was not trained on as nonmembers"
+        )
+
+
+def _check_classes(references: Sequence[tuple[GivenNetwork, torch.Tensor]], classes: int) -> None:
+    for at, (one, _) in enumerate(references):
+        if one.classes != classes:
+            raise ValueError(f"references[{at}] must have the {classes} classes of model, got {one.classes}")
 
 
 def _image_shape(members: Labelled) -> tuple[int, ...]:

@@ -87,7 +87,7 @@ def part_from_instance(instance: Any, kind: Kind) -> Part:
     """Describe a defense or attack that the caller built as an object, such as ``MyDefense(clip_norm=1.0)``."""
     if not isinstance(instance, _base(kind)):
         got = f"the class {instance.__name__}" if isinstance(instance, type) else type(instance).__name__
-        raise ConfigError(f"a {kind} must be an instance of {_base(kind).__name__}, got {got}")
+        raise ConfigError(f"{kind} must be an instance of {_base(kind).__name__}, got {got}")
     owner = type(instance)
     ours = {(part.module, part.class_name): name for name, part in own_parts(kind).items()}
     path = ours.get((owner.__module__, owner.__qualname__), f"{owner.__module__}:{owner.__qualname__}")
@@ -101,5 +101,5 @@ def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> No
     if taken := [field.name for field in fields(part) if field.name in reserved]:
         keys = ", ".join(reserved)
         raise ConfigError(
-            f"{place}{name}: rename its field {taken[0]!r}, because a suite file reserves the keys {keys} of a {kind}"
+            f"{place}{name}: rename its field {taken[0]!r}, because a suite file reserves the keys {keys} of {kind}s"
         )

@@ -7,6 +7,8 @@ import torch
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.fl.laws.law import GaussianLaw
+from fedassay.suites.attacking.on_gradient import LeakedImages
+from fedassay.suites.attacking.on_models import MembershipResult
 from fedassay.suites.config.source import ConfigError
 from sklearn.datasets import load_digits
 from torch import nn
@@ -40,6 +42,21 @@ def test_a_fully_connected_model_leaks_its_image_exactly():
     assert leaked.against(IMAGES[:1]).psnr[0] > 60
     assert leaked.images.shape == (1, *SHAPE)
     assert leaked._repr_html_().count("<img") == 1
+
+
+@pytest.mark.parametrize(
+    ("originals", "says"),
+    [
+        ("abc", "originals must be an array of numbers, got 'abc'"),
+        (IMAGES[:1] * 16, r"originals must be finite and in \[0, 1\], got 0 to 1[56]"),
+        (IMAGES[:2], "originals must have the shape"),
+    ],
+)
+def test_originals_that_cannot_be_compared_are_refused_by_name(originals, says):
+    leaked = LeakedImages(images=IMAGES[:1].double().numpy(), labels=None, gradients=np.zeros(1, int))
+    assert leaked.against(IMAGES[:1].clone().requires_grad_()).mse[0] == 0
+    with pytest.raises(ValueError, match=says):
+        leaked.against(originals)
 
 
 def test_a_search_finds_image_and_label_and_a_null_attack_does_not():
@@ -111,6 +128,7 @@ class Raises(nn.Module):
 
 
 DROPS = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10)).train()
+TWO = nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).eval()
 NANS = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
 nn.init.constant_(NANS[1].bias, float("nan"))
 
@@ -122,7 +140,7 @@ nn.init.constant_(NANS[1].bias, float("nan"))
         ({"model": Raises()}, ValueError, "cannot evaluate images of shape .*RuntimeError: no such layer"),
         ({"model": nn.Sequential(nn.Flatten())}, ValueError, "no parameters"),
         ({"model": nn.Sequential(nn.Conv2d(1, 3, 3))}, ValueError, r"logits \(n, classes\) with 2 classes or more"),
-        ({"model": DROPS}, ValueError, "in training mode and its layer '1' .* call model.eval"),
+        ({"model": DROPS}, ValueError, "in training mode and its layer '1' .* call its eval"),
         ({"model": NANS}, ValueError, "NaN or infinite for a grey image"),
         ({"shape": (8, 8)}, ValueError, r"shape must be \(channels, height, width\)"),
         ({"shape": (1, 9, 9)}, ValueError, r"cannot evaluate images of shape \(1, 9, 9\)"),
@@ -138,13 +156,17 @@ nn.init.constant_(NANS[1].bias, float("nan"))
             ValueError,
             r"as many numbers as the model has weights, 2410, got shape \(1, 7\)",
         ),
-        ({"gradient": flat(ONE) * float("nan")}, ValueError, "must be finite and not zero"),
-        ({"gradient": 0 * flat(ONE)}, ValueError, "must be finite and not zero"),
+        ({"gradient": flat(ONE) * float("nan")}, ValueError, "^gradient must be finite and not zero, got NaN"),
+        ({"gradient": flat(ONE) * torch.tensor([[1.0], [0.0]])}, ValueError, "^gradient .* got zero in row 1"),
+        ({"gradient": None}, TypeError, "^gradient must be numbers: .* got None"),
+        ({"gradient": "abc"}, TypeError, "^gradient must be numbers: .* got 'abc'"),
+        ({"gradient": iter(ONE)}, TypeError, "^gradient must be numbers: .* got <tuple_iterator"),
+        ({"gradient": [*ONE[:3], "abc"]}, TypeError, "^the gradient of 3.bias must be numbers: .* got 'abc'"),
         ({"samples": 0}, ValueError, "samples must be"),
         ({"samples": 2, "attack": "grad_inversion"}, ValueError, r"give public=\(images, labels\)"),
         ({"attack": "inversio"}, ConfigError, "unknown attack 'inversio'; known: inversion"),
         ({"attack": "loss"}, ConfigError, "'loss' reconstructs no images"),
-        ({"attack": 3}, ConfigError, "attack must be an instance of Attack, got int"),
+        ({"attack": 3}, ConfigError, "^attack must be an instance of Attack, got int"),
         ({"iteration": 3}, ConfigError, "has no field 'iteration'; it has: iterations"),
         ({"normalise": {"mean": 0.1}}, ValueError, "normalise must be"),
         ({"public": (IMAGES[:3] * 9, LABELS[:3])}, ValueError, r"images of public must be finite and in \[0, 1\]"),
@@ -197,12 +219,18 @@ def trained():
 )
 def test_members_of_an_overfitted_model_are_found_and_by_chance_are_not(trained, attack, low, high):
     model, (members, nonmembers, public), references = trained
-    found = fedassay.attack_membership(model, members, nonmembers, attack=attack, references=references, public=public)
+    others = {} if attack == "loss" else {"references": references}
+    found = fedassay.attack_membership(model, members, nonmembers, attack=attack, **others, public=public)
     assert low < found.auc.value < high
     assert found.auc.low < found.auc.value < found.auc.high
     assert (len(found.members), len(found.nonmembers)) == (60, 100)
     assert list(found.frame().metric) == ["auc", "tpr at fpr 0.01", "tpr at fpr 0.1"]
     assert "auc" in found._repr_html_()
+
+
+def test_a_rate_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="fpr must be a number, got 'a'"):
+        MembershipResult.of([1.0, 2.0], [0.0, 1.0]).tpr("a")
 
 
 def test_images_may_require_gradients():
@@ -220,7 +248,12 @@ def test_images_may_require_gradients():
         ({"members": 3}, ValueError, r"members must be a pair \(images, labels\), got int"),
         ({"members": (LABELS[:5], LABELS[:5])}, ValueError, r"images of members must have shape \(m, channels, "),
         ({"members": (IMAGES[:2], ["a", "b"])}, ValueError, r"members must be a pair of arrays of numbers"),
-        ({"nonmembers": (IMAGES[:5], LABELS[:5])}, ValueError, "members and nonmembers are the same images"),
+        ({"nonmembers": (IMAGES[[9, 3, 1]], LABELS[5:8])}, ValueError, r"nonmembers\[1\] is members\[3\], and 1 more"),
+        ({"references": [MODEL]}, ConfigError, "'loss' compares with no reference models: leave out references"),
+        ({"included": np.ones((1, 9), bool)}, ConfigError, "'loss' compares .*: leave out included"),
+        ({"references": "ab"}, TypeError, "references must be a list of models, got str"),
+        ({"attack": "rmia", "references": ["ab"]}, TypeError, r"references\[0\] must be a torch.nn.Module"),
+        ({"attack": "rmia", "references": [TWO]}, ValueError, r"references\[0\] must have the 10 classes of model"),
         ({"attack": "rmia", "references": MODEL}, TypeError, "references must be a list of models, got Sequential"),
         ({"nonmembers": (IMAGES[:5], LABELS[:5] + 9)}, ValueError, r"labels of nonmembers must be in 0..9, got"),
     ],

@@ -172,7 +172,7 @@ def test_a_built_part_of_ones_own_is_named_by_its_path(own_module):
 
 
 def test_only_an_instance_is_adopted():
-    with pytest.raises(ConfigError, match="a defense must be an instance of Defense, got the class "):
+    with pytest.raises(ConfigError, match="defense must be an instance of Defense, got the class "):
         part_from_instance(DPSGD, "defense")
 
 
