@@ -1,7 +1,7 @@
 """Carry out ``fedassay audit``: read the scores or import the function, audit the claim, and describe the result."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from ..audit.evidence import Design
 from ..audit.finding import Finding, not_run
 from ..audit.mechanism.kept_outputs import FEWEST, audit_outputs
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
-from ..audit.supplied.chosen import EstimatorOptions
+from ..audit.supplied.chosen import EstimatorOptions, chosen, options_of
 from ..audit.supplied.clusters import ASSUMPTION as ONE_OF_EACH_CLUSTER
 from ..audit.supplied.given import check_alpha
 from ..audit.supplied.one_run import audit_one_run
 from ..audit.supplied.reach import reach, too_few_trials, trials_text
-from ..audit.supplied.scores import audit_scores
+from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_scores
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome, judge_finding
@@ -165,9 +165,17 @@ def _audit_table(
         coins = np.arange(len(scores)) < len(table.member)
         more = {"dimension": given["dimension"], "guesses": given["guesses"]}
         return audit_one_run(scores, coins, claim, **common, **more)
-    law = {"sigma": given["noise_multiplier"], "rate": given["sampling_rate"], "steps": given["steps"]}
+    law = _used_law(given, DEFAULT_ESTIMATORS)
     more = {"threshold": given["threshold"], "deviation": given["deviation"], "clusters": table.clusters}
     return audit_scores(table.member, table.nonmember, claim, design=design, **common, **law, **more)
+
+
+def _used_law(given: Mapping[str, Any], default: Sequence[str]) -> dict[str, Any]:
+    """The claimed law as far as the estimators use it; the options that state it may be given for the claim alone."""
+    law = {"sigma": given["noise_multiplier"], "rate": given["sampling_rate"], "steps": given["steps"]}
+    names = given["estimator"] or default
+    used = options_of(chosen(names, Design.INDEPENDENT, ())) if names else ()
+    return {name: value for name, value in law.items() if name in used}
 
 
 def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
@@ -185,13 +193,7 @@ def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapp
     mechanism = find_function(target)
     trials = DEFAULT_TRIALS if given["trials"] is None else given["trials"]
     kept = given["keep"] is not None or given["jobs"] is not None
-    options = EstimatorOptions(
-        deviation=given["deviation"],
-        sigma=given["noise_multiplier"],
-        rate=given["sampling_rate"],
-        steps=given["steps"],
-        seed=given["seed"],
-    )
+    options = EstimatorOptions(deviation=given["deviation"], seed=given["seed"], **_used_law(given, ()))
     cheap = given["batched"] or given["low_bits"]
     if kept or (given["trials"] is not None and trials <= MOST_BY_DEFAULT and not cheap):
         return _trained(target, claim, assumed, given, options)

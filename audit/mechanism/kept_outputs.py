@@ -4,6 +4,7 @@ Every second output of each input only learns what distinguishes the inputs and 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,15 @@ from ..evidence import Design, Projections, Setting
 from ..finding import Finding, judge
 from ..measurement import Measurement
 from ..power.cut import CountingPlan
-from ..supplied.chosen import Choice, EstimatorOptions, chosen, measure_runs, measured_by, uses_threshold
+from ..supplied.chosen import (
+    Choice,
+    EstimatorOptions,
+    chosen,
+    measure_runs,
+    measured_by,
+    options_of_runs,
+    uses_threshold,
+)
 from ..supplied.copies import check_copies
 from ..supplied.given import check_alpha, detached
 from ..supplied.power import weakness_of, with_power
@@ -53,6 +62,7 @@ def audit_outputs(
     check_claim(claim)
     check_alpha(alpha)
     found = chosen(estimator, Design.INDEPENDENT, ("clopper_pearson",))
+    given = options_of_runs(options, found)
     sides = _outputs("nonmember", nonmember), _outputs("member", member)
     if sides[0].shape[1:] != sides[1].shape[1:] or (sides[0].dtype.kind in "US") != (sides[1].dtype.kind in "US"):
         raise ValueError(
@@ -63,14 +73,14 @@ def audit_outputs(
     pilots, counted = [side[::2] for side in sides], [side[1::2] for side in sides]
     plan = CountingPlan(trials=min(map(len, counted)), delta=claim.delta, alpha=alpha, curve=claim.curve)
     event = _event(pilots, inputs, plan)
-    setting, given = Setting.claimed(claim), options or EstimatorOptions()
+    setting = Setting.claimed(claim)
 
     def measure(one: Estimator, share: float) -> Measurement:
         if one.evidence in (MechanismOutputs, Projections):
             out, within = (side.reshape(len(side), -1) for side in counted)
         else:
             out, within = (event.score.score(side) for side in counted)
-        fixed = EstimatorOptions(**vars(given) | {"threshold": event.cut.threshold if uses_threshold(one) else None})
+        fixed = replace(given, threshold=event.cut.threshold if uses_threshold(one) else None)
         words = f"every second output; event {event}"
         return measure_runs(one, within, out, setting, claim, alpha=share, options=fixed, witness=words)
 

@@ -25,7 +25,15 @@ from ..evidence import Design, Projections, Setting
 from ..finding import Finding, judge
 from ..measurement import Measurement
 from ..power.cut import CountingPlan
-from ..supplied.chosen import Choice, EstimatorOptions, chosen, measure_runs, measured_by, uses_threshold
+from ..supplied.chosen import (
+    Choice,
+    EstimatorOptions,
+    chosen,
+    measure_runs,
+    measured_by,
+    options_of_runs,
+    uses_threshold,
+)
 from ..supplied.given import check_alpha
 from ..supplied.power import weakness_of, with_power
 from ..wording import shortened
@@ -62,7 +70,9 @@ def audit_mechanism(
     same ``seed`` gives the same finding.
 
     ``inputs``: (x0, x1), neighbours in the claim's adjacency. Or ``pairs``: several such pairs, as ``ball_neighbours``
-    makes them; pilots choose the most promising one, which is audited with fresh trials and named in the witness.
+    makes them; pilots choose the most promising one, which is audited with fresh trials and named in the witness. Give
+    only inputs for which the claim is stated, because every input of a pair counts as such. NaN is a value too: a
+    mechanism that returns NaN for an input with NaN, as noise added to NaN does, reveals this input and is REFUTED.
 
     ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, each computed from its output alone, higher means x1. None
     learns scores (``candidates``) and takes the one that fresh trials choose. ``pilot``: trials per input of a pair
@@ -75,14 +85,14 @@ def audit_mechanism(
     ``estimator``: a name of ``fedassay list estimators`` of independent runs; several share alpha, because the best of
     them is reported. It measures the scores of the counted trials (``hockey_stick``: their outputs) at the threshold
     that the pilot fixed. None uses ``event_ratio`` or ``clopper_pearson``, which only count. ``options``: what some
-    estimators need besides, such as the law of the noise.
+    estimators need besides, such as the law of the noise; one that the estimators do not use is refused.
 
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
     that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.
 
     Raises ValueError for arguments out of range and for outputs that cannot be audited, TypeError for a mechanism
-    or score that cannot be called and for a claim that is not a Claim. Exceptions of the mechanism pass through, with a
-    note that names the input and the trial.
+    or score that cannot be called, options of another type and a claim that is not a Claim. Exceptions of the mechanism
+    pass through, with a note that names the input and the trial.
     """
     if not callable(mechanism):
         raise TypeError(f"mechanism must be a function mechanism(x, rng), got {mechanism!r}")
@@ -101,13 +111,14 @@ def audit_mechanism(
     if not candidates:
         raise ValueError("pairs must hold at least one pair of inputs, got none")
     found = [] if estimator is None else chosen(estimator, Design.INDEPENDENT, ())
+    stated = options_of_runs(options, found, seed=seed)
     plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
     best = find_event(
         mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score, low_bits=low_bits
     )
     # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
     if found:
-        measured = _measured_by(found, best, plan, claim, options or EstimatorOptions(seed=seed))
+        measured = _measured_by(found, best, plan, claim, stated)
     else:
         measured = _measured(best, _count(best, plan), claim, seed)
     measured = with_power(measured, claim)

@@ -4,22 +4,25 @@ Several estimators share alpha (Bonferroni), because the best of them is reporte
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray
+from ..binomial import check_number
 from ..claim import Claim
 from ..curve import GaussianCurve
 from ..estimators.best_bound import best_bound
 from ..estimators.catalogue import Estimator, describe, estimators
 from ..estimators.guess_plan import planned_guesses
 from ..estimators.hockey_stick import MechanismOutputs
-from ..estimators.one_run import guess
+from ..estimators.one_run import guess, one_run
 from ..estimators.one_run_claim import measured_guesses
+from ..estimators.one_run_fdp import one_run_fdp
 from ..estimators.pairwise_event import EventCounts
 from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_test
 from ..evidence import CandidateScores, Design, MembershipScores, Projections, Setting
@@ -27,6 +30,7 @@ from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from ..nearest import nearest
 from ..outside import Spec, find_outside, name_and_options
 from ..power.threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
+from .given import check_whole
 
 Choice = Spec | Callable[..., Measurement]
 """An estimator's name, a table of its name and options, or a function of evidence that returns a ``Measurement``."""
@@ -34,6 +38,8 @@ _DIRECTED = (MembershipScores, EventCounts)
 _DETERMINED = {"alpha", "curve", "delta", "deviation", "dimension", "epsilon", "rate"}
 _DETERMINED |= {"release", "rounds", "seed", "sigma", "steps", "tests", "threshold"}
 """The arguments of estimators that follow from the evidence, the claim and the audit."""
+_LAW = ("sigma", "rate", "steps")
+"""The options that state the claimed Gaussian law."""
 _SHARES = (0.8, 0.5, 0.1)
 """The shares of the claimed noise for which ``release_tests`` designs a test, as the audits of suites do by default."""
 
@@ -46,6 +52,9 @@ class EstimatorOptions:
     ``sigma``, ``rate``, ``steps``: the claimed Gaussian law (noise over sensitivity, Poisson sampling rate of the
     canary, noisy steps per round); ``dimension``: number of model parameters behind each cosine; ``seed``: of random
     splits and ties.
+
+    Raises ValueError unless ``deviation`` and ``sigma`` are > 0, ``rate`` is in (0, 1], ``steps`` and ``dimension`` are
+    whole numbers >= 1 and ``seed`` is one >= 0.
     """
 
     threshold: float | None = None
@@ -55,6 +64,16 @@ class EstimatorOptions:
     steps: int | None = None
     dimension: int | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, most in (("deviation", math.inf), ("sigma", math.inf), ("rate", 1)):
+            if (value := getattr(self, name)) is not None:
+                check_number(name, value)
+                if not (math.isfinite(value) and 0 < value <= most):
+                    raise ValueError(f"{name} must be {'in (0, 1]' if most == 1 else '> 0 and finite'}, got {value}")
+        for name, least in (("steps", 1), ("dimension", 1), ("seed", 0)):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), least=least)
 
     def policy(self, claim: Claim) -> ThresholdPolicy:
         """Return the fixed threshold, or a split of the scores: one half chooses it, the other half is counted."""
@@ -89,6 +108,47 @@ def chosen(estimator: Choice | Sequence[Choice] | None, design: Design, default:
                 f"estimators that cover it: {', '.join(fitting)}"
             )
     return found
+
+
+def options_of(found: Iterable[Estimator]) -> frozenset[str]:
+    """Return which of ``threshold``, ``deviation``, ``sigma``, ``rate``, ``steps`` and ``dimension`` these estimators
+    use.
+    """
+    used = {name for one in found for name in one.required | one.optional}
+    used |= {"threshold"} if any(map(uses_threshold, found)) else set()
+    used |= set(_LAW) if any(one.evidence is Projections for one in found) else set()
+    return frozenset(used & {field.name for field in fields(EstimatorOptions)})
+
+
+def check_used(found: Sequence[Estimator], options: EstimatorOptions) -> None:
+    """Raise ValueError for an option that is stated and used by none of these estimators.
+
+    ``seed`` has a default, and audits that use no threshold refuse one themselves.
+    """
+    for field in fields(options):
+        if field.name in ("threshold", "seed") or getattr(options, field.name) is None:
+            continue
+        if field.name not in options_of(found):
+            names = ", ".join(one.name for one in found) or "the default estimator"
+            raise ValueError(f"{names} uses no {field.name}: leave it out")
+
+
+def options_of_runs(options: EstimatorOptions | None, found: Sequence[Estimator], *, seed: int = 0) -> EstimatorOptions:
+    """Return the options of an audit that fixes the threshold itself, on runs that it does not count.
+
+    Raises TypeError for anything else than ``EstimatorOptions``, ValueError for a threshold and as ``check_used``.
+    """
+    if options is None:
+        return EstimatorOptions(seed=seed)
+    if not isinstance(options, EstimatorOptions):
+        raise TypeError(
+            "options must be EstimatorOptions (from fedassay.audit.supplied.chosen), such as "
+            f"EstimatorOptions(sigma=1.0), got {options!r}"
+        )
+    if options.threshold is not None:
+        raise ValueError(f"options must state no threshold, which this audit fixes itself, got {options.threshold}")
+    check_used(found, options)
+    return options
 
 
 def is_directed(estimator: Estimator) -> bool:
@@ -182,12 +242,13 @@ def measure_canaries(
             epsilon=claim.epsilon,
             delta=claim.delta,
             alpha=alpha,
-            gaussian=estimator.name == "one_run_fdp",
+            gaussian=estimator.measure is one_run_fdp,
         )
     rng = np.random.default_rng(options.seed)
     found = guess(scores, included, highest=made - made // 2, lowest=made // 2, rng=rng)
     words = f"{witness}; {found.right} of {found.made} guesses right"
-    if estimator.name in ("one_run", "one_run_fdp"):
+    # By the function: an estimator of the user's own may have the same name.
+    if estimator.measure in (one_run, one_run_fdp):
         return measured_guesses(found, estimator.name, claim, alpha=alpha, witness=words)
     return estimator.measure(found, **_arguments(estimator, scores.setting, claim, alpha, options, made, words))
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import FloatArray
-from ..binomial import check_level
+from ..binomial import check_number
 from ..exact import as_floats
 from ..wording import shortened
 
@@ -63,9 +63,9 @@ def check_whole(name: str, value: Any, *, least: int, most: int | None = None) -
 
 def check_alpha(alpha: float) -> None:
     """Raise ValueError unless alpha lies in (0, 0.5]."""
-    check_level("alpha", alpha)
-    if alpha > MOST_ALPHA:
-        raise ValueError(f"alpha (probability of a false refutation) must be <= {MOST_ALPHA}, got {alpha}")
+    check_number("alpha", alpha)
+    if not 0 < alpha <= MOST_ALPHA:
+        raise ValueError(f"alpha (probability of a false refutation) must lie in (0, {MOST_ALPHA}], got {alpha}")
 
 
 def detached(values: Any) -> Any:

@@ -15,7 +15,7 @@ from ..finding import Finding
 from ..measurement import Measurement
 from ..wording import plain
 from .assignment import Assignment, judged_with_power
-from .chosen import Choice, EstimatorOptions, chosen, measure_canaries, measured_by
+from .chosen import Choice, EstimatorOptions, check_used, chosen, measure_canaries, measured_by
 from .copies import check_copies, remark
 from .direction import check_direction
 from .given import check_alpha, check_whole, column, direction, scores_or_rows
@@ -52,7 +52,8 @@ def audit_one_run(
 
     The finding is UNDERPOWERED where all or nearly all scores are equal. Raises ValueError for scores and coins of
     different shapes, coins that cannot have been fair, a direction that is not stated, scores that are all repeated,
-    and an estimator of another design; TypeError for a claim that is not a Claim.
+    an estimator of another design, and ``dimension`` or ``guesses`` where no estimator uses them; TypeError for a claim
+    that is not a Claim.
     """
     check_claim(claim)
     check_alpha(alpha)
@@ -71,11 +72,15 @@ def audit_one_run(
         check_whole("guesses", guesses, least=1, most=len(coins))
     witness = "scores of canaries supplied by the user"
     found = chosen(estimator, Design.ONE_RUN, one_run_estimators(claim))
-    if any(one.evidence is Guesses for one in found):
+    options = EstimatorOptions(dimension=dimension, seed=seed)
+    check_used(found, options)
+    guessing = any(one.evidence is Guesses for one in found)
+    if guesses is not None and not guessing:
+        raise ValueError(f"{found[0].name} makes no guesses: leave guesses out")
+    if guessing:
         witness += _checked(candidates.values, coins, higher_is_member, seed)
     if higher_is_member is False:
         candidates = CandidateScores(-candidates.values, setting)
-    options = EstimatorOptions(dimension=dimension, seed=seed)
 
     def measured(shown: CandidateScores, truth: BoolArray) -> Measurement:
         def measure(one: Estimator, share: float) -> Measurement:

@@ -10,12 +10,13 @@ from ..arrays import FloatArray
 from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.hockey_stick import MechanismOutputs
+from ..estimators.one_run_claim import one_run_estimators
 from ..evidence import Design, Setting, checked_scores
 from ..finding import Finding, not_run
 from ..measurement import Measurement
 from . import clusters as clustered
 from .assignment import Assignment, judged_with_power
-from .chosen import Choice, EstimatorOptions, chosen, is_directed, measure_runs, measured_by, splits
+from .chosen import Choice, EstimatorOptions, check_used, chosen, is_directed, measure_runs, measured_by, splits
 from .copies import check_copies, remark
 from .direction import check_direction
 from .given import check_alpha, check_whole, column, direction, scores_or_rows
@@ -70,8 +71,9 @@ def audit_scores(
     that no assignment of them to members and non-members would refute the claim.
 
     Raises ValueError for a design that is not stated, a direction that is not known, an estimator that does not cover
-    the design, scores that are empty or not finite, scores that members and non-members share or that are all repeated,
-    and alpha outside (0, 0.5]; TypeError for a claim that is not a Claim.
+    the design, an option that is out of range or that no estimator uses, scores that are empty or not finite, scores
+    that members and non-members share or that are all repeated, and alpha outside (0, 0.5]; TypeError for a claim that
+    is not a Claim.
     """
     check_claim(claim)
     check_alpha(alpha)
@@ -82,6 +84,7 @@ def audit_scores(
     if (clusters is not None) != (stated is Design.CLUSTERED):
         raise ValueError("clusters must be given for the design clustered, and for no other")
     if stated is Design.ONE_RUN:
+        check_used(chosen(estimator, Design.ONE_RUN, one_run_estimators(claim)), options)
         sides = scores_or_rows("member", member), scores_or_rows("nonmember", nonmember)
         within, out = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
         if threshold is not None:
@@ -96,6 +99,7 @@ def audit_scores(
             seed=seed,
         )
     found = chosen(estimator, Design.INDEPENDENT, DEFAULT_ESTIMATORS)
+    check_used(found, options)
     witness = "scores supplied by the user"
     sides = scores_or_rows("member", member), scores_or_rows("nonmember", nonmember)
     if clusters is not None:

@@ -153,7 +153,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         ("scores.npz", "a claim must state epsilon or mu, got neither"),
         ("scores.npz --epsilon 1 --delta -0.5", "delta must lie in [0, 1), got -0.5"),
         ("scores.npz --epsilon nan", "epsilon must be > 0 and finite, got nan"),
-        ("scores.npz --epsilon 1 --alpha 1 --independent-runs --higher-is-member", "alpha must lie in (0, 1), got 1"),
+        ("scores.npz --epsilon 1 --alpha 1 --independent-runs --higher-is-member", "must lie in (0, 0.5], got 1"),
         ("scores.npz --epsilon 1 --unit sampel", "unit must be sample"),
         (
             "scores.npz --epsilon 1 --threshold inf --independent-runs --higher-is-member",

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
+from fedassay.audit.mechanism.kept_outputs import audit_outputs
 from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.audit.supplied.chosen import EstimatorOptions
 from fedassay.audit.supplied.scores import audit_scores
 
 CLAIM = Claim.stated(1.0)
@@ -32,6 +34,28 @@ def test_a_mechanism_and_a_claim_of_another_type_are_named():
         audit_scores([1.0, 2.0], [0.0, 1.0], None)
 
 
+def test_noise_added_to_nan_reveals_it():
+    assert audit(correct, inputs=(0.0, math.nan)).verdict is Verdict.REFUTED
+    assert audit(lambda x, rng: correct(np.nan_to_num(x), rng), inputs=(0.0, math.nan)).verdict is not Verdict.REFUTED
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "error", "words"),
+    [
+        (None, EstimatorOptions(sigma=1.0), ValueError, "the default estimator uses no sigma: leave it out"),
+        ("hockey_stick", EstimatorOptions(rate=0.1), ValueError, "hockey_stick uses no rate: leave it out"),
+        ("z_test", EstimatorOptions(threshold=0.1), ValueError, "must state no threshold, .* got 0.1"),
+        ("hockey_stick", {"sigma": 1}, TypeError, r"options must be EstimatorOptions .* got {'sigma': 1}"),
+    ],
+)
+def test_options_that_are_not_used_are_refused(estimator, options, error, words):
+    outputs = np.arange(8.0), np.arange(8.0) + 0.5
+    with pytest.raises(error, match=words):
+        audit(correct, estimator=estimator, options=options)
+    with pytest.raises(error, match=words.replace("the default estimator", "clopper_pearson")):
+        audit_outputs(*outputs, CLAIM, estimator=estimator, options=options)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -40,9 +64,9 @@ def test_a_mechanism_and_a_claim_of_another_type_are_named():
         ({"trials": 1e6}, "trials must be a whole number, got 1000000.0"),
         ({"pilot": 3}, "pilot must be >= 4, got 3"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
-        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
-        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
-        ({"alpha": math.nan}, r"alpha must lie in \(0, 1\), got nan"),
+        ({"alpha": 0.0}, r"alpha .* must lie in \(0, 0.5\], got 0.0"),
+        ({"alpha": 1.0}, r"alpha .* must lie in \(0, 0.5\], got 1.0"),
+        ({"alpha": math.nan}, r"alpha .* must lie in \(0, 0.5\], got nan"),
         ({"inputs": None}, "give either inputs or pairs, got neither"),
         ({"pairs": [(0, 1)]}, "give either inputs or pairs, got both"),
         ({"inputs": None, "pairs": []}, "pairs must hold at least one pair of inputs, got none"),

@@ -1,11 +1,16 @@
 """One run with canaries: estimators as in suites, coins that must have been fair, a direction that is asked for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.estimators.guess_plan import planned_guesses
 from fedassay.audit.estimators.one_run import epsilon_from_guesses
+from fedassay.audit.estimators.one_run import one_run as catalogued
+from fedassay.audit.evidence import Guesses
 from fedassay.audit.finding import Verdict
+from fedassay.audit.measurement import Measurement
 from fedassay.audit.supplied.one_run import audit_one_run
 from fedassay.audit.supplied.scores import audit_scores
 
@@ -63,6 +68,15 @@ def test_one_shot_gives_an_estimate_that_never_refutes():
     assert found.measurement.estimate > 100
 
 
+def test_an_estimator_of_ones_own_is_called_whatever_its_name_is():
+    def one_run(guesses: Guesses, *, delta: float, alpha: float) -> Measurement:
+        assert guesses.right > guesses.made / 2
+        return replace(catalogued(guesses, delta=delta, alpha=alpha), epsilon_low=0.25)
+
+    found = audit_one_run(*canaries(2.0), CLAIM, higher_is_member=True, estimator=one_run)
+    assert found.measurement.epsilon_low == 0.25
+
+
 @pytest.mark.parametrize(
     ("coins", "options", "words"),
     [
@@ -74,6 +88,8 @@ def test_one_shot_gives_an_estimate_that_never_refutes():
         (np.arange(1000) % 2, {"estimator": "one_rum"}, "unknown estimator 'one_rum'; known: one_run, "),
         (np.arange(1000) % 2, {"estimator": ["one_run", "one_shot"], "dimension": 9}, "one_shot gives no bound"),
         (np.arange(1000) % 2, {"estimator": "one_shot"}, r"one_shot needs dimension \(--dimension\)"),
+        (np.arange(1000) % 2, {"dimension": 10}, "one_run uses no dimension: leave it out"),
+        (np.arange(1000) % 2, {"estimator": "one_shot", "dimension": 9, "guesses": 9}, "one_shot makes no guesses"),
     ],
 )
 def test_what_does_not_fit_is_refused(coins, options, words):
