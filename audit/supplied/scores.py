@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..arrays import FloatArray
+from ..arrays import BoolArray, FloatArray
 from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.hockey_stick import MechanismOutputs
@@ -83,15 +83,13 @@ def audit_scores(
     options = EstimatorOptions(threshold=threshold, deviation=deviation, sigma=sigma, rate=rate, steps=steps, seed=seed)
     if (clusters is not None) != (stated is Design.CLUSTERED):
         raise ValueError("clusters must be given for the design clustered, and for no other")
+    sides = scores_or_rows("member", member), scores_or_rows("nonmember", nonmember)
     if stated is Design.ONE_RUN:
         check_used(chosen(estimator, Design.ONE_RUN, one_run_estimators(claim)), options)
-        sides = scores_or_rows("member", member), scores_or_rows("nonmember", nonmember)
-        within, out = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
-        if threshold is not None:
-            raise ValueError("an audit of one run guesses the highest and lowest scores: leave out threshold")
+        scores, coins = _of_one_run(sides, threshold)
         return audit_one_run(
-            np.concatenate([within, out]),
-            np.arange(len(within) + len(out)) < len(within),
+            scores,
+            coins,
             claim,
             higher_is_member=higher_is_member,
             estimator=estimator,
@@ -101,7 +99,6 @@ def audit_scores(
     found = chosen(estimator, Design.INDEPENDENT, DEFAULT_ESTIMATORS)
     check_used(found, options)
     witness = "scores supplied by the user"
-    sides = scores_or_rows("member", member), scores_or_rows("nonmember", nonmember)
     if clusters is not None:
         sides = _reduced(sides, clusters, seed)
         witness += f"; {clustered.ASSUMPTION}"
@@ -154,6 +151,14 @@ def _design(design: Design | str | None) -> Design:
             "Scores of many records of one model are not independent runs"
         )
     return Design(design)
+
+
+def _of_one_run(sides: tuple[FloatArray, FloatArray], threshold: float | None) -> tuple[FloatArray, BoolArray]:
+    """The scores of all canaries of one run, and which of them it included."""
+    within, out = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
+    if threshold is not None:
+        raise ValueError("an audit of one run guesses the highest and lowest scores: leave out threshold")
+    return np.concatenate([within, out]), np.arange(len(within) + len(out)) < len(within)
 
 
 def _reduced(

@@ -127,8 +127,7 @@ def attack_membership(
     # A null attack takes the arguments of the attack whose baseline it is.
     _check_references(attack, references, included, used=isinstance(chosen, ShadowAttack) or chosen.null)
     constants = None if normalise is None else normalisation_from(normalise)
-    shape = _image_shape(members)
-    network, weights = given_network(model, shape, normalisation=constants)
+    network, weights = given_network(model, _image_shape(members), normalisation=constants)
     sides = [
         labelled_images(name, side, network.shape, network.classes)
         for name, side in (("members", members), ("nonmembers", nonmembers))
@@ -140,12 +139,7 @@ def attack_membership(
     population = public_data(public, network.shape, network.classes)
     shadows = None
     if isinstance(chosen, ShadowAttack):
-        others = [
-            given_network(one, shape, normalisation=constants, name=f"references[{at}]")
-            for at, one in enumerate(references)
-        ]
-        _check_classes(others, network.classes)
-        shadows = _bank(others, included, shown, population)
+        shadows = _bank(_like(network, references), included, shown, population)
     plan = Plan(
         sizes=(len(sides[0][1]),),
         rounds=1,
@@ -194,10 +188,15 @@ def _check_disjoint(members: torch.Tensor, nonmembers: torch.Tensor) -> None:
         )
 
 
-def _check_classes(references: Sequence[tuple[GivenNetwork, torch.Tensor]], classes: int) -> None:
-    for at, (one, _) in enumerate(references):
-        if one.classes != classes:
-            raise ValueError(f"references[{at}] must have the {classes} classes of model, got {one.classes}")
+def _like(network: GivenNetwork, references: Sequence[nn.Module]) -> list[tuple[GivenNetwork, torch.Tensor]]:
+    """The reference models as networks of the attacked one's shape, classes and normalisation, with their weights."""
+    found = []
+    for at, model in enumerate(references):
+        one = given_network(model, network.shape, normalisation=network.normalisation, name=f"references[{at}]")
+        if one[0].classes != network.classes:
+            raise ValueError(f"references[{at}] must have the {network.classes} classes of model, got {one[0].classes}")
+        found.append(one)
+    return found
 
 
 def _image_shape(members: Labelled) -> tuple[int, ...]:
