@@ -75,7 +75,9 @@ def name_and_options(kind: str, spec: object) -> tuple[str, dict[str, Any]]:
 def label(kind: str, spec: Spec) -> str:
     """Return a part of a suite as one line: its name, followed by its options in brackets where it has any."""
     name, options = name_and_options(kind, spec)
-    inside = ", ".join(f"{key}={json.dumps(value, sort_keys=True)}" for key, value in sorted(options.items()))
+    inside = ", ".join(
+        f"{key}={json.dumps(value, sort_keys=True, ensure_ascii=False)}" for key, value in sorted(options.items())
+    )
     return f"{name}({inside})" if inside else name
 
 

@@ -121,6 +121,7 @@ def test_a_part_is_a_name_or_a_table_that_holds_one(spec):
 def test_a_label_holds_name_and_options_and_a_plain_name_stays():
     assert label("model", "mlp") == label("model", {"part": "mlp"}) == "mlp"
     assert label("model", {"part": "a:b", "width": 3, "act": "relu"}) == 'a:b(act="relu", width=3)'
+    assert label("model", {"part": "a:b", "act": "größer"}) == 'a:b(act="größer")'
     assert label("partition", {"kind": "dirichlet", "alpha": 0.5}) == "dirichlet(alpha=0.5)"
 
 
