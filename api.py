@@ -158,7 +158,8 @@ def run(
         the finished run.
 
     Raises:
-        ConfigError: an unknown name, key or field, or a value that is out of range or of the wrong type.
+        ConfigError: an unknown name, key or field, a value that is out of range or of the wrong type, or a folder that
+            already holds a run or cannot be made or written.
         DatasetMissing: a data set is not on this machine and cannot be downloaded.
 
     Example:

@@ -61,6 +61,10 @@ def test_the_manifest_holds_the_call_that_repeats_the_run(assay, suite_file):
         ({"defenses": 5}, "defenses must be a list of names .*, got 5"),
         ({"defenses": LDPGaussian(epsilon=1.0)}, "defenses must be a list of names .*, got LDPGaussian"),
         ({"folder": 3}, "folder must be the path of a run's folder, got 3"),
+        ({"folder": "a\0b"}, r"folder must be the path of a run's folder, got 'a\\x00b': embedded null byte"),
+        ({"folder": "a" * 300}, "folder must be the path of a run's folder, got 'aaa.*: File name too long"),
+        ({"folder": "/proc/x"}, "the folder /proc/x cannot be made or written: no such file or directory"),
+        ({"folder": __file__}, "test_api.py is a file: name a folder for the run"),
         ({"preset": 3}, "preset must be a name such as 'smoke', got 3"),
     ],
 )

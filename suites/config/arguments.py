@@ -50,6 +50,13 @@ def check_folder(folder: Any) -> None:
     """Raise ConfigError unless ``folder`` can be the path of a run's folder."""
     if not isinstance(folder, str | PathLike):
         raise ConfigError(f"folder must be the path of a run's folder, got {folder!r}")
+    try:
+        Path(folder).stat()
+    except (FileNotFoundError, NotADirectoryError):  # A new run's folder, or one that holds no run.
+        return
+    except (OSError, ValueError) as error:  # ValueError: a null character.
+        words = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"folder must be the path of a run's folder, got {str(folder)!r}: {words}") from None
 
 
 def string_list(name: str, value: Any, such_as: str) -> tuple[str, ...]:

@@ -76,8 +76,8 @@ def launch(
         cost: a counter that the caller started earlier, before slow imports.
 
     Raises:
-        ConfigError, DatasetMissing: see ``resolve`` and ``check_device``.
-        FileExistsError: if ``folder`` already holds a run.
+        ConfigError, DatasetMissing: see ``resolve`` and ``check_device``; also if ``folder`` already holds a run, or
+            cannot be made or written.
     """
     # First, so that loading data and calibrating count to the run's cost.
     cost = cost or Cost()

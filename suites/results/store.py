@@ -3,6 +3,7 @@
 A cell is finished by one atomic rename, so that a run killed at any moment leaves no half-written rows.
 """
 
+import errno
 import io
 import json
 import os
@@ -23,6 +24,8 @@ RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json
 LOCK = ".lock"
 RECOMPUTE = "resume the run with --retry-failed to compute the data again"
 _RECORDS = "records.jsonl"
+_OF_THE_DISK = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
+"""Errors that pass, after which the same call may succeed."""
 
 
 class UnwritableRunFolder(OSError):
@@ -49,12 +52,18 @@ class Store:
         """Create the folder of a new run and write its manifest before anything runs.
 
         Raises:
-            FileExistsError: if the folder holds a run, or the rest of one.
-            ConfigError: if another process is writing there.
+            ConfigError: if the folder holds a run or the rest of one, if it cannot be made or written, or if another
+                process is writing there.
+            UnwritableRunFolder: if the disk is full or fails.
         """
+        with _mistakes_of(folder):
+            return cls._created(folder, manifest, claims)
+
+    @classmethod
+    def _created(cls, folder: Path, manifest: Mapping[str, Any], claims: list[dict[str, Any]]) -> "Store":
         existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
         if not existing.is_dir():
-            raise FileExistsError(f"{existing} is a file: name a folder for the run")
+            raise ConfigError(f"{existing} is a file: name a folder for the run")
         made = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         store = cls(folder)
@@ -81,10 +90,10 @@ class Store:
 
     def _refuse_another(self) -> None:
         if (self.folder / MANIFEST).exists():
-            raise FileExistsError(f"{self.folder} already holds a run; resume it, or name another folder")
+            raise ConfigError(f"{self.folder} already holds a run; resume it, or name another folder")
         # Cells left from an old run would count as finished ones of this run.
         if left := [name for name in (RESULTS, "cells") if (self.folder / name).exists()]:
-            raise FileExistsError(
+            raise ConfigError(
                 f"{self.folder} holds files left over from a run ({', '.join(left)}); name another folder"
             )
 
@@ -311,6 +320,22 @@ def _naming(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UnwritableRunFolder(error.errno, error.strerror or str(error), str(place)) from error
+
+
+@contextmanager
+def _mistakes_of(folder: Path) -> Iterator[None]:
+    """Turn errors of a folder's name, place or rights into ConfigError; those of a full or broken disk pass."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except OSError as error:
+        if error.errno in _OF_THE_DISK:
+            raise
+        words = error.strerror or str(error)
+        raise ConfigError(f"the folder {folder} cannot be made or written: {words[:1].lower()}{words[1:]}") from error
+    except ValueError as error:  # The name holds a null character.
+        raise ConfigError(f"folder must be the path of a run's folder, got {str(folder)!r}: {error}") from None
 
 
 def _cell_of(line: bytes) -> str | None:

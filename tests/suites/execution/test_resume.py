@@ -286,6 +286,6 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 def test_a_run_is_not_started_where_one_stands(finished, suite_file):
     before = contents(finished.folder)
-    with pytest.raises(FileExistsError, match="already holds a run"):
+    with pytest.raises(ConfigError, match="already holds a run"):
         fedassay.run(str(suite_file()), folder=finished.folder)
     assert contents(finished.folder) == before
