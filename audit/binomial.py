@@ -106,11 +106,15 @@ class ErrorCounts:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise ValueError unless ``value`` is a number."""
+    """Raise ValueError unless ``value`` is a number; True and False are none."""
     try:
         math.isfinite(value)  # type: ignore[arg-type]
+        # A truth value counts as 0 or 1 in Python, and `epsilon=True` is a mistake.
+        number = not isinstance(value, bool | np.bool_)
     except TypeError:
-        raise ValueError(f"{name} must be a number, got {value!r}") from None
+        number = False
+    if not number:
+        raise ValueError(f"{name} must be a number, got {value!r}")
 
 
 def check_level(name: str, level: float) -> None:

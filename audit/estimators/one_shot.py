@@ -34,7 +34,7 @@ def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness:
             f"one_shot needs one run with many canaries, got evidence of dependence type (design) {design.value}"
         )
     if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+        raise ValueError(f"one_shot needs a claim with delta in (0, 1), got delta {delta}")
     if dimension < 1 or len(values) < 2:
         raise ValueError(
             f"one_shot needs canaries of dimension >= 1, and at least two canaries, got dimension {dimension} "

@@ -5,6 +5,9 @@ from typing import Any
 
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
+from ...audit.supplied.given import check_whole
+from ...fl.fields import check_positive
+from ..defense import check_delta
 from .accountant import ACCOUNTANT, Method, epsilon_of, gaussian_steps
 from .conversion import epsilon_from_zcdp
 from .gaussian import SampledGaussian, gaussian_curve
@@ -32,6 +35,12 @@ def claim_from_noise(
 
     Raises ValueError for a law that the accountant does not support, and for an ``epsilon`` that it does not imply.
     """
+    check_positive("noise_multiplier", noise_multiplier)
+    check_positive("sampling_rate", sampling_rate)
+    if sampling_rate > 1:
+        raise ValueError(f"sampling_rate must be in (0, 1], got {sampling_rate}")
+    check_whole("steps", steps, least=1)
+    check_delta(delta)
     neighbours = Adjacency(adjacency)
     mechanism = SampledGaussian(sigma=noise_multiplier, rate=sampling_rate, steps=steps)
     # Under replace-one two clipped rows differ by twice the clip norm.
@@ -64,8 +73,8 @@ def claim_from_rho(rho: float, *, delta: float, epsilon: float | None = None, **
     ``setting``: ``unit``, ``adjacency``, ``observer`` and ``rounds`` of ``Claim.stated``. Raises ValueError for
     rho <= 0 and for an ``epsilon`` that rho does not imply.
     """
-    if not rho > 0:
-        raise ValueError(f"rho must be > 0, got {rho}")
+    check_positive("rho", rho)
+    check_delta(delta)
     claimed = _claimed(epsilon, epsilon_from_zcdp(rho, delta), delta, f"rho {rho}")
     return replace(
         Claim.stated(claimed, delta, **setting), parameters={"rho": rho}, accountant="zCDP to (epsilon, delta)"
@@ -75,6 +84,7 @@ def claim_from_rho(rho: float, *, delta: float, epsilon: float | None = None, **
 def _claimed(epsilon: float | None, implied: float, delta: float, law: str) -> float:
     if epsilon is None:
         return implied
+    check_positive("epsilon", epsilon)
     if implied > epsilon * (1 + _SLACK):
         raise ValueError(
             f"{law} implies epsilon {implied:.6g} at delta {delta:g}, which is more than the stated {epsilon:g}: state "

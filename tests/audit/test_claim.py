@@ -163,3 +163,9 @@ def test_a_stated_mu_states_its_curve_and_gives_its_epsilon():
 def test_a_stated_claim_that_contradicts_itself_is_refused(fields, says):
     with pytest.raises(ValueError, match=says):
         Claim.stated(**fields)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta", "mu", "rounds"])
+def test_a_truth_value_is_no_number(name):
+    with pytest.raises(ValueError, match=f"{name} must be a number, got True"):
+        Claim.stated(**{"epsilon": 9.0, "delta": 1e-5} | {name: True})

@@ -77,7 +77,7 @@ def test_cosines_that_do_not_vary_or_nearly_so_give_no_number(cosines_of):
             "one_shot needs canaries of dimension >= 1, and at least two canaries, got dimension 0 and 2",
         ),
         ([0.1, 1.2], {}, r"cosines must lie in \[-1, 1\], got 0\.1 to 1\.2"),
-        ([0.1, 0.2], {"delta": 0.0}, r"delta must lie in \(0, 1\), got 0\.0"),
+        ([0.1, 0.2], {"delta": 0.0}, r"one_shot needs a claim with delta in \(0, 1\), got delta 0\.0"),
     ],
 )
 def test_what_cannot_be_estimated_is_refused(cosines_of, values, change, words):
