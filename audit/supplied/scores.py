@@ -14,6 +14,7 @@ from ..estimators.one_run_claim import one_run_estimators
 from ..evidence import Design, Setting, checked_scores
 from ..finding import Finding, not_run
 from ..measurement import Measurement
+from ..wording import shortened
 from . import clusters as clustered
 from .assignment import Assignment, judged_with_power
 from .chosen import Choice, EstimatorOptions, check_used, chosen, is_directed, measure_runs, measured_by, splits
@@ -165,8 +166,8 @@ def _reduced(
     sides: tuple[FloatArray, FloatArray], clusters: tuple[ArrayLike, ArrayLike], seed: int
 ) -> tuple[FloatArray, FloatArray]:
     within, out = checked_scores("member", sides[0]), checked_scores("nonmember", sides[1])
-    if len(clusters) != 2:
-        raise ValueError(f"clusters must be two arrays, of members and of non-members, got {len(clusters)}")
+    if not hasattr(clusters, "__len__") or len(clusters) != 2:
+        raise ValueError(f"clusters must be two arrays, of members and of non-members, got {shortened(clusters)}")
     names = [column(np.asarray(part)) for part in clusters]
     # By inequality with itself, because names may be of any type.
     if any(name is None or name != name for part in names for name in part.ravel().tolist()):

@@ -45,7 +45,7 @@ def test_the_audit_counts_runs_and_states_the_assumption():
     assert "independent coin" in found.measurement.witness
 
 
-@pytest.mark.parametrize("clusters", [None, ([1], [2, 3])])
+@pytest.mark.parametrize("clusters", [None, 3, "ab", ([1], [2, 3])])
 def test_clusters_that_do_not_fit_are_refused(clusters):
     with pytest.raises(ValueError, match="clusters must"):
         audit_scores([1.0, 2.0], [0.0, 1.0], CLAIM, design="clustered", clusters=clusters)
