@@ -13,7 +13,7 @@ from ...attacks.attack import Attack, Knowledge, Level
 from ...attacks.membership.candidate_attack import MembershipAttack
 from ...attacks.membership.final_model.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank, true_class_logits
-from ...audit.arrays import BoolArray, FloatArray
+from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.binomial import check_number
 from ...audit.evidence import CandidateScores, checked_scores
 from ...audit.metrics.low_rate import tpr_at
@@ -97,8 +97,8 @@ def attack_membership(
 ) -> MembershipResult:
     """Attack your own trained model with samples that it was and was not trained on.
 
-    The attack does not learn which samples are which. Members and non-members must be drawn alike: otherwise the scores
-    measure the difference between the two sets and not the training.
+    The attack gets all samples in a random order and does not learn which are which. Members and non-members must be
+    drawn alike: otherwise the scores measure the difference between the two sets and not the training.
 
     Args:
         model: images ``(n, c, h, w)`` in, logits ``(n, classes)`` out, in evaluation mode.
@@ -132,14 +132,15 @@ def attack_membership(
         labelled_images(name, side, network.shape, network.classes)
         for name, side in (("members", members), ("nonmembers", nonmembers))
     ]
-    shown = Candidates(
-        images=torch.cat([side[0] for side in sides]), labels=torch.cat([side[1] for side in sides]), clients=(0,)
-    )
     _check_disjoint(sides[0][0], sides[1][0])
+    images, labels = (torch.cat(parts) for parts in zip(*sides, strict=True))
+    # Members and non-members are mixed: their order would otherwise reveal the truth.
+    order = Streams(seed).generator("candidate order").permutation(len(labels))
+    shown = Candidates(images=images[order], labels=labels[order], clients=(0,))
     population = public_data(public, network.shape, network.classes)
     shadows = None
     if isinstance(chosen, ShadowAttack):
-        shadows = _bank(_like(network, references), included, shown, population)
+        shadows = _bank(_like(network, references), included, order, shown, population)
     plan = Plan(
         sizes=(len(sides[0][1]),),
         rounds=1,
@@ -162,8 +163,10 @@ def attack_membership(
     found = chosen.run(view, knowledge, Streams(seed).generator("attack membership"))
     if not isinstance(found, CandidateScores):
         raise ConfigError(f"attack {attack!r} must return CandidateScores, got {type(found).__name__}")
-    cut = len(sides[0][1])
-    return MembershipResult.of(found.values[:cut], found.values[cut:])
+    if found.values.shape != order.shape:
+        raise ConfigError(f"attack {attack!r} must give {len(order)} scores, one per sample, got {found.values.shape}")
+    scores, cut = found.values[np.argsort(order)], len(sides[0][1])
+    return MembershipResult.of(scores[:cut], scores[cut:])
 
 
 def _check_references(attack: str | Attack, references: Any, included: Any, *, used: bool) -> None:
@@ -210,10 +213,13 @@ def _image_shape(members: Labelled) -> tuple[int, ...]:
 def _bank(
     models: Sequence[tuple[GivenNetwork, torch.Tensor]],
     included: ArrayLike | None,
+    order: IntArray,
     shown: Candidates,
     population: tuple[torch.Tensor, torch.Tensor],
 ) -> ShadowBank:
-    """The reference models' logits of the candidates and of the public samples."""
+    """The reference models' logits of the candidates and of the public samples; ``order``: the number of each candidate
+    among the samples in the caller's order.
+    """
     if not models:
         raise ValueError("this attack compares with reference models: give references=[...], models trained alike")
     size = (len(models), len(shown.labels))
@@ -225,7 +231,7 @@ def _bank(
         )
     return ShadowBank(
         logits=np.stack([true_class_logits(one, weights, shown.images, shown.labels) for one, weights in models]),
-        included=trained,
+        included=trained[:, order],
         population=np.stack([true_class_logits(one, weights, *population) for one, weights in models]),
         ids=np.arange(size[1]),
     )

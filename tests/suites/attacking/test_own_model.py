@@ -1,11 +1,14 @@
 """Attacks on a model that the caller built: known answers, null cases, and inputs that cannot be used."""
 
+from dataclasses import dataclass
+
 import fedassay
 import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.gradient.inversion import GradientInversion
+from fedassay.attacks.membership.final_model.loss import LossThreshold
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.suites.attacking.on_gradient import LeakedImages
 from fedassay.suites.attacking.on_models import MembershipResult
@@ -226,6 +229,30 @@ def test_members_of_an_overfitted_model_are_found_and_by_chance_are_not(trained,
     assert (len(found.members), len(found.nonmembers)) == (60, 100)
     assert list(found.frame().metric) == ["auc", "tpr at fpr 0.01", "tpr at fpr 0.1"]
     assert "auc" in found._repr_html_()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByOrder(LossThreshold):
+    def run(self, view, knowledge, rng):
+        return self.evidence(-np.arange(len(self.shown(knowledge).labels), dtype=float), view)
+
+
+def test_the_order_of_the_samples_does_not_reveal_membership():
+    sides = ((IMAGES[:100], LABELS[:100]), (IMAGES[100:200], LABELS[100:200]))
+    assert 0.4 < fedassay.attack_membership(MODEL, *sides, attack=ByOrder()).auc.value < 0.6
+    one, other = (MODEL(side[0]).log_softmax(1)[range(100), side[1]].detach().numpy() for side in sides)
+    found = fedassay.attack_membership(MODEL, *sides)
+    assert np.allclose(found.members, one, atol=1e-5)
+    assert np.allclose(found.nonmembers, other, atol=1e-5)
+
+
+def test_included_follows_the_samples_into_any_order(trained):
+    model, (members, nonmembers, public), references = trained
+    given = {"attack": "rmia", "references": [*references, model], "public": public}
+    given["included"] = np.arange(4 * 160).reshape(4, 160) % 3 == 0
+    one, other = (fedassay.attack_membership(model, members, nonmembers, **given, seed=seed) for seed in (0, 1))
+    assert np.array_equal(one.members, other.members)
+    assert np.array_equal(one.nonmembers, other.nonmembers)
 
 
 def test_a_rate_that_is_no_number_is_refused():
