@@ -51,16 +51,20 @@ class Run:
             fail_on: the verdicts for which ``raise_for_status`` raises: ``fail``, ``incomplete``, ``inconclusive``.
 
         Raises:
-            ConfigError: the baseline cannot be read, a metric or verdict is unknown, or a margin is not > 0.
+            ConfigError: an argument of another type, a baseline that cannot be read, an unknown metric or verdict, or
+                a margin that is not > 0.
         """
         from .reports.regression.gated_run import judge_folder
+        from .suites.config.arguments import check_gate, string_list
 
-        return judge_folder(self._read(), baseline, margins=margins, fail_on=fail_on).outcome
+        check_gate(baseline, margins)
+        words = string_list("fail_on", fail_on, such_as="fail")
+        return judge_folder(self._read(), baseline, margins=margins, fail_on=words).outcome
 
     @property
     def records(self) -> list[Record]:
-        """Return all result rows of the run."""
-        return Store(self.folder).records()
+        """Return all result rows of the run. Raises ConfigError if the folder is no longer there."""
+        return Store.open(self.folder).records()
 
     def frame(self) -> "pandas.DataFrame":
         """Return all result rows as a data frame, one column per field."""
@@ -98,14 +102,12 @@ class Run:
         from .suites.config.source import ConfigError
 
         drawn = {figure.key: figure for figure in figures(self._read())}
-        if name not in drawn:
+        if not isinstance(name, str) or name not in drawn:
             raise ConfigError(f"the run {self.folder} has no figure {name!r}; it has: {nearest(str(name), drawn)}")
         return drawn[name]
 
     def _read(self) -> "RunFolder":
-        from .reports.reading.run_folder import RunFolder
-
-        return RunFolder.read(self.folder)
+        return _run_folder(self.folder)
 
     def _repr_html_(self) -> str:
         from .reports.formats.notebook import notebook_html
@@ -238,18 +240,24 @@ def open(folder: str | Path) -> Run:
     Raises:
         ConfigError: the folder holds no run, its files cannot be read, or the run is not finished.
     """
-    from .reports.reading.run_folder import RunFolder
     from .suites.config.arguments import check_folder
     from .suites.config.source import ConfigError
 
     check_folder(folder)
-    try:
-        run_folder = RunFolder.read(folder)
-    except (FileNotFoundError, ValueError) as error:
-        raise ConfigError(str(error)) from error
+    run_folder = _run_folder(folder)
     if run_folder.gate is None:
         raise ConfigError(f"{folder}: the run is not finished; finish it with fedassay.resume({str(folder)!r})")
     return Run(folder=Path(folder), verdict=run_folder.gate)
+
+
+def _run_folder(folder: str | Path) -> "RunFolder":
+    from .reports.reading.run_folder import RunFolder
+    from .suites.config.source import ConfigError
+
+    try:
+        return RunFolder.read(folder)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(str(error)) from error
 
 
 def _call(suite: str | Mapping[str, Any], **given: Any) -> str:

@@ -106,14 +106,19 @@ class GateFixture:
         """
         # For a mistake in the call pytest shows the test's own line and one sentence, no source of this package.
         __tracebackhide__ = True
+        from ..suites.config.arguments import check_gate, string_list
         from ..suites.config.source import ConfigError
+        from ..suites.results.outcome import failing_codes
 
         # Workers of pytest-xdist occupy the cores already.
         options = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
         if unknown := _unknown(options):
             raise TypeError(f"fedassay_gate accepts only the keyword arguments {_KNOWN}, got {unknown}")
         try:
-            _check_gate_arguments(baseline, margins, fail_on)
+            check_gate(baseline, margins)
+            if fail_on is not None:
+                fail_on = string_list("fail_on", fail_on, such_as="fail")
+                failing_codes(fail_on)
             run = self._run(suite, defenses, options)
             self._judge(run, None if baseline is None else self.root / baseline, margins, fail_on)
         except ConfigError as error:
@@ -223,20 +228,6 @@ def _made(folder: Path) -> bool:
 
 def _unknown(options: Mapping[str, Any]) -> str:
     return ", ".join(sorted(options.keys() - set(_OPTIONS)))
-
-
-def _check_gate_arguments(baseline: Any, margins: Any, fail_on: Any) -> None:
-    """Raise ConfigError, before anything runs, for arguments of the wrong kind."""
-    from ..suites.config.arguments import string_list
-    from ..suites.config.source import ConfigError
-    from ..suites.results.outcome import failing_codes
-
-    if not isinstance(baseline, str | Path | None):
-        raise ConfigError(f'baseline must be a file such as "baselines/main", got {baseline!r}')
-    if margins is not None and not isinstance(margins, Mapping):
-        raise ConfigError(f'margins must be a table such as {{"auc": 0.1}}, got {margins!r}')
-    if fail_on is not None:
-        failing_codes(string_list("fail_on", fail_on, such_as="fail"))
 
 
 def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:

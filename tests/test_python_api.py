@@ -71,6 +71,29 @@ def test_a_folder_without_a_run_cannot_be_opened(tmp_path, place, says):
         fedassay.open(place if place is None else tmp_path / place)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"baseline": 3}, "baseline must be a file such as .*, got 3"),
+        ({"baseline": "x" * 300}, "baseline must be a file .*: File name too long"),
+        ({"margins": 3}, "margins must be a table such as .*, got 3"),
+        ({"fail_on": "fail"}, r"fail_on must be a list of strings such as \['fail'\], got 'fail'"),
+    ],
+)
+def test_a_gate_names_the_argument_at_fault(opened, options, says):
+    with pytest.raises(ConfigError, match=says):
+        opened.gate(**options)
+
+
+def test_a_run_whose_folder_is_gone_raises_and_gives_no_empty_results(opened, tmp_path):
+    gone = fedassay.Run(folder=tmp_path / "gone", verdict=opened.verdict)
+    for read in (lambda: gone.records, lambda: gone.claims, gone.gate, lambda: gone.figure("roc"), gone._repr_html_):
+        with pytest.raises(ConfigError, match=r"gone holds no run: the file manifest\.json is missing"):
+            read()
+    with pytest.raises(ConfigError, match=r"has no figure \[\]; it has: "):
+        opened.figure([])
+
+
 def test_an_unfinished_run_is_not_opened(finished, tmp_path):
     for name in ("manifest.json", "claims.json", "results.jsonl"):
         (tmp_path / name).write_bytes((finished.folder / name).read_bytes())

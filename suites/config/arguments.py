@@ -46,17 +46,29 @@ def check_arguments(
         check_folder(folder)
 
 
+def check_gate(baseline: Any, margins: Any) -> None:
+    """Raise ConfigError for a baseline or margins of the wrong type; None stands for none."""
+    if baseline is not None:
+        _check_path("baseline", baseline, 'a file such as "baselines/main"')
+    if margins is not None and not isinstance(margins, Mapping):
+        raise ConfigError(f'margins must be a table such as {{"auc": 0.1}}, got {margins!r}')
+
+
 def check_folder(folder: Any) -> None:
     """Raise ConfigError unless ``folder`` can be the path of a run's folder."""
-    if not isinstance(folder, str | PathLike):
-        raise ConfigError(f"folder must be the path of a run's folder, got {folder!r}")
+    _check_path("folder", folder, "the path of a run's folder")
+
+
+def _check_path(name: str, path: Any, what: str) -> None:
+    if not isinstance(path, str | PathLike):
+        raise ConfigError(f"{name} must be {what}, got {path!r}")
     try:
-        Path(folder).stat()
-    except (FileNotFoundError, NotADirectoryError):  # A new run's folder, or one that holds no run.
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):  # It may be made later, and otherwise its reader reports it.
         return
     except (OSError, ValueError) as error:  # ValueError: a null character.
         words = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"folder must be the path of a run's folder, got {str(folder)!r}: {words}") from None
+        raise ConfigError(f"{name} must be {what}, got {str(path)!r}: {words}") from None
 
 
 def string_list(name: str, value: Any, such_as: str) -> tuple[str, ...]:
