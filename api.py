@@ -256,7 +256,9 @@ def _run_folder(folder: str | Path) -> "RunFolder":
 
     try:
         return RunFolder.read(folder)
-    except (FileNotFoundError, ValueError) as error:
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be read: {error.strerror}" if error.strerror else str(error)) from error
+    except ValueError as error:
         raise ConfigError(str(error)) from error
 
 

@@ -1,5 +1,6 @@
 """Suites as dictionaries and objects, a choice of their tables, and finished runs that are opened again."""
 
+import pathlib
 import re
 import tomllib
 
@@ -92,6 +93,17 @@ def test_a_run_whose_folder_is_gone_raises_and_gives_no_empty_results(opened, tm
             read()
     with pytest.raises(ConfigError, match=r"has no figure \[\]; it has: "):
         opened.figure([])
+
+
+def test_a_folder_that_cannot_be_read_is_named(opened, monkeypatch):
+    def refused(path, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    # Not by the rights of a folder: an administrator reads every folder.
+    monkeypatch.setattr(pathlib.Path, "read_text", refused)
+    monkeypatch.setattr(pathlib.Path, "read_bytes", refused)
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+        fedassay.open(opened.folder)
 
 
 def test_an_unfinished_run_is_not_opened(finished, tmp_path):
