@@ -28,12 +28,14 @@ def claim_from_noise(
 ) -> Claim:
     """Build the claim of DP-SGD: ``steps`` Gaussian releases, each on a Poisson sample drawn at ``sampling_rate``.
 
-    ``noise_multiplier``: noise standard deviation over the clip norm, > 0. Epsilon at ``delta`` in (0, 1) is computed
+    ``noise_multiplier``: noise standard deviation over the clip norm, > 0. ``sampling_rate``: in (0, 1], 1 for all
+    samples in every step. ``steps``: >= 1, those of the whole training. Epsilon at ``delta`` in (0, 1) is computed
     by privacy-loss distributions, and the trade-off curve is stated too, except for sampled releases under replace-one.
     ``epsilon``: the claimed one, if it is larger than that. ``setting``: ``observer`` and ``rounds`` of
     ``Claim.stated``.
 
-    Raises ValueError for a law that the accountant does not support, and for an ``epsilon`` that it does not imply.
+    Raises ValueError for an argument out of range, a law that the accountant does not support, and an ``epsilon`` that
+    the law does not imply.
     """
     check_positive("noise_multiplier", noise_multiplier)
     check_positive("sampling_rate", sampling_rate)
