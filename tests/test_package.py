@@ -91,6 +91,7 @@ def test_listing_the_suites_or_a_wrong_kind_does_not_wait_for_torch():
     assert python(told) == ["False"]
 
 
+@pytest.mark.processes
 def test_audit_imports_only_numpy_scipy_and_the_standard_library():
     allowed = {"numpy", "scipy", *sys.stdlib_module_names}
     for path, tree in modules().items():

@@ -57,6 +57,7 @@ def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
     assert told == "OK: 1 claim NOT REFUTED, 1 control REFUTED as intended"
 
 
+@pytest.mark.processes
 def test_it_writes_a_project_and_overwrites_nothing(say, own_demo):
     there = {str(path.relative_to(own_demo)) for path in own_demo.rglob("*") if path.is_file()}
     assert there >= FILES

@@ -12,6 +12,7 @@ from fedassay.defenses.without_dp.none import Undefended
 BENCHMARK = "inversion"
 
 
+@pytest.mark.simulations
 def test_undefended_uploads_of_one_image_give_the_image_away(benchmark: ModuleType) -> None:
     """20 images: the median of the attack stands 20 dB above that of the best null attack."""
     found = benchmark.compare(Undefended())

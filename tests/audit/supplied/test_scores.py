@@ -38,6 +38,7 @@ def test_the_claims_curve_refutes_where_the_epsilon_cannot():
     assert finding.measurement.epsilon_low < 4
 
 
+@pytest.mark.simulations
 def test_scores_exactly_at_a_stated_curve_are_refuted_no_oftener_than_alpha(most_false_alarms):
     # 500 repeats at alpha .05: more than 41 have chance .001.
     rng, claim = np.random.default_rng(2), Claim.stated(delta=1e-5, mu=1.0)

@@ -43,6 +43,7 @@ def test_one_rectangle_inside_a_line_of_the_crop_changes_and_nothing_else(receip
     assert any(box[0] <= left and right <= box[2] and box[1] <= top and bottom <= box[3] for box in boxes)
 
 
+@pytest.mark.simulations
 def test_the_piece_is_of_a_number_on_the_same_receipt_or_another_and_both_occur(receipts):
     """Twenty streams: half of the pieces are of the receipt itself, a quarter of each other; few fit more than one."""
     crop, origins = crops_of(receipts[0])[1], set()

@@ -197,6 +197,7 @@ def test_rounds_beyond_the_claim_are_not_looked_at(scores_of):
     assert scores_of("rounds = 1")[0].shape == (TRIALS, 1)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("fields", "verdict", "code"),
     [
@@ -253,6 +254,7 @@ def test_a_claim_of_a_client_that_there_is_not_is_refused_before_anything_runs(s
         assay(suite_of(f"client = {value}"))
 
 
+@pytest.mark.simulations
 def test_a_law_for_who_sees_no_reports_is_not_tried_on_them(suite_of, assay):
     (row,) = [one for one in assay(suite_of("central = true")).records if one.role == "audit"]
     assert row.attack != "crafted_reports"

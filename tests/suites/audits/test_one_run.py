@@ -40,6 +40,7 @@ def judged(tmp_path):
     return judge
 
 
+@pytest.mark.simulations
 def test_a_missing_clip_is_refuted_from_one_run_and_its_correct_version_is_not(suite_file, assay):
     run = assay(suite_file(LDP, TWINS, **SUITE))
     rows = {row.defense: row for row in run.records if row.role == "audit"}

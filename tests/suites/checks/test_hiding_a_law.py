@@ -105,6 +105,7 @@ def evidence(kind, *, law, stated):
     return UNKNOWN if power_of_checks(checks, protection, claim, PLAN) is None else EVIDENCE
 
 
+@pytest.mark.simulations
 def test_a_correct_defense_has_evidence_if_it_publishes_its_law_or_states_its_noise():
     assert evidence(Correct, law=True, stated=True) == EVIDENCE
     assert evidence(Correct, law=True, stated=False) == EVIDENCE

@@ -107,6 +107,7 @@ class Mine(LDPGaussian):
 """
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("canary", "verdict"), [("dirac", "NOT_REFUTED"), ("random", "REFUTED")])
 def test_noise_that_is_missing_on_the_models_weights_shows_along_a_random_direction_only(
     canary, verdict, suite_file, assay, own_module

@@ -142,6 +142,7 @@ def values(records):
     return {(row.cell_id, row.metric, row.record, row.value) for row in records}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", CELLS)
 def test_a_part_that_raises_fails_its_own_cells_alone_and_is_computed_again_once_mended(
     assay, suite_file, own_module, kind

@@ -68,6 +68,7 @@ if "Loky" in " ".join(sys.orig_argv):
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("busy", "jobs"),
     [

@@ -65,7 +65,8 @@ def writes_of_a_run(assay, path, monkeypatch):
 
 
 # In steps of four a run is killed at the artifact, the rows and the line of some cell, and at the files of the run.
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.simulations)])
+@pytest.mark.simulations
+@pytest.mark.parametrize("step", [4, 1])
 def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_rows(
     assay, suite_file, finished, monkeypatch, tmp_path, timeless, step
 ):
@@ -112,6 +113,7 @@ def is_running(pid):
         return False
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.processes)])
 def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_finished_cell(
     suite_file, tmp_path, monkeypatch, timeless, own_source, jobs

@@ -31,6 +31,7 @@ def test_another_seed_gives_other_rows(finished, assay, suite_file):
     assert not set(arrays_of(finished.folder)) & set(arrays_of(other.folder))
 
 
+@pytest.mark.processes
 def test_two_processes_give_the_rows_of_one(assay, suite_file, finished, timeless):
     two = assay(suite_file(), jobs=2)
     assert timeless(two.records) == timeless(finished.records)

@@ -89,6 +89,7 @@ def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished)
     assert finished.verdict.exit_code == 0
 
 
+@pytest.mark.simulations
 def test_every_seed_has_a_row_and_every_federation_its_probes(finished):
     rows = finished.frame()
     each = rows[rows.metric == "refuted"]

@@ -196,6 +196,7 @@ class NamesAlong(BudgetedReports):
 SHUFFLED = (Rotated, FixedOrder, HalvesApart, WholeRows, SameOrderEachRound, NamesAlong)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", SHUFFLED)
 def test_a_shuffler_that_shows_senders_fails_a_check(checked, kind):
     failed, found = checked(UniS(), kind)
@@ -266,6 +267,7 @@ CORRECT = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_report_passes_every_check(checked, name):
     part, kind, changes = CORRECT[name]

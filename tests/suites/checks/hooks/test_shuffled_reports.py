@@ -95,6 +95,7 @@ def setup():
     return build
 
 
+@pytest.mark.simulations
 def test_reports_of_the_law_pass_and_every_broken_randomiser_shows_more_than_its_law(setup):
     kinds = [CLDPSGDProtection, TwiceTheBudget, Unclipped, LargestEntry, OneCoin, LargestClientInClear]
     found = {kind: next(local_checks(setup(kind), [3, 0], NUMBERS)) for kind in kinds}
