@@ -152,6 +152,22 @@ def judge(
     return found if weakness.unseen else _with_checks(found, checked)
 
 
+def refutes(claim: Claim, measurement: Measurement) -> bool:
+    """Return whether the measurement refutes the claim."""
+    return _judged(claim, measurement).verdict is Verdict.REFUTED
+
+
+def with_evidence(finding: Finding, further: Sequence[Measurement]) -> Finding:
+    """Return the finding, or that of the first of ``further`` measurements that refutes the claim where it does not.
+
+    Each measurement has an error rate of its own, and a claim that holds is refuted at most with their sum.
+    """
+    if finding.claim is None or finding.verdict is Verdict.REFUTED:
+        return finding
+    judged = (judge(finding.claim, measurement) for measurement in further)
+    return next((found for found in judged if found.verdict is Verdict.REFUTED), finding)
+
+
 def not_audited(claim: Claim, reason: str) -> Finding:
     """Return the finding OUT_OF_SCOPE for a claim that no audit method covers."""
     return _found(Verdict.OUT_OF_SCOPE, reason, claim, None)

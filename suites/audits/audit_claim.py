@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...audit.finding import Finding, Verdict, judge, not_audited
+from ...audit.finding import Finding, Verdict, judge, not_audited, with_evidence
 from ...audit.measurement import Measurement
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.check import CheckResult, check_rows, failed_words
@@ -70,6 +70,7 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         if finding.verdict is Verdict.UNDERPOWERED:
             power = method.check_power(audit, () if coverage.half_blind else checks)
             finding = judge(audit.claim, reading.measurement, weakness=weakness, checked=power)
+        finding = with_evidence(finding, [check.evidence for check in checks if check.evidence is not None])
         verdict = _verdict_row(audit.cell, finding, reading, checks, store)
         # Without checks, as for attacks on final models, there is nothing to state.
         seen = {"looked_at": list(coverage.looked_at), "not_looked_at": list(coverage.not_looked_at)} if checks else {}

@@ -204,6 +204,7 @@ class BlockMethod(AuditMethod):
             federation_of(block)[1],
             checked_federation(block),
             own_model=own_model_federation(block),
+            small=audited_federation(block) if self.own_federation else None,
             seed=block.seed,
         )
 

@@ -13,6 +13,7 @@ from ..checks.measured_checks import measured_checks
 from ..checks.message_checks import MESSAGE
 from ..checks.own_model import with_own_model
 from ..checks.replay_checks import check_claim
+from ..checks.trials.view_check import VIEW, view_check
 from .prepared_again import Fitted
 
 
@@ -23,6 +24,7 @@ def claim_checks(
     checked: tuple[Task, Plan],
     *,
     own_model: tuple[Task, Plan] | None = None,
+    small: tuple[Task, Plan] | None = None,
     seed: int = 0,
 ) -> tuple[CheckResult, ...]:
     """Return the results of all implementation checks of a claim.
@@ -35,6 +37,7 @@ def claim_checks(
         claim, own: the claim, and the plan for which it is stated.
         checked: the federation that is run.
         own_model: a few clients with the claim's own model, where the federation has another one.
+        small: a federation that can be run thousands of times; by default the one that is run.
     """
     task, plan = checked
     there, whole = fit(plan), replace(own, layout=plan.layout)
@@ -47,7 +50,19 @@ def claim_checks(
     if not there.unprepared:
         about = plan if there.again else own
         measured = measured_checks(task, plan, there.protection, there.claim, about, seed=seed)
-    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :])
+    view = _view(fit, own, small or checked, seed)
+    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :], view)
+
+
+def _view(fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], seed: int) -> CheckResult:
+    task, plan = small
+    there = fit(plan)
+    reason = there.reason
+    if not reason and not there.again and plan.clients < own.clients:
+        reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
+    if reason:
+        return CheckResult(name=VIEW, passed=None, witness=reason)
+    return view_check(task, plan, there.protection, there.claim, seed=seed)
 
 
 def _replayed(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...audit.measurement import Measurement
 from ..jobs.cell import Cell
 from ..results.record import Record
 
@@ -25,6 +26,7 @@ class CheckResult:
         detects: the smallest violation at which the check fails with probability 0.9: a share of the law's noise
             ("noise scale"), or a true epsilon; None where it is not known.
         compared, not_compared: parts of a message that were and were not compared, the latter with the reason.
+        evidence: the measurement of a check that is a statistical test of the claim itself, and so may refute it.
     """
 
     name: str
@@ -37,6 +39,7 @@ class CheckResult:
     detects: float | None = None
     compared: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
+    evidence: Measurement | None = None
 
     @classmethod
     def at_most(

@@ -12,6 +12,7 @@ from .measured_checks import MEASURED
 from .noise_checks import SCALE
 from .replay_checks import SENSITIVITY
 from .report_checks import FITS
+from .trials.view_check import VIEW
 
 
 def power_of_checks(
@@ -20,9 +21,10 @@ def power_of_checks(
     """Return the power of those checks that held the defense against the claim's epsilon; of several, the smallest
     detectable epsilon.
 
-    Three chains of checks reach an epsilon: the law's epsilon is at most the claim's, and the noise of many runs and
+    Four chains of checks reach an epsilon: the law's epsilon is at most the claim's, and the noise of many runs and
     the move by one unit are as the law states; or the law's epsilon is at most the claim's, and reports fit the law; or
-    the measured move over the measured noise implies at most the claim's epsilon.
+    the measured move over the measured noise implies at most the claim's epsilon; or trials of everything that is
+    received did not refute it.
 
     Args:
         checks: all results for the claim.
@@ -43,6 +45,9 @@ def power_of_checks(
         if name in made:
             words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
             found.append(_power(claim, made[name].detects, words))
+    if VIEW in made:
+        words = "the privacy losses of all that is received exceed those of its runs by one factor"
+        found.append(_power(claim, made[VIEW].detects, words))
     return min((one for one in found if one is not None), key=lambda one: one.detectable, default=None)
 
 

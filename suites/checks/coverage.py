@@ -11,20 +11,21 @@ from .noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
 from .replay_checks import SENSITIVITY
 from .replica_checks import ARRIVES, EVERY_ROUND, REPEATED
 from .report_checks import AMPLIFIED, FITS, LOCAL, PLACE
+from .trials.view_check import VIEW
 
 NEVER = ("the timing of messages: no check measures it",)
 """What no check of this package can look at."""
 _LOW_BITS = "trailing zero bits"
 _SUBJECTS = (
-    (SENSITIVITY, FITS, MEASURED, LOCAL),
+    (SENSITIVITY, FITS, MEASURED, LOCAL, VIEW),
     (PRESENT, SCALE, EVERY_ROUND, FITS, MEASURED, LOCAL),
     (BETWEEN_CLIENTS, BETWEEN_ROUNDS, REPEATED, FITS, PLACE),
-    (LAW_EPSILON, LAW_CURVE, MEASURED, AMPLIFIED),
+    (LAW_EPSILON, LAW_CURVE, MEASURED, AMPLIFIED, VIEW),
     (MESSAGE, PUBLIC_STATE),
 )
 """Checks of one subject replace each other: reports that fit their law need no check of additive noise."""
 _OF_WEIGHTS = (PRESENT, SCALE)
-_OF_RUNS = (ARRIVES, EVERY_ROUND, FITS, AS_SAMPLED)
+_OF_RUNS = (ARRIVES, EVERY_ROUND, FITS, AS_SAMPLED, VIEW)
 """Checks of many independent runs, in which clients and samples are drawn as the plan states."""
 
 

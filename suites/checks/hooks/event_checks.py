@@ -39,6 +39,8 @@ _LEAST, _MANY = 128, 1024
 """Runs of one input at least, and where epsilon is small."""
 _BRIEF = 256
 """Runs at further clients before a shuffler."""
+_GROUP, _GROUP_RUNS = 20, 8192
+"""Part of the numbers of a row that differs from the rest, and runs that show how often one of them is chosen."""
 _LEARN = 4
 """One run in so many is used to choose an event."""
 _PILOT = 0.05
@@ -46,6 +48,7 @@ _PILOT = 0.05
 _HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros, or nearly so"
 _FIRST, _ABOVE, _BELOW = "at one end but for the first number", "far beyond one end", "far beyond the other end"
 _RISING, _FALLING = "that rise to one end", "that fall from one end"
+_FEW, _REST = "far beyond one end in a twentieth of the numbers", "far beyond one end but for a twentieth"
 _PAIRS = (
     (_HIGH, _LOW),
     (_HIGH, _TURNS),
@@ -54,6 +57,7 @@ _PAIRS = (
     (_HIGH, _BELOW),
     (_ABOVE, _BELOW),
     (_RISING, _FALLING),
+    (_FEW, _REST),
 )
 """Pairs of inputs that are compared under replace-one."""
 Arm = tuple[list[Tensor], list[Tensor]]
@@ -114,13 +118,19 @@ def _events_of(
     if claim.unit is Unit.REPORT and claim.rounds > 1:
         # The second input differs from the first: a correct memory of the first report tells nothing about the second.
         inputs |= {f"{_HIGH}, then {kind}": (rows[_HIGH], rows[kind]) for kind in (_LOW, _TURNS)}
-        pairs.append((f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"))
-    opened = _opened(setup, senders, runs)
-    arms = {kind: _drawn(setup, opened, given, number) for number, (kind, given) in enumerate(inputs.items())}
+        inputs[f"{_LOW}, then {_HIGH}"] = (rows[_LOW], rows[_HIGH])
+        # Where both inputs change, a draw that is used twice shows which way.
+        pairs += [(f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"), (f"{_HIGH}, then {_LOW}", f"{_LOW}, then {_HIGH}")]
+    most = max(runs, min(_GROUP_RUNS, 6 * numbers // (len(senders) * plan.layout.dim)))
+    opened = {count: _opened(setup, senders, count) for count in {runs, most}}
+    arms = {
+        kind: _drawn(setup, opened[most if kind in (_FEW, _REST) else runs], given, number)
+        for number, (kind, given) in enumerate(inputs.items())
+    }
     if rounds > 1 and _remembered(arms[_HIGH]):
         rounds, why = 1, "in one or two rounds, because reports of two rounds depend on each other"
     found = [
-        (bound, f"{words}, on rows {one} and {other}, client {senders[0]}")
+        (bound, f"{words}, on rows {one} and {other}, client {senders[0]}, {len(arms[one][0][0])} runs of each")
         for one, other in pairs
         for words, bound in _bounds(
             arms[one], arms[other], claim.delta, shares * len(pairs), rounds=rounds, shuffled=_shuffled(setup)
@@ -135,7 +145,7 @@ def _events_of(
         epsilon,
         claim.epsilon,
         unit="epsilon",
-        witness=f"a lower bound from {runs} runs of each input, {words}; {why}",
+        witness=f"a lower bound, {words}; {why}",
     )
 
 
@@ -189,7 +199,11 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
     middle = (high + low) / 2
     turns = torch.where(torch.arange(dim) % 2 == 0, high, low)
     first = torch.where(torch.arange(dim) == 0, low, high)
+    # A choice among many numbers shows a group of them with a chance that can be counted.
+    few = torch.arange(dim) < max(1, dim // _GROUP)
     return {
+        _FEW: middle + _FAR * (torch.where(few, high, low) - middle),
+        _REST: middle + _FAR * (torch.where(few, low, high) - middle),
         _HIGH: high,
         _LOW: low,
         _TURNS: turns,
@@ -363,6 +377,7 @@ def _statistics(one: Arm, other: Arm, *, shuffled: bool) -> Iterator[tuple[str, 
     yield "agreement of neighbouring numbers", 1, tuple((side[0][:, 1:] * side[0][:, :-1]).mean(1) for side in signs)
     if len(mine) > 1:
         yield "agreement of two rounds", 2, tuple((side[0] * side[1]).mean(1) for side in signs)
+        yield "change between two rounds", 2, tuple((side[1] - side[0]).mean(1) for side in signs)
     if not shuffled and mine[0].shape[1] > 1:
         companions = [np.sign(side[0][:, 1].numpy() - centre) for side in (mine, theirs)]
         yield (

@@ -1,11 +1,12 @@
-"""Exit codes of honest defenses: each unusual correct protection of the suite ``mutants``, audited as a user's defense.
+"""Exit codes of the cases of the suite ``mutants``, each audited as a user's defense: correct ones, and broken pairs.
 
-    python benchmarks/honest_cases.py                      # all cases, one seed, about a minute and a half on one core
-    python benchmarks/honest_cases.py --seeds 20 --out honest.jsonl --only delayed_rounds,lazy_draws
-    python benchmarks/honest_cases.py --out honest.jsonl --table     # of what was measured before
+    python benchmarks/case_exit_codes.py                   # correct cases, one seed, about a minute and a half on one core
+    python benchmarks/case_exit_codes.py --seeds 20 --out honest.jsonl --only delayed_rounds,lazy_draws
+    python benchmarks/case_exit_codes.py --version broken --law hidden    # broken versions of pairs, without their laws
+    python benchmarks/case_exit_codes.py --out honest.jsonl --table       # of what was measured before
 
-Each seed is a run of its own, in which each case has an exit code: 0, or 10 (REFUTED), 11 (a check failed, or the
-verdict is UNDERPOWERED or OUT OF SCOPE) or 12. Results are appended to a file, and a seed in the file is not repeated.
+Each seed is a run of its own, in which each case has an exit code: 0, or 10 (REFUTED, or a check failed), 11 (the
+verdict is UNDERPOWERED or OUT OF SCOPE) or 12. Results are appended to a file, and what is in the file is not repeated.
 """
 
 import argparse
@@ -26,8 +27,8 @@ from fedassay.suites.results.outcome import judge_run
 from fedassay.suites.results.record import Record
 
 SUITE = """\
-name = "honest_cases"
-description = "Correct protections of the suite mutants, as defenses."
+name = "case_exit_codes"
+description = "Protections of the suite mutants, as defenses."
 alpha = 0.01
 seeds = 1
 
@@ -51,16 +52,28 @@ PLANS = {
     Unit.SAMPLE: "plan = { lot = { poisson = 0.25 } }",
     Unit.CLIENT: "plan = { cohort = { poisson = 0.5 } }",
 }
+FOLDERS = {"case": "correct", "broken": "pairs", "correct": "pairs"}
 _NUMBERS = re.compile(r"\d[\d,.]*(e-?\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HonestCase(Defense):
-    """A correct case of the suite ``mutants`` as a defense, whose claim states its noise."""
+class AuditedCase(Defense):
+    """A case of the suite ``mutants`` as a defense; the claims of correct cases state their noise.
+
+    ``version``: ``case`` (an unusual correct case), or the ``broken`` or the ``correct`` one of a pair; ``hidden``:
+    whether no law is published, also where the case has one.
+    """
 
     case: str
+    version: str = "case"
+    hidden: bool = False
 
     def prepare(self, plan: Plan) -> Prepared:
+        if self.version != "case":
+            part = cases("pairs")[self.case].load()
+            if self.hidden:
+                part = type(part.__name__, (part,), {"law": _no_law, "__module__": part.__module__})
+            return part.prepare(plan, broken=self.version == "broken")
         prepared: Prepared = cases("correct")[self.case].load().prepare(plan)
         multiplier = getattr(prepared.protection, "noise_multiplier", None)
         # As the documentation asks of a defense without a law; noise at delta 0 is not Gaussian.
@@ -73,19 +86,26 @@ class HonestCase(Defense):
         return Prepared(protection=prepared.protection, claims=claims)
 
 
+def _no_law(self: object, observer: object, plan: object, client: object) -> None:
+    return None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", default="", help="names of cases, with commas")
     parser.add_argument("--out", type=Path, default=None, help="file to which results are appended")
+    parser.add_argument("--version", choices=["case", "broken", "correct"], default="case")
+    parser.add_argument("--law", choices=["own", "hidden"], default="own")
     parser.add_argument("--table", action="store_true", help="print the table of the file alone")
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else sorted(cases("correct"))
+    names = args.only.split(",") if args.only else sorted(cases(FOLDERS[args.version]))
     rows = [] if args.out is None or not args.out.exists() else list(map(json.loads, args.out.open(encoding="utf-8")))
-    known = {(row["case"], row["seed"]) for row in rows}
+    kind = {"version": args.version, "law": args.law}
+    known = {(row["case"], row["seed"]) for row in rows if row.items() >= kind.items()}
     for seed in range(0 if args.table else args.seeds):
         if left := [name for name in names if (name, seed) not in known]:
-            found = measured(left, seed)
+            found = [row | kind for row in measured(left, seed, args.version, hidden=args.law == "hidden")]
             rows += found
             if args.out is not None:
                 with args.out.open("a", encoding="utf-8") as file:
@@ -94,11 +114,12 @@ def main() -> None:
     print_table(rows)
 
 
-def measured(names: list[str], seed: int) -> list[dict[str, object]]:
+def measured(names: list[str], seed: int, version: str, *, hidden: bool) -> list[dict[str, object]]:
     """Run all cases on one seed; return their exit codes with the reasons."""
     tables = [
-        f'[defenses.{name}]\npart = "honest_cases:HonestCase"\ncase = "{name}"\n'
-        + PLANS.get(cases("correct")[name].load().sampled, "")
+        f'[defenses.{name}]\npart = "case_exit_codes:AuditedCase"\ncase = "{name}"\n'
+        f'version = "{version}"\nhidden = {str(hidden).lower()}\n'
+        + PLANS.get(cases(FOLDERS[version])[name].load().sampled, "")
         for name in names
     ]
     with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +148,8 @@ def print_table(rows: list[dict[str, object]]) -> None:
     """Print exit codes, and the cases of each cause of another code than 0."""
     seeds = {row["seed"] for row in rows}
     print(f"{len(rows)} runs of {len({row['case'] for row in rows})} cases on {len(seeds)} seeds")
-    print("exit codes:", dict(sorted(Counter(row["exit"] for row in rows).items())))
+    for (version, law), codes in _codes(rows).items():
+        print(f"exit codes, {version}, law {law}:", dict(sorted(codes.items())))
     print(f"CPU seconds per run: {sum(row['cpu_s'] for row in rows) / max(1, len(rows)):.2f}")
     causes: dict[str, Counter[str]] = {}
     for row in rows:
@@ -139,6 +161,13 @@ def print_table(rows: list[dict[str, object]]) -> None:
     for cause, found in sorted(causes.items(), key=lambda item: -sum(item[1].values())):
         print(f"{sum(found.values()):4d}  {cause[:200]}")
         print("      " + ", ".join(f"{name} {count}" for name, count in sorted(found.items())))
+
+
+def _codes(rows: list[dict[str, object]]) -> dict[tuple[str, str], Counter[int]]:
+    found: dict[tuple[str, str], Counter[int]] = {}
+    for row in rows:
+        found.setdefault((row["version"], row["law"]), Counter())[row["exit"]] += 1
+    return found
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""Pairs of neighbouring inputs of a federation, drawn by the claim's unit: what the unit holds, and what all others do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ....audit.claim import Adjacency, Unit
+from ....fl.canary import Canary
+from ....fl.laws.law import ReportLaw
+from ....fl.replay import FrozenFederation
+from ....fl.streams import Streams, normal
+from ...config.canaries import absent_row
+from ..replay_checks import ReplaySetup
+
+_LONG, _SHORT = 10.0, 0.9
+"""Rows in clip norms: one that every clip shortens, and one that none shortens."""
+_QUIET = 1e-3
+"""Factor of the gradients of all others: as good as nothing, and yet no row of zeros that could not be normalised."""
+_FAR = 1e3
+"""Entries outside of a randomiser's range, in radii."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Neighbours:
+    """Two federations that differ by one unit.
+
+    Args:
+        canary: what the unit holds in world 1 and in world 0.
+        direction: (d,) unit vector along which the unit's rows lie.
+        words: both inputs, for the witness of a verdict.
+    """
+
+    federation: FrozenFederation
+    canary: Canary
+    direction: Tensor
+    words: str
+
+
+def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
+    """Yield pairs of inputs for the claim's unit and adjacency, those first that show most bugs."""
+    claim, plan = setup.claim, setup.still.plan
+    length = setup.clip_norm / (1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0))
+    quiet, loud = (_surrounded(setup, factor) for factor in (_QUIET, _LONG * length))
+    anywhere = normal(Streams(setup.seed).generator("trial direction"), (plan.layout.dim,))
+    anywhere = anywhere / torch.linalg.vector_norm(anywhere)
+    if claim.unit is Unit.REPORT or (claim.unit is Unit.CLIENT and claim.adjacency is not Adjacency.ADD_REMOVE):
+        law = setup.protection.law(claim.observer, plan, setup.holder)
+        if isinstance(law, ReportLaw) or claim.delta == 0:
+            for present, absent, words in _extremes(setup, law):
+                yield _pair(setup, quiet, present, absent, words)
+    if claim.adjacency is Adjacency.REPLACE_ONE:
+        words = f"a row of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others with short rows"
+        yield _pair(setup, quiet, setup.clip_norm * _LONG * anywhere, setup.clip_norm * _SHORT * anywhere, words)
+    for factor, federation, others in ((_LONG, quiet, "short"), (_SHORT, quiet, "short"), (_LONG, loud, "long")):
+        row = setup.clip_norm * factor * anywhere
+        words = f"a row of {factor:g} clip norms along all weights, others with {others} rows"
+        absent = setup.absent(row) if setup.adds_to_sum else absent_row(row, claim.adjacency)
+        yield _pair(setup, federation, row, absent, words)
+
+
+def _surrounded(setup: ReplaySetup, steepness: float) -> FrozenFederation:
+    """The federation with cohorts and lots as the plan draws them, and gradients of others of the given length."""
+    network, still = setup.still.task.network, setup.still
+    task = replace(still.task, network=replace(network, steepness=steepness).sharing(network))
+    return replace(still, task=task, rounds=setup.claim.rounds)
+
+
+def _pair(
+    setup: ReplaySetup, federation: FrozenFederation, present: Tensor, absent: Tensor | None, words: str
+) -> Neighbours:
+    claim = setup.claim
+    place = None
+    if claim.unit is not Unit.SAMPLE and setup.unaccepted:
+        place = setup.probed[0]
+    canary = Canary(unit=claim.unit, present=present, absent=absent, client=0, place=place)
+    apart = present if absent is None else present - absent
+    return Neighbours(
+        federation=federation, canary=canary, direction=apart / torch.linalg.vector_norm(apart), words=words
+    )
+
+
+def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor, str]]:
+    """Rows at the ends of a local randomiser's range, and beyond."""
+    dim = setup.still.plan.layout.dim
+    if isinstance(law, ReportLaw):
+        low, high = (row.float() for row in law.worst_pair(dim))
+    else:
+        radius = setup.claim.parameters.get("radius", setup.clip_norm)
+        high = torch.full((dim,), float(radius) if isinstance(radius, int | float) else 1.0)
+        low = -high
+    if not bool((high != low).any()):
+        high, low = low + 1, low - 1
+    middle = (high + low) / 2
+    turns = torch.where(torch.arange(dim) % 2 == 0, high, low)
+    if setup.claim.adjacency is Adjacency.ZERO_OUT:
+        yield high, torch.zeros(dim), "numbers at one end of the range, and zeros"
+        return
+    yield high, low, "numbers at one end of the range, and at the other end"
+    yield high, turns, "numbers at one end of the range, and at both ends in turn"
+    far = [middle + _FAR * (one - middle) for one in (high, low)]
+    yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"
+
+

@@ -1,0 +1,326 @@
+"""Audit everything that a claim's observer receives as the output of one mechanism, by independent trials.
+
+A federation is run many times with and many times without one unit, with cohorts, lots and noise as the plan and the
+defense draw them. Scores are learnt on some runs, an event is fixed on others, and it is counted on fresh ones: the
+bound assumes nothing about the defense except that runs are independent. A claim whose pilots show no event that could
+refute it costs no more than these.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, binom
+
+from ....audit.arrays import FloatArray
+from ....audit.binomial import ErrorCounts, privacy_loss, upper_bound
+from ....audit.estimators.clopper_pearson import clopper_pearson_of_counts
+from ....audit.evidence import Setting
+from ....audit.measurement import Measurement
+from ....audit.mechanism.call_effect import call_effect
+from ....audit.mechanism.candidates import candidates
+from ....audit.mechanism.columns import Coordinates
+from ....audit.mechanism.event import Event, Score, fix_event
+from ....audit.mechanism.marginals import Marginals, learn_marginals
+from ....audit.power.cut import CountingPlan
+from ....fl.engine import run_federation
+from ....fl.streams import Streams
+from ....fl.training.local import Batch
+from ..replay_checks import ReplaySetup
+from .neighbours import Neighbours, neighbours_of
+from .received import ReceivedNumbers
+
+ALPHA = 1e-6
+"""Probability, at most, that the trials of one claim refute it although it holds."""
+_LEARN, _CHOOSE = 128, 192
+"""Runs of each arm from which scores are learnt, and runs on which an event is fixed, at every pair of inputs."""
+_MORE = 4
+"""Factor by which both are more at the most promising pair."""
+_COUNTED, _MOST = 2048, 2**15
+"""Runs of each arm that are counted, at least and at most."""
+_NUMBERS = 2**29
+"""Numbers that all runs of one arm release in all rounds, at most."""
+_BATCH = 256
+"""Runs of one batch, at most."""
+_CLEAR = 0.1
+"""Probability below which a pilot's counts rule out that an event breaks the claim."""
+_HALF = 0.5
+"""Probability of a pilot's counts at the claim below which they speak for an event."""
+_MARGIN, _CERTAIN = 2.5, 8.0
+"""Standard deviations below a stated curve from which a pilot speaks for an event, and those that prove it."""
+_SPARE = 6.0
+"""Factor of the runs that an event without any hit in one arm needs."""
+_CAUTION, _MISSED = 0.05, 0.1
+"""Level of the bounds on a pilot's rates, and probability with which a detectable violation may be missed."""
+_FACTORS = tuple(1.05**number for number in range(50))
+"""Factors of the privacy losses that are tried."""
+_CALLS, _ROWS, _DEPENDENT = 16, 16, 1e-6
+"""Batches and runs of each that show whether runs of one batch depend on each other, and the level of that test."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewTrials:
+    """The result of trials of everything that the observer receives.
+
+    Args:
+        measurement: of the counted trials; None where pilots showed no event that could refute the claim.
+        factor: the smallest factor of the privacy losses of what is received, over those that the pilots showed, at
+            which the trials refute the claim with probability 0.9; None where none is known.
+        runs: all runs that were made, of both arms.
+        why_not: why no trials could be made; empty where they were.
+    """
+
+    measurement: Measurement | None = None
+    factor: float | None = None
+    runs: int = 0
+    why_not: str = ""
+
+
+def view_trials(setup: ReplaySetup) -> ViewTrials:
+    """Run the trials of the setup's claim.
+
+    Args:
+        setup: a federation with cohorts and lots as they are sampled, which is small enough to be run often.
+    """
+    claim, plan = setup.claim, setup.still.plan
+    cost = (plan.clients + 1) * plan.layout.dim * claim.rounds
+    most = min(_MOST, _NUMBERS // cost)
+    if most < _COUNTED:
+        return ViewTrials(why_not=f"{_COUNTED} runs of {cost:,} numbers each are too many")
+    trials = _Trials(setup=setup, most=most)
+    pilots = [one for number, pair in enumerate(neighbours_of(setup)) for one in trials.pilot(number, pair, 1)]
+    if (best := _most_promising(pilots)) is not None:
+        pilots += (further := trials.pilot(best.number, best.pair, _MORE))
+        best = _most_promising(further)
+    measured = None if best is None else trials.count(best)
+    factor = min((found for one in pilots if (found := trials.factor(one)) is not None), default=None)
+    dependent = best is not None and measured is None
+    return ViewTrials(
+        measurement=measured, factor=factor, runs=trials.made, why_not=_DEPENDENT_RUNS if dependent else ""
+    )
+
+
+_DEPENDENT_RUNS = "runs of one batch depend on each other, or runs leave something behind for later ones"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Pilot:
+    """An event at a pair of inputs, with its counts ``out`` and ``within`` in ``n`` runs of each arm.
+
+    ``rank``: how promising it is; None where it hardly breaks the claim. ``trials``: runs of each arm that should show it.
+    """
+
+    number: int
+    pair: Neighbours
+    event: Event
+    out: int
+    within: int
+    n: int
+    rank: tuple[float, float] | None
+    trials: int
+
+
+def _most_promising(pilots: Sequence[_Pilot]) -> _Pilot | None:
+    ranked = [(one.rank, -place, one) for place, one in enumerate(pilots) if one.rank is not None]
+    return max(ranked, key=lambda item: item[:2])[2] if ranked else None
+
+
+@dataclass(frozen=True)
+class _OfChannel:
+    """A score of one channel's numbers."""
+
+    name: str
+    marginals: Marginals
+
+    def __str__(self) -> str:
+        return f"likelihood ratio in {self.marginals.bins} bins of {self.name}"
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        return self.marginals.score(outputs)
+
+
+@dataclass(kw_only=True)
+class _Trials:
+    """Runs of one claim; ``made`` counts them, and numbers their batches."""
+
+    setup: ReplaySetup
+    most: int
+    made: int = 0
+    blocks: int = 0
+    grids: dict[str, float] = field(default_factory=dict)
+    columns: dict[str, list[int]] = field(default_factory=dict)
+
+    @cached_property
+    def plan(self) -> CountingPlan:
+        claim = self.setup.claim
+        return CountingPlan(trials=self.most, delta=claim.delta, alpha=ALPHA, curve=claim.curve)
+
+    def pilot(self, number: int, pair: Neighbours, factor: int) -> list[_Pilot]:
+        """Learn scores at a pair of inputs, and fix the event of each that is the most likely to break the claim.
+
+        ``factor``: of the runs; from the second time on, an event must be likely to break the claim by its counts.
+        """
+        learn, choose = _LEARN * factor, self._choose(factor)
+        both = [self.drawn(pair, world, learn + choose) for world in (0, 1)]
+        first, rest = [side[:learn] for side in both], [side[learn:] for side in both]
+        learnt = chain(
+            candidates(first[1], first[0], (0, 1), thorough=factor > 1, low_bits=False), self._of_channels(*first)
+        )
+        found = []
+        for score in learnt:
+            scores = [score.score(side) for side in rest]
+            event = fix_event(score, scores[1], scores[0], self.plan)
+            out, within = (int((side > event.cut.threshold).sum()) for side in scores)
+            rank = self._rank(event, out, within, choose, sure=factor > 1)
+            trials = 0 if rank is None else self._wanted(rank, max(within, choose - out), choose)
+            found.append(
+                _Pilot(
+                    number=number, pair=pair, event=event, out=out, within=within, n=choose, rank=rank, trials=trials
+                )
+            )
+        return found
+
+    def factor(self, pilot: _Pilot) -> float | None:
+        """The smallest factor of the privacy losses of an event at which counting it refutes the claim; None where no
+        factor in reach does.
+
+        An event of rates p and q has the losses ln(p / q) and ln((1 - p) / (1 - q)). Those of rates that give so many
+        times these losses are q' = (1 - t^c) / (r^c - t^c) and p' = r^c q', where r and t are the two ratios.
+        """
+        # At rates that tell the arms apart less than those seen.
+        low = float(beta.ppf(_CAUTION, pilot.within, pilot.n - pilot.within + 1)) if pilot.within else 0.0
+        high = float(upper_bound(pilot.out, pilot.n, _CAUTION))
+        if not 0 < high < low < 1:
+            return None
+        gain, loss = math.log(low / high), math.log((1 - low) / (1 - high))
+        for factor in _FACTORS:
+            q = -math.expm1(factor * loss) / (math.exp(factor * gain) - math.exp(factor * loss))
+            if self._refutes(math.exp(factor * gain) * q, q):
+                return factor
+        return None
+
+    def _refutes(self, p: float, q: float) -> bool:
+        """Whether counts that occur with probability 0.9 refute the claim, for rates p with the unit and q without."""
+        claim, n = self.setup.claim, self.most
+        fnr, fpr = (float(binom.ppf(1 - _MISSED / 2, n, rate)) for rate in (1 - p, q))
+        fpr_high, fnr_high = (float(upper_bound(count, n, ALPHA / 2)) for count in (fpr, fnr))
+        if claim.curve is not None and fnr_high < float(claim.curve.fnr(fpr_high)):
+            return True
+        return float(privacy_loss(fpr_high, fnr_high, claim.delta)) > claim.epsilon
+
+    def _of_channels(self, out: FloatArray, within: FloatArray) -> Iterator[Score]:
+        """Likelihood ratios of all rounds' numbers of one channel, as if they were independent."""
+        for name, places in self.columns.items():
+            for bins in (2, 8):
+                yield _OfChannel(name, learn_marginals(within, out, Coordinates(np.array(places)), bins))
+
+    def count(self, pilot: _Pilot) -> Measurement | None:
+        """Count the event on fresh runs; None where runs turn out to depend on each other."""
+        claim, n = self.setup.claim, pilot.trials
+        out, within = (sum(pilot.event.hits(numbers) for numbers in self._batches(pilot.pair, w, n)) for w in (0, 1))
+        counts = ErrorCounts(
+            threshold=pilot.event.cut.threshold, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=ALPHA
+        )
+        measured = clopper_pearson_of_counts(
+            counts,
+            setting=Setting.claimed(claim),
+            delta=claim.delta,
+            threshold_policy="event fixed on pilot runs",
+            curve=claim.curve,
+            epsilon=claim.epsilon,
+            witness=f"everything that the adversary receives, {pilot.pair.words}; event {pilot.event}",
+        )
+        refuted = bool(measured.below_curve) or measured.epsilon_low > claim.epsilon
+        # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
+        return None if refuted and self._dependent(pilot) else measured
+
+    def drawn(self, pair: Neighbours, world: int, runs: int) -> FloatArray:
+        """The numbers ``(runs, k)`` of fresh runs."""
+        return np.concatenate(list(self._batches(pair, world, runs)))
+
+    def _wanted(self, rank: tuple[float, float], hits: int, n: int) -> int:
+        by_curve, margin = rank
+        if by_curve:
+            needed = n * (_CERTAIN / margin) ** 2
+        else:
+            needed = -math.log(ALPHA / 2) * _SPARE * math.exp(self.setup.claim.epsilon) * n / max(1, hits)
+        return int(min(self.most, max(_COUNTED, needed)))
+
+    def _choose(self, factor: int) -> int:
+        # An event of a large claim is rare without the unit: more runs must show that it is.
+        needed = 12 * math.exp(min(self.setup.claim.epsilon, 10.0)) if factor > 1 else 0
+        return int(min(self.most // 2, max(_CHOOSE * factor, needed)))
+
+    def _rank(self, event: Event, out: int, within: int, n: int, *, sure: bool) -> tuple[float, float] | None:
+        """How promising an event is, by its counts of ``n`` runs of each arm; None where it hardly breaks the claim.
+
+        ``sure``: whether the counts themselves must speak for it, and not only leave it open.
+        """
+        claim = self.setup.claim
+        # In standard deviations of these runs.
+        margin = event.cut.margin * math.sqrt(n / self.most)
+        if margin > _MARGIN:
+            return (1.0, margin)
+        least = -math.log(ALPHA / 2) * math.exp(min(claim.epsilon, 700.0)) / self.most
+        found = [
+            chance
+            for few, many in ((out, within), (n - within, n - out))
+            if many / n > max(least, claim.delta)
+            and _chance_of(few, many - n * claim.delta, claim.epsilon, more=True) > _CLEAR
+            and (chance := _chance_of(few, many - n * claim.delta, claim.epsilon, more=False)) < (_HALF if sure else 1.0)
+        ]
+        return (0.0, -min(found)) if found else None
+
+    def _batches(self, pair: Neighbours, world: int, runs: int) -> Iterator[FloatArray]:
+        for start in range(0, runs, _BATCH):
+            self.blocks += 1
+            yield self._run(pair, world, min(_BATCH, runs - start), self.blocks)
+
+    def _run(self, pair: Neighbours, world: int, runs: int, block: int) -> FloatArray:
+        setup, federation = self.setup, pair.federation
+        holder = 0 if setup.claim.unit.value == "sample" else setup.still.plan.clients
+        holder = holder if pair.canary.place is None else pair.canary.place
+        recorder = ReceivedNumbers(
+            observer=setup.claim.observer,
+            protection=setup.protection,
+            holder=holder,
+            direction=pair.direction,
+            grids=self.grids,
+            columns=self.columns,
+        )
+        final = run_federation(
+            federation.task,
+            federation.plan,
+            setup.protection,
+            Streams(setup.seed),
+            # Blocks of their own: no run shares a draw with the claim's other runs.
+            batch=Batch(replicas=runs, world=world, block=2**28 + block),
+            canary=pair.canary,
+            recorders=[recorder],
+            stop_after=federation.rounds,
+        )
+        self.made += runs
+        return recorder.numbers(final)
+
+    def _dependent(self, pilot: _Pilot) -> bool:
+        """Whether runs of one batch depend on each other, or a batch on those before it."""
+        for world in (0, 1):
+            calls = [self._run(pilot.pair, world, _ROWS, 2**20 + 2 * call + world) for call in range(_CALLS)]
+            again = self._run(pilot.pair, world, _ROWS, 2**20 + world)
+            if not np.array_equal(calls[0], again):
+                return True
+            scores = np.stack([pilot.event.score.score(one) for one in calls])[..., None]
+            if float(call_effect(scores).min()) < _DEPENDENT:
+                return True
+        return False
+
+
+def _chance_of(few: int, many: float, epsilon: float, *, more: bool) -> float:
+    """The probability of so few hits of the rarer arm or fewer (or of so many or more), given all hits, at the claim."""
+    total, share = few + math.floor(max(0.0, many)), 1 / (1 + math.exp(min(epsilon, 700.0)))
+    return float(binom.sf(few - 1, total, share) if more else binom.cdf(few, total, share))
