@@ -37,7 +37,7 @@ from .received import ReceivedNumbers
 
 ALPHA = 1e-6
 """Probability, at most, that the trials of one claim refute it although it holds."""
-_LEARN, _CHOOSE = 128, 192
+_LEARN, _CHOOSE = 96, 160
 """Runs of each arm from which scores are learnt, and runs on which an event is fixed, at every pair of inputs."""
 _MORE = 4
 """Factor by which both are more at the most promising pair."""
@@ -49,9 +49,9 @@ _BATCH = 256
 """Runs of one batch, at most."""
 _CLEAR = 0.1
 """Probability below which a pilot's counts rule out that an event breaks the claim."""
-_HALF = 0.5
-"""Probability of a pilot's counts at the claim below which they speak for an event."""
-_MARGIN, _CERTAIN = 2.5, 8.0
+_LIKELY, _OPEN = 0.5, 0.8
+"""Probability of a pilot's counts at the claim below which they speak for an event, and below which they leave it open."""
+_MARGIN, _CERTAIN = 3.0, 8.0
 """Standard deviations below a stated curve from which a pilot speaks for an event, and those that prove it."""
 _SPARE = 6.0
 """Factor of the runs that an event without any hit in one arm needs."""
@@ -272,7 +272,7 @@ class _Trials:
             for few, many in ((out, within), (n - within, n - out))
             if many / n > max(least, claim.delta)
             and _chance_of(few, many - n * claim.delta, claim.epsilon, more=True) > _CLEAR
-            and (chance := _chance_of(few, many - n * claim.delta, claim.epsilon, more=False)) < (_HALF if sure else 1.0)
+            and (chance := _chance_of(few, many - n * claim.delta, claim.epsilon, more=False)) < (_LIKELY if sure else _OPEN)
         ]
         return (0.0, -min(found)) if found else None
 

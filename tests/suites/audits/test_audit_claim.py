@@ -304,6 +304,7 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
         ("probe_curve_of_the_law", "KEPT", "ok"),
         ("probe_sensitivity_as_sampled", "KEPT", "ok"),
         ("probe_rows_used_once", "KEPT", "ok"),
+        ("probe_all_that_is_received", "KEPT", "ok"),
         ("probe_noise_of_its_own_in_every_replica", "KEPT", "ok"),
         ("probe_noise_scale_in_every_round", "KEPT", "ok"),
         ("probe_canary_arrives", "KEPT", "ok"),
