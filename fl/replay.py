@@ -159,6 +159,8 @@ class FixedGradients(Network):
     """Clients' updates by their samples: see ``FixedTrainer``."""
 
     def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
+        if not self.steepness:
+            return params.new_zeros(*labels.shape[:2], params.shape[1])
         if dropout is None and _alike(images) and _alike(labels):
             # Equal samples at one point: the replicas of a batch have the same gradients.
             rows = self.steepness * super().sample_gradients(self._fixed(params[:1]), images[:1], labels[:1])

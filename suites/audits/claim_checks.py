@@ -13,7 +13,7 @@ from ..checks.measured_checks import measured_checks
 from ..checks.message_checks import MESSAGE
 from ..checks.own_model import with_own_model
 from ..checks.replay_checks import check_claim
-from ..checks.trials.view_check import VIEW, view_check
+from ..checks.trials.view_check import VIEW, view_checks
 from .prepared_again import Fitted
 
 
@@ -51,18 +51,18 @@ def claim_checks(
         about = plan if there.again else own
         measured = measured_checks(task, plan, there.protection, there.claim, about, seed=seed)
     view = _view(fit, own, small or checked, seed)
-    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :], view)
+    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :], *view)
 
 
-def _view(fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], seed: int) -> CheckResult:
+def _view(fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], seed: int) -> tuple[CheckResult, ...]:
     task, plan = small
     there = fit(plan)
     reason = there.reason
     if not reason and not there.again and plan.clients < own.clients:
         reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
     if reason:
-        return CheckResult(name=VIEW, passed=None, witness=reason)
-    return view_check(task, plan, there.protection, there.claim, seed=seed)
+        return (CheckResult(name=VIEW, passed=None, witness=reason),)
+    return view_checks(task, plan, there.protection, there.claim, seed=seed)
 
 
 def _replayed(

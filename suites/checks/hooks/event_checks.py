@@ -120,7 +120,10 @@ def _events_of(
         inputs |= {f"{_HIGH}, then {kind}": (rows[_HIGH], rows[kind]) for kind in (_LOW, _TURNS)}
         inputs[f"{_LOW}, then {_HIGH}"] = (rows[_LOW], rows[_HIGH])
         # Where both inputs change, a draw that is used twice shows which way.
-        pairs += [(f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"), (f"{_HIGH}, then {_LOW}", f"{_LOW}, then {_HIGH}")]
+        pairs += [
+            (f"{_HIGH}, then {_LOW}", f"{_HIGH}, then {_TURNS}"),
+            (f"{_HIGH}, then {_LOW}", f"{_LOW}, then {_HIGH}"),
+        ]
     most = max(runs, min(_GROUP_RUNS, 6 * numbers // (len(senders) * plan.layout.dim)))
     opened = {count: _opened(setup, senders, count) for count in {runs, most}}
     arms = {

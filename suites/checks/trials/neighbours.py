@@ -1,4 +1,4 @@
-"""Pairs of neighbouring inputs of a federation, drawn by the claim's unit: what the unit holds, and what all others do."""
+"""Choose pairs of neighbouring inputs of a federation: what the claim's unit holds, and what all others hold."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,15 +9,13 @@ from torch import Tensor
 from ....audit.claim import Adjacency, Unit
 from ....fl.canary import Canary
 from ....fl.laws.law import ReportLaw
-from ....fl.replay import FrozenFederation
+from ....fl.replay import FixedGradients, FrozenFederation
 from ....fl.streams import Streams, normal
 from ...config.canaries import absent_row
 from ..replay_checks import ReplaySetup
 
-_LONG, _SHORT = 10.0, 0.9
-"""Rows in clip norms: one that every clip shortens, and one that none shortens."""
-_QUIET = 1e-3
-"""Factor of the gradients of all others: as good as nothing, and yet no row of zeros that could not be normalised."""
+_LONGEST, _LONG, _SHORT = 1e4, 10.0, 0.9
+"""Rows in clip norms: two that every clip shortens, and one that none shortens."""
 _FAR = 1e3
 """Entries outside of a randomiser's range, in radii."""
 
@@ -30,19 +28,23 @@ class Neighbours:
         canary: what the unit holds in world 1 and in world 0.
         direction: (d,) unit vector along which the unit's rows lie.
         words: both inputs, for the witness of a verdict.
+        alone: whether all others hold rows of zeros.
+        alike: whether all numbers of the unit's row in world 0 are equal.
     """
 
     federation: FrozenFederation
     canary: Canary
     direction: Tensor
     words: str
+    alone: bool
+    alike: bool
 
 
 def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
     """Yield pairs of inputs for the claim's unit and adjacency, those first that show most bugs."""
     claim, plan = setup.claim, setup.still.plan
     length = setup.clip_norm / (1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0))
-    quiet, loud = (_surrounded(setup, factor) for factor in (_QUIET, _LONG * length))
+    quiet, loud = (_surrounded(setup, factor) for factor in (0.0, _LONG * length))
     anywhere = normal(Streams(setup.seed).generator("trial direction"), (plan.layout.dim,))
     anywhere = anywhere / torch.linalg.vector_norm(anywhere)
     if claim.unit is Unit.REPORT or (claim.unit is Unit.CLIENT and claim.adjacency is not Adjacency.ADD_REMOVE):
@@ -51,9 +53,9 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
             for present, absent, words in _extremes(setup, law):
                 yield _pair(setup, quiet, present, absent, words)
     if claim.adjacency is Adjacency.REPLACE_ONE:
-        words = f"a row of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others with short rows"
+        words = f"a row of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others with zero rows"
         yield _pair(setup, quiet, setup.clip_norm * _LONG * anywhere, setup.clip_norm * _SHORT * anywhere, words)
-    for factor, federation, others in ((_LONG, quiet, "short"), (_SHORT, quiet, "short"), (_LONG, loud, "long")):
+    for factor, federation, others in ((_LONGEST, quiet, "zero"), (_SHORT, quiet, "zero"), (_LONG, loud, "long")):
         row = setup.clip_norm * factor * anywhere
         words = f"a row of {factor:g} clip norms along all weights, others with {others} rows"
         absent = setup.absent(row) if setup.adds_to_sum else absent_row(row, claim.adjacency)
@@ -76,8 +78,14 @@ def _pair(
         place = setup.probed[0]
     canary = Canary(unit=claim.unit, present=present, absent=absent, client=0, place=place)
     apart = present if absent is None else present - absent
+    network = federation.task.network
     return Neighbours(
-        federation=federation, canary=canary, direction=apart / torch.linalg.vector_norm(apart), words=words
+        federation=federation,
+        canary=canary,
+        direction=apart / torch.linalg.vector_norm(apart),
+        words=words,
+        alone=isinstance(network, FixedGradients) and not network.steepness,
+        alike=absent is not None and len(absent.unique()) == 1,
     )
 
 
@@ -101,5 +109,3 @@ def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor,
     yield high, turns, "numbers at one end of the range, and at both ends in turn"
     far = [middle + _FAR * (one - middle) for one in (high, low)]
     yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"
-
-

@@ -23,6 +23,8 @@ _ROWS = 8
 """Rows behind a shuffler that are kept in an order of theirs."""
 _ROUNDS = 24
 """Rounds whose numbers are kept one by one; of more, the first and the last ones."""
+_DISTINCT = 8
+"""Different numbers of a vector from which it cannot repeat by chance."""
 _GRID_ROWS = 8
 """Rows from which the grid of a vector is measured."""
 _DEEPEST = 4
@@ -34,9 +36,9 @@ _LARGEST = 1e30
 class ReceivedNumbers:
     """A recorder that keeps, for every run of a batch, what ``observer`` receives, reduced to some hundred numbers.
 
-    Each vector becomes its projection on ``direction``, its sum, its length, its extremes and where they lie, the number
-    of zeros, the parity of its numbers on their grid, and some of its numbers. These stand for single rounds, and for all
-    rounds by their sum, least and largest values.
+    Each vector becomes its projection on ``direction``, its sum, its length, its extremes and where they lie, the
+    number of zeros, the step of its grid and the parity of its numbers on it, and some of its numbers. These stand for
+    single rounds, and for all rounds by their sum, least and largest values.
 
     Args:
         holder: the client whose report is kept apart from those of others.
@@ -44,6 +46,9 @@ class ReceivedNumbers:
         grids: distances of the grids on which vectors lie, by their names; filled by the first batch, and kept for
             later ones, whose numbers must mean the same.
         columns: the places of the numbers of single rounds, by what they are of; filled by ``numbers``.
+        vectors: of each round one number ``(R, rows)`` for each vector that is released, which equal vectors share, by
+            who sent them; NaN for vectors of few different numbers, which may repeat by chance.
+        pool: numbers of the holder's report in the first round.
     """
 
     observer: Observer
@@ -53,10 +58,28 @@ class ReceivedNumbers:
     grids: dict[str, float] = field(default_factory=dict)
     columns: dict[str, list[int]] = field(default_factory=dict)
     rounds: list[dict[str, FloatArray]] = field(default_factory=list)
+    vectors: list[dict[str, FloatArray]] = field(default_factory=list)
+    pool: list[FloatArray] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
         """Record a finished round."""
         self.rounds.append({name: _bounded(values) for name, values in self._of(event)})
+        self.vectors.append({who: _named(rows) for who, rows in self._released(event)})
+        if not self.pool:
+            self.pool = [_flat(rows).ravel() for who, rows in self._released(event) if who == "holder"]
+
+    def _released(self, event: RoundEvent) -> Iterator[tuple[str, Tensor]]:
+        """The noised vectors ``(R, rows, d)``: of the holder and of others, or the sum."""
+        message, rank = event.reports, self.observer.rank
+        if rank < SHUFFLED.rank:
+            if rank > FINAL_MODEL.rank and event.aggregate.is_floating_point():
+                yield "sum", event.aggregate.unsqueeze(1)
+            return
+        if message.senders is None or not message.values.is_floating_point():
+            return
+        places = {"holder": [row for row, sender in enumerate(message.senders) if sender == self.holder]}
+        places["others"] = [row for row, sender in enumerate(message.senders) if sender != self.holder][:_ROWS]
+        yield from ((who, message.values[:, rows]) for who, rows in places.items() if rows)
 
     def numbers(self, final: Tensor) -> FloatArray:
         """Return one row of numbers per run, ``(R, k)``; ``final``: the models ``(R, d)`` after the last round."""
@@ -129,7 +152,8 @@ class ReceivedNumbers:
         yield f"{name} number", _flat(there.sum(1, keepdim=True))
         yield f"{name} sum", _flat(along.sum(1, keepdim=True))
         keys = {"projection": along, "length": torch.linalg.vector_norm(values, dim=-1)}
-        keys |= {side: array.double().reshape(*there.shape, -1)[..., 0] for side, array in sent.items() if array.numel()}
+        travelling = {side: array for side, array in sent.items() if array.numel()}
+        keys |= {side: array.double().reshape(*there.shape, -1)[..., 0] for side, array in travelling.items()}
         for key, by in keys.items():
             order = by.masked_fill(~there, math.inf).argsort(dim=1)
             half = _ROWS // 2
@@ -146,7 +170,7 @@ class ReceivedNumbers:
         zeros = (rows == 0).sum(1).double()
         place = rows.abs().argmax(1)
         parity = _parity(rows, unit, self.grids.setdefault(name, _grid(rows)))
-        summaries = [lengths, zeros, place.double(), unit[place], rows.amax(1), rows.amin(1), parity]
+        summaries = [lengths, zeros, place.double(), unit[place], rows.amax(1), rows.amin(1), parity, _least_gap(rows)]
         yield f"{name}{_REDUCED}", _flat(torch.stack(summaries, dim=1))
         largest = unit.abs().topk(min(2, len(unit))).indices
         chosen = torch.cat([_ends(len(unit)), largest]).unique()
@@ -196,10 +220,30 @@ def _grid(rows: Tensor) -> float:
 
 
 def _parity(rows: Tensor, unit: Tensor, grid: float) -> Tensor:
-    """The parity of numbers in units of their grid, summed up with the signs of ``unit``, ``(R,)``; 0 without a grid."""
+    """The parity of numbers in units of their grid, summed up with the signs of ``unit``, ``(R,)``; 0 without one."""
     if grid <= 0:
         return torch.zeros(len(rows), dtype=torch.float64)
     return ((rows / grid).round().remainder(2) * unit.sign()).sum(1)
+
+
+def _named(vectors: Tensor) -> FloatArray:
+    """One number for each vector ``(R, rows, d)``, which equal vectors share; NaN where few numbers are different."""
+    rows = vectors.double()
+    weights = torch.arange(1, rows.shape[-1] + 1, dtype=torch.float64).cos()
+    names = rows @ weights
+    # Of the first run: whether a vector has many different numbers does not depend on the run.
+    few = [len(torch.unique(row[row != 0])) < _DISTINCT for row in rows[0]]
+    names[:, few] = math.nan
+    names[(rows == 0).all(-1)] = math.nan
+    return np.asarray(names.numpy(), dtype=np.float64)
+
+
+def _least_gap(rows: Tensor) -> Tensor:
+    """The least distance of two different numbers of each row, ``(R,)``: the step of a grid that depends on the row."""
+    if rows.shape[1] < 2:
+        return torch.zeros(len(rows), dtype=torch.float64)
+    gaps = rows.sort(1).values.diff(dim=1)
+    return gaps.masked_fill(~(gaps > 0), math.inf).amin(1)
 
 
 def _ends(size: int) -> Tensor:

@@ -17,23 +17,24 @@ from .view_trials import ViewTrials, view_trials
 VIEW = "all that is received"
 
 
-def view_check(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> CheckResult:
-    """Run the trials of a claim in a small federation; the result's ``evidence`` may refute the claim.
+def view_checks(
+    task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
+) -> tuple[CheckResult, ...]:
+    """Run the trials of a claim in a small federation; the first result's ``evidence`` may refute the claim.
 
     Args:
         plan: of the federation that is run, for which the protection was prepared.
     """
     reason = _why_not(task, plan, protection, claim)
     if reason:
-        return CheckResult(name=VIEW, passed=None, witness=reason)
+        return (CheckResult(name=VIEW, passed=None, witness=reason),)
     try:
         setup = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
         found = view_trials(setup)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
-        return CheckResult(
-            name=VIEW, passed=None, witness=f"the federation could not be run: {type(error).__name__}: {error}"
-        )
-    return _result(claim, found)
+        words = f"the federation could not be run: {type(error).__name__}: {error}"
+        return (CheckResult(name=VIEW, passed=None, witness=words),)
+    return (_result(claim, found), *found.repeats)
 
 
 def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> str:
@@ -55,7 +56,8 @@ def _result(claim: Claim, found: ViewTrials) -> CheckResult:
     detects = None if found.factor is None else claim.epsilon * found.factor
     measured = found.measurement
     if measured is None:
-        words = f"{found.runs} runs, in which no event is likely to break the claim"
+        seen = "which all gave the same numbers" if found.constant else "in which no event is likely to break the claim"
+        words = f"{found.runs} runs, {seen}"
         result = CheckResult.at_most(VIEW, 0.0, claim.epsilon, unit="epsilon", witness=words)
     elif refutes(claim, measured) and measured.epsilon_low <= claim.epsilon:
         result = _below_curve(claim, measured)
@@ -72,11 +74,7 @@ def _result(claim: Claim, found: ViewTrials) -> CheckResult:
 
 
 def _below_curve(claim: Claim, measured: Measurement) -> CheckResult:
-    assert claim.curve is not None and measured.fpr_high is not None and measured.fnr_high is not None
-    return CheckResult.at_least(
-        VIEW,
-        measured.fnr_high,
-        float(np.asarray(claim.curve.fnr(measured.fpr_high))),
-        unit="FNR",
-        witness=f"by the stated curve at FPR {measured.fpr_high:.3g}, {measured.witness}",
-    )
+    fpr, fnr = measured.fpr_high or 0.0, measured.fnr_high or 0.0
+    allowed = 0.0 if claim.curve is None else float(np.asarray(claim.curve.fnr(fpr)))
+    words = f"by the stated curve at FPR {fpr:.3g}, {measured.witness}"
+    return CheckResult.at_least(VIEW, fnr, allowed, unit="FNR", witness=words)

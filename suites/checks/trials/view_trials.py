@@ -31,9 +31,11 @@ from ....audit.power.cut import CountingPlan
 from ....fl.engine import run_federation
 from ....fl.streams import Streams
 from ....fl.training.local import Batch
+from ..check import CheckResult
 from ..replay_checks import ReplaySetup
 from .neighbours import Neighbours, neighbours_of
 from .received import ReceivedNumbers
+from .repeats import Repeats
 
 ALPHA = 1e-6
 """Probability, at most, that the trials of one claim refute it although it holds."""
@@ -50,11 +52,11 @@ _BATCH = 256
 _CLEAR = 0.1
 """Probability below which a pilot's counts rule out that an event breaks the claim."""
 _LIKELY, _OPEN = 0.5, 0.8
-"""Probability of a pilot's counts at the claim below which they speak for an event, and below which they leave it open."""
-_MARGIN, _CERTAIN = 3.0, 8.0
-"""Standard deviations below a stated curve from which a pilot speaks for an event, and those that prove it."""
-_SPARE = 6.0
-"""Factor of the runs that an event without any hit in one arm needs."""
+"""Probabilities of a pilot's counts at the claim below which they speak for an event, and leave it open."""
+_MARGIN = 3.0
+"""Standard deviations below a stated curve from which a pilot speaks for an event."""
+_GUARD = 2**20
+"""Numbers of batches that show whether runs are independent, and are no evidence, start here."""
 _CAUTION, _MISSED = 0.05, 0.1
 """Level of the bounds on a pilot's rates, and probability with which a detectable violation may be missed."""
 _FACTORS = tuple(1.05**number for number in range(50))
@@ -72,12 +74,16 @@ class ViewTrials:
         factor: the smallest factor of the privacy losses of what is received, over those that the pilots showed, at
             which the trials refute the claim with probability 0.9; None where none is known.
         runs: all runs that were made, of both arms.
+        constant: whether all of them gave the same numbers.
+        repeats: the checks of vectors and numbers that repeat in these runs.
         why_not: why no trials could be made; empty where they were.
     """
 
     measurement: Measurement | None = None
     factor: float | None = None
     runs: int = 0
+    constant: bool = False
+    repeats: tuple[CheckResult, ...] = ()
     why_not: str = ""
 
 
@@ -100,8 +106,15 @@ def view_trials(setup: ReplaySetup) -> ViewTrials:
     measured = None if best is None else trials.count(best)
     factor = min((found for one in pilots if (found := trials.factor(one)) is not None), default=None)
     dependent = best is not None and measured is None
+    constant = all(len(rows) == 1 for rows in trials.rows.values())
     return ViewTrials(
-        measurement=measured, factor=factor, runs=trials.made, why_not=_DEPENDENT_RUNS if dependent else ""
+        measurement=measured,
+        # A violation would have moved something.
+        factor=1.0 if constant else factor,
+        runs=trials.made,
+        constant=constant,
+        repeats=tuple(trials.repeats.results()),
+        why_not=_DEPENDENT_RUNS if dependent else "",
     )
 
 
@@ -112,7 +125,7 @@ _DEPENDENT_RUNS = "runs of one batch depend on each other, or runs leave somethi
 class _Pilot:
     """An event at a pair of inputs, with its counts ``out`` and ``within`` in ``n`` runs of each arm.
 
-    ``rank``: how promising it is; None where it hardly breaks the claim. ``trials``: runs of each arm that should show it.
+    ``rank``: how promising it is; None where it hardly breaks the claim. ``trials``: runs of each arm that show it.
     """
 
     number: int
@@ -146,7 +159,10 @@ class _OfChannel:
 
 @dataclass(kw_only=True)
 class _Trials:
-    """Runs of one claim; ``made`` counts them, and numbers their batches."""
+    """Runs of one claim.
+
+    ``made`` and ``blocks`` count runs and batches; ``rows`` holds different rows of numbers at each pair of inputs.
+    """
 
     setup: ReplaySetup
     most: int
@@ -154,6 +170,8 @@ class _Trials:
     blocks: int = 0
     grids: dict[str, float] = field(default_factory=dict)
     columns: dict[str, list[int]] = field(default_factory=dict)
+    rows: dict[int, set[bytes]] = field(default_factory=dict)
+    repeats: Repeats = field(default_factory=Repeats)
 
     @cached_property
     def plan(self) -> CountingPlan:
@@ -177,7 +195,7 @@ class _Trials:
             event = fix_event(score, scores[1], scores[0], self.plan)
             out, within = (int((side > event.cut.threshold).sum()) for side in scores)
             rank = self._rank(event, out, within, choose, sure=factor > 1)
-            trials = 0 if rank is None else self._wanted(rank, max(within, choose - out), choose)
+            trials = 0 if rank is None else min(self.most, self._wanted(out, within, choose))
             found.append(
                 _Pilot(
                     number=number, pair=pair, event=event, out=out, within=within, n=choose, rank=rank, trials=trials
@@ -192,21 +210,21 @@ class _Trials:
         An event of rates p and q has the losses ln(p / q) and ln((1 - p) / (1 - q)). Those of rates that give so many
         times these losses are q' = (1 - t^c) / (r^c - t^c) and p' = r^c q', where r and t are the two ratios.
         """
-        # At rates that tell the arms apart less than those seen.
-        low = float(beta.ppf(_CAUTION, pilot.within, pilot.n - pilot.within + 1)) if pilot.within else 0.0
-        high = float(upper_bound(pilot.out, pilot.n, _CAUTION))
+        low, high = _cautious(pilot.within, pilot.out, pilot.n)
         if not 0 < high < low < 1:
             return None
         gain, loss = math.log(low / high), math.log((1 - low) / (1 - high))
         for factor in _FACTORS:
             q = -math.expm1(factor * loss) / (math.exp(factor * gain) - math.exp(factor * loss))
-            if self._refutes(math.exp(factor * gain) * q, q):
+            if self._refutes(math.exp(factor * gain) * q, q, self.most):
                 return factor
         return None
 
-    def _refutes(self, p: float, q: float) -> bool:
-        """Whether counts that occur with probability 0.9 refute the claim, for rates p with the unit and q without."""
-        claim, n = self.setup.claim, self.most
+    def _refutes(self, p: float, q: float, n: int) -> bool:
+        """Whether counts of n runs that occur with probability 0.9 refute the claim, for rates p with the unit and q
+        without.
+        """
+        claim = self.setup.claim
         fnr, fpr = (float(binom.ppf(1 - _MISSED / 2, n, rate)) for rate in (1 - p, q))
         fpr_high, fnr_high = (float(upper_bound(count, n, ALPHA / 2)) for count in (fpr, fnr))
         if claim.curve is not None and fnr_high < float(claim.curve.fnr(fpr_high)):
@@ -223,9 +241,8 @@ class _Trials:
         """Count the event on fresh runs; None where runs turn out to depend on each other."""
         claim, n = self.setup.claim, pilot.trials
         out, within = (sum(pilot.event.hits(numbers) for numbers in self._batches(pilot.pair, w, n)) for w in (0, 1))
-        counts = ErrorCounts(
-            threshold=pilot.event.cut.threshold, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=ALPHA
-        )
+        cut = pilot.event.cut.threshold
+        counts = ErrorCounts(threshold=cut, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=ALPHA)
         measured = clopper_pearson_of_counts(
             counts,
             setting=Setting.claimed(claim),
@@ -243,13 +260,11 @@ class _Trials:
         """The numbers ``(runs, k)`` of fresh runs."""
         return np.concatenate(list(self._batches(pair, world, runs)))
 
-    def _wanted(self, rank: tuple[float, float], hits: int, n: int) -> int:
-        by_curve, margin = rank
-        if by_curve:
-            needed = n * (_CERTAIN / margin) ** 2
-        else:
-            needed = -math.log(ALPHA / 2) * _SPARE * math.exp(self.setup.claim.epsilon) * n / max(1, hits)
-        return int(min(self.most, max(_COUNTED, needed)))
+    def _wanted(self, out: int, within: int, n: int) -> int:
+        """The runs of each arm that refute the claim at rates a little worse than those of a pilot, or the most."""
+        low, high = _cautious(within, out, n)
+        sizes = (_COUNTED * 2**step for step in range(20))
+        return next((size for size in sizes if size >= self.most or self._refutes(low, high, size)), self.most)
 
     def _choose(self, factor: int) -> int:
         # An event of a large claim is rare without the unit: more runs must show that it is.
@@ -267,14 +282,13 @@ class _Trials:
         if margin > _MARGIN:
             return (1.0, margin)
         least = -math.log(ALPHA / 2) * math.exp(min(claim.epsilon, 700.0)) / self.most
-        found = [
-            chance
-            for few, many in ((out, within), (n - within, n - out))
-            if many / n > max(least, claim.delta)
-            and _chance_of(few, many - n * claim.delta, claim.epsilon, more=True) > _CLEAR
-            and (chance := _chance_of(few, many - n * claim.delta, claim.epsilon, more=False)) < (_LIKELY if sure else _OPEN)
-        ]
-        return (0.0, -min(found)) if found else None
+        chances = []
+        for few, many in ((out, within), (n - within, n - out)):
+            counts = (few, many - n * claim.delta, claim.epsilon)
+            if many / n > max(least, claim.delta) and _chance_of(*counts, more=True) > _CLEAR:
+                chances.append(_chance_of(*counts, more=False))
+        smallest = min(chances, default=1.0)
+        return (0.0, -smallest) if smallest < (_LIKELY if sure else _OPEN) else None
 
     def _batches(self, pair: Neighbours, world: int, runs: int) -> Iterator[FloatArray]:
         for start in range(0, runs, _BATCH):
@@ -305,13 +319,18 @@ class _Trials:
             stop_after=federation.rounds,
         )
         self.made += runs
-        return recorder.numbers(final)
+        numbers = recorder.numbers(final)
+        if block < _GUARD:
+            if pair.alone and world == 0:
+                self.repeats.add(recorder.vectors, recorder.pool[0] if pair.alike and recorder.pool else None)
+            self.rows.setdefault(id(pair), set()).update(row.tobytes() for row in numbers[[0, len(numbers) // 2, -1]])
+        return numbers
 
     def _dependent(self, pilot: _Pilot) -> bool:
         """Whether runs of one batch depend on each other, or a batch on those before it."""
         for world in (0, 1):
-            calls = [self._run(pilot.pair, world, _ROWS, 2**20 + 2 * call + world) for call in range(_CALLS)]
-            again = self._run(pilot.pair, world, _ROWS, 2**20 + world)
+            calls = [self._run(pilot.pair, world, _ROWS, _GUARD + 2 * call + world) for call in range(_CALLS)]
+            again = self._run(pilot.pair, world, _ROWS, _GUARD + world)
             if not np.array_equal(calls[0], again):
                 return True
             scores = np.stack([pilot.event.score.score(one) for one in calls])[..., None]
@@ -320,7 +339,13 @@ class _Trials:
         return False
 
 
+def _cautious(within: int, out: int, n: int) -> tuple[float, float]:
+    """Rates with and without the unit that tell the arms apart less than those seen in a pilot."""
+    low = float(beta.ppf(_CAUTION, within, n - within + 1)) if within else 0.0
+    return low, float(upper_bound(out, n, _CAUTION))
+
+
 def _chance_of(few: int, many: float, epsilon: float, *, more: bool) -> float:
-    """The probability of so few hits of the rarer arm or fewer (or of so many or more), given all hits, at the claim."""
+    """The probability at the claim of so few hits of the rarer arm or fewer, or of so many or more, given all hits."""
     total, share = few + math.floor(max(0.0, many)), 1 / (1 + math.exp(min(epsilon, 700.0)))
     return float(binom.sf(few - 1, total, share) if more else binom.cdf(few, total, share))
