@@ -251,9 +251,8 @@ def _by_claim(sampled: Sampled) -> CheckResult:
         # Noise on the same rows: what is done with a release afterwards may depend on them.
         again = setup.run(around, sampled.base, noise=1).releases(claim, around.holders)[0]
         scattered = (again - sampled.releases[1]) / math.sqrt(2)
-        lengths = torch.linalg.vector_norm(around.units, dim=-1)
         # Rows within the clip norm move less.
-        long = (lengths > 1.01 * lengths.min()).numpy()
+        long = around.long.unsqueeze(1).expand(-1, around.rounds).numpy()
         others = around.others.sum(1, keepdim=True).expand_as(sampled.moved).double()
         used = (sampled.used if sampled.clean else np.ones_like(long)) & long
         ratios = [
