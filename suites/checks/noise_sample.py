@@ -189,10 +189,10 @@ def spacing(vector: FloatArray) -> float:
     bits = int(np.bitwise_or.reduce(vector.astype(np.float32).view(np.uint32)))
     unused = (bits & -bits).bit_length() - 1 if bits else 0
     digit = math.ldexp(largest, unused - 23) if unused > _DIGITS else 0.0
-    return max(_lattice(vector, largest), digit)
+    return max(lattice(vector, largest), digit)
 
 
-def _lattice(vector: FloatArray, largest: float) -> float:
+def lattice(vector: FloatArray, largest: float) -> float:
     """The distance of the lattice on which all numbers of a vector lie; 0 without one."""
     gaps = np.diff(np.unique(vector))
     # Numbers that differ by rounding in single precision are one value.

@@ -30,6 +30,7 @@ from ...fl.replay import (
     ReplayedStreams,
     frozen_federation,
     replay,
+    replay_many,
 )
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
@@ -54,6 +55,8 @@ _NUMBERS = 2**22
 """Numbers stored of one run at most: a large model is checked in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
 """Length of all real gradients in clip norms, at least: else a real row that is not clipped could not show."""
+_QUIET, _SHORT = 1e-3, 1e-2
+"""Factor of the real gradients that no clip shortens, and length of the row that replaces a long one, as shares."""
 _STEEPEST = 1e6
 """Factor of the real gradients where all of them change at once: no federation of the checks has so many samples."""
 _LENGTHS = (10.0, 1e4, 0.1)
@@ -93,9 +96,22 @@ class ReplaySetup:
         rounds: int | None = None,
     ) -> Recording:
         """Run the federation once and return what was recorded; ``task`` replaces its data."""
-        still = self.still if task is None else replace(self.still, task=task)
-        return replay(
-            still,
+        (recording,) = self.run_many(1, noise=noise, canary=canary, world=world, task=task, rounds=rounds)
+        return recording
+
+    def run_many(
+        self,
+        replicas: int,
+        *,
+        noise: int = 0,
+        canary: Canary | None = None,
+        world: int = 0,
+        task: Task | None = None,
+        rounds: int | None = None,
+    ) -> list[Recording]:
+        """Run the federation in several replicas at once, which differ in their noise; one recording of each."""
+        return replay_many(
+            self.still if task is None else replace(self.still, task=task),
             self.protection,
             self.claim.observer,
             seed=self.seed,
@@ -103,6 +119,7 @@ class ReplaySetup:
             canary=canary,
             world=world,
             rounds=rounds,
+            replicas=replicas,
         )
 
     def law(self, sender: int) -> GaussianLaw | None:
@@ -151,6 +168,15 @@ class ReplaySetup:
         row = self.clip_norm * _LENGTHS[0] * _unused(self.still.plan.layout.dim)
         canary = Canary(unit=self.claim.unit, present=row, absent=self.absent(row))
         return [self.run(canary=canary, world=0, noise=number) for number in range(_DRAWS)]
+
+    @cached_property
+    def quiet(self) -> "ReplaySetup":
+        """The federation in which no clip shortens any real row, so that a planted one is the longest."""
+        task = self.still.task
+        network = task.network
+        if isinstance(network, FixedGradients):
+            task = replace(task, network=replace(network, steepness=_QUIET * network.steepness).sharing(network))
+        return replace(self, still=replace(self.still, task=task))
 
     @property
     def adds_to_sum(self) -> bool:
@@ -397,7 +423,28 @@ def _moved_rounds(pair: Pair) -> set[int]:
 def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
     """Pairs of runs that differ by a planted row or by another label of real rows."""
     yield from _planted(setup)
+    yield from _among_short(setup)
     yield from _relabelled(setup)
+
+
+def _among_short(setup: ReplaySetup) -> Iterator[Pair]:
+    """A long row among rows that no clip shortens, against a short one or none: a number may tell the longest row, or
+    whether any row was clipped.
+    """
+    claim, quiet, client = setup.claim, setup.quiet, setup.probed[0]
+    row = setup.clip_norm * _LENGTHS[0] * _unused(setup.still.plan.layout.dim)
+    replaced = claim.adjacency is Adjacency.REPLACE_ONE
+    absent = _SHORT * row if replaced else setup.absent(row)
+    words = f"a row of {_LENGTHS[0]:g} clip norms along an unused weight among short ones"
+    if claim.unit is Unit.SAMPLE and claim.adjacency is not Adjacency.ZERO_OUT:
+        canary = Canary(unit=claim.unit, present=row, absent=_SHORT * row if replaced else None, client=client)
+    elif (claim.unit, claim.adjacency) in _REPLACED:
+        canary = Canary(unit=claim.unit, present=row, absent=absent, place=client)
+    elif setup.adds_to_sum:
+        canary = Canary(unit=claim.unit, present=row, absent=absent, place=client)
+    else:
+        return
+    yield _pair(quiet, canary, client, f"{words} at client {client}", quiet.draws, setup.brief)
 
 
 def _planted(setup: ReplaySetup) -> Iterator[Pair]:
@@ -465,9 +512,21 @@ def _pair(
         absent = None if added else canary
         return setup.run(canary=absent, world=0, noise=noise, rounds=rounds), after
 
+    def replicas(noise: int, number: int) -> tuple[list[Recording], list[Recording]]:
+        without = setup.run_many(number, canary=None if added else canary, world=0, noise=noise)
+        return without, setup.run_many(number, canary=canary, world=1, noise=noise)
+
     before, after = arms(0, rounds)
-    rows = 2 if canary.adjacency is Adjacency.REPLACE_ONE else 1
-    return Pair(before=before, after=after, rows=rows, sender=sender, witness=witness, others=others, again=arms)
+    return Pair(
+        before=before,
+        after=after,
+        rows=2 if canary.adjacency is Adjacency.REPLACE_ONE else 1,
+        sender=sender,
+        witness=witness,
+        others=others,
+        again=arms,
+        replicas=replicas,
+    )
 
 
 def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
@@ -516,6 +575,10 @@ def _relabelling(setup: ReplaySetup, client: int, sample: int, rounds: int | Non
         witness=f"another label for {'a sample' if of_sample else 'all samples'} of client {client}{when}",
         others=setup.draws,
         again=partial(_relabelled_runs, setup, other),
+        replicas=lambda noise, number: (
+            setup.run_many(number, noise=noise),
+            setup.run_many(number, noise=noise, task=other),
+        ),
     )
 
 
