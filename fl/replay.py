@@ -432,6 +432,53 @@ class _Together:
             recording.watch_with(event, state, dict(missing))
 
 
+@dataclass(kw_only=True)
+class ManyRuns:
+    """A recorder of many replicas (independent runs) at once, with one entry per round: ``releases``, ``(R, rows, d)`` in
+    double precision, the reports where ``observer`` sees them, otherwise the aggregate as the only row; and the numbers
+    of the public ``states`` by name, ``(R, ...)`` where each replica has its own.
+    """
+
+    observer: Observer
+    replicas: int
+    releases: list[Tensor] = field(default_factory=list)
+    states: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def watch(self, event: RoundEvent) -> None:
+        """Record a finished round."""
+        seen = self.observer.rank >= SHUFFLED.rank
+        self.releases.append((event.reports.values if seen else event.aggregate.unsqueeze(1)).double())
+        self.states.append(state_numbers(state_channels(event.state)[0]))
+
+
+def many_runs(
+    federation: FrozenFederation,
+    protection: Protection,
+    observer: Observer,
+    *,
+    seed: int,
+    noise: int,
+    canary: Canary | None,
+    world: int,
+    rounds: int,
+    replicas: int,
+) -> ManyRuns:
+    """Run a federation as ``replay`` does in many replicas at once, and return the releases and the public states."""
+    found = ManyRuns(observer=observer, replicas=replicas)
+    run_federation(
+        federation.task,
+        federation.plan,
+        protection,
+        ReplayedStreams(seed, noise),
+        batch=Batch(replicas=replicas, world=world),
+        canary=canary,
+        recorders=[found],
+        stop_after=rounds,
+        local=FixedTrainer,
+    )
+    return found
+
+
 def _placed(rows: Tensor, came: tuple[int, ...], senders: tuple[int, ...]) -> Tensor:
     """``rows (len(came), ...)`` at the places of their senders; zero or false elsewhere."""
     if came == senders:

@@ -19,7 +19,7 @@ from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ...fl.channels import STATE, Channel, Channels
 from ...fl.plan import Plan
-from ...fl.replay import Recording
+from ...fl.replay import ManyRuns, Recording
 from .check import CheckResult
 from .noise_sample import lattice
 
@@ -62,6 +62,8 @@ class Pair:
         others: runs like ``before`` with other noise.
         again: makes both runs once more, in all rounds and with noise of this number.
         replicas: makes both runs so many times more at once, in all rounds and with noise of this number.
+        many: makes two rounds of both runs so many times at once, with noise of this number; None: not possible.
+        compares_noise: whether the noise of both runs is compared.
     """
 
     before: Recording
@@ -72,6 +74,8 @@ class Pair:
     others: Sequence[Recording]
     again: Callable[[int], tuple[Recording, Recording]]
     replicas: Callable[[int, int], tuple[list[Recording], list[Recording]]]
+    many: Callable[[int, int], tuple[ManyRuns, ManyRuns]] | None = None
+    compares_noise: bool = False
 
 
 class _Suspect(NamedTuple):

@@ -28,7 +28,9 @@ from ...fl.replay import (
     FrozenFederation,
     Recording,
     ReplayedStreams,
+    ManyRuns,
     frozen_federation,
+    many_runs,
     replay,
     replay_many,
 )
@@ -37,6 +39,7 @@ from ...fl.task import Task
 from ..config.canaries import absent_row
 from .check import CheckResult
 from .draw_checks import LawOfDraws, draw_checks, other_data_check
+from .event_odds import EventOdds
 from .extreme_checks import ExtremeProbe
 from .message_checks import MessageComparison, Pair
 from .noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
@@ -56,7 +59,9 @@ _NUMBERS = 2**22
 _STEEP = 10.0
 """Length of all real gradients in clip norms, at least: else a real row that is not clipped could not show."""
 _QUIET, _SHORT = 1e-3, 1e-2
-"""Factor of the real gradients that no clip shortens, and length of the row that replaces a long one, as shares."""
+"""Factors of the real gradients, so that no clip shortens them, and of the row that replaces a long one."""
+_COUNTED = 256
+"""Number of the noise of the first runs in which events are counted: other runs have lower ones."""
 _STEEPEST = 1e6
 """Factor of the real gradients where all of them change at once: no federation of the checks has so many samples."""
 _LENGTHS = (10.0, 1e4, 0.1)
@@ -119,6 +124,20 @@ class ReplaySetup:
             canary=canary,
             world=world,
             rounds=rounds,
+            replicas=replicas,
+        )
+
+    def many(self, replicas: int, noise: int, canary: Canary | None, *, world: int) -> ManyRuns:
+        """Run the first two rounds in many replicas at once, with noise that no other run has."""
+        return many_runs(
+            self.still,
+            self.protection,
+            self.claim.observer,
+            seed=self.seed,
+            noise=_COUNTED + noise,
+            canary=canary,
+            world=world,
+            rounds=min(2, self.still.rounds),
             replicas=replicas,
         )
 
@@ -232,14 +251,31 @@ def check_claim(
     message, moves, moved = _message(setup), list[CheckResult](), list[Move]()
     reason, constant = "", {*range(setup.still.rounds)}
     sampled = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
+    odds = EventOdds.of(claim, plan, changes_broadcast=changes_broadcast(protection))
     for pair in chain(_pairs(setup), _sampled_pairs(sampled, message.missing)):
         message.add(pair)
+        _add_odds(odds, pair)
         constant -= _moved_rounds(pair)
         reason = reason or _add_moves(setup, pair, moves)
         moved += _moved(setup, pair)
     moves += moves_of_all(setup)
     found = (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved, constant), *message.results())
-    return (*found, *_extreme(setup))
+    return (*found, *odds.results(), *_extreme(setup))
+
+
+def _add_odds(odds: EventOdds, pair: Pair) -> None:
+    """Compare the numbers of the public state, and the noise of a release that the unit is planted for."""
+    if pair.many is None:
+        return
+    odds.add(pair.before, pair.after, pair.others, pair.many, pair.witness)
+    if not pair.compares_noise or pair.before.senders != pair.after.senders:
+        return
+    senders = pair.before.senders
+    row = 0 if senders is None else senders.index(pair.sender)
+    drawn = [runs.releases[0] for runs in pair.many(2, 2)]
+    if all(rows.shape[1] == len(senders or (0,)) for rows in drawn):
+        sizes = [float(torch.linalg.vector_norm(rows[0, row] - rows[1, row])) for rows in drawn]
+        odds.add_noise(np.array(sizes), row, pair.many, pair.witness)
 
 
 def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
@@ -434,17 +470,15 @@ def _among_short(setup: ReplaySetup) -> Iterator[Pair]:
     claim, quiet, client = setup.claim, setup.quiet, setup.probed[0]
     row = setup.clip_norm * _LENGTHS[0] * _unused(setup.still.plan.layout.dim)
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
-    absent = _SHORT * row if replaced else setup.absent(row)
     words = f"a row of {_LENGTHS[0]:g} clip norms along an unused weight among short ones"
     if claim.unit is Unit.SAMPLE and claim.adjacency is not Adjacency.ZERO_OUT:
         canary = Canary(unit=claim.unit, present=row, absent=_SHORT * row if replaced else None, client=client)
-    elif (claim.unit, claim.adjacency) in _REPLACED:
-        canary = Canary(unit=claim.unit, present=row, absent=absent, place=client)
-    elif setup.adds_to_sum:
+    elif (claim.unit, claim.adjacency) in _REPLACED or setup.adds_to_sum:
+        absent = _SHORT * row if replaced else setup.absent(row)
         canary = Canary(unit=claim.unit, present=row, absent=absent, place=client)
     else:
         return
-    yield _pair(quiet, canary, client, f"{words} at client {client}", quiet.draws, setup.brief)
+    yield _pair(quiet, canary, client, f"{words} at client {client}", quiet.draws, setup.brief, noise_too=True)
 
 
 def _planted(setup: ReplaySetup) -> Iterator[Pair]:
@@ -498,9 +532,21 @@ def _places(setup: ReplaySetup, number: int) -> Iterator[tuple[int, int | None]]
 
 
 def _pair(
-    setup: ReplaySetup, canary: Canary, sender: int, witness: str, others: list[Recording], rounds: int | None
+    setup: ReplaySetup,
+    canary: Canary,
+    sender: int,
+    witness: str,
+    others: list[Recording],
+    rounds: int | None,
+    *,
+    noise_too: bool = False,
 ) -> Pair:
-    """A pair that differs by the canary; ``others``: runs like the one without it, with other noise."""
+    """A pair that differs by the canary.
+
+    Args:
+        others: runs like the one without it, with other noise.
+        noise_too: whether the noise of the two runs is compared.
+    """
     added = canary.absent is None and canary.place is None
     # Rows of zeros are the same whatever the canary.
     same = canary.place is None and not bool(canary.rows(0).any())
@@ -511,6 +557,10 @@ def _pair(
             return others[noise], after
         absent = None if added else canary
         return setup.run(canary=absent, world=0, noise=noise, rounds=rounds), after
+
+    def many(noise: int, number: int) -> tuple[ManyRuns, ManyRuns]:
+        without = setup.many(number, noise, None if added else canary, world=0)
+        return without, setup.many(number, noise, canary, world=1)
 
     def replicas(noise: int, number: int) -> tuple[list[Recording], list[Recording]]:
         without = setup.run_many(number, canary=None if added else canary, world=0, noise=noise)
@@ -526,6 +576,8 @@ def _pair(
         others=others,
         again=arms,
         replicas=replicas,
+        many=many,
+        compares_noise=noise_too,
     )
 
 
