@@ -48,7 +48,6 @@ class EventOdds:
     plan: Plan
     released: bool
     suspects: int = 0
-    compared: int = 0
     found: list[CheckResult] = field(default_factory=list)
     reason: str = ""
     _known: set[str] = field(default_factory=set)
@@ -81,7 +80,6 @@ class EventOdds:
         """Compare the public state that the first round of two runs with equal draws left."""
         if self.claim.observer.rank < GLOBAL_MODELS.rank or min(map(len, (before.states, after.states))) < 2:
             return
-        self.compared += bool(before.states[1])
         for name, one in before.states[1].items():
             other, noisy = after.states[1].get(name), [run.states[1].get(name) for run in others]
             if other is None or other.shape != one.shape or len(noisy) < 2 or name in self._known:
@@ -99,24 +97,26 @@ class EventOdds:
         """Compare the size of the noise of a row of the first round's release, ``sizes``: without and with the unit,
         from equal draws.
         """
-        self.compared += self.released
         if self.released and (sizes > 0).all() and not 1 / _LOUDER < sizes[1] / sizes[0] < _LOUDER:
             self._count(_Size(row=row), many, f"the size of a release's noise, {witness}")
 
     def results(self) -> Iterator[CheckResult]:
-        """The check; none where nothing was compared."""
+        """The check; none without a suspect."""
         if self.found:
             yield max(self.found, key=lambda one: (one.passed is False, one.measured or 0.0))
         elif self.reason:
             yield CheckResult(name=ODDS, passed=None, witness=self.reason)
-        elif self.compared:
-            words = f"{self.compared} pairs of runs, of which none moves one far over its noise"
-            yield CheckResult.at_most(ODDS, 0.0, self.claim.epsilon, unit="epsilon", witness=words)
 
     def _count(self, number: "_State | _Size", many: Many, words: str) -> None:
         if self.suspects >= _SUSPECTS:
             return
         self.suspects += 1
+        try:
+            self._counted(number, many, words)
+        except Exception as error:  # A user's own hooks may raise anything in several runs at once.
+            self.reason = f"{words}: several runs at once are not possible: {type(error).__name__}: {error}"
+
+    def _counted(self, number: "_State | _Size", many: Many, words: str) -> None:
         learnt = number.learn(*many(0, _LEARNT))
         if learnt is None:
             return

@@ -272,7 +272,10 @@ def _add_odds(odds: EventOdds, pair: Pair) -> None:
         return
     senders = pair.before.senders
     row = 0 if senders is None else senders.index(pair.sender)
-    drawn = [runs.releases[0] for runs in pair.many(2, 2)]
+    try:
+        drawn = [runs.releases[0] for runs in pair.many(2, 2)]
+    except Exception:  # Hooks that cannot run several times at once are reported by the noise of many runs.
+        return
     if all(rows.shape[1] == len(senders or (0,)) for rows in drawn):
         sizes = [float(torch.linalg.vector_norm(rows[0, row] - rows[1, row])) for rows in drawn]
         odds.add_noise(np.array(sizes), row, pair.many, pair.witness)
