@@ -37,6 +37,7 @@ from ...fl.replay import (
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
+from .bare_numbers import bare_checks
 from .check import CheckResult
 from .draw_checks import LawOfDraws, draw_checks, other_data_check
 from .event_odds import EventOdds
@@ -418,6 +419,25 @@ def _sampled(
         samples = {words: draw(other, runs=few, rounds=brief, number=n) for n, (words, other) in others}
         yield other_data_check(samples, law, sample.silent)
     yield from structure_checks(sample, moved, setup.claim)
+    if law is None and setup.claim.unit in _PLANTED:
+        yield from bare_checks(sample, setup.claim, partial(_sample_with_unit, setup, draw, sample))
+
+
+def _sample_with_unit(
+    setup: ReplaySetup, draw: Callable[..., NoiseSample], sample: NoiseSample, row: int
+) -> NoiseSample | None:
+    """The sample with a unit's row along all weights in each run, at the client of a row or in a sum; None where it
+    cannot be made.
+    """
+    direction, _, _ = list(_canary_rows(setup))[2]
+    client = setup.probed[0] if sample.senders is None else sample.senders[row]
+    of_sample, length = setup.claim.unit is Unit.SAMPLE, setup.clip_norm * _LENGTHS[0]
+    where = {"client": client} if of_sample else {"place": client}
+    canary = Canary(unit=setup.claim.unit, present=length * direction, absent=None, **where)
+    try:
+        return draw(setup.still, runs=sample.runs, rounds=sample.values.shape[2], canary=canary)
+    except Exception:  # A user's own defense may raise anything with other rows.
+        return None
 
 
 def _repeated_rounds(setup: ReplaySetup) -> set[int]:
