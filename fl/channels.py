@@ -26,6 +26,8 @@ from .recorder import RoundEvent
 Channel = NDArray[Any] | str
 Channels = dict[str, Channel]
 
+FINAL = "final model"
+"""The name of the final model."""
 STATE = "public state"
 """How the names of all channels of the public state start, including the numbers of the hook ``numbers``."""
 _DEEPEST, _MOST = 16, 5000

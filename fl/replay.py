@@ -18,6 +18,7 @@ from .algorithms.algorithm import Algorithm
 from .algorithms.local_training import LocalState, Numbers
 from .canary import Canary
 from .channels import (
+    FINAL,
     Channels,
     array_channels,
     changes_broadcast,
@@ -345,7 +346,7 @@ class Recording:
         it.
         """
         if changes_broadcast(self.protection):
-            self.ending = array_channels("final model", final[self.replica])
+            self.ending = array_channels(FINAL, final[self.replica])
         elif self._total is not None:
             self.ending = array_channels("sum of the aggregates", self._total)
 
