@@ -435,9 +435,11 @@ class _Together:
 
 @dataclass(kw_only=True)
 class ManyRuns:
-    """A recorder of many replicas (independent runs) at once, with one entry per round: ``releases``, ``(R, rows, d)`` in
-    double precision, the reports where ``observer`` sees them, otherwise the aggregate as the only row; and the numbers
-    of the public ``states`` by name, ``(R, ...)`` where each replica has its own.
+    """A recorder of many replicas (independent runs) at once, with one entry per round.
+
+    ``releases``: ``(R, rows, d)`` in double precision: the reports where ``observer`` sees them, otherwise the
+    aggregate as the only row. ``states``: the numbers of the public state by name, ``(R, ...)`` where each replica has
+    its own.
     """
 
     observer: Observer

@@ -1,5 +1,5 @@
-"""Hold against the claim how often a number exceeds a threshold with one unit and without it, where the unit moves it by
-far more than noise does.
+"""Hold against the claim how often a number exceeds a threshold with and without one unit that moves it far over its
+noise.
 
 The numbers are those of the public state after one round, and the size of a release's noise: a clip norm or a noise
 scale that follows the raw data without noise of its own shows the unit. Single runs with equal draws select suspects.
@@ -30,7 +30,7 @@ _LOUDER = 1.2
 _LEARNT, _APART = 64, 3.0
 """Runs of each kind from which a threshold is chosen, and standard deviations of both kinds between their means."""
 _SUSPECTS, _NUMBERS, _AT_ONCE = 4, 2**26, 2**22
-"""Suspects that are counted at most, and numbers of rows of clients or samples of all runs, and of those of one batch."""
+"""Suspects that are counted at most, and numbers of rows of clients or samples of all runs and of one batch."""
 
 Many = Callable[[int, int], tuple[ManyRuns, ManyRuns]]
 """From the number of a noise and the number of runs, runs of two rounds without and with the unit."""

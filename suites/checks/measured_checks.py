@@ -76,6 +76,8 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     protection, claim, plan = setup.protection, setup.claim, setup.still.plan
     check_stated(claim)
     last = claim.observer.rank == FINAL_MODEL.rank and changes_broadcast(protection)
+    if last and (own.cohort_rate < 1 or (claim.unit is Unit.SAMPLE and min(map(own.lot.rate, own.sizes)) < 1)):
+        raise NotCheckable("no law is published, and the final model depends on how often the unit is sampled")
     if not last and claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
         raise NotCheckable("no law is published, and the adversary receives neither a report nor a sum of one round")
     if not last and claim.observer.rank < AGGREGATE.rank and changes_broadcast(protection):

@@ -10,8 +10,8 @@ from torch import Tensor
 from ....fl.streams import Streams, normal
 
 _SHORTEST, _LONGEST = 0.3, 1e3
-"""Lengths of rows in clip norms, from those that no clip shortens to those that outweigh all others. Equally many lie in
-every band whose ends differ by one factor: a bug may only exist for some lengths between.
+"""Lengths of rows in clip norms, from those that no clip shortens to those that outweigh all others. Bands whose ends
+differ by one factor hold equally many: a bug may only exist for some lengths between.
 """
 _LONG = 10.0
 """Clip norms from which every clip shortens a row."""
