@@ -447,7 +447,7 @@ def _releases(
 
 def _released(recording: Recording) -> list[Tensor]:
     """The rows ``(rows, d)`` that the observer receives, one entry per round, or the final model as the only one."""
-    final = recording.ending.get(FINAL)
+    final = recording.ending.get(FINAL) if recording.observer.rank == FINAL_MODEL.rank else None
     if isinstance(final, np.ndarray):
         return [torch.from_numpy(final).double().unsqueeze(0)]
     return recording.releases
