@@ -183,7 +183,7 @@ class _Size:
 
     def _sizes(self, rows: FloatArray) -> FloatArray:
         away = np.min([np.linalg.norm(rows - centre, axis=-1) for centre in self.centres], axis=0)
-        return np.log(np.maximum(away, 1e-300))
+        return np.asarray(np.log(np.maximum(away, 1e-300)))
 
 
 def _threshold(without: FloatArray, present: FloatArray) -> tuple[float, float] | None:

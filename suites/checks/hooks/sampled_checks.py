@@ -301,7 +301,7 @@ def _worst(shifts: Sequence[_Shifts]) -> Ratio:
         ([one.rows for one in shifts], "along rows"),
         ([one.others for one in shifts], "along the sum of all others"),
     ):
-        moved, noise = (torch.cat([part[place] for part in parts]) for place in range(2))
+        moved, noise = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
         counted = np.concatenate([part[2] for part in parts])
         ratios += _ratios(holders, moved, noise, counted, shifts[0].direction, words)
     if not ratios:

@@ -17,6 +17,7 @@ from fedassay.fl.streams import normal, uniform
 from fedassay.suites.checks.hooks.hook_checks import hook_checks
 from fedassay.suites.checks.hooks.surroundings import draw_surroundings
 from fedassay.suites.checks.law_check import AS_SAMPLED
+from fedassay.suites.mutation.mutants import versions
 from thinned import every
 from toy_federation import toy_plan, toy_task
 
@@ -390,3 +391,15 @@ def test_every_band_of_lengths_by_a_half_holds_rows_of_several_runs():
         edges = 0.3 * 1.5 ** torch.arange(20)
         assert all(int(((lengths >= low) & (lengths < 1.5 * low)).sum()) >= 8 for low in edges)
         assert torch.equal(around.long, lengths >= 10 * (1 - 1e-6))
+
+
+def test_a_shift_that_equal_draws_do_not_show_is_measured_over_more_runs():
+    """A second draw for large numbers: the order of draws depends on the noised report."""
+    found = versions("lazy_draws")
+    claim = found.correct.claims[0]
+    claim = replace(claim, parameters={**claim.parameters, "noise_multiplier": 1.0})
+    for factor, passes in ((1.0, True), (0.4, False)):
+        protection = replace(found.correct.protection, noise_std=factor * found.correct.protection.noise_std)
+        checks = {one.name: one for one in hook_checks(found.task, found.plan, protection, claim, seed=1)}
+        assert checks[AS_SAMPLED].passed is passes, checks[AS_SAMPLED].words
+        assert checks[AS_SAMPLED].detects is not None or not passes
