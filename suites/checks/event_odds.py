@@ -4,7 +4,7 @@ noise.
 The numbers are those of the public state after one round, and the size of a release's noise: a clip norm or a noise
 scale that follows the raw data without noise of its own shows the unit. Single runs with equal draws select suspects.
 Of a suspect, the threshold is chosen in some runs of other noise, and exceeding it is counted in others, so that the
-epsilon is an exact lower bound whatever the noise's distribution. A correct defense fails once in 10^6 checks.
+epsilon is an exact lower bound whatever the noise's distribution. A correct defense fails once in 10^7 checks.
 """
 
 import math
@@ -15,12 +15,12 @@ import numpy as np
 from scipy.stats import beta
 
 from ...audit.arrays import FloatArray
-from ...audit.claim import Claim, Unit
+from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
 from ...fl.plan import Plan
 from ...fl.replay import ManyRuns, Recording
 from .check import CheckResult
-from .hooks.level import level
+from .false_alarms import level
 
 ODDS = "numbers that a unit moves"
 _FAR = 4.0
@@ -82,9 +82,9 @@ class EventOdds:
             return
         for name, one in before.states[1].items():
             other, noisy = after.states[1].get(name), [run.states[1].get(name) for run in others]
-            if other is None or other.shape != one.shape or len(noisy) < 2 or name in self._known:
-                continue
             rows = [row for row in noisy if row is not None and row.shape == one.shape]
+            if other is None or other.shape != one.shape or len(rows) < 2 or name in self._known:
+                continue
             spread = np.max([(row - rows[0]).abs().numpy() for row in rows[1:]], axis=0)
             moved = (other - one).abs().numpy()
             # Without any noise it is a finding of the message.
@@ -108,20 +108,25 @@ class EventOdds:
             yield CheckResult(name=ODDS, passed=None, witness=self.reason)
 
     def _count(self, number: "_State | _Size", many: Many, words: str) -> None:
-        if self.suspects >= _SUSPECTS:
-            return
         self.suspects += 1
+        if self.suspects > _SUSPECTS:
+            self.reason = self.reason or f"{words}: more than {_SUSPECTS} numbers would have had to be counted"
+            return
+        if self.rate < 1 and self.claim.adjacency is not Adjacency.ADD_REMOVE:
+            self.reason = f"{words}: runs in which the unit is not sampled are unlike both kinds of runs"
+            return
         try:
             self._counted(number, many, words)
         except Exception as error:  # A user's own hooks may raise anything in several runs at once.
             self.reason = f"{words}: several runs at once are not possible: {type(error).__name__}: {error}"
 
     def _counted(self, number: "_State | _Size", many: Many, words: str) -> None:
-        learnt = number.learn(*many(0, _LEARNT))
-        if learnt is None:
-            return
-        sign, threshold = learnt
         most = _NUMBERS // self.numbers
+        # A model too large to learn from is too large to count with.
+        known = number.learn(*many(0, _LEARNT)) if _LEARNT * self.numbers <= 4 * _AT_ONCE else (1.0, 0.0)
+        if known is None:
+            return
+        sign, threshold = known
         if self.needed > most:
             self.reason = f"{words}: {self.needed} runs would be needed, and {most} are made at most"
             return

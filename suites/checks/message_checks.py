@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audit.claim import Claim
+from ...audit.claim import Claim, Unit
 from ...audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ...fl.channels import STATE, Channel, Channels
 from ...fl.plan import Plan
@@ -31,8 +31,8 @@ _REPEATS = 4
 _CONFIRMED, _TRIES = 12, 4
 """Pairs of a claim that are repeated at most, and those of one family of channels."""
 _MOST, _NUMBERS, _ONE_BY_ONE = 1024, 2**22, 32
-"""Runs of other noise at most for a channel of few values, numbers of clients' rows of all of them together, and runs
-where several at once are not possible.
+"""Runs of other noise at most for a channel of few values, numbers of rows of clients or samples of all of them together,
+and runs where several at once are not possible.
 """
 _CHANCE = 1e-4
 """Chance, at most, that coarse noise of the claim's budget would never have shown: the false-alarm rate of a channel
@@ -134,7 +134,8 @@ class MessageComparison:
         needed = self._confirm_all(pair, suspects, before, after)
         if needed <= len(runs):
             return
-        most = min(_MOST, _NUMBERS // (self.plan.clients * self.plan.layout.dim))
+        samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
+        most = min(_MOST, _NUMBERS // (max(self.plan.clients, samples) * self.plan.layout.dim))
         if needed > most:
             return
         try:

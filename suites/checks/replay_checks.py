@@ -599,7 +599,8 @@ def _pair(
         others=others,
         again=arms,
         replicas=replicas,
-        many=many,
+        # A row of zeros for an absent one is two steps of such a claim away.
+        many=None if setup.claim.adjacency is Adjacency.ADD_REMOVE and canary.absent is not None else many,
         compares_noise=noise_too,
     )
 
