@@ -31,8 +31,8 @@ _REPEATS = 4
 _CONFIRMED, _TRIES = 12, 4
 """Pairs of a claim that are repeated at most, and those of one family of channels."""
 _MOST, _NUMBERS, _ONE_BY_ONE = 1024, 2**22, 32
-"""Runs of other noise at most for a channel of few values, numbers of rows of clients or samples of all of them together,
-and runs where several at once are not possible.
+"""Runs of other noise at most for a channel of few values, numbers of rows of clients or samples of all these runs, and
+runs where several at once are not possible.
 """
 _CHANCE = 1e-4
 """Chance, at most, that coarse noise of the claim's budget would never have shown: the false-alarm rate of a channel
