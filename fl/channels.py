@@ -26,6 +26,8 @@ from .recorder import RoundEvent
 Channel = NDArray[Any] | str
 Channels = dict[str, Channel]
 
+FINAL = "final model"
+"""The name of the final model."""
 STATE = "public state"
 """How the names of all channels of the public state start, including the numbers of the hook ``numbers``."""
 _DEEPEST, _MOST = 16, 5000
@@ -38,11 +40,18 @@ _RESOLVED = 32
 
 
 def received_channels(
-    event: RoundEvent, state: Channels, observer: Observer, protection: Protection, plan: Plan, missing: dict[str, str]
+    event: RoundEvent,
+    state: Channels,
+    observer: Observer,
+    protection: Protection,
+    plan: Plan,
+    missing: dict[str, str],
+    replica: int = 0,
 ) -> Channels:
-    """Return what the observer receives in a finished round, for the first replica (independent run).
+    """Return what the observer receives in a finished round, in one replica (independent run).
 
-    ``state``: the channels of the public state; ``missing``: gets what cannot be compared, with the reason.
+    ``state``: the channels of the public state; ``missing``: gets what cannot be compared, with the reason. Of several
+    replicas, numbers of the hook ``numbers`` are left out, which are those of the first one alone.
 
     An observer of reports also receives what arrives at the server. Rows that a shuffler mixed are sorted column by
     column, because their order carries no information. A model that the defense does not change before it is broadcast
@@ -50,23 +59,38 @@ def received_channels(
     """
     found: Channels = {}
     if observer.rank >= UPLOADS.rank or (observer.sees_masked_words and event.reports.masked):
-        found |= _message("report", event.reports, missing)
+        found |= _message("report", event.reports, missing, replica)
     # Without a channel of its own a defense passes on the reports themselves.
     passed_on = event.received is event.reports and observer.rank >= UPLOADS.rank
     if not passed_on and (observer.rank >= SHUFFLED.rank or (observer.sees_masked_words and event.reports.masked)):
-        found |= _message("arrived report", event.received, missing)
+        found |= _message("arrived report", event.received, missing, replica)
     if observer.rank >= UPLOADS.rank or observer.sees_participation:
-        found["who is invited"] = str(event.cohort[0].tolist())
+        found["who is invited"] = str(event.cohort[replica].tolist())
     changed = changes_broadcast(protection)
     if observer.rank >= AGGREGATE.rank or (observer.rank == GLOBAL_MODELS.rank and not changed):
-        found |= array_channels("aggregate", event.aggregate[0])
+        found |= array_channels("aggregate", event.aggregate[replica])
     if observer.rank >= GLOBAL_MODELS.rank:
         if changed:
-            found |= array_channels("broadcast", event.broadcast[0])
-        found |= state | _plotted(event.state, protection, plan, missing)
+            found |= array_channels("broadcast", event.broadcast[replica])
+        found |= of_replica(state, replica, len(event.aggregate))
+        if len(event.aggregate) == 1:
+            found |= _plotted(event.state, protection, plan, missing)
         for name, value in event.shared.items():
-            found |= array_channels(f"shared {name}", value[0])
+            found |= array_channels(f"shared {name}", value[replica])
     return found
+
+
+def of_replica(state: Channels, replica: int, replicas: int) -> Channels:
+    """Return the part of a public state that belongs to one replica (independent run): of several replicas, rows of
+    arrays with one row for each. What they share is left out, as it would look the same under all their noise.
+    """
+    if replicas == 1:
+        return state
+    return {
+        name: array[replica : replica + 1]
+        for name, array in state.items()
+        if isinstance(array, np.ndarray) and len(array) == replicas
+    }
 
 
 def changes_broadcast(protection: Protection) -> bool:
@@ -83,8 +107,8 @@ def array_channels(name: str, value: Tensor | NDArray[Any]) -> Channels:
     return found
 
 
-def _message(name: str, message: Message, missing: dict[str, str]) -> Channels:
-    present = message.present[0]
+def _message(name: str, message: Message, missing: dict[str, str], replica: int) -> Channels:
+    present = message.present[replica]
     sent = {side: array for side, array in message.side.items() if side not in message.unsent}
     for side in sorted(message.unsent & message.side.keys()):
         missing[f"{name} array {side}"] = "declared as not sent by any client"
@@ -92,7 +116,7 @@ def _message(name: str, message: Message, missing: dict[str, str]) -> Channels:
         f"{name}: form": f"{len(present)} rows, arrays {sorted(sent)}, masked {message.masked}, "
         f"bits of a word {message.word_bits}, not sent {sorted(message.unsent)}"
     }
-    arrays = {"values": message.values[0], **{f"array {side}": array[0] for side, array in sent.items()}}
+    arrays = {"values": message.values[replica], **{f"array {side}": array[replica] for side, array in sent.items()}}
     if message.senders is None:
         found[f"{name}: number"] = str(int(present.sum()))
         for what, rows in arrays.items():

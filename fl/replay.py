@@ -18,9 +18,11 @@ from .algorithms.algorithm import Algorithm
 from .algorithms.local_training import LocalState, Numbers
 from .canary import Canary
 from .channels import (
+    FINAL,
     Channels,
     array_channels,
     changes_broadcast,
+    of_replica,
     received_channels,
     state_channels,
     state_numbers,
@@ -290,7 +292,7 @@ def frozen_federation(
 
 @dataclass(kw_only=True)
 class Recording:
-    """A recorder that keeps what ``observer`` receives in one run, with one entry per round.
+    """A recorder that keeps what ``observer`` receives in one replica (independent run), with one entry per round.
 
     ``releases``: ``(rows, d)`` in double precision: the reports where the observer sees them (behind a shuffler: before
     shuffling, in the senders' order), otherwise the aggregate as the only row. ``present``: ``(rows,)``; a client that
@@ -303,6 +305,7 @@ class Recording:
     observer: Observer
     protection: Protection
     plan: Plan
+    replica: int = 0
     releases: list[Tensor] = field(default_factory=list)
     present: list[Tensor] = field(default_factory=list)
     senders: tuple[int, ...] | None = None
@@ -315,29 +318,37 @@ class Recording:
 
     def watch(self, event: RoundEvent) -> None:
         """Record what the observer receives in a finished round."""
-        state, missing = state_channels(event.state)
-        self.states.append(state_numbers(state))
-        found = received_channels(event, state, self.observer, self.protection, self.plan, missing)
+        self.watch_with(event, *state_channels(event.state))
+
+    def watch_with(self, event: RoundEvent, state: Channels, missing: dict[str, str]) -> None:
+        """Record a finished round of which the channels of the public state are known; ``missing``: what of it is not
+        compared.
+        """
+        replica = self.replica
+        self.states.append(state_numbers(of_replica(state, replica, len(event.aggregate))))
+        found = received_channels(event, state, self.observer, self.protection, self.plan, missing, replica)
         self.channels.append(found)
         self.missing |= missing if self.observer.rank >= GLOBAL_MODELS.rank else {}
         if self.observer.rank == FINAL_MODEL.rank:
-            self._total = event.aggregate[0] if self._total is None else self._total + event.aggregate[0]
+            own = event.aggregate[replica]
+            self._total = own if self._total is None else self._total + own
         reports = event.reports
-        there = zip(reports.senders or (), reports.present[0].tolist(), strict=False)
+        there = zip(reports.senders or (), reports.present[replica].tolist(), strict=False)
         self.took_part.append(frozenset(sender for sender, present in there if present))
         # Double precision: differences of two runs are tiny compared with the values.
         if self.observer.rank < SHUFFLED.rank:
-            self.releases.append(event.aggregate.double())
+            self.releases.append(event.aggregate[replica : replica + 1].double())
             self.present.append(torch.ones(1, dtype=torch.bool))
             return
-        self._keep(event.reports.values[0].double(), event.reports.present[0].clone(), event.reports.senders or ())
+        self._keep(reports.values[replica].double(), reports.present[replica].clone(), reports.senders or ())
 
     def finish(self, final: Tensor) -> None:
-        """Record what the observer receives after the last round: the final model ``(1, d)``, or, where the model stays
-        as it is, the sum of the aggregates, from which an observer of the final model alone could compute it.
+        """Record what the observer receives after the last round: the final model ``(replicas, d)``, or, where the
+        model stays as it is, the sum of the aggregates, from which an observer of the final model alone could compute
+        it.
         """
         if changes_broadcast(self.protection):
-            self.ending = array_channels("final model", final[0])
+            self.ending = array_channels(FINAL, final[self.replica])
         elif self._total is not None:
             self.ending = array_channels("sum of the aggregates", self._total)
 
@@ -368,21 +379,109 @@ def replay(
     Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise. A run of fewer ``rounds`` is the
     beginning of a run of more.
     """
-    recording = Recording(observer=observer, protection=protection, plan=federation.plan)
-    streams, batch = ReplayedStreams(seed, noise), Batch(world=world)
+    (recording,) = replay_many(
+        federation, protection, observer, seed=seed, noise=noise, canary=canary, world=world, rounds=rounds
+    )
+    return recording
+
+
+def replay_many(
+    federation: FrozenFederation,
+    protection: Protection,
+    observer: Observer,
+    *,
+    seed: int = 0,
+    noise: int = 0,
+    canary: Canary | None = None,
+    world: int = 0,
+    rounds: int | None = None,
+    replicas: int = 1,
+) -> list[Recording]:
+    """Run a federation as ``replay`` does in several replicas at once, which differ in their noise, and return what the
+    observer receives in each.
+
+    Replicas of equal number share their draws in calls that differ in the canary. Where cohorts or lots are sampled,
+    they differ too.
+    """
+    recordings = [
+        Recording(observer=observer, protection=protection, plan=federation.plan, replica=number)
+        for number in range(replicas)
+    ]
     final = run_federation(
         federation.task,
         federation.plan,
         protection,
-        streams,
-        batch=batch,
+        ReplayedStreams(seed, noise),
+        batch=Batch(replicas=replicas, world=world),
         canary=canary,
-        recorders=[recording],
+        recorders=[_Together(recordings)],
         stop_after=rounds or federation.rounds,
         local=FixedTrainer,
     )
-    recording.finish(final)
-    return recording
+    for recording in recordings:
+        recording.finish(final)
+    return recordings
+
+
+@dataclass(frozen=True)
+class _Together:
+    """A recorder that passes a round on to several, with the channels of the public state, which it computes once."""
+
+    recordings: list[Recording]
+
+    def watch(self, event: RoundEvent) -> None:
+        state, missing = state_channels(event.state)
+        for recording in self.recordings:
+            recording.watch_with(event, state, dict(missing))
+
+
+@dataclass(kw_only=True)
+class ManyRuns:
+    """A recorder of many replicas (independent runs) at once, with one entry per round.
+
+    ``releases``: ``(R, rows, d)`` in double precision: the reports where ``observer`` sees them, otherwise the
+    aggregate as the only row. ``states``: the numbers of the public state by name, ``(R, ...)`` where each replica has
+    its own.
+    """
+
+    observer: Observer
+    replicas: int
+    releases: list[Tensor] = field(default_factory=list)
+    states: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def watch(self, event: RoundEvent) -> None:
+        """Record a finished round."""
+        seen = self.observer.rank >= SHUFFLED.rank
+        self.releases.append((event.reports.values if seen else event.aggregate.unsqueeze(1)).double())
+        self.states.append(state_numbers(state_channels(event.state)[0]))
+
+
+def many_runs(
+    federation: FrozenFederation,
+    protection: Protection,
+    observer: Observer,
+    *,
+    seed: int,
+    noise: int,
+    canary: Canary | None,
+    world: int,
+    rounds: int,
+    replicas: int,
+) -> ManyRuns:
+    """Run a federation as ``replay`` does in many replicas at once, and return the releases and the public states."""
+    found = ManyRuns(observer=observer, replicas=replicas)
+    run_federation(
+        federation.task,
+        federation.plan,
+        protection,
+        ReplayedStreams(seed, noise),
+        batch=Batch(replicas=replicas, world=world),
+        canary=canary,
+        recorders=[found],
+        stop_after=rounds,
+        local=FixedTrainer,
+    )
+    return found
 
 
 def _placed(rows: Tensor, came: tuple[int, ...], senders: tuple[int, ...]) -> Tensor:

@@ -19,7 +19,7 @@ from ...audit.curve import GaussianCurve
 from ...audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ...audit.wording import plain
 from ...fl.canary import Canary
-from ...fl.channels import changes_broadcast
+from ...fl.channels import FINAL, changes_broadcast
 from ...fl.laws.law import GaussianLaw, describes_release
 from ...fl.plan import Plan
 from ...fl.protection import Protection
@@ -75,9 +75,12 @@ def measured_checks(
 def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     protection, claim, plan = setup.protection, setup.claim, setup.still.plan
     check_stated(claim)
-    if claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
+    last = claim.observer.rank == FINAL_MODEL.rank and changes_broadcast(protection)
+    if last and (own.cohort_rate < 1 or (claim.unit is Unit.SAMPLE and min(map(own.lot.rate, own.sizes)) < 1)):
+        raise NotCheckable("no law is published, and the final model depends on how often the unit is sampled")
+    if not last and claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
         raise NotCheckable("no law is published, and the adversary receives neither a report nor a sum of one round")
-    if claim.observer.rank < AGGREGATE.rank and changes_broadcast(protection):
+    if not last and claim.observer.rank < AGGREGATE.rank and changes_broadcast(protection):
         raise NotCheckable("its noise may be added to the broadcast model")
     if claim.part != JOINT:
         raise NotCheckable(f"no law is published, and the claim is about {claim.part} alone")
@@ -94,12 +97,15 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
         if (ratio := _known_ratio(runs, direction, client)) is not None
     ]
     worst = max(measured, key=lambda ratio: ratio.each)
+    where = "after the last round" if last else f"in each of {worst.rounds} round{'s' * (worst.rounds != 1)}"
     words = (
-        f"at least {plain(round(worst.each, 4))} noise standard deviations in each of {worst.rounds} "
-        f"round{'s' * (worst.rounds != 1)}, {worst.direction.words}, rate {plain(rate)}, steps {steps}"
+        f"at least {plain(round(worst.each, 4))} noise standard deviations {where}, {worst.direction.words}, "
+        f"rate {plain(rate)}, steps {steps}"
     )
     witness = f"one {claim.unit} moves the release by {words}"
-    return replace(hold(worst, claim, own, rate, steps), name=MEASURED, witness=witness)
+    # The final model is one release, whatever the rounds before it.
+    stated = replace(claim, observer=AGGREGATE, rounds=1) if last else claim
+    return replace(hold(worst, stated, own, rate, steps), name=MEASURED, witness=witness)
 
 
 def check_stated(claim: Claim) -> None:
@@ -275,7 +281,7 @@ def _directions(runs: _Runs) -> Iterator[tuple[Direction, int]]:
 def _quietest(runs: _Runs) -> Iterator[Direction]:
     """Random signs on the weights with the least noise, of those that have any."""
     # All clients show it: weights matter that have little noise whoever sends them.
-    each_round = (torch.stack(draws) for draws in zip(*(run.releases for run in runs.clean), strict=True))
+    each_round = (torch.stack(draws) for draws in zip(*(_released(run) for run in runs.clean), strict=True))
     power = torch.stack([(draws - draws.mean(0)).square().sum((0, 1)) for draws in each_round]).sum(0)
     noisy = power.nonzero().flatten()
     order = noisy[power[noisy].argsort()]
@@ -406,15 +412,16 @@ def _check_independent(before: Tensor, setup: ReplaySetup) -> None:
     """Raise NotCheckable where the noise of different weights is dependent, so that its size along a direction is not
     that of its numbers.
     """
-    draws = len(before)
-    noise = torch.stack([before[number] - before[:number].mean(0) for number in range(1, draws)])
+    # Differences without a common draw: draws of unequal size would make those with one dependent.
+    pairs = [((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))]
+    noise = torch.stack([torch.stack([before[a] - before[b] for a, b in pair]) for pair in pairs])
     for place in setup.still.plan.layout.slices.values():
-        noise[..., place] /= noise[..., place].square().mean((0, 1, 2), keepdim=True).sqrt().clamp_min(1e-300)
+        noise[..., place] /= noise[..., place].square().mean((0, 1, 2, 3), keepdim=True).sqrt().clamp_min(1e-300)
     unit = noise / torch.linalg.vector_norm(noise, dim=-1, keepdim=True).clamp_min(1e-300)
     # Within a round: the dependence may change from round to round, as with a new public hash.
-    pairs = [(one, other) for other in range(draws - 1) for one in range(other)]
-    cosines = torch.stack([(unit[one] * unit[other]).sum(-1).square() for one, other in pairs])
-    allowed = (1 + _ERRORS * math.sqrt(2 / cosines.numel())) / before.shape[-1]
+    cosines = (unit[:, 0] * unit[:, 1]).sum(-1).square()
+    # The squares of two of the three pairs are correlated by 1/4: as many errors as two independent ones have.
+    allowed = (1 + _ERRORS * math.sqrt(3 / cosines.numel())) / before.shape[-1]
     if float(cosines.mean()) > allowed:
         raise NotCheckable("no law is published, and the noise of different weights is dependent")
 
@@ -438,10 +445,18 @@ def _releases(
     return _Releases(before=before, after=before + (after - before) / share, fewer=fewer)
 
 
+def _released(recording: Recording) -> list[Tensor]:
+    """The rows ``(rows, d)`` that the observer receives, one entry per round, or the final model as the only one."""
+    final = recording.ending.get(FINAL) if recording.observer.rank == FINAL_MODEL.rank else None
+    if isinstance(final, np.ndarray):
+        return [torch.from_numpy(final).double().unsqueeze(0)]
+    return recording.releases
+
+
 def _rows(recording: Recording, client: int) -> Tensor:
-    """The releases of a client, or the sums, ``(rounds, d)``."""
+    """The releases of a client, or the sums, ``(rounds, d)``; of the final model alone one round."""
     if recording.senders is None:
-        return torch.stack([release[0] for release in recording.releases])
+        return torch.stack([release[0] for release in _released(recording)])
     if client not in recording.senders:
         raise NotCheckable("one client more is one report more, which cannot be separated from its noise")
     place = recording.senders.index(client)

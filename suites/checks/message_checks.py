@@ -2,32 +2,38 @@
 
 A channel is a finding if the unit moves it, if noise does not also move it comparably, and if no published law covers
 it. A first comparison with a few runs of other noise only selects suspects. A suspect becomes a finding if it persists
-when both runs are repeated with other noise several times: then neither run may be moved by noise.
+when both runs are repeated with other noise several times: then neither run may be moved by noise. A channel of few
+values is repeated until noise shows, or would have shown under the claim but for a small chance.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import exp, inf, log1p
+from math import ceil, exp, inf, log, log1p
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audit.claim import Claim
+from ...audit.claim import Claim, Unit
 from ...audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ...fl.channels import STATE, Channel, Channels
 from ...fl.plan import Plan
-from ...fl.replay import Recording
+from ...fl.replay import ManyRuns, Recording
 from .check import CheckResult
+from .noise_sample import lattice
 
 MESSAGE, PUBLIC_STATE = "whole message", "public state"
 HIDES = 1000.0
 """A few draws estimate a spread badly: a number fails where a unit moves it a thousand times as far as noise does."""
 _REPEATS = 4
 """Repetitions of a suspicious pair with other noise; of ten runs none may show noise."""
-_CONFIRMED = 6
-"""Pairs of a claim that are repeated at most."""
+_CONFIRMED, _TRIES = 12, 4
+"""Pairs of a claim that are repeated at most, and those of one family of channels."""
+_MOST, _NUMBERS, _ONE_BY_ONE = 1024, 2**22, 32
+"""Runs of other noise at most for a channel of few values, numbers of rows of clients or samples of all these runs, and
+runs where several at once are not possible.
+"""
 _CHANCE = 1e-4
 """Chance, at most, that coarse noise of the claim's budget would never have shown: the false-alarm rate of a channel
 that takes few values.
@@ -36,6 +42,9 @@ _LOW_BITS = {4: 0xFFF, 8: 0xFFFFFFFF}
 """Bits at the end of a float of 4 or 8 bytes that noise alone decides."""
 _POOLED = 12
 """Numbers of an array whose low bits are compared: each bit is equal in three draws of all of them once in 10^7."""
+_PART, _RESOLVED = 0.2, 2.0**-16
+"""Share of the step of noise that is a part of it, and step that single precision resolves, as a share of the numbers.
+"""
 _COARSE, _FEWEST, _SAMPLE = 0.9, 8, 2000
 """An array is coarse if less than this share of the numbers that noise moves are distinct, of so many at least."""
 _SMALL = 64
@@ -54,6 +63,9 @@ class Pair:
         rows: vectors in which the runs differ: 1 if a vector was added, 2 if one was replaced.
         others: runs like ``before`` with other noise.
         again: makes both runs once more, in all rounds and with noise of this number.
+        replicas: makes both runs so many times more at once, in all rounds and with noise of this number.
+        many: makes two rounds of both runs so many times at once, with noise of this number; None: not possible.
+        compares_noise: whether the noise of both runs is compared.
     """
 
     before: Recording
@@ -63,6 +75,9 @@ class Pair:
     witness: str
     others: Sequence[Recording]
     again: Callable[[int], tuple[Recording, Recording]]
+    replicas: Callable[[int, int], tuple[list[Recording], list[Recording]]]
+    many: Callable[[int, int], tuple[ManyRuns, ManyRuns]] | None = None
+    compares_noise: bool = False
 
 
 class _Suspect(NamedTuple):
@@ -92,22 +107,55 @@ class MessageComparison:
     _coarse: dict[str, bool] = field(default_factory=dict)
     _values: dict[tuple[str, int], set[float]] = field(default_factory=dict)
     _spreads: dict[tuple[int, int, str], NDArray[Any] | None] = field(default_factory=dict)
+    _tries: dict[str, int] = field(default_factory=dict)
+    _needed: int = 0
 
     def add(self, pair: Pair) -> None:
         """Compare one more pair of runs."""
         self.pairs += 1
         self.missing |= pair.before.missing | pair.after.missing
         suspects = [suspect for suspect in self._suspects(pair) if _family(suspect.name) not in self._reached]
-        if not suspects:
-            return
+        families = {_family(suspect.name) for suspect in suspects}
+        # Families that were repeated often leave the runs to others.
+        new = {family for family in families if self._tries.get(family, 0) < _TRIES}
         if self.confirmed >= _CONFIRMED:
-            self.missing.setdefault("further suspects", f"more than {_CONFIRMED} pairs would have had to be repeated")
-            return
-        self.confirmed += 1
+            new = set()
+        for family in families - new:
+            self.missing.setdefault(family, f"moved by units in more pairs than the {_TRIES} that were repeated")
+        if new:
+            self.confirmed += 1
+            self._tries |= {family: self._tries.get(family, 0) + 1 for family in new}
+            self._repeat(pair, [suspect for suspect in suspects if _family(suspect.name) in new])
+
+    def _repeat(self, pair: Pair, suspects: list[_Suspect]) -> None:
+        """Repeat a pair with other noise, a channel of few values as often as its findings need."""
         runs = [pair.again(number) for number in range(_REPEATS + 1)]
+        before, after = [run[0] for run in runs], [run[1] for run in runs]
+        needed = self._confirm_all(pair, suspects, before, after)
+        if needed <= len(runs):
+            return
+        samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
+        most = min(_MOST, _NUMBERS // (max(self.plan.clients, samples) * self.plan.layout.dim))
+        if needed > most:
+            return
+        try:
+            further = pair.replicas(_REPEATS + 1, needed - len(runs))
+        except Exception:  # A user's own hooks may raise anything in several runs at once.
+            if needed > _ONE_BY_ONE:
+                return
+            single = [pair.again(number) for number in range(_REPEATS + 1, needed)]
+            further = [run[0] for run in single], [run[1] for run in single]
+        self._confirm_all(pair, suspects, [*before, *further[0]], [*after, *further[1]])
+
+    def _confirm_all(
+        self, pair: Pair, suspects: list[_Suspect], before: list[Recording], after: list[Recording]
+    ) -> int:
+        """Make findings of the suspects that persist; return how many runs the first undecided one needs."""
+        self._needed = 0
         for suspect in suspects:
             if _family(suspect.name) not in self._reached:
-                self._confirm(pair, suspect, [run[0] for run in runs], [run[1] for run in runs])
+                self._confirm(pair, suspect, before, after)
+        return self._needed
 
     def results(self) -> list[CheckResult]:
         """Return the checks of the message and, where there is one, of the public state."""
@@ -173,7 +221,7 @@ class MessageComparison:
         held = (_at(run, place).get(name) for run in pair.others)
         noisy = [array for array in held if isinstance(array, np.ndarray) and _alike([one, array])]
         if self._values_covered(name):
-            return not self._is_coarse(pair, name) and bool(_stuck(noisy or [one]) & _differing([one], [other]))
+            return self._moves_hidden_digits(pair, name, noisy, one, other)
         key = (id(pair.others), place, name)
         if key not in self._spreads:
             self._spreads[key] = _spread(noisy) if len(noisy) > 1 else None
@@ -192,8 +240,16 @@ class MessageComparison:
             where = int(moved.argmax())
             witness = f"{name}, {_words(place)}, {pair.witness}; allowed: {HIDES:g} times its noise"
             self._moved = (float(moved.max()), float(allowed.flat[where]), witness)
-        if self._is_coarse(pair, name) or len(noisy) < 2:
+        return self._moves_hidden_digits(pair, name, noisy, one, other)
+
+    def _moves_hidden_digits(
+        self, pair: Pair, name: str, noisy: list[NDArray[Any]], one: NDArray[Any], other: NDArray[Any]
+    ) -> bool:
+        """Whether the unit moves last digits of numbers that noise does not: low bits, or parts of the noise's step."""
+        if len(noisy) < 2:
             return False
+        if self._is_coarse(pair, name):
+            return _off_grid(_step(noisy), one, other)
         return bool(_stuck(noisy) & _differing([one], [other]))
 
     def _confirm(self, pair: Pair, suspect: _Suspect, before: list[Recording], after: list[Recording]) -> None:
@@ -203,11 +259,11 @@ class MessageComparison:
         here = f"{name}, {_words(place)}, {pair.witness}"
         if not all(isinstance(item, np.ndarray) for item in [*one, *other]):
             if len(set(map(_text, one))) == len(set(map(_text, other))) == 1 and not _same(one[0], other[0]):
-                steady = self._steady_text(name, [*before, *after, *pair.others])
+                steady = self._steady_text(name, before, after, pair.others)
                 changes = sum(
                     not _same(_at(before[0], p).get(name), _at(after[0], p).get(name)) for p in _all(before[0])
                 )
-                if steady and self._shown(name, changes, 1):
+                if steady and self._shown(name, changes, 1, len(before)):
                     self._find(name, 1.0, 0.0, f"{here}: {_short(one[0])} became {_short(other[0])} under all noise")
             return
         arrays = [item for item in [*one, *other] if isinstance(item, np.ndarray)]
@@ -236,7 +292,12 @@ class MessageComparison:
             size = float(moved.flat[where]) or 1.0
             self._find(name, size, HIDES * noise if size > HIDES * noise else 0.0, f"{here}{total}: {words}")
             return
-        bits = 0 if self._is_coarse(pair, name) else _stuck(one) & _stuck(other) & _differing(one, other)
+        if self._is_coarse(pair, name):
+            step = max(_step(one), _step(other)) if _step(one) and _step(other) else 0.0
+            if all(_off_grid(step, a, b) for a, b in zip(one, other, strict=True)):
+                self._find(name, 1.0, 0.0, f"{here}: moved by parts of {step:.4g}, the step of all its noise")
+            return
+        bits = _stuck(one) & _stuck(other) & _differing(one, other)
         if bits and all(_differing([a], [b]) & bits for a, b in zip(one, other, strict=True)):
             self._find(name, float(bits.bit_count()), 0.0, f"{here}: {bits.bit_count()} low bits of its numbers moved")
 
@@ -271,11 +332,12 @@ class MessageComparison:
                 return where
             answers = len(self._values.get((name, where), ()))
             by_value = value_moved.flat[where] and steady.flat[where]
-            if by_value and self._shown(name, int(changes.flat[where]), least.size, answers):
+            runs = len(before)
+            if by_value and self._shown(name, int(changes.flat[where]), least.size, runs, answers):
                 return where
             # Noise may move a number and never whether it is zero.
             by_kind = kind_moved.flat[where] and kinds_steady.flat[where]
-            if by_kind and self._shown(name, int(kinds_changes.flat[where]), least.size):
+            if by_kind and self._shown(name, int(kinds_changes.flat[where]), least.size, runs):
                 return where
         return None
 
@@ -301,16 +363,16 @@ class MessageComparison:
                 changes += ~_equal(what(one), what(other))
         return steady, changes
 
-    def _steady_text(self, name: str, runs: Sequence[Recording]) -> bool:
-        """Whether other noise changes a text in no round; the two halves of the runs differ by the unit."""
-        for place in _all(runs[0]):
-            for group in (runs[: _REPEATS + 1], runs[_REPEATS + 1 : 2 * _REPEATS + 2], runs[2 * _REPEATS + 2 :]):
-                if len({_text(_at(run, place).get(name)) for run in group if place < len(run.channels)}) > 1:
-                    return False
-        return True
+    def _steady_text(self, name: str, *groups: Sequence[Recording]) -> bool:
+        """Whether other noise changes a text in no round of any group of runs."""
+        return all(
+            len({_text(_at(run, place).get(name)) for run in group if _has(run, place)}) <= 1
+            for place in _all(groups[0][0])
+            for group in groups
+        )
 
-    def _shown(self, name: str, changes: int, numbers: int, answers: int = 2) -> bool:
-        """Whether coarse noise of the claim's budget would have shown in so many rounds of ten runs.
+    def _shown(self, name: str, changes: int, numbers: int, runs: int, answers: int = 2) -> bool:
+        """Whether coarse noise of the claim's budget would have shown in so many rounds of so many runs of each kind.
 
         A randomiser of budget e per round that has k answers keeps the true one with probability exp(e) / (exp(e) + k -
         1) at most; sampling and shuffling allow a larger budget than the claim's share of a round.
@@ -321,9 +383,12 @@ class MessageComparison:
         hidden = rate / (self.plan.clients if self.claim.observer.rank == SHUFFLED.rank else 1)
         local = each if hidden >= 1 else log1p(exp(min(each, 700.0)) / hidden - 1 / hidden)
         rest = max(2, answers) - 1
-        unseen = 2 * (_REPEATS + 1) * changes * log1p(-rest / (rest + exp(min(local, 30.0))))
-        if numbers * exp(unseen) <= _CHANCE:
+        unseen = 2 * changes * log1p(-rest / (rest + exp(min(local, 30.0))))
+        needed = ceil(log(_CHANCE / max(1, numbers)) / unseen)
+        if runs >= needed:
+            self.missing.pop(_family(name), None)
             return True
+        self._needed = min(self._needed or needed, needed)
         reason = "moves with the unit, but takes few values: noise of this epsilon might not show in so few rounds"
         self.missing[_family(name)] = reason
         return False
@@ -393,6 +458,11 @@ def _at(run: Recording, place: int) -> Channels:
     if place == _END:
         return run.ending
     return run.channels[place] if place < len(run.channels) else {}
+
+
+def _has(run: Recording, place: int) -> bool:
+    """Whether a run has a round, or the end."""
+    return place < len(run.channels)
 
 
 def _words(place: int) -> str:
@@ -485,6 +555,29 @@ def _stuck(arrays: Sequence[NDArray[Any]]) -> int:
     if np.count_nonzero(np.bitwise_or.reduce(changed)) < _POOLED:
         return 0
     return _LOW_BITS[first.dtype.itemsize] & ~int(np.bitwise_or.reduce(changed, axis=None))
+
+
+def _step(arrays: Sequence[NDArray[Any]]) -> float:
+    """The step of which noise moves all numbers by multiples; 0 where there is none, or too few numbers to tell."""
+    real = [_real(array) for array in arrays]
+    if not all(bool(np.isfinite(array).all()) for array in real):
+        return 0.0
+    moves = np.concatenate([(array - real[0]).ravel() for array in real[1:]])
+    moves = moves[moves != 0]
+    # Few moved numbers would all be moved by multiples of two steps by chance.
+    if len(moves) < 2 * _POOLED:
+        return 0.0
+    largest = float(max(np.abs(array).max() for array in real))
+    step = lattice(np.append(moves, 0.0), largest)
+    return step if step > _RESOLVED * largest else 0.0
+
+
+def _off_grid(step: float, one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether a unit moves any number of an array by a part of the step by which noise moves it."""
+    if not step:
+        return False
+    steps = _moved(one, other) / step
+    return bool((np.abs(steps - np.rint(steps)) > _PART).any())
 
 
 def _differing(one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> int:

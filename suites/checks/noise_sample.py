@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.observer import SHUFFLED, Observer
+from ...fl.canary import Canary
 from ...fl.channels import state_channels, state_numbers
 from ...fl.engine import run_federation
 from ...fl.protection import Protection
@@ -135,11 +136,14 @@ def noise_sample(
     runs: int,
     rounds: int,
     number: int = 0,
+    canary: Canary | None = None,
 ) -> NoiseSample:
-    """Run a federation with a frozen model many times, in two batches; ``number`` distinguishes samples of other
-    noise.
+    """Run a federation with a frozen model many times, in two batches; ``number`` distinguishes samples of other noise,
+    and ``canary`` is there in all runs.
     """
-    batches = [_batch(federation, protection, observer, seed, runs // 2, rounds, 2 * number + n) for n in range(2)]
+    batches = [
+        _batch(federation, protection, observer, seed, runs // 2, rounds, 2 * number + n, canary) for n in range(2)
+    ]
     came = {sender for one in batches for _, _, senders in one.rounds for sender in senders or ()}
     senders = tuple(sorted(came)) if batches[0].rounds[0][2] is not None else None
     count, half = 1 if senders is None else len(senders), runs // 2
@@ -164,6 +168,7 @@ def _batch(
     runs: int,
     rounds: int,
     number: int,
+    canary: Canary | None,
 ) -> _SampleRecorder:
     recorder = _SampleRecorder(observer=observer)
     run_federation(
@@ -171,7 +176,8 @@ def _batch(
         federation.plan,
         protection,
         ReplayedStreams(seed, _STREAM + number),
-        batch=Batch(replicas=runs),
+        batch=Batch(replicas=runs, world=0 if canary is None else 1),
+        canary=canary,
         recorders=[recorder],
         stop_after=rounds,
         local=FixedTrainer,
@@ -189,10 +195,10 @@ def spacing(vector: FloatArray) -> float:
     bits = int(np.bitwise_or.reduce(vector.astype(np.float32).view(np.uint32)))
     unused = (bits & -bits).bit_length() - 1 if bits else 0
     digit = math.ldexp(largest, unused - 23) if unused > _DIGITS else 0.0
-    return max(_lattice(vector, largest), digit)
+    return max(lattice(vector, largest), digit)
 
 
-def _lattice(vector: FloatArray, largest: float) -> float:
+def lattice(vector: FloatArray, largest: float) -> float:
     """The distance of the lattice on which all numbers of a vector lie; 0 without one."""
     gaps = np.diff(np.unique(vector))
     # Numbers that differ by rounding in single precision are one value.

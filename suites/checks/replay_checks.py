@@ -26,16 +26,21 @@ from ...fl.replay import (
     DrawHalf,
     FixedGradients,
     FrozenFederation,
+    ManyRuns,
     Recording,
     ReplayedStreams,
     frozen_federation,
+    many_runs,
     replay,
+    replay_many,
 )
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
+from .bare_numbers import bare_checks
 from .check import CheckResult
 from .draw_checks import LawOfDraws, draw_checks, other_data_check
+from .event_odds import EventOdds
 from .extreme_checks import ExtremeProbe
 from .message_checks import MessageComparison, Pair
 from .noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
@@ -54,6 +59,10 @@ _NUMBERS = 2**22
 """Numbers stored of one run at most: a large model is checked in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
 """Length of all real gradients in clip norms, at least: else a real row that is not clipped could not show."""
+_QUIET, _SHORT = 1e-3, 1e-2
+"""Factors of the real gradients, so that no clip shortens them, and of the row that replaces a long one."""
+_COUNTED = 256
+"""Number of the noise of the first runs in which events are counted: other runs have lower ones."""
 _STEEPEST = 1e6
 """Factor of the real gradients where all of them change at once: no federation of the checks has so many samples."""
 _LENGTHS = (10.0, 1e4, 0.1)
@@ -93,9 +102,22 @@ class ReplaySetup:
         rounds: int | None = None,
     ) -> Recording:
         """Run the federation once and return what was recorded; ``task`` replaces its data."""
-        still = self.still if task is None else replace(self.still, task=task)
-        return replay(
-            still,
+        (recording,) = self.run_many(1, noise=noise, canary=canary, world=world, task=task, rounds=rounds)
+        return recording
+
+    def run_many(
+        self,
+        replicas: int,
+        *,
+        noise: int = 0,
+        canary: Canary | None = None,
+        world: int = 0,
+        task: Task | None = None,
+        rounds: int | None = None,
+    ) -> list[Recording]:
+        """Run the federation in several replicas at once, which differ in their noise; one recording of each."""
+        return replay_many(
+            self.still if task is None else replace(self.still, task=task),
             self.protection,
             self.claim.observer,
             seed=self.seed,
@@ -103,6 +125,21 @@ class ReplaySetup:
             canary=canary,
             world=world,
             rounds=rounds,
+            replicas=replicas,
+        )
+
+    def many(self, replicas: int, noise: int, canary: Canary | None, *, world: int) -> ManyRuns:
+        """Run the first two rounds in many replicas at once, with noise that no other run has."""
+        return many_runs(
+            self.still,
+            self.protection,
+            self.claim.observer,
+            seed=self.seed,
+            noise=_COUNTED + noise,
+            canary=canary,
+            world=world,
+            rounds=min(2, self.still.rounds),
+            replicas=replicas,
         )
 
     def law(self, sender: int) -> GaussianLaw | None:
@@ -151,6 +188,15 @@ class ReplaySetup:
         row = self.clip_norm * _LENGTHS[0] * _unused(self.still.plan.layout.dim)
         canary = Canary(unit=self.claim.unit, present=row, absent=self.absent(row))
         return [self.run(canary=canary, world=0, noise=number) for number in range(_DRAWS)]
+
+    @cached_property
+    def quiet(self) -> "ReplaySetup":
+        """The federation in which no clip shortens any real row, so that a planted one is the longest."""
+        task = self.still.task
+        network = task.network
+        if isinstance(network, FixedGradients):
+            task = replace(task, network=replace(network, steepness=_QUIET * network.steepness).sharing(network))
+        return replace(self, still=replace(self.still, task=task))
 
     @property
     def adds_to_sum(self) -> bool:
@@ -206,14 +252,34 @@ def check_claim(
     message, moves, moved = _message(setup), list[CheckResult](), list[Move]()
     reason, constant = "", {*range(setup.still.rounds)}
     sampled = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
+    odds = EventOdds.of(claim, plan, changes_broadcast=changes_broadcast(protection))
     for pair in chain(_pairs(setup), _sampled_pairs(sampled, message.missing)):
         message.add(pair)
+        _add_odds(odds, pair)
         constant -= _moved_rounds(pair)
         reason = reason or _add_moves(setup, pair, moves)
         moved += _moved(setup, pair)
     moves += moves_of_all(setup)
     found = (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved, constant), *message.results())
-    return (*found, *_extreme(setup))
+    return (*found, *odds.results(), *_extreme(setup))
+
+
+def _add_odds(odds: EventOdds, pair: Pair) -> None:
+    """Compare the numbers of the public state, and the noise of a release that the unit is planted for."""
+    if pair.many is None:
+        return
+    odds.add(pair.before, pair.after, pair.others, pair.many, pair.witness)
+    if not pair.compares_noise or pair.before.senders != pair.after.senders:
+        return
+    senders = pair.before.senders
+    row = 0 if senders is None else senders.index(pair.sender)
+    try:
+        drawn = [runs.releases[0] for runs in pair.many(2, 2)]
+    except Exception:  # Hooks that cannot run several times at once are reported by the noise of many runs.
+        return
+    if all(rows.shape[1] == len(senders or (0,)) for rows in drawn):
+        sizes = [float(torch.linalg.vector_norm(rows[0, row] - rows[1, row])) for rows in drawn]
+        odds.add_noise(np.array(sizes), row, pair.many, pair.witness)
 
 
 def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
@@ -353,6 +419,25 @@ def _sampled(
         samples = {words: draw(other, runs=few, rounds=brief, number=n) for n, (words, other) in others}
         yield other_data_check(samples, law, sample.silent)
     yield from structure_checks(sample, moved, setup.claim)
+    if law is None and setup.claim.unit in _PLANTED:
+        yield from bare_checks(sample, setup.claim, partial(_sample_with_unit, setup, draw, sample))
+
+
+def _sample_with_unit(
+    setup: ReplaySetup, draw: Callable[..., NoiseSample], sample: NoiseSample, row: int
+) -> NoiseSample | None:
+    """The sample with a unit's row along all weights in each run, at the client of a row or in a sum; None where it
+    cannot be made.
+    """
+    direction, _, _ = list(_canary_rows(setup))[2]
+    client = setup.probed[0] if sample.senders is None else sample.senders[row]
+    of_sample, length = setup.claim.unit is Unit.SAMPLE, setup.clip_norm * _LENGTHS[0]
+    where = {"client": client} if of_sample else {"place": client}
+    canary = Canary(unit=setup.claim.unit, present=length * direction, absent=None, **where)
+    try:
+        return draw(setup.still, runs=sample.runs, rounds=sample.values.shape[2], canary=canary)
+    except Exception:  # A user's own defense may raise anything with other rows.
+        return None
 
 
 def _repeated_rounds(setup: ReplaySetup) -> set[int]:
@@ -397,7 +482,26 @@ def _moved_rounds(pair: Pair) -> set[int]:
 def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
     """Pairs of runs that differ by a planted row or by another label of real rows."""
     yield from _planted(setup)
+    yield from _among_short(setup)
     yield from _relabelled(setup)
+
+
+def _among_short(setup: ReplaySetup) -> Iterator[Pair]:
+    """A long row among rows that no clip shortens, against a short one or none: a number may tell the longest row, or
+    whether any row was clipped.
+    """
+    claim, quiet, client = setup.claim, setup.quiet, setup.probed[0]
+    row = setup.clip_norm * _LENGTHS[0] * _unused(setup.still.plan.layout.dim)
+    replaced = claim.adjacency is Adjacency.REPLACE_ONE
+    words = f"a row of {_LENGTHS[0]:g} clip norms along an unused weight among short ones"
+    if claim.unit is Unit.SAMPLE and claim.adjacency is not Adjacency.ZERO_OUT:
+        canary = Canary(unit=claim.unit, present=row, absent=_SHORT * row if replaced else None, client=client)
+    elif (claim.unit, claim.adjacency) in _REPLACED or setup.adds_to_sum:
+        absent = _SHORT * row if replaced else setup.absent(row)
+        canary = Canary(unit=claim.unit, present=row, absent=absent, place=client)
+    else:
+        return
+    yield _pair(quiet, canary, client, f"{words} at client {client}", quiet.draws, setup.brief, noise_too=True)
 
 
 def _planted(setup: ReplaySetup) -> Iterator[Pair]:
@@ -451,9 +555,21 @@ def _places(setup: ReplaySetup, number: int) -> Iterator[tuple[int, int | None]]
 
 
 def _pair(
-    setup: ReplaySetup, canary: Canary, sender: int, witness: str, others: list[Recording], rounds: int | None
+    setup: ReplaySetup,
+    canary: Canary,
+    sender: int,
+    witness: str,
+    others: list[Recording],
+    rounds: int | None,
+    *,
+    noise_too: bool = False,
 ) -> Pair:
-    """A pair that differs by the canary; ``others``: runs like the one without it, with other noise."""
+    """A pair that differs by the canary.
+
+    Args:
+        others: runs like the one without it, with other noise.
+        noise_too: whether the noise of the two runs is compared.
+    """
     added = canary.absent is None and canary.place is None
     # Rows of zeros are the same whatever the canary.
     same = canary.place is None and not bool(canary.rows(0).any())
@@ -465,9 +581,28 @@ def _pair(
         absent = None if added else canary
         return setup.run(canary=absent, world=0, noise=noise, rounds=rounds), after
 
+    def many(noise: int, number: int) -> tuple[ManyRuns, ManyRuns]:
+        without = setup.many(number, noise, None if added else canary, world=0)
+        return without, setup.many(number, noise, canary, world=1)
+
+    def replicas(noise: int, number: int) -> tuple[list[Recording], list[Recording]]:
+        without = setup.run_many(number, canary=None if added else canary, world=0, noise=noise)
+        return without, setup.run_many(number, canary=canary, world=1, noise=noise)
+
     before, after = arms(0, rounds)
-    rows = 2 if canary.adjacency is Adjacency.REPLACE_ONE else 1
-    return Pair(before=before, after=after, rows=rows, sender=sender, witness=witness, others=others, again=arms)
+    return Pair(
+        before=before,
+        after=after,
+        rows=2 if canary.adjacency is Adjacency.REPLACE_ONE else 1,
+        sender=sender,
+        witness=witness,
+        others=others,
+        again=arms,
+        replicas=replicas,
+        # A row of zeros for an absent one is two steps of such a claim away.
+        many=None if setup.claim.adjacency is Adjacency.ADD_REMOVE and canary.absent is not None else many,
+        compares_noise=noise_too,
+    )
 
 
 def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
@@ -516,6 +651,10 @@ def _relabelling(setup: ReplaySetup, client: int, sample: int, rounds: int | Non
         witness=f"another label for {'a sample' if of_sample else 'all samples'} of client {client}{when}",
         others=setup.draws,
         again=partial(_relabelled_runs, setup, other),
+        replicas=lambda noise, number: (
+            setup.run_many(number, noise=noise),
+            setup.run_many(number, noise=noise, task=other),
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
+from fedassay.fl.channels import of_replica
 from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
@@ -25,7 +26,9 @@ from fedassay.fl.replay import (
     FrozenModel,
     ReplayedStreams,
     frozen_federation,
+    many_runs,
     replay,
+    replay_many,
 )
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch, LocalTrainer
@@ -220,3 +223,23 @@ def test_the_public_state_of_every_round_is_kept_as_numbers(still_of):
     assert [set(state) for state in states] == [{"clip_norm", "medians[0]"}] * 3
     assert states[0]["clip_norm"] == CLIP
     assert states[1]["clip_norm"].tolist() == states[0]["medians[0]"].tolist() != [[CLIP]]
+
+
+def test_replicas_of_one_number_share_their_noise_with_and_without_the_canary_and_others_do_not(still_of):
+    still, planted = still_of(), canary()
+    arms = [replay_many(still, SGD, UPLOADS, noise=3, canary=planted, world=world, replicas=4) for world in (0, 1)]
+    for without, present in zip(*arms, strict=True):
+        moved = present.releases[0][0] - without.releases[0][0]
+        assert int((moved.abs() > 1e-5).sum()) == 1
+    values = [run.channels[1]["report values of client 1"] for run in arms[0]]
+    assert all(not np.array_equal(values[0], other) for other in values[1:])
+    many = many_runs(still, SGD, UPLOADS, seed=0, noise=3, canary=planted, world=1, rounds=2, replicas=4)
+    for number, run in enumerate(arms[1]):
+        assert torch.equal(many.releases[1][number], run.releases[1])
+
+
+def test_of_a_public_state_a_replica_has_its_row_and_nothing_that_all_replicas_share():
+    state = {"clip": np.arange(3.0), "clip: type": "float64 (3,)", "sizes": np.arange(5.0)}
+    assert of_replica(state, 1, 1) is state
+    assert of_replica(state, 2, 3).keys() == {"clip"}
+    assert of_replica(state, 2, 3)["clip"].tolist() == [2.0]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from ....audit.claim import Claim, Unit
 from ....audit.observer import FINAL_MODEL, SHUFFLED
@@ -28,6 +29,8 @@ _HOLDERS = 4
 """Clients that hold the unit: the largest, the smallest and random ones."""
 _DISCRETE = 2**17
 """Noised numbers of one round of all runs of a secure sum, at most."""
+_SEEDS = 2**32
+"""Distance of the seeds of batches of runs in one claim."""
 _ORDERED = 1024
 """Runs in which the order of shuffled reports is compared."""
 
@@ -72,8 +75,12 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
     if reason:
         yield CheckResult(name=AS_SAMPLED, passed=None, witness=reason)
         return
-    around = _around(setup, rounds=rounds, runs=runs)
-    sampled = Sampled(setup=setup, around=around)
+
+    def batch(number: int) -> Sampled:
+        other = replace(setup, seed=setup.seed + _SEEDS * number)
+        return Sampled(setup=other, around=_around(other, rounds=rounds, runs=runs))
+
+    sampled = replace(batch(0), further=batch)
     yield from sampled_checks(sampled)
     yield from joint_checks(sampled)
 

@@ -38,7 +38,7 @@ def joint_checks(sampled: Sampled) -> Iterator[CheckResult]:
     noisy = noise.square().mean((1, 2, 3)) > 0
     first = torch.tensor(sampled.runs[0].first_state)
     lengths = torch.linalg.vector_norm(around.units, dim=-1)
-    counted = (lengths > 1.01 * lengths.min()) & first
+    counted = around.long.unsqueeze(1) & first
     towards = (around.units / lengths.unsqueeze(-1).clamp_min(1e-300)).double()
     # The last array is the release itself.
     if int(noisy.sum()) < 2 or not bool(noisy[-1]):

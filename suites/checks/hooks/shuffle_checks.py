@@ -1,11 +1,11 @@
 """Check that a shuffler hides who sent which report: the place of a report must not depend on its client.
 
 Each report is found again behind the shuffler by its numbers. Over many runs, the places of one client, of two clients,
-in two rounds and in two coordinates are compared with a uniform order. All tests are one-sided and exact, also where a
-shuffler adds dummy reports.
+in two rounds and in two coordinates are compared with a uniform order, and so are the places of rows of which a number
+could name the client. All tests are one-sided and exact, also where a shuffler adds dummy reports.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from scipy.stats import binom, hypergeom
 from torch import Tensor
 
-from ....audit.arrays import BoolArray, IntArray
+from ....audit.arrays import BoolArray, FloatArray, IntArray
 from ....fl.laws.law import Mixing, ReportLaw
 from ....fl.message import Message
 from ....fl.protection import Context
@@ -49,7 +49,7 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
     found = float((places >= 0).mean()) >= _FOUND
     tests = [*_copies(*sent[0]), *_absences(setup, runs)]
     if found:
-        tests += [*_orders(places, clients), *_companions(sent, places, clients)]
+        tests += [*_orders(places, clients), *_names(setup, sent[0][1], places, split=split)]
     elif not any(test[0] < level(len(tests)) for test in tests):
         reason = "the channel changes reports, or too many are alike: they cannot be found again"
         yield CheckResult(name=ORDER, passed=None, witness=reason)
@@ -98,16 +98,24 @@ def _places(reports: Message, received: Message, *, split: bool) -> IntArray:
     """The place at which each client's report arrived, ``(R, groups, clients)``; -1 where it is not the only one."""
     one, other = reports.values.double(), received.values.double()
     if split:
-        dim = one.shape[-1]
-        chosen = torch.linspace(0, dim - 1, min(_COORDINATES, dim)).long()
+        chosen = _chosen(one.shape[-1])
         keys, seen = one[..., chosen].transpose(1, 2), other[..., chosen].transpose(1, 2)
     else:
-        weights = torch.arange(1, one.shape[-1] + 1, dtype=torch.float64).cos()
+        weights = _weights(one.shape[-1])
         keys, seen = (one @ weights).unsqueeze(1), (other @ weights).unsqueeze(1)
     there = received.present.unsqueeze(1).unsqueeze(1)
     same = (keys.unsqueeze(-1) == seen.unsqueeze(-2)) & there & reports.present.unsqueeze(1).unsqueeze(-1)
     alone = (same.sum(-1) == 1) & (same.sum(-2).gather(-1, same.double().argmax(-1)) == 1)
     return torch.where(alone, same.double().argmax(-1), -1).numpy()
+
+
+def _chosen(dim: int) -> Tensor:
+    """The coordinates that are found again where each is shuffled by itself."""
+    return torch.linspace(0, dim - 1, min(_COORDINATES, dim)).long()
+
+
+def _weights(dim: int) -> Tensor:
+    return torch.arange(1, dim + 1, dtype=torch.float64).cos()
 
 
 def _orders(places: IntArray, clients: int) -> Iterator[_Test]:
@@ -148,31 +156,65 @@ def _test(hits: BoolArray, chance: float, words: str) -> _Test:
     return (float(binom.sf(count - 1, number, chance)) if count else 1.0), count, number, chance, words
 
 
-def _companions(sent: Sequence[tuple[Message, Message]], places: IntArray, clients: int) -> Iterator[_Test]:
-    """Whether an array that tells the client arrives at the place of the client's report."""
-    reports, received = sent[0]
-    for name, array in reports.side.items():
-        arrived = received.side.get(name)
-        flat = array.double().reshape(*array.shape[:2], -1)
-        # The same in all runs, whatever the report, and different from client to client: it names the client.
-        if arrived is None or name in received.unsent or arrived.shape[2:] != array.shape[2:] or not flat.shape[-1]:
-            continue
-        names = bool((flat == flat[:1]).all()) and len(torch.unique(flat[0], dim=0)) == clients
-        if not names:
-            continue
-        keys, seen = flat[..., 0], arrived.double().reshape(*arrived.shape[:2], -1)[..., 0]
-        same = keys.unsqueeze(-1) == seen.unsqueeze(-2)
-        there = same.double().argmax(-1).numpy()
+def _names(setup: HookSetup, received: Message, places: IntArray, *, split: bool) -> Iterator[_Test]:
+    """Whether a number of a row that arrives, whatever noise it has, names its sender: an array that travels with the
+    row, or the size of its numbers.
+
+    Rows of all clients have one distribution here, and so has the place of a client's row among those that arrive.
+    """
+    clients = setup.plan.clients
+    laws = [setup.protection.law(setup.claim.observer, setup.plan, client) for client in range(clients)]
+    # Clients of different laws send different reports, which the claim must account for.
+    if any(law != laws[0] for law in laws):
+        return
+    learnt = len(places) // 2
+    for name, keys, group in _keys(received, split=split):
         for client in range(min(clients, _CLIENTS)):
-            known = places[:, 0, 0, client] >= 0
-            hits = places[known, 0, 0, client] == there[known, client]
-            yield _test(hits, 1 / clients, f"array {name} of client {client} at the place of its report")
+            own = places[:, 0, group, client]
+            known = np.flatnonzero(own[:learnt] >= 0)
+            if not len(known):
+                continue
+            values, counts = np.unique(keys[known, own[known]], return_counts=True)
+            same = keys[learnt:] == values[int(counts.argmax())]
+            # Runs without the client's place count: a row with a number of its own is found more often than others.
+            single = same.sum(1) == 1
+            hits = same.argmax(1)[single] == own[learnt:][single]
+            yield _test(hits, 1 / clients, f"the row whose {name} is that of client {client} is its report")
+
+
+def _keys(received: Message, *, split: bool) -> Iterator[tuple[str, FloatArray, int]]:
+    """Numbers by which rows can be told apart, ``(R, rows)`` with NaN for absent ones, and the coordinates' group."""
+    absent = ~received.present.numpy()
+    if split:
+        chosen = _chosen(received.values.shape[-1])
+        yield from (
+            ("size", _masked(received.values[..., where].abs().double(), absent), group)
+            for group, where in enumerate(chosen.tolist())
+        )
+        return
+    for name, array in received.side.items():
+        flat = array.double().reshape(*array.shape[:2], -1)
+        if name not in received.unsent and flat.shape[-1]:
+            yield f"array {name}", _masked(flat @ _weights(flat.shape[-1]), absent), 0
+    values = received.values.double()
+    if values.shape[-1]:
+        yield "largest number", _masked(values.abs().amax(-1), absent), 0
+        yield "length", _masked(torch.linalg.vector_norm(values, dim=-1), absent), 0
+
+
+def _masked(keys: Tensor, absent: BoolArray) -> FloatArray:
+    """Numbers of five digits, so that rounding does not tell equal ones apart."""
+    found = keys.numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unit = 10.0 ** np.floor(np.log10(np.abs(found)) - 4)
+        rounded = np.where(np.isfinite(found) & (found != 0), np.rint(found / unit) * unit, found)
+    return np.where(absent, np.nan, rounded)
 
 
 def _copies(reports: Message, received: Message) -> Iterator[_Test]:
     """Whether the reports of one client arrive more often, or less often, than those of another one."""
     one, other = reports.values.double(), received.values.double().masked_fill(~received.present.unsqueeze(-1), 0)
-    weights = torch.arange(1, one.shape[-1] + 1, dtype=torch.float64).cos()
+    weights = _weights(one.shape[-1])
     keys, seen = one @ weights, (other @ weights).masked_fill(~received.present, torch.nan)
     alone = ((keys.unsqueeze(-1) == keys.unsqueeze(-2)).sum(-1) == 1).numpy()
     times = (keys.unsqueeze(-1) == seen.unsqueeze(-2)).sum(-1).numpy()

@@ -3,13 +3,18 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ....fl.streams import Streams, normal
 
-_LENGTHS = (0.5, 10.0, 1e3)
-"""Lengths of rows in clip norms: one that no clip shortens, one that every clip shortens, one that outweighs others."""
+_SHORTEST, _LONGEST = 0.3, 1e3
+"""Lengths of rows in clip norms, from those that no clip shortens to those that outweigh all others. Bands whose ends
+differ by one factor hold equally many: a bug may only exist for some lengths between.
+"""
+_LONG = 10.0
+"""Clip norms from which every clip shortens a row."""
 
 PLACES = ("the first sample of a client", "its last sample", "any of its samples")
 """Where the unit lies among its holder's samples, by the number in ``Surroundings.kinds``."""
@@ -27,6 +32,7 @@ class Surroundings:
         others: ``(R, clients, d)``, the rows of all clients; a client's samples are multiples of its row.
         parts: one slice of coordinates per round, in which the unit's row of this round lies, and one more in which no
             row of the unit ever lies.
+        long: ``(R,)``, whether the unit's rows are so long that every clip shortens them.
     """
 
     holders: Tensor
@@ -35,6 +41,7 @@ class Surroundings:
     units: Tensor
     others: Tensor
     parts: tuple[slice, ...]
+    long: Tensor
 
     @property
     def replicas(self) -> int:
@@ -52,8 +59,8 @@ def draw_surroundings(
 ) -> Surroundings:
     """Draw the surroundings of ``replicas`` runs; each of ``holders`` holds the unit in equally many of them.
 
-    The rows of all other clients are zero, random, along the unit's row, against it, or along one coordinate, and short
-    or long, as drawn for each run.
+    The rows of all other clients are zero, random, along the unit's row, against it, or along one coordinate. Each run
+    has lengths of its own, of the unit's rows and of all others.
     """
     rng = Streams(seed).generator("surroundings")
     held = torch.tensor(holders).repeat(replicas)[:replicas]
@@ -63,7 +70,7 @@ def draw_surroundings(
     units = torch.zeros(replicas, rounds, dim)
     for turn, part in enumerate(parts[:rounds]):
         units[:, turn, part] = signs[:, part] / max(1, part.stop - part.start) ** 0.5
-    lengths = torch.tensor(_LENGTHS)[torch.from_numpy(rng.integers(len(_LENGTHS), size=(2, replicas)))]
+    lengths = torch.stack([_lengths(rng, replicas) for _ in range(2)])
     random = normal(rng, (replicas, clients, dim))
     random /= torch.linalg.vector_norm(random, dim=-1, keepdim=True).clamp_min(1e-12)
     along = (signs / dim**0.5).unsqueeze(1).expand_as(random)
@@ -80,4 +87,12 @@ def draw_surroundings(
         units=clip_norm * lengths[0].view(-1, 1, 1) * units,
         others=clip_norm * lengths[1].view(-1, 1, 1) * chosen,
         parts=parts,
+        long=lengths[0] >= _LONG,
     )
+
+
+def _lengths(rng: np.random.Generator, replicas: int) -> Tensor:
+    """Lengths ``(R,)`` whose logarithms are evenly spread, in random order: no band is empty by chance."""
+    shares = (torch.arange(replicas) + torch.from_numpy(rng.random(replicas))) / replicas
+    lengths = _SHORTEST * (_LONGEST / _SHORTEST) ** shares
+    return lengths[torch.from_numpy(rng.permutation(replicas))].float()

@@ -23,6 +23,7 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.checks.measured_checks import MEASURED, measured_checks, rate_of
+from fedassay.suites.mutation.mutants import versions
 from hidden_law import without_law
 from known_parts import parts_by_name
 
@@ -229,3 +230,40 @@ def test_what_cannot_be_measured_is_said(case):
     found = measured(prepared, plan, claim=replace(prepared.claims[0], **case.changes))
     assert found.passed is None
     assert case.reason in found.witness
+
+
+def of_case(name, **fields):
+    """The results for the claims of a correct case, with changed fields of its protection."""
+    found = versions(name)
+    protection = replace(found.correct.protection, **fields)
+    return [
+        one
+        for claim in found.correct.claims
+        for one in measured_checks(found.task, found.plan, protection, claim, found.plan)
+    ]
+
+
+def test_the_final_model_of_a_defense_that_noises_its_broadcasts_is_measured():
+    noise = versions("final_model_only").correct.protection.noise_std
+    added, replaced = of_case("final_model_only")
+    assert added.passed
+    assert replaced.passed
+    assert 0.6 * replaced.allowed < replaced.measured < replaced.allowed
+    assert of_case("final_model_only", noise_std=noise / 2)[1].passed is False
+
+
+def test_a_final_model_after_sampled_rounds_is_not_measured():
+    found = versions("final_model_only")
+    plan = replace(found.plan, cohort=Poisson(0.5))
+    claim = found.correct.claims[0]
+    (one,) = measured_checks(found.task, plan, found.correct.protection, claim, plan)
+    assert one.passed is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_whose_size_changes_from_run_to_run_is_not_taken_for_dependent(seed):
+    found = versions("adaptive_sample_clip")
+    claim = found.correct.claims[0]
+    claim = replace(claim, parameters={**claim.parameters, "noise_multiplier": 1.0})
+    (one,) = measured_checks(found.task, found.plan, found.correct.protection, claim, found.plan, seed=seed)
+    assert one.passed, one.words

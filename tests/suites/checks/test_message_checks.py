@@ -541,3 +541,64 @@ def test_the_results_name_the_channels_and_what_was_left_out(checked):
     )
     assert found.measured == found.allowed == 0
     assert "not compared: broadcast model" in found.words
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlagOfClipping(Sends):
+    """Whether the update, or the noised report, was longer than the clip norm."""
+
+    def report(self, updates, context, state, rng):
+        sent = LDPGaussianProtection.report(self, updates, context, state, rng)
+        rows = updates.values if self.raw else sent.values
+        return replace(sent, side={"was_clipped": torch.linalg.vector_norm(rows, dim=-1) > self.clip_norm})
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 20.0])
+def test_a_bit_without_noise_is_repeated_until_noise_would_have_shown(epsilon, checked):
+    assert MESSAGE in failed(checked(LDPGaussian(), FlagOfClipping, fields={"raw": True}, epsilon=epsilon))
+    assert not failed(checked(LDPGaussian(), FlagOfClipping, fields={"raw": False}, epsilon=epsilon)) & {MESSAGE}
+
+
+def test_a_bit_that_a_huge_budget_would_leave_as_it_is_is_no_finding_and_not_compared(checked):
+    found = checked(LDPGaussian(), FlagOfClipping, fields={"raw": True}, epsilon=200.0)[MESSAGE]
+    assert found.passed
+    assert any("takes few values" in one for one in found.not_compared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoinsAndALastBit(FlagOfClipping):
+    """Each report has a paid coin, and the last client sends a raw bit too."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        last = torch.arange(updates.values.shape[1]) == updates.values.shape[1] - 1
+        up = torch.from_numpy(rng.random(tuple(updates.present.shape))) < 1 / (1 + math.exp(-0.8))
+        coin = up == (updates.values[..., -1] > 0)
+        return replace(sent, side={"coin": coin, "flag": (updates.values[..., -1] > 0) & last})
+
+
+def test_coins_that_are_repeated_often_do_not_hide_a_raw_bit_of_another_array(checked):
+    found = checked(LDPGaussian(), CoinsAndALastBit, fields={"raw": True})[MESSAGE]
+    assert found.passed is False
+    assert "array flag" in found.witness
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnAGrid(Sends):
+    """Reports on a grid, whose numbers are even, but for a bit of the update or a coin."""
+
+    def report(self, updates, context, state, rng):
+        sent, step = LDPGaussianProtection.report(self, updates, context, state, rng), self.noise_std / 256
+        coins = torch.from_numpy(rng.random(tuple(updates.values.shape))) < 0.5
+        odd = updates.values > 0 if self.raw else coins
+        return sent.with_values(((sent.values / (2 * step)).round() * 2 + odd) * step)
+
+    def law(self, observer, plan, client):
+        return None
+
+
+def test_a_bit_below_the_step_of_the_noise_is_found_and_a_coin_in_its_place_is_not(checked):
+    found = checked(LDPGaussian(), OnAGrid, fields={"raw": True})
+    assert failed(found) == {MESSAGE}
+    assert "the step of all its noise" in found[MESSAGE].witness
+    assert failed(checked(LDPGaussian(), OnAGrid, fields={"raw": False})) == set()

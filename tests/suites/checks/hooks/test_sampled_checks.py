@@ -15,6 +15,9 @@ from fedassay.fl.laws.law import clip, clipped_sum
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.checks.hooks.hook_checks import hook_checks
+from fedassay.suites.checks.hooks.surroundings import draw_surroundings
+from fedassay.suites.checks.law_check import AS_SAMPLED
+from fedassay.suites.mutation.mutants import versions
 from thinned import every
 from toy_federation import toy_plan, toy_task
 
@@ -59,6 +62,28 @@ class Sum(DPFedAvgProtection):
 
     def mean(self, total, context, rng):
         return (total + self.noise(total, rng)) / context.plan.expected_cohort
+
+
+class PassesABand(Sum):
+    """Updates of a band of lengths pass unclipped."""
+
+    low, high = 2.0, 3.0
+
+    def report(self, updates, context, state, rng):
+        lengths = torch.linalg.vector_norm(updates.values, dim=-1, keepdim=True) / self.clip_norm
+        within = (lengths >= self.low) & (lengths < self.high)
+        clipped = super().report(updates, context, state, rng)
+        return clipped.with_values(torch.where(within, updates.values, clipped.values))
+
+
+class PassesAHighBand(PassesABand):
+    low, high = 300.0, 450.0
+
+
+class PassesShortOnes(PassesABand):
+    """What is shorter than the clip norm needs no clip."""
+
+    low, high = 0.0, 1.0
 
 
 class SameCohort(Sum):
@@ -347,3 +372,34 @@ def test_no_seed_of_thirty_accuses_a_correct_protection(checked, name):
     for seed in range(30):
         failed, found = checked(part, kind, seed=seed, **changes)
         assert not failed, (seed, [one.words for one in found])
+
+
+@pytest.mark.parametrize("kind", [PassesABand, PassesAHighBand])
+def test_updates_of_one_band_of_lengths_that_pass_unclipped_are_found(kind, checked):
+    failed, _ = checked(CLIENTS, kind, **HALF)
+    assert AS_SAMPLED in failed
+
+
+def test_short_updates_need_no_clip(checked):
+    assert not checked(CLIENTS, PassesShortOnes, **HALF)[0]
+
+
+def test_every_band_of_lengths_by_a_half_holds_rows_of_several_runs():
+    around = draw_surroundings(holders=[0, 1], clients=3, dim=12, rounds=2, replicas=256, clip_norm=2.0, seed=0)
+    for rows in (around.units[:, 0], around.units[:, 1]):
+        lengths = torch.linalg.vector_norm(rows, dim=-1) / 2.0
+        edges = 0.3 * 1.5 ** torch.arange(20)
+        assert all(int(((lengths >= low) & (lengths < 1.5 * low)).sum()) >= 8 for low in edges)
+        assert torch.equal(around.long, lengths >= 10 * (1 - 1e-6))
+
+
+def test_a_shift_that_equal_draws_do_not_show_is_measured_over_more_runs():
+    """A second draw for large numbers: the order of draws depends on the noised report."""
+    found = versions("lazy_draws")
+    claim = found.correct.claims[0]
+    claim = replace(claim, parameters={**claim.parameters, "noise_multiplier": 1.0})
+    for factor, passes in ((1.0, True), (0.4, False)):
+        protection = replace(found.correct.protection, noise_std=factor * found.correct.protection.noise_std)
+        checks = {one.name: one for one in hook_checks(found.task, found.plan, protection, claim, seed=1)}
+        assert checks[AS_SAMPLED].passed is passes, checks[AS_SAMPLED].words
+        assert checks[AS_SAMPLED].detects is not None or not passes

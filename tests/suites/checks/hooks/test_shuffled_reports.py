@@ -135,6 +135,74 @@ def test_clients_that_come_late_are_found_by_their_place(setup):
     assert (found.name, found.passed) == (ORDER, False)
 
 
+class Tagged(CLDPSGDProtection):
+    """The rows carry an array that the channel attaches."""
+
+    def order(self, reports, rng):
+        return uniform(rng, tuple(reports.present.shape), dtype=torch.float64).argsort(1)
+
+    def tag(self, order, rng):
+        return order
+
+    def channel(self, reports, context, state, rng):
+        order = self.order(reports, rng)
+        here = torch.arange(len(order)).unsqueeze(1)
+        sent = replace(reports, values=reports.values[here, order], senders=None)
+        return replace(sent, side={"tag": self.tag(order, rng)})
+
+
+class TaggedByClasses(Tagged):
+    """Two clients of four share a tag, which changes the chance of each of its rows."""
+
+    def tag(self, order, rng):
+        return (order == 2).long()
+
+
+class TaggedByPlace(Tagged):
+    def tag(self, order, rng):
+        return torch.arange(order.shape[1]).expand_as(order)
+
+
+class TaggedAtRandom(Tagged):
+    def tag(self, order, rng):
+        return torch.from_numpy(rng.integers(0, 1000, tuple(order.shape)))
+
+
+class ScaledByClient(CLDPSGDProtection):
+    """Every client has a calibration factor of its own."""
+
+    def factors(self, updates, rng):
+        return 1 + 1e-3 * torch.tensor(updates.senders).view(1, -1, 1)
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        return sent.with_values(sent.values * self.factors(updates, rng))
+
+
+class ScaledAtRandom(ScaledByClient):
+    def factors(self, updates, rng):
+        return 1 + 1e-3 * torch.from_numpy(rng.integers(0, 50, (*updates.present.shape, 1))).float()
+
+
+@pytest.mark.parametrize("kind", [Tagged, TaggedByClasses, ScaledByClient])
+def test_a_number_of_a_row_that_names_its_sender_under_all_noise_is_found(kind, setup):
+    found = next(shuffle_checks(setup(kind), 800))
+    assert (found.name, found.passed) == (ORDER, False)
+    assert "is its report" in found.witness
+
+
+@pytest.mark.parametrize("kind", [TaggedByPlace, TaggedAtRandom, ScaledAtRandom])
+def test_numbers_of_a_row_that_do_not_follow_its_sender_pass(kind, setup):
+    assert next(shuffle_checks(setup(kind), 800)).passed
+
+
+@pytest.mark.simulations
+def test_random_tags_are_taken_for_a_sender_no_oftener_than_stated(setup):
+    # One in 10^7 checks fails: of 60, none.
+    found = [next(shuffle_checks(setup(TaggedAtRandom, clients=3, seed=seed), 200)) for seed in range(60)]
+    assert all(one.passed for one in found)
+
+
 class FewSeeds(DistributedGaussianProtection):
     """Masks come from seeds of eight bits: of 64 runs two have equal ones almost surely."""
 
