@@ -7,6 +7,7 @@ from ...audit.finding import CheckPower
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from .check import CheckResult
+from .hooks.event_checks import EVENTS
 from .law_check import AS_SAMPLED, LAW_EPSILON, law_checks, rounds_alike
 from .measured_checks import MEASURED
 from .noise_checks import SCALE
@@ -24,7 +25,7 @@ def power_of_checks(
     Four chains of checks reach an epsilon: the law's epsilon is at most the claim's, and the noise of many runs and
     the move by one unit are as the law states; or the law's epsilon is at most the claim's, and reports fit the law; or
     the measured move over the measured noise implies at most the claim's epsilon; or trials of everything that is
-    received did not refute it.
+    received, or of reports on extreme rows, did not refute it.
 
     Args:
         checks: all results for the claim.
@@ -45,9 +46,10 @@ def power_of_checks(
         if name in made:
             words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
             found.append(_power(claim, made[name].detects, words))
-    if VIEW in made:
-        words = "the privacy losses of all that is received exceed those of its runs by one factor"
-        found.append(_power(claim, made[VIEW].detects, words))
+    for name, what in ((EVENTS, "its reports"), (VIEW, "all that is received")):
+        if name in made:
+            words = f"the privacy losses of {what} exceed those of the runs by one factor"
+            found.append(_power(claim, made[name].detects, words))
     return min((one for one in found if one is not None), key=lambda one: one.detectable, default=None)
 
 

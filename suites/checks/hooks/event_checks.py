@@ -16,7 +16,7 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
-from ....audit.claim import Adjacency, Unit
+from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import SHUFFLED, UPLOADS
 from ....fl.laws.law import GaussianLaw, ReportLaw
 from ....fl.message import Message
@@ -24,6 +24,7 @@ from ....fl.protection import Context, State
 from ....fl.replay import ReplayedStreams
 from ..check import CheckResult
 from ..law_check import largest_ratio, law_of_all_rounds
+from ..losses import cautious_rates, likely_counts, smallest_factor
 from ..report_checks import LOCAL
 from .hook_run import HookSetup
 from .level import level
@@ -133,23 +134,23 @@ def _events_of(
     if rounds > 1 and _remembered(arms[_HIGH]):
         rounds, why = 1, "in one or two rounds, because reports of two rounds depend on each other"
     found = [
-        (bound, f"{words}, on rows {one} and {other}, client {senders[0]}, {len(arms[one][0][0])} runs of each")
+        (
+            counted.bound,
+            f"{counted.name}, on rows {one} and {other}, client {senders[0]}, {len(arms[one][0][0])} runs of each",
+            counted.factor(claim),
+        )
         for one, other in pairs
-        for words, bound in _bounds(
+        for counted in _bounds(
             arms[one], arms[other], claim.delta, shares * len(pairs), rounds=rounds, shuffled=_shuffled(setup)
         )
     ]
     if not found:
         yield CheckResult(name=name, passed=None, witness="reports do not vary, or hold no numbers")
         return
-    epsilon, words = max(found)
-    yield CheckResult.at_most(
-        name,
-        epsilon,
-        claim.epsilon,
-        unit="epsilon",
-        witness=f"a lower bound, {words}; {why}",
-    )
+    epsilon, words, _ = max(found, key=lambda one: one[:2])
+    result = CheckResult.at_most(name, epsilon, claim.epsilon, unit="epsilon", witness=f"a lower bound, {words}; {why}")
+    factor = min((one for _, _, one in found if one is not None), default=None)
+    yield replace(result, detects=claim.epsilon * factor) if result.passed and factor is not None else result
 
 
 def _shuffled(setup: HookSetup) -> bool:
@@ -295,9 +296,35 @@ def _remembered(arm: Arm) -> bool:
     return float(own.mean() - other.mean()) > 5 * error
 
 
-def _bounds(
-    one: Arm, other: Arm, delta: float, pairs: int, *, rounds: int, shuffled: bool
-) -> Iterator[tuple[str, float]]:
+@dataclass(frozen=True, kw_only=True)
+class _Counted:
+    """The bound from a statistic's event, and its counts in ``n`` runs of each input in the order of the better
+    direction.
+
+    Args:
+        alpha: level of the bounds on its rates; ``times``: rounds in which it could happen.
+    """
+
+    name: str
+    bound: float
+    within: int
+    out: int
+    n: int
+    alpha: float
+    times: int
+
+    def factor(self, claim: Claim) -> float | None:
+        """The smallest factor of the privacy losses of the event at which its counts break the claim."""
+
+        def breaks(p: float, q: float) -> bool:
+            within, out = (np.array([count]) for count in likely_counts(p, q, self.n))
+            low, high = _intervals(within, out, self.n, self.alpha)
+            return _composed(float(low[0]), float(high[0]), self.times, claim.delta) > claim.epsilon
+
+        return smallest_factor(*cautious_rates(self.within, self.out, self.n), breaks)
+
+
+def _bounds(one: Arm, other: Arm, delta: float, pairs: int, *, rounds: int, shuffled: bool) -> Iterator[_Counted]:
     """A lower bound on epsilon for each statistic, by the better of two directions."""
     statistics = list(_statistics(one, other, shuffled=shuffled))
     for name, taken, (first, second) in statistics:
@@ -309,7 +336,10 @@ def _bounds(
         counts = np.array([(int(a.sum()), int(b.sum())) for a, b in _events(above, below)])
         low, high = _intervals(counts[:, 0], counts[:, 1], len(above), alpha)
         times = max(1, rounds // taken)
-        yield name, max(_composed(float(p), float(q), times, delta) for p, q in zip(low, high, strict=True))
+        bounds = [_composed(float(p), float(q), times, delta) for p, q in zip(low, high, strict=True)]
+        best = int(np.argmax(bounds))
+        within, out = counts[best].tolist()
+        yield _Counted(name=name, bound=bounds[best], within=within, out=out, n=len(above), alpha=alpha, times=times)
 
 
 def _composed(low: float, high: float, times: int, delta: float) -> float:

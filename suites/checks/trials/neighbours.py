@@ -55,11 +55,17 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
     if claim.adjacency is Adjacency.REPLACE_ONE:
         words = f"a row of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others with zero rows"
         yield _pair(setup, quiet, setup.clip_norm * _LONG * anywhere, setup.clip_norm * _SHORT * anywhere, words)
-    for factor, federation, others in ((_LONGEST, quiet, "zero"), (_SHORT, quiet, "zero"), (_LONG, loud, "long")):
-        row = setup.clip_norm * factor * anywhere
-        words = f"a row of {factor:g} clip norms along all weights, others with {others} rows"
+    along = {"along all weights": anywhere, "along one weight": torch.eye(1, plan.layout.dim).flip(1)[0]}
+    for factor, where, federation, others in (
+        (_LONGEST, "along all weights", quiet, "zero"),
+        (_SHORT, "along one weight", quiet, "zero"),
+        (_LONG, "along all weights", loud, "long"),
+    ):
+        row = setup.clip_norm * factor * along[where]
         absent = setup.absent(row) if setup.adds_to_sum else absent_row(row, claim.adjacency)
-        yield _pair(setup, federation, row, absent, words)
+        yield _pair(
+            setup, federation, row, absent, f"a row of {factor:g} clip norms {where}, others with {others} rows"
+        )
 
 
 def _surrounded(setup: ReplaySetup, steepness: float) -> FrozenFederation:

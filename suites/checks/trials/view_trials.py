@@ -9,13 +9,13 @@ refute it costs no more than these.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom
+from scipy.stats import binom
 
 from ....audit.arrays import FloatArray
 from ....audit.binomial import ErrorCounts, privacy_loss, upper_bound
@@ -32,6 +32,7 @@ from ....fl.engine import run_federation
 from ....fl.streams import Streams
 from ....fl.training.local import Batch
 from ..check import CheckResult
+from ..losses import cautious_rates, likely_counts, smallest_factor
 from ..replay_checks import ReplaySetup
 from .neighbours import Neighbours, neighbours_of
 from .received import ReceivedNumbers
@@ -57,10 +58,6 @@ _MARGIN = 3.0
 """Standard deviations below a stated curve from which a pilot speaks for an event."""
 _GUARD = 2**20
 """Numbers of batches that show whether runs are independent, and are no evidence, start here."""
-_CAUTION, _MISSED = 0.05, 0.1
-"""Level of the bounds on a pilot's rates, and probability with which a detectable violation may be missed."""
-_FACTORS = tuple(1.05**number for number in range(50))
-"""Factors of the privacy losses that are tried."""
 _CALLS, _ROWS, _DEPENDENT = 16, 16, 1e-6
 """Batches and runs of each that show whether runs of one batch depend on each other, and the level of that test."""
 
@@ -204,29 +201,17 @@ class _Trials:
         return found
 
     def factor(self, pilot: _Pilot) -> float | None:
-        """The smallest factor of the privacy losses of an event at which counting it refutes the claim; None where no
-        factor in reach does.
-
-        An event of rates p and q has the losses ln(p / q) and ln((1 - p) / (1 - q)). Those of rates that give so many
-        times these losses are q' = (1 - t^c) / (r^c - t^c) and p' = r^c q', where r and t are the two ratios.
-        """
-        low, high = _cautious(pilot.within, pilot.out, pilot.n)
-        if not 0 < high < low < 1:
-            return None
-        gain, loss = math.log(low / high), math.log((1 - low) / (1 - high))
-        for factor in _FACTORS:
-            q = -math.expm1(factor * loss) / (math.exp(factor * gain) - math.exp(factor * loss))
-            if self._refutes(math.exp(factor * gain) * q, q, self.most):
-                return factor
-        return None
+        """The smallest factor of the privacy losses of an event at which counting it refutes the claim."""
+        rates = cautious_rates(pilot.within, pilot.out, pilot.n)
+        return smallest_factor(*rates, partial(self._refutes, n=self.most))
 
     def _refutes(self, p: float, q: float, n: int) -> bool:
         """Whether counts of n runs that occur with probability 0.9 refute the claim, for rates p with the unit and q
         without.
         """
         claim = self.setup.claim
-        fnr, fpr = (float(binom.ppf(1 - _MISSED / 2, n, rate)) for rate in (1 - p, q))
-        fpr_high, fnr_high = (float(upper_bound(count, n, ALPHA / 2)) for count in (fpr, fnr))
+        within, out = likely_counts(p, q, n)
+        fpr_high, fnr_high = (float(upper_bound(count, n, ALPHA / 2)) for count in (out, n - within))
         if claim.curve is not None and fnr_high < float(claim.curve.fnr(fpr_high)):
             return True
         return float(privacy_loss(fpr_high, fnr_high, claim.delta)) > claim.epsilon
@@ -262,7 +247,7 @@ class _Trials:
 
     def _wanted(self, out: int, within: int, n: int) -> int:
         """The runs of each arm that refute the claim at rates a little worse than those of a pilot, or the most."""
-        low, high = _cautious(within, out, n)
+        low, high = cautious_rates(within, out, n)
         sizes = (_COUNTED * 2**step for step in range(20))
         return next((size for size in sizes if size >= self.most or self._refutes(low, high, size)), self.most)
 
@@ -337,12 +322,6 @@ class _Trials:
             if float(call_effect(scores).min()) < _DEPENDENT:
                 return True
         return False
-
-
-def _cautious(within: int, out: int, n: int) -> tuple[float, float]:
-    """Rates with and without the unit that tell the arms apart less than those seen in a pilot."""
-    low = float(beta.ppf(_CAUTION, within, n - within + 1)) if within else 0.0
-    return low, float(upper_bound(out, n, _CAUTION))
 
 
 def _chance_of(few: int, many: float, epsilon: float, *, more: bool) -> float:
