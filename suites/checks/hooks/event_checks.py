@@ -48,7 +48,7 @@ _PILOT = 0.05
 """Level of the bounds by which an event is chosen."""
 _HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros, or nearly so"
 _FIRST, _ABOVE, _BELOW = "at one end but for the first number", "far beyond one end", "far beyond the other end"
-_RISING, _FALLING = "that rise to one end", "that fall from one end"
+_BEFORE, _AFTER = "at one end in the first half, and zeros", "of zeros, and at one end in the second half"
 _FEW, _REST = "far beyond one end in a twentieth of the numbers", "far beyond one end but for a twentieth"
 _PAIRS = (
     (_HIGH, _LOW),
@@ -57,7 +57,7 @@ _PAIRS = (
     (_HIGH, _ZERO),
     (_HIGH, _BELOW),
     (_ABOVE, _BELOW),
-    (_RISING, _FALLING),
+    (_BEFORE, _AFTER),
     (_FEW, _REST),
 )
 """Pairs of inputs that are compared under replace-one."""
@@ -215,8 +215,8 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
         _ZERO: zero if setup.claim.adjacency is Adjacency.ZERO_OUT else middle + (turns - middle) / _FAR,
         _ABOVE: middle + _FAR * (high - middle),
         _BELOW: middle + _FAR * (low - middle),
-        _RISING: middle + (high - middle) * torch.linspace(0.1, 1.0, dim),
-        _FALLING: middle + (high - middle) * torch.linspace(1.0, 0.1, dim),
+        _BEFORE: torch.where(torch.arange(dim) < dim // 2, high, middle),
+        _AFTER: torch.where(torch.arange(dim) < dim // 2, middle, high),
     }
 
 

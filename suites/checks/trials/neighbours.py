@@ -113,5 +113,8 @@ def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor,
         return
     yield high, low, "numbers at one end of the range, and at the other end"
     yield high, turns, "numbers at one end of the range, and at both ends in turn"
+    half = torch.arange(dim) < dim // 2
+    words = "numbers at one end of the range in the first half of the row, and in the second half"
+    yield torch.where(half, high, middle), torch.where(half, middle, high), words
     far = [middle + _FAR * (one - middle) for one in (high, low)]
     yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"
