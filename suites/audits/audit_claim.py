@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...audit.finding import Finding, Verdict, judge, not_audited, with_evidence
+from ...audit.finding import Finding, Verdict, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.check import CheckResult, check_rows, failed_words
@@ -58,6 +58,9 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         method = audit_methods()[audit.method]
         reading = method.reading(audit, store)
         checks = method.checks(audit, store)
+        # They cost seconds, and a claim that its own runs refute needs no more evidence.
+        if not refutes(audit.claim, reading.measurement):
+            checks += method.trials_of_view(audit)
         # A check may show why statistics found nothing, such as a canary that never arrived: so checks come first.
         weakness = method.weakness(audit, reading.measurement, checks)
         if audit.blocks and audit.blocks[0].audit.estimator is not None:

@@ -27,7 +27,7 @@ from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
 from .audited_federation import audited_federation, checked_federation, federation_of, inseparable, own_model_federation
-from .claim_checks import claim_checks
+from .claim_checks import claim_checks, received_checks
 from .prepared_again import Fitted, fitted, stronger_claims
 
 
@@ -93,6 +93,12 @@ class AuditMethod(ABC):
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         """Return the results of the claim's implementation checks; empty for a method that runs no federations of its
         own.
+        """
+        return ()
+
+    def trials_of_view(self, audit: PlannedAudit) -> tuple[CheckResult, ...]:
+        """Run trials of everything that the claim's observer receives; empty for a method that runs no federations of
+        its own.
         """
         return ()
 
@@ -204,9 +210,15 @@ class BlockMethod(AuditMethod):
             federation_of(block)[1],
             checked_federation(block),
             own_model=own_model_federation(block),
-            small=audited_federation(block) if self.own_federation else None,
+            trials=False,
             seed=block.seed,
         )
+
+    def trials_of_view(self, audit: PlannedAudit) -> tuple[CheckResult, ...]:
+        torch.set_num_threads(1)
+        block = audit.blocks[0]
+        small = audited_federation(block) if self.own_federation else checked_federation(block)
+        return received_checks(partial(fitted, block), federation_of(block)[1], small, seed=block.seed)
 
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         block = audit.blocks[0]
@@ -225,7 +237,7 @@ class BlockMethod(AuditMethod):
             found = fitted(block, plan)
             return replace(found, claim=replace(found.claim, observer=claim.observer))
 
-        checks = claim_checks(fit, claim, own, checked_federation(block), seed=block.seed)
+        checks = claim_checks(fit, claim, own, checked_federation(block), trials=False, seed=block.seed)
         power = power_of_checks(checks, fit(own).protection, claim, own)
         words = f", all against a stronger adversary: {claim.observer.phrase}"
         return power and replace(power, assumption=power.assumption + words)

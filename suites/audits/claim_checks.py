@@ -24,7 +24,7 @@ def claim_checks(
     checked: tuple[Task, Plan],
     *,
     own_model: tuple[Task, Plan] | None = None,
-    small: tuple[Task, Plan] | None = None,
+    trials: bool = True,
     seed: int = 0,
 ) -> tuple[CheckResult, ...]:
     """Return the results of all implementation checks of a claim.
@@ -37,7 +37,7 @@ def claim_checks(
         claim, own: the claim, and the plan for which it is stated.
         checked: the federation that is run.
         own_model: a few clients with the claim's own model, where the federation has another one.
-        small: a federation that can be run thousands of times; by default the one that is run.
+        trials: whether the trials of everything that is received are run too, in the federation that is run.
     """
     task, plan = checked
     there, whole = fit(plan), replace(own, layout=plan.layout)
@@ -50,11 +50,18 @@ def claim_checks(
     if not there.unprepared:
         about = plan if there.again else own
         measured = measured_checks(task, plan, there.protection, there.claim, about, seed=seed)
-    view = _view(fit, own, small or checked, seed)
+    view = received_checks(fit, own, checked, seed=seed) if trials else ()
     return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :], *view)
 
 
-def _view(fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], seed: int) -> tuple[CheckResult, ...]:
+def received_checks(
+    fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], *, seed: int = 0
+) -> tuple[CheckResult, ...]:
+    """Return the results of the trials of everything that the claim's observer receives.
+
+    Args:
+        small: a federation that can be run thousands of times.
+    """
     task, plan = small
     there = fit(plan)
     reason = there.reason

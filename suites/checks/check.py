@@ -46,13 +46,13 @@ class CheckResult:
         cls, name: str, measured: float, allowed: float, *, unit: str, witness: str, slack: float = 0.0
     ) -> "CheckResult":
         """Return the result of a check that passes if ``measured`` is at most ``allowed + slack``."""
-        passed = measured <= allowed + slack
+        passed = bool(measured <= allowed + slack)
         return cls(name=name, passed=passed, measured=measured, allowed=allowed, unit=unit, witness=witness)
 
     @classmethod
     def at_least(cls, name: str, measured: float, allowed: float, *, unit: str, witness: str) -> "CheckResult":
         """Return the result of a check that passes if ``measured`` is at least ``allowed``."""
-        passed = measured >= allowed
+        passed = bool(measured >= allowed)
         return cls(
             name=name, passed=passed, measured=measured, allowed=allowed, relation=">=", unit=unit, witness=witness
         )

@@ -14,6 +14,8 @@ from fedassay.audit.finding import (
     judge,
     not_audited,
     not_run,
+    refutes,
+    with_evidence,
     with_failed_checks,
 )
 from fedassay.audit.gaussian import mu_from_epsilon
@@ -368,3 +370,15 @@ def test_an_audit_that_was_not_run_prints_why(claim_of):
         .line()
         .endswith(": at least 9 trials are needed: UNDERPOWERED")
     )
+
+
+def test_further_evidence_refutes_what_the_first_measurement_does_not(claim_of, measurement_of):
+    claim, weak = claim_of(epsilon=3.0), measurement_of(epsilon_low=1.0)
+    strong = measurement_of(epsilon_low=3.5)
+    finding = judge(claim, weak)
+    assert (refutes(claim, weak), refutes(claim, strong)) == (False, True)
+    assert with_evidence(finding, [weak]) == finding
+    found = with_evidence(finding, [weak, strong])
+    assert (found.verdict, found.measurement) == (Verdict.REFUTED, strong)
+    # A refuted claim keeps its own evidence.
+    assert with_evidence(found, [weak]) == found

@@ -50,8 +50,8 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
     if claim.unit is Unit.REPORT or (claim.unit is Unit.CLIENT and claim.adjacency is not Adjacency.ADD_REMOVE):
         law = setup.protection.law(claim.observer, plan, setup.holder)
         if isinstance(law, ReportLaw) or claim.delta == 0:
-            for present, absent, words in _extremes(setup, law):
-                yield _pair(setup, quiet, present, absent, words)
+            for end, other, words in _extremes(setup, law):
+                yield _pair(setup, quiet, end, other, words)
     if claim.adjacency is Adjacency.REPLACE_ONE:
         words = f"a row of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others with zero rows"
         yield _pair(setup, quiet, setup.clip_norm * _LONG * anywhere, setup.clip_norm * _SHORT * anywhere, words)
@@ -71,6 +71,8 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
 def _surrounded(setup: ReplaySetup, steepness: float) -> FrozenFederation:
     """The federation with cohorts and lots as the plan draws them, and gradients of others of the given length."""
     network, still = setup.still.task.network, setup.still
+    if not isinstance(network, FixedGradients):
+        raise TypeError(f"trials need a federation of fixed gradients, got one of {type(network).__name__}")
     task = replace(still.task, network=replace(network, steepness=steepness).sharing(network))
     return replace(still, task=task, rounds=setup.claim.rounds)
 
@@ -91,7 +93,7 @@ def _pair(
         direction=apart / torch.linalg.vector_norm(apart),
         words=words,
         alone=isinstance(network, FixedGradients) and not network.steepness,
-        alike=absent is not None and len(absent.unique()) == 1,
+        alike=absent is not None and bool((absent == absent[0]).all()),
     )
 
 

@@ -173,7 +173,7 @@ class ReceivedNumbers:
         summaries = [lengths, zeros, place.double(), unit[place], rows.amax(1), rows.amin(1), parity, _least_gap(rows)]
         yield f"{name}{_REDUCED}", _flat(torch.stack(summaries, dim=1))
         largest = unit.abs().topk(min(2, len(unit))).indices
-        chosen = torch.cat([_ends(len(unit)), largest]).unique()
+        chosen = torch.from_numpy(np.unique(torch.cat([_ends(len(unit)), largest]).numpy()))
         yield f"{name} numbers", _flat(rows[:, chosen])
 
     def _array(self, name: str, array: Tensor) -> Iterator[tuple[str, FloatArray]]:
@@ -232,7 +232,7 @@ def _named(vectors: Tensor) -> FloatArray:
     weights = torch.arange(1, rows.shape[-1] + 1, dtype=torch.float64).cos()
     names = rows @ weights
     # Of the first run: whether a vector has many different numbers does not depend on the run.
-    few = [len(torch.unique(row[row != 0])) < _DISTINCT for row in rows[0]]
+    few = [len(np.unique(row[row != 0].numpy())) < _DISTINCT for row in rows[0]]
     names[:, few] = math.nan
     names[(rows == 0).all(-1)] = math.nan
     return np.asarray(names.numpy(), dtype=np.float64)

@@ -102,8 +102,9 @@ class Repeats:
             return
         pairs = float((counts * (counts - 1) / 2).sum())
         seen = total**2 / (2 * pairs) if pairs else math.inf
-        low, high = np.quantile(values, [0.1, 0.9])
-        resolved = (high - low) / float(np.spacing(np.float32(np.abs(values).max())))
+        low, high = (float(one) for one in np.quantile(values, [0.1, 0.9]))
+        # Single precision resolves no more, where most of the numbers lie.
+        resolved = (high - low) / float(np.spacing(np.float32(max(abs(low), abs(high)))))
         limit = min(_VALUES, resolved / _COARSER)
         yield CheckResult.at_least(
             NUMBERS,

@@ -304,10 +304,11 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
         ("probe_curve_of_the_law", "KEPT", "ok"),
         ("probe_sensitivity_as_sampled", "KEPT", "ok"),
         ("probe_rows_used_once", "KEPT", "ok"),
-        ("probe_all_that_is_received", "KEPT", "ok"),
         ("probe_noise_of_its_own_in_every_replica", "KEPT", "ok"),
         ("probe_noise_scale_in_every_round", "KEPT", "ok"),
         ("probe_canary_arrives", "KEPT", "ok"),
+        ("probe_all_that_is_received", "KEPT", "ok"),
+        ("probe_noise_of_many_vectors", "KEPT", "ok"),
     ]
     assert {(probe.role, probe.attack, probe.claim_id) for probe in probes} == {
         ("probe", "replay", audit.claim.claim_id)
@@ -317,12 +318,13 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
     assert "probe" not in row.reason
 
 
-def test_a_claim_that_is_not_refuted_names_the_check_that_fails(store, audit_of):
-    """One noise for all clients: each report by itself is as claimed, so the statistics have nothing to refute."""
+def test_what_is_received_refutes_a_claim_that_the_canary_alone_does_not(store, audit_of):
+    """One noise for all clients: each report by itself is as claimed, and two together have no noise."""
     audit = broken_audit(audit_of(), ControlSeedShared)
     write_block(store, audit.blocks[0], BrokenRelease())
     row = judged(store, audit)
-    assert row.verdict == "NOT_REFUTED"
+    assert row.verdict == "REFUTED"
+    assert "evidence: everything that the adversary receives" in row.reason
     assert "; probe: noise fresh between clients 1 > 1 allowed (client 0 and client 1, round 0)" in row.reason
     verdicts = {probe.metric: probe.verdict for probe in store.cell_records(audit.cell.cell_id)[1:]}
     broken = [metric for metric, verdict in verdicts.items() if verdict == "BROKEN"]
