@@ -7,7 +7,9 @@ a defense changes the model before it is broadcast does the server's model move:
 what is broadcast shows what the hook does with the aggregates.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +43,11 @@ from .training.local import Batch, LocalResult, LocalTrainer
 HOOK_STREAMS = frozenset({"local noise", "local query", "report", "channel", "aggregate", "query", "broadcast"})
 """Streams from which hooks draw their noise. Participation (cohort, lot, participation) is drawn from others."""
 
+Stream = tuple[str, int, int, int]
+"""Purpose, round, client and step of a stream."""
+Consumed = dict[Stream, tuple[int, ...]]
+"""How far each of the hooks' streams was used in a round."""
+
 
 @dataclass(frozen=True)
 class ReplayedStreams(Streams):
@@ -49,15 +56,48 @@ class ReplayedStreams(Streams):
     The world is left out of the streams' names.
 
     Another ``noise`` (a number >= 0) gives the hooks other noise and leaves all other draws alone.
+
+    ``watched``: whether ``consumed`` is asked how far the hooks' streams were used.
     """
 
     noise: int = 0
+    watched: bool = False
+    _given: dict[Stream, np.random.Generator] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def generator(
         self, purpose: str, *, replicate: int = 0, world: int = 0, round: int = 0, client: int = 0, step: int = 0
     ) -> np.random.Generator:
         taken = self.noise if purpose in HOOK_STREAMS else 0
-        return super().generator(purpose, replicate=replicate + taken, round=round, client=client, step=step)
+        made = super().generator(purpose, replicate=replicate + taken, round=round, client=client, step=step)
+        if self.watched and purpose in HOOK_STREAMS:
+            self._given[purpose, round, client, step] = made
+        return made
+
+    def consumed(self) -> Consumed:
+        """Return how far each of the hooks' streams was used since the last call."""
+        found = {name: _position(rng) for name, rng in self._given.items()}
+        self._given.clear()
+        return found
+
+
+def _position(rng: np.random.Generator) -> tuple[int, ...]:
+    """How much of a generator was drawn: its counter, and what is left of its last block."""
+    state: Any = rng.bit_generator.state
+    return (*map(int, state["state"]["counter"]), int(state["buffer_pos"]), int(state["has_uint32"]))
+
+
+def unequal_stream(one: Sequence[Consumed], other: Sequence[Consumed], number: int) -> str:
+    """Return the stream of which two runs drew different amounts in a round up to ``number``; empty if there is none.
+
+    Such runs share no draws: a hook draws as many numbers as its data have rows, say, and all later draws differ.
+    """
+    for before, after in zip(one[: number + 1], other[: number + 1], strict=False):
+        for name, position in before.items():
+            if after.get(name, position) != position:
+                purpose, turn, client, step = name
+                where = f" of client {client}, step {step}" if purpose in ("local noise", "local query") else ""
+                return f"{purpose}{where} in round {turn}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -299,7 +339,8 @@ class Recording:
     has stopped is an absent row of zeros. ``senders``: None for an aggregate. ``took_part``: the clients of each round,
     whether the observer sees them or not. ``states``: the numbers of the public
     state by name. ``channels``: everything that the observer receives, by name; ``ending``: what it receives after the
-    last round; ``missing``: what of it cannot be compared, with the reason.
+    last round; ``missing``: what of it cannot be compared, with the reason. ``consumed``: how far the hooks' streams
+    were used.
     """
 
     observer: Observer
@@ -314,6 +355,7 @@ class Recording:
     channels: list[Channels] = field(default_factory=list)
     ending: Channels = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    consumed: list[Consumed] = field(default_factory=list)
     _total: Tensor | None = None
 
     def watch(self, event: RoundEvent) -> None:
@@ -407,14 +449,15 @@ def replay_many(
         Recording(observer=observer, protection=protection, plan=federation.plan, replica=number)
         for number in range(replicas)
     ]
+    streams = ReplayedStreams(seed, noise, watched=True)
     final = run_federation(
         federation.task,
         federation.plan,
         protection,
-        ReplayedStreams(seed, noise),
+        streams,
         batch=Batch(replicas=replicas, world=world),
         canary=canary,
-        recorders=[_Together(recordings)],
+        recorders=[_Together(recordings, streams)],
         stop_after=rounds or federation.rounds,
         local=FixedTrainer,
     )
@@ -428,10 +471,13 @@ class _Together:
     """A recorder that passes a round on to several, with the channels of the public state, which it computes once."""
 
     recordings: list[Recording]
+    streams: ReplayedStreams
 
     def watch(self, event: RoundEvent) -> None:
         state, missing = state_channels(event.state)
+        consumed = self.streams.consumed()
         for recording in self.recordings:
+            recording.consumed.append(consumed)
             recording.watch_with(event, state, dict(missing))
 
 

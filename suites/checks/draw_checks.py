@@ -20,8 +20,10 @@ from ...audit.gaussian import delta_from_mu
 from ...fl.laws.law import GaussianLaw
 from .check import CheckResult
 from .false_alarms import Shortfall, least_result, least_scale, level, share_found
+from .lagged_noise import Columns, lagged_noise
 from .noise_checks import SCALE
 from .noise_sample import NoiseSample
+from .public_directions import along_public
 
 DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS = (
     "noise in every direction",
@@ -38,6 +40,8 @@ _RIDGE = 1e-9
 """Share of the law's variance that is added where columns are exactly dependent."""
 _COLUMNS = 512
 """Rows and rounds that are compared with each other, at most."""
+_LAGGED = 24
+"""Runs, and rows of rounds, whose noise is compared at all lags."""
 _PARTNERS = 2048
 """Weights among which each one's nearest relative is looked for, where there are too few runs for all together."""
 
@@ -68,8 +72,11 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
         reason = "no row was sent in all runs in a round with the first round's public state"
         return [CheckResult(name=SCALE, passed=None, witness=reason)]
     paired, scales = _Tested.of(sample, law, sample.paired, silent=sample.silent), list[Shortfall]()
-    between = [*_between_clients(tested), *_between_rounds(tested, claim)]
-    if _rounds_depend(tested):
+    depend = _rounds_depend(tested)
+    lagged = _lagged(sample, tested.of_one_round() if depend else tested)
+    between = [*_between_clients(tested, lagged.get("rows")), *_between_rounds(tested, claim, lagged.get("rounds"))]
+    public = [] if depend else _public(sample, tested)
+    if depend:
         # Sums over dependent rounds have other distributions: each round is tested alone, and the first in all ways.
         scales = [*_margins(tested, each_round=True), *map(_in_pairs, _margins(paired, each_round=True))]
         tested, paired = tested.of_one_round(), paired.of_one_round()
@@ -77,7 +84,7 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
     degrees = float(len(tested.noise) * tested.there.sum() * tested.noise.shape[-1])
     return [
         replace(least_result(SCALE, scales), detects=share_found(degrees, tested.slack)),
-        least_result(DIRECTIONS, list(_directions(tested))),
+        least_result(DIRECTIONS, [*_directions(tested), *_of_kind(lagged, "itself"), *public]),
         *between,
         *_distribution(sample, tested),
     ]
@@ -256,20 +263,44 @@ def _given_nearest(vectors: FloatArray, slack: float) -> Shortfall:
     return least_scale(left, np.full(len(chosen), float(len(test) - 1)), names, slack=slack)[0]
 
 
-def _between_clients(tested: _Tested) -> Iterator[CheckResult]:
-    """The scale of a row's noise given the same weights of other rows."""
+def _between_clients(tested: _Tested, lagged: Shortfall | None) -> Iterator[CheckResult]:
+    """The scale of a row's noise given the same weights of other rows, or other weights of one of them."""
     rows = tested.noise.shape[1]
     turns = np.flatnonzero(tested.there.all(0))
     if rows > 1 and len(turns):
         columns = tested.noise[:, :, turns].transpose(1, 0, 2, 3).reshape(rows, -1)
-        yield least_result(GIVEN_CLIENTS, [_given_columns(columns, tested.rows, tested.slack)])
+        found = [_given_columns(columns, tested.rows, tested.slack)]
+        yield least_result(GIVEN_CLIENTS, found if lagged is None else [*found, lagged])
 
 
-def _between_rounds(tested: _Tested, claim: Claim) -> Iterator[CheckResult]:
-    """The scale of a row's noise given the same weights of other rounds and rows."""
+def _lagged(sample: NoiseSample, tested: _Tested) -> dict[str, Shortfall]:
+    """What is left of noise given a vector at another lag in the same run."""
+    places = np.argwhere(tested.there.T)[: 2 * len(tested.rows) + _LAGGED]
+    turns, rows = places[:, 0], places[:, 1]
+    noise = sample.residuals[:_LAGGED, rows, turns] / tested.law.stds[rows][:, None]
+    columns = Columns(noise, rows.tolist(), turns.tolist())
+    return dict(lagged_noise(columns, tested.rows, tested.slack))
+
+
+def _of_kind(lagged: Mapping[str, Shortfall], kind: str) -> list[Shortfall]:
+    return [found for name, found in lagged.items() if name == kind]
+
+
+def _public(sample: NoiseSample, tested: _Tested) -> list[Shortfall]:
+    """The scale of the noise along public vectors, in rounds of any public state."""
+    stds = tested.law.stds
+    there = sample.present & ~sample.silent & (stds > 0)[:, None]
+    noise = sample.residuals / np.where(stds > 0, stds, 1.0)[:, None, None]
+    return list(along_public(noise, there, sample.public, tested.slack))
+
+
+def _between_rounds(tested: _Tested, claim: Claim, lagged: Shortfall | None) -> Iterator[CheckResult]:
+    """The scale of a row's noise given the same weights of other rounds and rows, or other weights of one of them."""
     if tested.there.any(0).sum() < 2:
         return
     found = _given_columns(*_of_rounds(tested), tested.slack)
+    if lagged is not None and found.measured >= found.allowed and lagged.measured < lagged.allowed:
+        found = lagged
     result = least_result(GIVEN_ROUNDS, [found])
     # Correlated noise is a mechanism of its own: it is a fault only if one round alone would break the claim.
     if result.passed is False and not _breaks(claim, tested.law.laws[0], found.measured / max(found.allowed, 1e-300)):

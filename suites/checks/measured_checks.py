@@ -22,7 +22,7 @@ from ...fl.canary import Canary
 from ...fl.channels import FINAL, changes_broadcast
 from ...fl.laws.law import GaussianLaw, describes_release
 from ...fl.plan import Plan
-from ...fl.protection import Protection
+from ...fl.protection import Context, Protection
 from ...fl.replay import Recording
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
@@ -48,6 +48,10 @@ _BELOW = 1.2816
 """Standard errors below its mean that a measured ratio exceeds with probability 0.9."""
 _MOST_LESS, _HALVINGS = 64.0, 8
 """Factor by which the noise is reduced at most in search of what would be found, and steps of the search."""
+_RATES = ("rate", "sampling_rate")
+"""Parameters of a claim that state the probability that a unit is sampled."""
+_TRIED, _COHORTS = 5, 64
+"""Rounds and cohorts in which a hook is seen to leave clients out."""
 _STATED = ("noise_multiplier", "noise_std")
 """Parameters of a claim that state the standard deviation of Gaussian noise."""
 
@@ -89,7 +93,7 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
         raise NotCheckable(
             f"no law is published, and a sum of {plan.clients} clients may hold less noise than one of all"
         )
-    rate, steps = rate_of(claim, own), steps_of(claim, own, protection)
+    rate, steps = rate_of(claim, own, protection), steps_of(claim, own, protection)
     measured = [
         ratio
         for runs in _runs_of(setup)
@@ -171,19 +175,47 @@ def _detectable(worst: "Ratio", claim: Claim, held: Callable[[float, int], tuple
     return max(claim.epsilon, first.measured or 0.0) if known else None
 
 
-def rate_of(claim: Claim, plan: Plan) -> float:
+def stated_rate(claim: Claim) -> float | None:
+    """Return the sampling rate that a claim states in its parameters, whether or not it is a probability; None without
+    one.
+    """
+    stated = (claim.parameters.get(name) for name in _RATES)
+    return next((float(one) for one in stated if isinstance(one, int | float) and not isinstance(one, bool)), None)
+
+
+def rate_of(claim: Claim, plan: Plan, protection: Protection) -> float:
     """Return the probability that a unit is sampled: the claim's, or that of the plan's lots where the claim states
     none: a claim that rests on no sampling is then held against less than it could be.
 
     Raises:
-        NotCheckable: for a stated rate that is no probability.
+        NotCheckable: for a stated rate that is no probability, and where the hook ``participates`` leaves clients out
+            and no rate is stated.
     """
-    stated = claim.parameters.get("rate")
-    if isinstance(stated, int | float) and not isinstance(stated, bool):
+    stated = stated_rate(claim)
+    if stated is not None:
         if not 0 < stated <= 1:
-            raise NotCheckable(f"the rate that the claim states is no probability above 0, but {stated}")
-        return float(stated)
+            raise NotCheckable(f"the rate that the claim states is no probability above 0, but {plain(stated)}")
+        return stated
+    if leaves_out(protection, plan):
+        raise NotCheckable("no law is published, and a hook decides who takes part at a rate that no claim states")
     return min(plan.lot.rate(size) for size in plan.sizes) if claim.unit is Unit.SAMPLE else 1.0
+
+
+def leaves_out(protection: Protection, plan: Plan) -> bool:
+    """Return whether the hook ``participates`` leaves any client out in one of the plan's first rounds."""
+    if type(protection).participates is Protection.participates:
+        return False
+    streams, state = Streams(0), protection.initial_state(plan)
+    for turn in range(min(plan.rounds, _TRIED)):
+        context = Context(plan=plan, round=turn, replicas=_COHORTS, senders=tuple(range(plan.clients)))
+        try:
+            state = protection.open_round(context, state)
+            taken = protection.participates(context, state, streams.generator("participation", round=turn))
+        except Exception:  # A hook of a foreign defense may need the data of its clients.
+            return True
+        if taken is not None and not bool(taken.all()):
+            return True
+    return False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -362,8 +394,11 @@ def _ratio(runs: _Runs, direction: Direction, client: int) -> Ratio:
         ):
             raise NotCheckable("no law is published, and a release shows its noise in some numbers only")
         return Ratio(each=math.inf, rounds=1, direction=direction)
-    noise, along = noise[:, ~silent], along[:, ~silent]
-    _check_independent(releases.before[:, ~silent], runs.setup)
+    # Rounds for which a hook left the unit out show nothing of it.
+    left_out = (moved == 0).all(-1).all(0) & leaves_out(runs.setup.protection, runs.setup.still.plan)
+    kept = ~silent & ~left_out
+    noise, along = noise[:, kept], along[:, kept]
+    _check_independent(releases.before[:, kept], runs.setup)
     weighed = noise * towards
     moments = weighed.square()
     # Degrees of freedom of the variance: those of Gaussian noise of equal size, fewer for few or uneven numbers.

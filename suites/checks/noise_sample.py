@@ -18,6 +18,7 @@ from ...fl.recorder import RoundEvent
 from ...fl.replay import FixedTrainer, FrozenFederation, ReplayedStreams
 from ...fl.training.local import Batch
 from .noise_checks import equal_states
+from .public_directions import public_vectors
 
 NUMBERS = 2**23
 """Released numbers of all runs of one sample together, at most."""
@@ -39,13 +40,15 @@ class NoiseSample:
 
     ``values``: ``(runs, rows, rounds, d)``, the second batch after the first; ``present``: ``(rows, rounds)``, whether
     a row was sent in all runs; ``steady``: ``(rounds,)``, whether a round started from the public state of the first
-    round; ``senders``: None for an aggregate.
+    round; ``senders``: None for an aggregate; ``public``: vectors ``(runs, rounds, d)`` that are public before each
+    round, by their words.
     """
 
     values: FloatArray
     present: BoolArray
     steady: BoolArray
     senders: tuple[int, ...] | None
+    public: dict[str, FloatArray] = field(default_factory=dict)
 
     @property
     def runs(self) -> int:
@@ -74,6 +77,14 @@ class NoiseSample:
         rows /= np.sqrt(counts * (counts + 1))[:, None]
         flat = rows @ self.values.reshape(self.runs, -1)
         return np.asarray(flat.reshape(self.runs - 1, *self.values.shape[1:]))
+
+    @cached_property
+    def residuals(self) -> FloatArray:
+        """Noise of each run, ``(runs, rows, rounds, d)``: values less their mean over the runs, at the noise's scale.
+        Noise of different numbers of one run is independent where the noise itself is.
+        """
+        scale = math.sqrt(self.runs / (self.runs - 1))
+        return np.asarray((self.values - self.values.mean(0)) * scale)
 
     @cached_property
     def paired(self) -> FloatArray:
@@ -105,9 +116,14 @@ class _SampleRecorder:
     rounds: list[tuple[Tensor, Tensor, tuple[int, ...] | None]] = field(default_factory=list)
     steady: list[bool] = field(default_factory=list)
     first: dict[str, Tensor] = field(default_factory=dict)
+    aggregates: list[Tensor] = field(default_factory=list)
+    vectors: list[dict[str, Tensor]] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
         state = state_numbers(state_channels(event.state)[0])
+        shape, held = event.aggregate.shape, state.items()
+        self.aggregates.append(event.aggregate.double())
+        self.vectors.append({name: one.double().expand(shape) for name, one in held if one.shape in (shape, shape[1:])})
         self.first = state if not self.rounds else self.first
         self.steady.append(equal_states(self.first, state))
         if self.observer.rank < SHUFFLED.rank:
@@ -157,7 +173,20 @@ def noise_sample(
             here[places] = there.all(0).numpy()
             present[:, turn] &= here
     steady = np.array([all(pair) for pair in zip(*(batch.steady for batch in batches), strict=True)])
-    return NoiseSample(values=values, present=present, steady=steady, senders=senders)
+    public = public_vectors(*_of_runs(batches))
+    return NoiseSample(values=values, present=present, steady=steady, senders=senders, public=public)
+
+
+def _of_runs(batches: list[_SampleRecorder]) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """The aggregates of all runs, ``(runs, rounds, d)``, and the vectors of the public state."""
+
+    def together(kept: list[list[Tensor]]) -> FloatArray:
+        return np.asarray(torch.cat([torch.stack(rounds, dim=1) for rounds in kept]).numpy())
+
+    rounds = [held for batch in batches for held in batch.vectors]
+    names = [name for name in rounds[0] if all(name in held for held in rounds)]
+    state = {name: together([[held[name] for held in batch.vectors] for batch in batches]) for name in names}
+    return together([batch.aggregates for batch in batches]), state
 
 
 def _batch(

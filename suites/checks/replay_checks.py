@@ -5,7 +5,7 @@ draws of the hooks show the noise. A check that passes proves nothing; one that 
 sensitivity, or the noise that is missing.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -33,6 +33,7 @@ from ...fl.replay import (
     many_runs,
     replay,
     replay_many,
+    unequal_stream,
 )
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
@@ -249,7 +250,7 @@ def check_claim(
     compared between runs that differ by a unit.
     """
     setup = replay_setup(task, plan, protection, claim, seed=seed)
-    message, moves, moved = _message(setup), list[CheckResult](), list[Move]()
+    message, moves, moved, unequal = _message(setup), list[CheckResult](), list[Move](), dict[str, str]()
     reason, constant = "", {*range(setup.still.rounds)}
     sampled = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
     odds = EventOdds.of(claim, plan, changes_broadcast=changes_broadcast(protection))
@@ -257,10 +258,14 @@ def check_claim(
         message.add(pair)
         _add_odds(odds, pair)
         constant -= _moved_rounds(pair)
-        reason = reason or _add_moves(setup, pair, moves)
+        reason = reason or _add_moves(setup, pair, moves, unequal)
         moved += _moved(setup, pair)
     moves += moves_of_all(setup)
-    found = (_sensitivity(setup, moves, reason), *_noise(setup, setup.draws, moved, constant), *message.results())
+    found = (
+        _sensitivity(setup, moves, reason, unequal),
+        *_noise(setup, setup.draws, moved, constant),
+        *message.results(),
+    )
     return (*found, *odds.results(), *_extreme(setup))
 
 
@@ -699,9 +704,11 @@ def _relabelled_runs(setup: ReplaySetup, task: Task, noise: int) -> tuple[Record
     return before, setup.run(task=task, noise=noise)
 
 
-def _add_moves(setup: ReplaySetup, pair: Pair, found: list[CheckResult]) -> str:
+def _add_moves(setup: ReplaySetup, pair: Pair, found: list[CheckResult], unequal: dict[str, str]) -> str:
     """Add how far the pair's row moves each release, relative to what the law allows; return why it cannot be compared,
     if so.
+
+    ``unequal``: gets the reason, by the words of a pair, where its two runs did not draw equally much.
     """
     law = setup.law(pair.sender)
     if law is None:
@@ -717,7 +724,13 @@ def _add_moves(setup: ReplaySetup, pair: Pair, found: list[CheckResult]) -> str:
         # Without the client a hook may draw fewer numbers, and so another cohort of the others.
         if not _same_others(pair, number):
             continue
-        found.append(_move(before, after, allowed, f"{pair.witness}, round {number}", grid=law.grid))
+        move = _move(before, after, allowed, f"{pair.witness}, round {number}", grid=law.grid)
+        # Noise that differs in the two runs looks like a move; within the limit there was none.
+        stream = move.passed is False and unequal_stream(pair.before.consumed, pair.after.consumed, number)
+        if stream:
+            unequal[move.witness] = f"with the unit other amounts are drawn from the stream {stream}"
+        else:
+            found.append(move)
     return ""
 
 
@@ -753,7 +766,7 @@ def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
     steep = replace(task, network=replace(network, steepness=_STEEPEST * network.steepness).sharing(network))
     other = replace(steep, labels=network.objective.others(task.labels, network.classes))
     before, after = (setup.run(task=held, rounds=1) for held in (steep, other))
-    if before.senders != after.senders:
+    if before.senders != after.senders or unequal_stream(before.consumed, after.consumed, 0):
         return
     words = f"another label for all samples, with gradients of {_STEEPEST:g} times the length,"
     for row, sender in enumerate(before.senders or [None]):
@@ -762,12 +775,29 @@ def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
         yield _move(before.releases[0][rows], after.releases[0][rows], limit, where, grid=laws[sender or 0].grid)
 
 
-def _sensitivity(setup: ReplaySetup, found: Sequence[CheckResult], reason: str) -> CheckResult:
-    """The largest move of a release by one row, relative to what the law allows."""
+def _sensitivity(
+    setup: ReplaySetup, found: Sequence[CheckResult], reason: str, unequal: Mapping[str, str]
+) -> CheckResult:
+    """The largest move of a release by one row, relative to what the law allows; ``unequal``: moves that no equal draws
+    show, with the reason.
+    """
+    if unequal and not found:
+        reason = reason or f"equal draws do not cancel: {next(iter(unequal.values()))}"
     if reason:
         return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
     if not found:
         reason = f"no row of one {setup.claim.unit} under {setup.claim.adjacency.phrase} can be planted"
         return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
     # Rounded: the last digit must not decide which of several equal moves is named.
-    return max(found, key=lambda result: round((result.measured or 0.0) / (result.allowed or 1.0), 4))
+    most = max(found, key=lambda result: round((result.measured or 0.0) / (result.allowed or 1.0), 4))
+    return replace(most, not_compared=tuple(f"{name}: {one}" for one, name in _by_reason(unequal).items()))
+
+
+def _by_reason(unequal: Mapping[str, str]) -> dict[str, str]:
+    """The first of all moves for each reason, with the number of others."""
+    found: dict[str, list[str]] = {}
+    for words, reason in unequal.items():
+        found.setdefault(reason, []).append(words)
+    return {
+        reason: words[0] + (f" and {len(words) - 1} more" if len(words) > 1 else "") for reason, words in found.items()
+    }

@@ -13,6 +13,7 @@ from ...audit.arrays import FloatArray
 from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.evidence import Projections
 from .check import CheckResult
+from .noise_sample import spacing
 
 REPEATED, EVERY_ROUND = "noise of its own in every replica", "noise scale in every round"
 ARRIVES = "canary arrives"
@@ -24,6 +25,8 @@ _ERRORS = 7.0
 """Standard errors by which a round must fall short: once in 10^11 rounds of a correct mechanism."""
 _DEPENDENT = 9.0
 """Standard errors of a round's mean from 0 beyond which replicas share part of their noise."""
+_SPACED, _WIDE = 256, 0.25
+"""Projections of a round that show a lattice, and its steps at most, in standard deviations."""
 _FEWEST = 30
 """Replicas below which nothing is checked."""
 
@@ -42,7 +45,17 @@ def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResul
     columns = [column for column in _columns(nonmember) if len(column) >= _FEWEST]
     if not columns:
         return (CheckResult(name=EVERY_ROUND, passed=None, witness=f"no round was seen in {_FEWEST} replicas"),)
-    return (_repeats(columns, release.spacing), _scale(columns, release.sigma * math.sqrt(release.steps)))
+    sigma = release.sigma * math.sqrt(release.steps)
+    return (_repeats(columns, release.spacing or _seen_spacing(columns, sigma)), _scale(columns, sigma))
+
+
+def _seen_spacing(columns: list[FloatArray], sigma: float) -> float:
+    """The distance of the lattice on which all rounds' projections lie, in standard deviations; 0 without one, or where
+    it is so wide that it may be the noise itself.
+    """
+    seen = [spacing(column[:_SPACED]) for column in columns]
+    found = max(seen) / sigma if min(seen) > 0 and sigma > 0 else 0.0
+    return found if found <= _WIDE else 0.0
 
 
 def check_centred(batches: list[Projections]) -> None:

@@ -21,7 +21,7 @@ from ....fl.message import Message
 from ....fl.partitions.sampling import lot_indices
 from ....fl.plan import Plan
 from ....fl.protection import Context, Protection, State
-from ....fl.replay import ReplayedStreams
+from ....fl.replay import Consumed, ReplayedStreams
 from ....fl.task import Task
 from ...config.canaries import JOINT
 from .surroundings import Surroundings
@@ -45,6 +45,7 @@ class HookRun:
         updates, reports, received: the messages before and after the hooks ``report`` and ``channel``.
         aggregates: ``(R, d)``.
         first_state: whether the round's public state is that of the first round, for which a law is published.
+        consumed: how far the hooks' streams were used.
     """
 
     cohort: Sequence[Tensor]
@@ -53,6 +54,7 @@ class HookRun:
     received: Sequence[Message]
     aggregates: Sequence[Tensor]
     first_state: Sequence[bool]
+    consumed: Sequence[Consumed]
 
     def releases(self, claim: Claim, holders: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the claim's observer receives of the holder, ``(R, T, d)`` in double precision, and whether
@@ -116,7 +118,7 @@ class HookSetup:
             garbage: length of the rows of samples that are in no lot, which must not matter.
         """
         plan, protection, replicas = self.plan, self.protection, around.replicas
-        streams = ReplayedStreams(self.seed, noise)
+        streams = ReplayedStreams(self.seed, noise, watched=True)
         model = self.task.initial(streams).expand(replicas, -1).clone()
         state, first = protection.initial_state(plan), None
         others = around.others if data else torch.zeros_like(around.others)
@@ -151,6 +153,7 @@ class HookSetup:
                 found[name].append(value)
             state = protection.query(received, context, state, draws("query"))
             state = protection.close_round(aggregate, context, state)
+            found["consumed"].append(streams.consumed())
         return HookRun(**found)
 
     def _cohort(self, context: Context, state: State, streams: ReplayedStreams) -> Tensor:

@@ -8,7 +8,7 @@ rounds (momentum, delays) is not taken for another use.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +23,10 @@ from ....audit.wording import plain
 from ....fl.laws.law import GaussianLaw
 from ....fl.partitions.sampling import Epoch, Full, Poisson
 from ....fl.protection import Context, Protection
-from ....fl.replay import ReplayedStreams
+from ....fl.replay import ReplayedStreams, unequal_stream
 from ..check import CheckResult
 from ..law_check import AS_SAMPLED, NotCheckable, law_check
-from ..measured_checks import Direction, Ratio, bound_of, check_stated, hold, rate_of, steps_of
+from ..measured_checks import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, steps_of
 from ..noise_sample import spacing
 from .hook_run import ABSENT, PRESENT, ZERO, HookRun, HookSetup
 from .level import level
@@ -50,6 +50,8 @@ _SCATTER, _SHIFTS = 32, 8
 """Runs of noise and runs of rows from which their ratio is measured without a law."""
 _CLEAR, _BATCHES = 0.5, 8
 """Share of the shift over noise that its lower bound must reach, and batches of runs from which it is measured else."""
+_DITHER, _ROUNDED = 1.0, 8
+"""Steps of a grid from which noise makes errors of rounding independent, and runs whose errors are averaged."""
 _MARGIN = 1.1
 """Share by which a measured number of a whole sample may exceed the law's."""
 
@@ -83,13 +85,61 @@ class Sampled:
         return [run.releases(self.setup.claim, self.around.holders)[0] for run in self.runs]
 
     @cached_property
+    def unequal(self) -> str:
+        """The stream from which runs with and without the unit drew different amounts; empty if there is none."""
+        within, without, alone, empty = (run.consumed for run in self.runs)
+        return unequal_stream(within, without, self.around.rounds) or unequal_stream(alone, empty, self.around.rounds)
+
+    @cached_property
     def moved(self) -> Tensor:
         """How the unit moved each release, ``(R, T, d)``, without what its mere presence does to the noise."""
-        within, without, alone, empty = self.releases
-        # A round that is skipped in one run alone shows all other rows, and not how far the unit moves them.
-        sent = [(release != 0).any(-1, keepdim=True) for release in self.releases]
-        same = (sent[0] == sent[1]) & (sent[2] == sent[3]) if self.base == ABSENT else torch.ones_like(sent[0])
-        return torch.where(same, within - without - (alone - empty), 0.0)
+        return _moved(self.releases, absent=self.base == ABSENT)
+
+    @cached_property
+    def step(self) -> float:
+        """The distance of the values that the numbers of releases can take, 0 for numbers of full precision: as the
+        law states it, or as the numbers show.
+        """
+        stated = max((law.grid for law in self.laws or ()), default=0.0)
+        if stated:
+            return stated
+        seen = [spacing(row.numpy()) for row in self.releases[0].flatten(0, 1)[:64] if bool(row.any())]
+        # A release without noise takes few values too: rounding shows in all of them.
+        return max(seen) if seen and min(seen) > 0 else 0.0
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """How far each round's row moved the releases of all rounds, ``(R, rows of rounds, releases)``, at least: less
+        what rounding after the noise adds to it.
+
+        Noise that is larger than the step makes errors of rounding independent and zero on average. Each moves a number
+        by less than a step, so that their sum along a direction is bounded by Hoeffding's inequality; runs of other
+        noise lower it further.
+        """
+        parts, size = self.around.parts[:-1], self.step
+        norms = torch.stack([torch.linalg.vector_norm(self.moved[:, :, part], dim=-1) for part in parts], 1)
+        if not size:
+            return norms
+        changed = torch.stack([(self.moved[:, :, part] != 0).sum(-1) for part in parts], 1)
+        certain = (norms - size * changed.sqrt()).clamp_min(0)
+        if self.laws is None or min(law.noise_std for law in self.laws) < _DITHER * size:
+            return certain
+        mean = torch.stack([self.moved, *(self._again(number) for number in range(1, _ROUNDED))]).mean(0)
+        units = self.around.units.double()
+        units = units / torch.linalg.vector_norm(units, dim=-1, keepdim=True).clamp_min(1e-300)
+        # A row of one round lies in coordinates of its own.
+        along = torch.einsum("rtd,rud->rut", mean, units).abs()
+        error = size * math.sqrt(math.log(2 / level(along.numel())) / 2 / _ROUNDED)
+        return torch.maximum(certain, torch.where(changed > 0, along - error, 0.0).clamp_min(0))
+
+    def _again(self, noise: int) -> Tensor:
+        """The moves under other noise."""
+        run = partial(self.setup.run, self.around, noise=noise)
+        alone = run(ZERO, data=False)
+        empty = alone if self.base == ZERO else run(self.base, data=False)
+        runs = (run(PRESENT), run(self.base), alone, empty)
+        releases = [one.releases(self.setup.claim, self.around.holders)[0] for one in runs]
+        return _moved(releases, absent=self.base == ABSENT)
 
     @property
     def noise(self) -> Tensor:
@@ -153,13 +203,31 @@ class Sampled:
         return None if any(law is None for law in laws) else [law for law in laws if law is not None]
 
 
+def _moved(releases: Sequence[Tensor], *, absent: bool) -> Tensor:
+    """How the unit moved each release; ``absent``: whether the runs without it have one client less."""
+    within, without, alone, empty = releases
+    # A round that is skipped in one run alone shows all other rows, and not how far the unit moves them.
+    sent = [(release != 0).any(-1, keepdim=True) for release in releases]
+    same = (sent[0] == sent[1]) & (sent[2] == sent[3]) if absent else torch.ones_like(sent[0])
+    return torch.where(same, within - without - (alone - empty), 0.0)
+
+
 def sampled_checks(sampled: Sampled) -> Iterator[CheckResult]:
     """Check that no unit moves a release further or in more rounds than the law states, in any cohort or lot drawn."""
-    yield _as_sampled(sampled)
+    yield _of_equal_draws(sampled, _as_sampled(sampled))
     yield from _participation(sampled)
     yield from _by_data(sampled)
-    yield from _once(sampled)
+    yield from (_of_equal_draws(sampled, one) for one in _once(sampled))
     yield from _unused(sampled)
+
+
+def _of_equal_draws(sampled: Sampled, result: CheckResult) -> CheckResult:
+    """The result; not made where it failed, and other draws in runs with the unit may be the reason."""
+    # Without a law a shift is told from noise by many runs, whatever they draw.
+    if result.passed is not False or sampled.laws is None or not sampled.unequal:
+        return result
+    words = f"equal draws do not cancel: with the unit other amounts are drawn from the stream {sampled.unequal}"
+    return CheckResult(name=result.name, passed=None, witness=words)
 
 
 def _as_sampled(sampled: Sampled) -> CheckResult:
@@ -175,9 +243,7 @@ def _as_sampled(sampled: Sampled) -> CheckResult:
     if ((moved > allowed + slack)[:, first]).any():
         # Numbers that are rounded after the noise was added move by one step more.
         changed = (sampled.moved != 0).sum(-1).numpy() ** 0.5
-        grid = max(law.grid for law in laws)
-        step = grid or max(spacing(row.numpy()) for row in sampled.releases[0].flatten(0, 1)[:64])
-        slack = slack + changed * step
+        slack = slack + changed * sampled.step
     share = np.where(first, moved / (allowed + slack), 0.0)
     run, turn = np.unravel_index(int(share.argmax()), share.shape)
     where = (
@@ -207,7 +273,8 @@ def _as_sampled(sampled: Sampled) -> CheckResult:
             return CheckResult(
                 name=AS_SAMPLED, passed=False, measured=1.0, allowed=0.0, unit="releases", witness=witness
             )
-    return _over_noise(sampled, laws, moved, allowed, first) or shift
+    least = sampled.reach.diagonal(dim1=1, dim2=2).numpy() if sampled.step and sampled.clean else moved
+    return _over_noise(sampled, laws, least, allowed, first) or shift
 
 
 def _over_noise(
@@ -252,7 +319,7 @@ def _by_claim(sampled: Sampled) -> CheckResult:
     setup, claim = sampled.setup, sampled.setup.claim
     try:
         check_stated(claim)
-        rate, steps = rate_of(claim, setup.plan), steps_of(claim, setup.plan, setup.protection)
+        rate, steps = rate_of(claim, setup.plan, setup.protection), steps_of(claim, setup.plan, setup.protection)
         shifts = [_shifts_of(sampled)]
         worst = _worst(shifts)
         found = hold(worst, claim, setup.plan, rate, steps)
@@ -384,10 +451,9 @@ def _rate(sampled: Sampled, client: int) -> float:
     """The chance that a row is used in a round, where the claim would not hold if it always were; else 1."""
     claim, plan = sampled.setup.claim, sampled.setup.plan
     law = sampled.law(client)
-    stated = claim.parameters.get("rate", 1.0)
     if law is None:
-        rate = float(stated) if isinstance(stated, int | float) and 0 < stated <= 1 else 1.0
-        return _of_steps(rate, sampled)
+        stated = stated_rate(claim)
+        return _of_steps(stated if stated is not None and 0 < stated <= 1 else 1.0, sampled)
     if law.rate >= 1:
         return 1.0
     full = replace(plan, cohort=Full())
@@ -507,9 +573,8 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
     if count.min() < _LEAST_SENT:
         return
     covariance = torch.einsum("rtd,rsd->ts", noise, noise) / count / noise.shape[-1]
-    reach = torch.stack([torch.linalg.vector_norm(sampled.moved[:, :, part], dim=-1) for part in around.parts[:-1]], 1)
-    # (R, rows of rounds, releases), in standard deviations of the law
-    reach = reach / stds
+    # In standard deviations of the law.
+    reach = sampled.reach / stds
     lost, whitened = _whitened(covariance, reach)
     each = whitened / torch.tensor(shares, dtype=torch.float64).view(-1, 1)
     worst = int(each.argmax())

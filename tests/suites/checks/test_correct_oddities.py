@@ -7,11 +7,12 @@ import torch
 from fedassay.audit.claim import Unit
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import clip
 from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
-from fedassay.fl.streams import normal
+from fedassay.fl.streams import normal, uniform
 from fedassay.suites.checks.law_check import LAW_EPSILON, with_law_checks
 from fedassay.suites.checks.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
@@ -116,3 +117,31 @@ def test_a_cohort_that_is_drawn_by_a_hook_is_no_fault_where_a_clients_place_is_e
     for seed in range(3):
         checks = check_claim(task, plan, prepared.protection, prepared.claims[0], seed=seed)
         assert not [check.words for check in checks if check.passed is False]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoinsFirst(DPSGDProtection):
+    """Draws a coin for each sample of a lot before the noise, so that another sample shifts all later draws."""
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        coins = uniform(rng, tuple(present.shape)) < 0.5
+        return super().local_step(gradients, present & coins, client, context, state, rng)
+
+
+class CoinsFirstWithoutClip(CoinsFirst):
+    def local_step(self, gradients, present, client, context, state, rng):
+        return 1e3 * super().local_step(gradients, present, client, context, state, rng)
+
+
+def test_runs_that_draw_unequally_are_not_compared(task):
+    """One sample more draws one coin more, so that the noise of both runs differs, which is no move."""
+    plan = toy_plan(task, rounds=2)
+    prepared = DPSGD(epsilon=4.0).prepare(plan)
+    protection = CoinsFirst(**vars(prepared.protection))
+    found = {one.name: one for one in check_claim(task, plan, protection, prepared.claims[0])}
+    assert not [one.words for one in found.values() if one.passed is False]
+    assert any("stream local noise" in one for one in found[SENSITIVITY].not_compared)
+    # Another label leaves the number of coins as it is, and still shows how far a sample moves the release.
+    protection = CoinsFirstWithoutClip(**vars(prepared.protection))
+    found = {one.name: one for one in check_claim(task, plan, protection, prepared.claims[0])}
+    assert found[SENSITIVITY].passed is False

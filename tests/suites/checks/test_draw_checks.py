@@ -1,6 +1,6 @@
 """Draws: noise that differs from its law in any way is found, and more noise or noise on top of it is not."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -24,8 +24,10 @@ from fedassay.suites.checks.draw_checks import (
 )
 from fedassay.suites.checks.event_odds import ODDS
 from fedassay.suites.checks.extreme_checks import EXTREME
+from fedassay.suites.checks.lagged_noise import Columns, lagged_noise
 from fedassay.suites.checks.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE
 from fedassay.suites.checks.noise_sample import NoiseSample
+from fedassay.suites.checks.public_directions import along_public, public_vectors
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
 from fedassay.suites.checks.structure_checks import DIRECTIONS as MOVED
 from fedassay.suites.checks.structure_checks import REPEATS
@@ -367,3 +369,114 @@ def test_the_level_of_a_test_is_its_share_of_all_tests_of_a_run():
     total = false_alarms.level(1000) * 1000 * false_alarms.FAMILIES * false_alarms.CLAIMS
     assert total == pytest.approx(false_alarms.RUN)
     assert false_alarms.RUN <= 1e-3
+
+
+class FromOneTable(Reports):
+    """Each client takes its noise from one table of the round, from a random place on."""
+
+    def noise(self, shape, context, rng, values):
+        replicas, rows, dim = shape
+        table = normal(rng, (replicas, 2 * dim))
+        starts = torch.from_numpy(rng.integers(0, dim + 1, (replicas, rows, 1)))
+        return table.gather(1, (starts + torch.arange(dim)).reshape(replicas, -1)).reshape(shape)
+
+
+class Rolled(Reports):
+    """Each client's noise is that of the first one, moved by a random number of weights and backwards."""
+
+    def noise(self, shape, context, rng, values):
+        first = normal(rng, (shape[0], 1, shape[2]))
+        moves = rng.integers(1, shape[2], (shape[0], shape[1] - 1))
+        others = [
+            torch.stack([row[0].flip(0).roll(int(move)) for row, move in zip(first, column, strict=True)])
+            for column in moves.T
+        ]
+        return torch.stack([first[:, 0], *others], dim=1)
+
+
+class Periodic(Reports):
+    """The noise repeats after a number of weights that is drawn for each run."""
+
+    def noise(self, shape, context, rng, values):
+        found = normal(rng, shape)
+        for run, period in enumerate(rng.integers(shape[2] // 4, shape[2] // 3, shape[0]).tolist()):
+            found[run] = found[run].gather(-1, (torch.arange(shape[2]) % period).expand(shape[1:]))
+        return found
+
+
+class PublicMomentum(Reports):
+    """A correct defense with the momentum of its aggregates in the public state."""
+
+    def initial_state(self, plan):
+        return {"momentum": torch.zeros(1, plan.layout.dim)}
+
+    def noise(self, shape, context, rng, values):
+        return normal(rng, shape)
+
+    def close_round(self, aggregate, context, state):
+        return {"momentum": 0.5 * state["momentum"] + aggregate}
+
+
+class AlongNoMomentum(PublicMomentum):
+    """The part of the noise along the public momentum is left out."""
+
+    def report(self, updates, context, state, rng):
+        drawn = normal(rng, tuple(updates.values.shape))
+        towards = state["momentum"].to(drawn).unsqueeze(1)
+        unit = towards / towards.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        noise = drawn - (drawn * unit).sum(-1, keepdim=True) * unit
+        return updates.with_values(clip(updates.values, self.clip_norm) + self.noise_std * noise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlongNoAggregate(Reports):
+    """The part of the noise along the last aggregate, which no state shows, is left out."""
+
+    memory: dict = field(default_factory=dict, compare=False)
+
+    def noise(self, shape, context, rng, values):
+        drawn = normal(rng, shape)
+        last = self.memory.get("last") if context.round else None
+        if last is None:
+            return drawn
+        unit = (last / last.norm(dim=-1, keepdim=True)).unsqueeze(1)
+        return drawn - (drawn * unit).sum(-1, keepdim=True) * unit
+
+    def close_round(self, aggregate, context, state):
+        self.memory["last"] = aggregate
+        return super().close_round(aggregate, context, state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "failing"),
+    [
+        (FromOneTable, GIVEN_CLIENTS),
+        (Rolled, GIVEN_CLIENTS),
+        (Periodic, DIRECTIONS),
+        (AlongNoMomentum, DIRECTIONS),
+        (AlongNoAggregate, DIRECTIONS),
+        (PublicMomentum, None),
+    ],
+)
+def test_noise_that_is_missing_in_another_way_in_each_run_is_found(checked, kind, failing):
+    found = checked(LDPGaussian(epsilon=4.0), kind)
+    accused = failed(found) & NOISE
+    assert failing in accused if failing else not accused, [found[name].words for name in accused]
+
+
+@pytest.mark.simulations
+def test_independent_noise_passes_at_all_lags_and_along_public_vectors():
+    """Each family fails falsely once in 10^7 samples, and comes below a chance of 1e-4 once in 10^4."""
+    rng = np.random.default_rng(3)
+    for dim in (40, 150, 700):
+        for _ in range(20):
+            noise = rng.standard_normal((8, 6, dim))
+            columns = Columns(noise, [0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1])
+            for kind, one in lagged_noise(columns, ["a", "b", "c"], 0.0):
+                assert one.measured >= one.allowed, kind
+                assert one.surprise > np.log(1e-4), kind
+            public = public_vectors(rng.standard_normal((8, 5, dim)), {})
+            noise = rng.standard_normal((8, 3, 5, dim))
+            assert all(
+                one.measured >= one.allowed for one in along_public(noise, np.ones((3, 5), dtype=bool), public, 0.0)
+            )

@@ -20,6 +20,7 @@ from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.partitions.partitions import partition_from
 from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
+from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.checks.measured_checks import MEASURED, measured_checks, rate_of
@@ -219,8 +220,8 @@ CASES = {
 def test_a_claim_without_a_rate_is_held_against_that_of_the_lots():
     # Lots of the plan are drawn at .25: a claim that rests on no sampling holds all the more.
     claim = DPSGD().prepare(plan_of()).claims[0]
-    assert rate_of(replace(claim, parameters={}), plan_of()) == 0.25
-    assert rate_of(replace(claim, parameters={"rate": 0.5}), plan_of()) == 0.5
+    assert rate_of(replace(claim, parameters={}), plan_of(), Protection()) == 0.25
+    assert rate_of(replace(claim, parameters={"rate": 0.5}), plan_of(), Protection()) == 0.5
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -80,7 +80,8 @@ def test_noise_on_a_grid_repeats_as_often_as_it_must_and_no_oftener(spacing):
         return {found.name: found.passed for found in replica_checks(there, nonmember, law)}[REPEATED]
 
     assert repeats(honest)
-    assert not repeats(honest, replace(release, spacing=0.0))
+    # A grid that no law states shows in the numbers.
+    assert repeats(honest, replace(release, spacing=0.0))
     check_independent([honest], noisy=True, spacing=spacing)
     if spacing < 1e-3:
         bare = np.where(np.arange(4000)[:, None] % 5 == 0, 0.0, on_grid)
@@ -122,3 +123,14 @@ def test_a_part_of_the_noise_that_replicas_share_is_no_independent_trial(share):
     values = 1.5 * (np.sqrt(1 - share) * rng.standard_normal((1000, 20)) + np.sqrt(share) * rng.standard_normal(20))
     with pytest.raises(ValueError, match="parallel runs share part of their noise"):
         check_centred([replace(runs(0), values=values)])
+
+
+@pytest.mark.parametrize(("spacing", "passes"), [(0.02, True), (2.0, False)])
+def test_a_grid_that_no_law_states_is_seen_and_only_a_fine_one_allowed(spacing, passes):
+    """Two noise deviations apart: such a lattice may be all the noise there is."""
+
+    def on_grid(values):
+        values[:] = RELEASE.sigma * spacing * np.rint(values / RELEASE.sigma / spacing)
+
+    found = {one.name: one.passed for one in replica_checks(runs(1), changed(runs(0), on_grid), RELEASE)}
+    assert found[REPEATED] is passes

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
+from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.client_level.quantile_clipping import QuantileClipping
-from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian
 from fedassay.fl.algorithms.algorithm import FedAvg
@@ -15,8 +16,10 @@ from fedassay.fl.laws.law import clip, clipped_sum
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.checks.hooks.hook_checks import hook_checks
+from fedassay.suites.checks.hooks.sampled_checks import ONCE, PARTICIPATION
 from fedassay.suites.checks.hooks.surroundings import draw_surroundings
 from fedassay.suites.checks.law_check import AS_SAMPLED
+from fedassay.suites.checks.measured_checks import MEASURED, measured_checks
 from fedassay.suites.mutation.mutants import versions
 from thinned import every
 from toy_federation import toy_plan, toy_task
@@ -403,3 +406,94 @@ def test_a_shift_that_equal_draws_do_not_show_is_measured_over_more_runs():
         checks = {one.name: one for one in hook_checks(found.task, found.plan, protection, claim, seed=1)}
         assert checks[AS_SAMPLED].passed is passes, checks[AS_SAMPLED].words
         assert checks[AS_SAMPLED].detects is not None or not passes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounded(LDPGaussianProtection):
+    """Rounds each noised number to a public grid: post-processing."""
+
+    step = 2.0**-4
+    memory: dict = field(default_factory=dict, compare=False)
+
+    def rows(self, updates, context):
+        return clip(updates.values, self.clip_norm)
+
+    def report(self, updates, context, state, rng):
+        noised = self.rows(updates, context) + self.noise_std * normal(rng, tuple(updates.values.shape))
+        return updates.with_values((noised / self.step).round() * self.step)
+
+    def law(self, observer, plan, client):
+        return replace(super().law(observer, plan, client), grid=self.step)
+
+
+class RoundedCoarsely(Rounded):
+    step = 0.25
+
+
+class RoundedUnstated(Rounded):
+    def law(self, observer, plan, client):
+        return replace(super().law(observer, plan, client), grid=0.0)
+
+
+class RoundedTwice(Rounded):
+    """Sends the row of the last round once more, with the noise of one."""
+
+    def rows(self, updates, context):
+        rows = super().rows(updates, context)
+        last = self.memory.get("rows") if context.round else None
+        self.memory["rows"] = rows
+        return rows if last is None else rows + last
+
+
+@pytest.mark.parametrize("kind", [Rounded, RoundedCoarsely, RoundedUnstated])
+def test_rounding_after_the_noise_is_no_further_move(checked, kind):
+    """The bound on errors of rounding fails once in 10^6 claims."""
+    for seed in range(3):
+        failed, found = checked(LDPGaussian(epsilon=4.0), kind, seed=seed)
+        assert not failed, [one.words for one in found]
+
+
+def test_a_row_that_is_sent_twice_shows_through_rounding(checked):
+    assert ONCE in checked(LDPGaussian(epsilon=4.0), RoundedTwice)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RareCohorts(Sum):
+    """A third of the clients, drawn by a hook for each round."""
+
+    rate = 1 / 3
+
+    def participates(self, context, state, rng):
+        return uniform(rng, (context.replicas, len(context.senders))) < self.rate
+
+    def mean(self, total, context, rng):
+        return (total + self.noise(total, rng)) / (self.rate * context.plan.clients)
+
+
+class KeptCohorts(RareCohorts):
+    """One cohort serves all rounds."""
+
+    def participates(self, context, state, rng):
+        if context.round == 0:
+            self.memory["cohort"] = super().participates(context, state, rng)
+        return self.memory["cohort"]
+
+
+@pytest.mark.parametrize(("kind", "failing"), [(RareCohorts, set()), (KeptCohorts, {PARTICIPATION})])
+@pytest.mark.parametrize("stated", [True, False])
+def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, failing, stated):
+    """Without a law; a claim without a rate cannot be compared, because each rate would give another epsilon."""
+    plan = toy_plan(task, rounds=ROUNDS)
+    claim = claim_from_noise(
+        1.0, delta=1e-5, sampling_rate=RareCohorts.rate, steps=ROUNDS, unit="client", observer="global_models"
+    )
+    claim = replace(claim, rounds=ROUNDS)
+    claim = claim if stated else replace(claim, parameters={"noise_multiplier": 1.0}, curve=None)
+    protection = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})(
+        **{**vars(CLIENTS.prepare(plan).protection), "noise_multiplier": 1.0}
+    )
+    for seed in range(2):
+        found = [*measured_checks(task, plan, protection, claim, plan, seed=seed)]
+        found += hook_checks(task, plan, protection, claim, seed=seed)
+        assert {one.name for one in found if one.passed is False} == (failing if stated else set())
+        assert stated or all("no claim states" in one.witness for one in found if one.name in (MEASURED, AS_SAMPLED))
