@@ -13,6 +13,7 @@ from ..check import CheckResult
 from ..law_check import AS_SAMPLED
 from ..report_checks import AMPLIFIED, LOCAL
 from .amplified_checks import amplified_checks
+from .chosen_checks import chosen_check
 from .event_checks import EVENTS, event_checks, local_checks
 from .hook_run import HookSetup
 from .joint_checks import joint_checks
@@ -81,8 +82,22 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
         return Sampled(setup=other, around=_around(other, rounds=rounds, runs=runs))
 
     sampled = replace(batch(0), further=batch)
-    yield from sampled_checks(sampled)
+    found = sampled_checks(sampled)
+    yield _worse(next(found), _chosen(setup, runs))
+    yield from found
     yield from joint_checks(sampled)
+
+
+def _chosen(setup: HookSetup, runs: int) -> CheckResult | None:
+    try:
+        return chosen_check(setup, _holders(setup), most=runs)
+    except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
+        return None
+
+
+def _worse(found: CheckResult, chosen: CheckResult | None) -> CheckResult:
+    """Of the surroundings that are drawn and those that are chosen, the result that fails."""
+    return chosen if found.passed is not False and chosen is not None and chosen.passed is False else found
 
 
 def masked_runs(plan: Plan, most: int, numbers: int) -> int:
