@@ -20,6 +20,7 @@ from .joint_checks import joint_checks
 from .mask_checks import MASKS, mask_checks
 from .sampled_checks import Sampled, sampled_checks
 from .shuffle_checks import ORDER, shuffle_checks
+from .state_checks import state_check
 from .surroundings import Surroundings, draw_surroundings
 
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8
@@ -83,14 +84,16 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
 
     sampled = replace(batch(0), further=batch)
     found = sampled_checks(sampled)
-    yield _worse(next(found), _chosen(setup, runs))
+    yield _worse(next(found), _tried(lambda: chosen_check(setup, _holders(setup), most=runs)))
     yield from found
     yield from joint_checks(sampled)
+    together = _tried(lambda: state_check(sampled))
+    yield from () if together is None else (together,)
 
 
-def _chosen(setup: HookSetup, runs: int) -> CheckResult | None:
+def _tried(check: Callable[[], CheckResult | None]) -> CheckResult | None:
     try:
-        return chosen_check(setup, _holders(setup), most=runs)
+        return check()
     except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
         return None
 
