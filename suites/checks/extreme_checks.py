@@ -181,6 +181,9 @@ def extreme_rows(dim: int) -> Iterator[tuple[str, Tensor]]:
     yield "of infinite entries of both signs", math.inf * signs
     yield "with one entry that is no number", torch.where(first > 0, math.nan, 0.0)
     yield "of entries that are no number", torch.full((dim,), math.nan)
+    # A length that is no number or infinite decides a clip, and what decided it may be zeroed afterwards.
+    for odd, words in ((math.nan, "no number"), (math.inf, "infinite")):
+        yield f"with one entry that is {words}, and others of 1e12", torch.where(first > 0, odd, 1e12 * signs)
 
 
 def _received(recording: Recording) -> Iterator[tuple[str, Channels]]:

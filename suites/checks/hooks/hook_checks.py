@@ -13,12 +13,14 @@ from ..check import CheckResult
 from ..law_check import AS_SAMPLED
 from ..report_checks import AMPLIFIED, LOCAL
 from .amplified_checks import amplified_checks
+from .chosen_checks import chosen_check
 from .event_checks import EVENTS, event_checks, local_checks
 from .hook_run import HookSetup
 from .joint_checks import joint_checks
 from .mask_checks import MASKS, mask_checks
 from .sampled_checks import Sampled, sampled_checks
 from .shuffle_checks import ORDER, shuffle_checks
+from .state_checks import state_check
 from .surroundings import Surroundings, draw_surroundings
 
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8
@@ -81,8 +83,24 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
         return Sampled(setup=other, around=_around(other, rounds=rounds, runs=runs))
 
     sampled = replace(batch(0), further=batch)
-    yield from sampled_checks(sampled)
+    found = sampled_checks(sampled)
+    yield _worse(next(found), _tried(lambda: chosen_check(setup, _holders(setup), most=runs)))
+    yield from found
     yield from joint_checks(sampled)
+    together = _tried(lambda: state_check(sampled))
+    yield from () if together is None else (together,)
+
+
+def _tried(check: Callable[[], CheckResult | None]) -> CheckResult | None:
+    try:
+        return check()
+    except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
+        return None
+
+
+def _worse(found: CheckResult, chosen: CheckResult | None) -> CheckResult:
+    """Of the surroundings that are drawn and those that are chosen, the result that fails."""
+    return chosen if found.passed is not False and chosen is not None and chosen.passed is False else found
 
 
 def masked_runs(plan: Plan, most: int, numbers: int) -> int:

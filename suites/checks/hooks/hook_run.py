@@ -44,6 +44,7 @@ class HookRun:
         cohort: ``(R, clients)``, who took part, as the plan and the hook ``participates`` drew it.
         updates, reports, received: the messages before and after the hooks ``report`` and ``channel``.
         aggregates: ``(R, d)``.
+        states: the public states after the rounds.
         first_state: whether the round's public state is that of the first round, for which a law is published.
         consumed: how far the hooks' streams were used.
     """
@@ -53,6 +54,7 @@ class HookRun:
     reports: Sequence[Message]
     received: Sequence[Message]
     aggregates: Sequence[Tensor]
+    states: Sequence[State]
     first_state: Sequence[bool]
     consumed: Sequence[Consumed]
 
@@ -154,6 +156,7 @@ class HookSetup:
             state = protection.query(received, context, state, draws("query"))
             state = protection.close_round(aggregate, context, state)
             found["consumed"].append(streams.consumed())
+            found["states"].append(state)
         return HookRun(**found)
 
     def _cohort(self, context: Context, state: State, streams: ReplayedStreams) -> Tensor:

@@ -1,6 +1,6 @@
 """Draw the surroundings of one unit: who holds it, what it holds in each round, and what all others hold."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +15,19 @@ differ by one factor hold equally many: a bug may only exist for some lengths be
 """
 _LONG = 10.0
 """Clip norms from which every clip shortens a row."""
+
+COSINES = tuple(2.0 ** -(0.5**step) for step in range(10))
+"""Cosines of the others' rows to the unit's row in a star, from 1/2 to nearly 1. Two rows of one star have the square
+of it, which is the next smaller cosine: a filter by similarity has its threshold between them at one of these cosines.
+"""
+CONSTELLATIONS = (
+    *(f"a star around the unit's row at cosine {cosine:.3g}" for cosine in COSINES),
+    *(f"two opposite stars of equal size at cosine {cosine:.3g}" for cosine in COSINES[1::2]),
+    "two opposite groups of equal rows",
+    "rows that all equal the unit's",
+    "rows that are all opposite to the unit's",
+)
+"""What all others hold, relative to the unit's row."""
 
 PLACES = ("the first sample of a client", "its last sample", "any of its samples")
 """Where the unit lies among its holder's samples, by the number in ``Surroundings.kinds``."""
@@ -88,6 +101,38 @@ def draw_surroundings(
         others=clip_norm * lengths[1].view(-1, 1, 1) * chosen,
         parts=parts,
         long=lengths[0] >= _LONG,
+    )
+
+
+def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float, seed: int) -> Surroundings:
+    """Return the same runs, in which the others' rows lie around the unit's or against it.
+
+    The unit's rows are the same in all rounds and fill all coordinates. Every clip shortens them and the others'.
+
+    Args:
+        chosen: ``(R,)`` numbers of ``CONSTELLATIONS``.
+    """
+    rng = Streams(seed).generator("constellations")
+    replicas, clients, dim = around.others.shape
+    units = torch.from_numpy(rng.choice([-1.0, 1.0], size=(replicas, dim))).float() / dim**0.5
+    apart = normal(rng, (replicas, clients, dim))
+    apart -= (apart @ units.unsqueeze(-1)) * units.unsqueeze(1)
+    apart /= torch.linalg.vector_norm(apart, dim=-1, keepdim=True).clamp_min(1e-12)
+    # The unit stands with its own half, which is the larger one where their sizes differ.
+    order = (torch.arange(clients) - around.holders.unsqueeze(1)) % clients
+    halves = torch.where(order < (clients + 1) // 2, 1.0, -1.0)
+    stars, pairs, ones = len(COSINES), len(COSINES[1::2]), torch.ones_like(halves)
+    cosines = torch.tensor([*COSINES, *COSINES[1::2], 1.0, 1.0, 1.0])[chosen].view(-1, 1, 1)
+    signs = torch.where((chosen < stars).unsqueeze(1), ones, halves)
+    signs = torch.where((chosen == stars + pairs + 1).unsqueeze(1), ones, signs)
+    signs = torch.where((chosen == stars + pairs + 2).unsqueeze(1), -ones, signs)
+    others = cosines * signs.unsqueeze(-1) * units.unsqueeze(1) + (1 - cosines.square()).sqrt() * apart
+    lengths = clip_norm * _LONG * (_LONGEST / _LONG) ** torch.from_numpy(rng.random((replicas, 1, 1))).float()
+    return replace(
+        around,
+        units=(lengths * units.unsqueeze(1)).expand(-1, around.rounds, -1),
+        others=lengths * others,
+        long=torch.ones_like(around.long),
     )
 
 

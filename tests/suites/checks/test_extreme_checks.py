@@ -118,9 +118,32 @@ class DropsNoNumbers(Clips):
         return noisy if self.correct else noisy.with_values(noisy.values.masked_fill(odd, 0.0))
 
 
+class ByComparedLength(Clips):
+    """A length that is no number is not larger than the clip norm; what is no number is zeroed after the clip."""
+
+    def clipped(self, rows):
+        if self.correct:
+            rows = rows.nan_to_num(nan=0.0, posinf=1e18, neginf=-1e18).clamp(-1e18, 1e18)
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        factors = torch.where(lengths > self.clip_norm, self.clip_norm / lengths, 1.0)
+        return (rows * factors).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+class PassesInfinity(Clips):
+    """A row with an infinite entry counts as one that no clip need shorten."""
+
+    def clipped(self, rows):
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        factors = (self.clip_norm / lengths.clamp_min(self.clip_norm)).nan_to_num(nan=0.0)
+        factors = factors if self.correct else torch.where(rows.isinf().any(-1, keepdim=True), 1.0, factors)
+        return (rows * factors).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
+        (ByComparedLength, "no number, and others of 1e12"),
+        (PassesInfinity, "infinite, and others of 1e12"),
         (ByLength, "infinite"),
         (InHalf, "not finite"),
         (ByRoundedLength, "with a norm that overflows"),
@@ -245,8 +268,8 @@ def test_every_bundled_defense_bounds_every_row_unless_that_is_its_fault(name, m
 
 def test_the_rows_hold_what_their_words_name():
     rows = dict(extreme_rows(6))
-    assert sum(bool(row.isnan().any()) for row in rows.values()) == 2
-    assert sum(bool(row.isinf().any()) for row in rows.values()) == 2
+    assert sum(bool(row.isnan().any()) for row in rows.values()) == 3
+    assert sum(bool(row.isinf().any()) for row in rows.values()) == 3
     denormal = next(row for words, row in rows.items() if "denormal" in words)
     assert bool(((denormal > 0) & (denormal < torch.finfo(torch.float32).tiny)).all())
 

@@ -1,0 +1,167 @@
+"""Chosen rows of all others and chosen samples: choices, filters and factors by labels are found, correct ones pass."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pytest
+import torch
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.streams import normal
+from fedassay.suites.checks.hooks.chosen_checks import chosen_check, with_one_label
+from fedassay.suites.checks.hooks.hook_checks import hook_checks
+from fedassay.suites.checks.hooks.hook_run import HookSetup
+from fedassay.suites.checks.hooks.surroundings import CONSTELLATIONS, COSINES, draw_surroundings, in_constellations
+from fedassay.suites.checks.law_check import AS_SAMPLED
+from toy_federation import toy_plan, toy_task
+
+SIZES, ROUNDS = (4, 9, 6, 5, 7, 4), 6
+SERVER, LOCAL = DPFedAvg(epsilon=4.0), LDPGaussian(epsilon=4.0)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return toy_task(SIZES, side=6, inert=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robust(DPFedAvgProtection):
+    """Aggregates clipped rows in a way of its own, and adds ``louder`` times the noise of their sum."""
+
+    louder = 1.0
+
+    def total(self, rows, present):
+        return rows.sum(1)
+
+    def aggregate(self, received, context, state, rng):
+        total = self.total(received.values, received.present)
+        noise = self.louder * self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
+        return (total + noise) / context.plan.expected_cohort
+
+
+class ClosestRow(Robust):
+    """The row that is closest to all others stands for their sum."""
+
+    def total(self, rows, present):
+        apart = torch.cdist(rows, rows).masked_fill(~present.unsqueeze(1), 0.0).sum(-1)
+        return rows[torch.arange(len(rows)), apart.masked_fill(~present, torch.inf).argmin(1)]
+
+
+class ClosestRowWithItsNoise(ClosestRow):
+    """Noise for two clip norms, by which a choice may move."""
+
+    louder = 2.0
+
+
+class Similar(Robust):
+    """Rows that resemble another one are left out."""
+
+    least = 0.95
+
+    def total(self, rows, present):
+        units = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-12)
+        alike = units @ units.transpose(1, 2) > self.least
+        alike &= ~torch.eye(rows.shape[1], dtype=torch.bool)
+        return rows.masked_fill(alike.any(-1, keepdim=True), 0.0).sum(1)
+
+
+class HalfSimilar(Similar):
+    least = 0.6
+
+
+class HalfLength(Robust):
+    """A factor below one for all rows."""
+
+    def total(self, rows, present):
+        return rows.sum(1) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByLabels(LDPGaussianProtection):
+    """Clients with samples of one label alone get three times the weight, before the clip or after it."""
+
+    after: bool
+
+    def report(self, updates, context, state, rng):
+        labels = [context.samples(one).labels if one < context.plan.clients else None for one in context.senders]
+        weights = torch.tensor([3.0 if one is not None and len(one.unique()) == 1 else 1.0 for one in labels])
+        if not self.after:
+            return super().report(updates.with_values(updates.values * weights.unsqueeze(-1)), context, state, rng)
+        loud = super().report(updates, context, state, rng)
+        kept = replace(self, noise_std=0.0)
+        rows = LDPGaussianProtection.report(kept, updates, context, state, rng).values
+        return loud.with_values(loud.values + (weights.unsqueeze(-1) - 1) * rows)
+
+
+def checked(task, part, kind, *, law, seed=0, fields=None, **changes):
+    """The result of the check, which needs no law where the claim states a Gaussian curve."""
+    plan = toy_plan(task, rounds=ROUNDS, **changes)
+    prepared = part.prepare(plan)
+    if not law:
+        kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
+    protection = kind(**vars(prepared.protection), **(fields or {}))
+    claim = prepared.claims[0]
+    setup = HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed)
+    return setup, chosen_check(setup, [1, 0, 2, 3])
+
+
+@pytest.mark.parametrize("law", [True, False])
+@pytest.mark.parametrize("kind", [ClosestRow, Similar, HalfSimilar])
+def test_a_choice_or_a_filter_that_one_row_changes_is_found(kind, law, task):
+    _, found = checked(task, SERVER, kind, law=law)
+    assert found is not None
+    assert found.passed is False
+    assert found.name == AS_SAMPLED
+
+
+@pytest.mark.parametrize("law", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [DPFedAvgProtection, Robust, HalfLength])
+def test_a_sum_passes(kind, law, seed, task):
+    for changes in ({}, {"cohort": Poisson(0.5)}):
+        _, found = checked(task, SERVER, kind, law=law, seed=seed, **changes)
+        assert found is None or found.passed, found.words
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_choice_with_the_noise_of_its_sensitivity_passes(seed, task):
+    _, found = checked(task, SERVER, ClosestRowWithItsNoise, law=False, seed=seed)
+    assert found is None or found.passed, found.words
+
+
+@pytest.mark.parametrize("law", [True, False])
+def test_a_factor_by_the_labels_after_the_clip_is_found_and_before_it_is_none(law, task):
+    assert checked(task, LOCAL, ByLabels, law=law, fields={"after": True})[1].passed is False
+    _, found = checked(task, LOCAL, ByLabels, law=law, fields={"after": False})
+    assert found is None or found.passed, found.words
+
+
+def test_it_is_part_of_the_sensitivity_as_sampled(task):
+    setup, _ = checked(task, SERVER, ClosestRow, law=False)
+    found = [one for one in hook_checks(task, setup.plan, setup.protection, setup.claim) if one.name == AS_SAMPLED]
+    assert [one.passed for one in found] == [False]
+    assert "others hold" in found[0].words
+
+
+def test_stars_leave_room_for_every_threshold_of_a_filter():
+    drawn = draw_surroundings(
+        holders=[0, 1], clients=8, dim=400, rounds=2, replicas=len(CONSTELLATIONS), clip_norm=2.0, seed=0
+    )
+    around = in_constellations(drawn, torch.arange(len(CONSTELLATIONS)), clip_norm=2.0, seed=0)
+    units = around.units[:, 0] / torch.linalg.vector_norm(around.units[:, 0], dim=-1, keepdim=True)
+    others = around.others / torch.linalg.vector_norm(around.others, dim=-1, keepdim=True)
+    cosines = torch.einsum("rd,rcd->rc", units, others)
+    assert torch.allclose(cosines[: len(COSINES)], torch.tensor(COSINES).unsqueeze(1).expand(-1, 8), atol=1e-3)
+    assert all(one**2 == pytest.approx(before) for before, one in pairwise(COSINES))
+    mutual = torch.einsum("rcd,red->rce", others, others)[: len(COSINES), 2, 3]
+    assert torch.allclose(mutual, torch.tensor(COSINES) ** 2, atol=0.12)
+    assert float(torch.linalg.vector_norm(around.others, dim=-1).min()) >= 10 * 2.0 * (1 - 1e-5)
+
+
+def test_samples_that_are_hardly_drawn_by_chance(task):
+    changed = with_one_label(task, [1, 0])
+    assert len(changed.samples(torch.zeros(1, 1), 1).images.unique(dim=0)) == 1
+    assert all(len(changed.labels[changed.parts[client]].unique()) == 1 for client in (0, 1))
+    assert torch.equal(changed.labels[changed.parts[2]], task.labels[task.parts[2]])
+    assert torch.equal(changed.images[changed.parts[0]], task.images[task.parts[0]])
