@@ -7,7 +7,7 @@ A poor choice lowers the bound and leaves it valid.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,19 +17,15 @@ from ..arrays import FloatArray
 from ..binomial import privacy_loss, upper_bound
 from ..estimators.event_ratio import Contrast
 from ..exact import as_floats
-from ..power.cut import CountingPlan, Cut, best_cut
+from ..power.cut import CountingPlan, Cut, best_cut, score_cuts
+from .expected_bound import cautious_rate, expected_bound
+from .guess_rule import Guesses, GuessRule, best_rule
+from .score import Score
 
 # With fewer hits the test of the ratio loses what it gains over two separate bounds.
 _FEWEST_HITS = 200
-
-
-class Score(Protocol):
-    """The interface of a function that scores a mechanism's outputs; ``str(score)`` is its name in the results of an
-    audit.
-    """
-
-    def score(self, outputs: NDArray[Any]) -> FloatArray:
-        """Return one score per output: an array ``(n, ...)`` becomes ``(n,)``, higher means the second input."""
+# Of fewer trials, fair coins might give one input none.
+_FEWEST_COINS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,27 +58,63 @@ class Event:
     the second input.
 
     ``contrast``: how its counts are to be compared where a test of their ratio is expected to show more than two
-    bounds.
+    bounds. ``rule``: the guesses to be counted instead, of inputs that coins choose, where these are expected to show
+    most.
     """
 
     score: Score
     cut: Cut
     contrast: Contrast | None = None
+    rule: GuessRule | None = None
 
     def __str__(self) -> str:
-        return f"{{{self.score} > {self.cut.threshold:.6g}}}"
+        return f"{{{self.score} {self.rule or f'> {self.cut.threshold:.6g}'}}}"
 
-    def hits(self, outputs: NDArray[Any]) -> int:
-        """Return how many of the mechanism's outputs have a score above the event's threshold."""
-        return int(np.count_nonzero(self.score.score(outputs) > self.cut.threshold))
+    def guesses(self, outputs: NDArray[Any]) -> Guesses:
+        """Count the mechanism's outputs that the event guesses to be of the second, and of the first input."""
+        rule = self.rule or GuessRule(high=self.cut.threshold, low=-math.inf)
+        return rule.guesses(self.score.score(outputs))
 
 
-def fix_event(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
-    """Fix the threshold of a score, from its values (n,) on pilot outputs of the second and of the first input."""
+def fix_event(
+    score: Score,
+    member: FloatArray,
+    nonmember: FloatArray,
+    plan: CountingPlan,
+    *,
+    coins: bool = False,
+    compared: int = 1,
+) -> Event:
+    """Fix the threshold of a score, from its values (n,) on pilot outputs of the second and of the first input.
+
+    ``coins``: whether coins may choose the inputs of the counted trials. ``compared``: the number of scores that are
+    compared on these pilot outputs.
+    """
+    if coins and plan.delta == 0 and plan.curve is None and plan.trials >= _FEWEST_COINS:
+        return _pure(score, member, nonmember, plan, compared)
     cut = best_cut(member, nonmember, plan)
     # A stated curve is tested by the two rates, which spend the whole of alpha.
     contrast = None if plan.curve is not None else _contrast(cut, member, nonmember, plan)
     return Event(score=score, cut=cut, contrast=contrast)
+
+
+def _pure(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, compared: int) -> Event:
+    """The event for a claim without delta: guesses, or a ratio of two rates where these are large."""
+    rule, bound = best_rule(member, nonmember, plan, compared)
+    event = Event(score=score, cut=Cut(threshold=rule.threshold, margin=0.0, bound=bound), rule=rule)
+    score_in, score_out = np.sort(member), np.sort(nonmember)
+    cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
+    tpr, fpr = (1 - np.searchsorted(side, cuts, side="right") / len(side) for side in (score_in, score_out))
+    pilot = min(len(member), len(nonmember))
+    for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
+        bounds = expected_bound(high, cautious_rate(high, low, pilot, compared), plan, fair_coins=False)
+        bounds[low * plan.trials < _FEWEST_HITS] = -math.inf
+        best = int(np.argmax(bounds))
+        if bounds[best] > event.cut.bound:
+            contrast = Contrast(weight=float(high[best] / low[best]), complement=bool(complement))
+            cut = Cut(threshold=float(cuts[best]), margin=0.0, bound=float(bounds[best]))
+            event = Event(score=score, cut=cut, contrast=contrast)
+    return event
 
 
 def _contrast(cut: Cut, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Contrast | None:

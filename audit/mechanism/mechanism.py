@@ -19,6 +19,7 @@ from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
 from ..estimators.event_ratio import event_ratio_of_counts
+from ..estimators.guess_odds import GuessCounts, guess_odds_of_counts
 from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.pairwise_event import EventCounts
 from ..evidence import Design, Projections, Setting
@@ -37,8 +38,9 @@ from ..supplied.chosen import (
 from ..supplied.given import check_alpha
 from ..supplied.power import weakness_of, with_power
 from ..wording import shortened
+from .guess_rule import Guesses
 from .search import Found, find_event
-from .trial_stream import Mechanism, TrialPurpose
+from .trial_stream import Mechanism, Stream, TrialPurpose, coins
 
 DEFAULT_TRIALS = 100_000
 """Trials counted per arm by default."""
@@ -115,23 +117,57 @@ def audit_mechanism(
     stated = options_of_runs(options, found, seed=seed)
     plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
     best = find_event(
-        mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score, low_bits=low_bits
+        mechanism,
+        candidates,
+        plan,
+        seed=seed,
+        batched=batched,
+        pilot=wanted,
+        score=score,
+        low_bits=low_bits,
+        coins=not found,
     )
-    # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
-    if found:
-        measured = _measured_by(found, best, plan, claim, stated)
-    else:
-        measured = _measured(best, _count(best, plan), claim, seed)
+    measured = _measured_by(found, best, plan, claim, stated) if found else _measured(best, plan, claim, seed)
     measured = with_power(measured, claim)
     return judge(claim, measured, weakness=weakness_of(measured))
 
 
-def _measured(best: Found, counts: ErrorCounts, claim: Claim, seed: int) -> Measurement:
+def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measurement:
+    """Count fresh trials; the search costs no alpha, because it used pilots only."""
     policy, witness = f"event fixed on a pilot, seed {seed}", _witness(best)
     setting = Setting.claimed(claim)
+    # Coins decide how many of all trials each input gets where the guesses are tested.
+    n1 = plan.trials if best.event.rule is None else int(coins(seed).binomial(2 * plan.trials, 0.5))
+    n0 = 2 * plan.trials - n1
+    out, within = (_count(best, side, n) for side, n in zip(best.streams, (n0, n1), strict=True))
+    if best.event.rule is not None:
+        guesses = GuessCounts(
+            in_as_in=within.second,
+            in_as_out=within.first,
+            n1=n1,
+            out_as_in=out.second,
+            out_as_out=out.first,
+            n0=n0,
+            setting=setting,
+        )
+        return guess_odds_of_counts(
+            guesses,
+            alpha=plan.alpha,
+            threshold=best.event.cut.threshold,
+            threshold_policy=policy,
+            epsilon=claim.epsilon,
+            witness=witness,
+        )
     if best.event.contrast is None:
         return clopper_pearson_of_counts(
-            counts,
+            ErrorCounts(
+                threshold=best.event.cut.threshold,
+                false_positives=out.second,
+                false_negatives=n1 - within.second,
+                n0=n0,
+                n1=n1,
+                alpha=plan.alpha,
+            ),
             setting=setting,
             delta=claim.delta,
             threshold_policy=policy,
@@ -139,19 +175,12 @@ def _measured(best: Found, counts: ErrorCounts, claim: Claim, seed: int) -> Meas
             epsilon=claim.epsilon,
             witness=witness,
         )
-    hits = EventCounts(
-        hits_in=counts.n1 - counts.false_negatives,
-        n1=counts.n1,
-        hits_out=counts.false_positives,
-        n0=counts.n0,
-        setting=setting,
-    )
     return event_ratio_of_counts(
-        hits,
+        EventCounts(hits_in=within.second, n1=n1, hits_out=out.second, n0=n0, setting=setting),
         contrast=best.event.contrast,
         delta=claim.delta,
-        alpha=counts.alpha,
-        threshold=counts.threshold,
+        alpha=plan.alpha,
+        threshold=best.event.cut.threshold,
         threshold_policy=policy,
         epsilon=claim.epsilon,
         witness=witness,
@@ -183,19 +212,9 @@ def _measured_by(
     return measured_by(found, measure, claim, plan.alpha)
 
 
-def _count(found: Found, plan: CountingPlan) -> ErrorCounts:
-    hits_out, hits_in = (
-        sum(found.event.hits(outputs) for outputs in side.draw(TrialPurpose.COUNTED, plan.trials))
-        for side in found.streams
-    )
-    return ErrorCounts(
-        threshold=found.event.cut.threshold,
-        false_positives=hits_out,
-        false_negatives=plan.trials - hits_in,
-        n0=plan.trials,
-        n1=plan.trials,
-        alpha=plan.alpha,
-    )
+def _count(found: Found, side: Stream, trials: int) -> Guesses:
+    counted = [found.event.guesses(outputs) for outputs in side.draw(TrialPurpose.COUNTED, trials)]
+    return Guesses(sum(one.second for one in counted), sum(one.first for one in counted))
 
 
 def _witness(found: Found) -> str:

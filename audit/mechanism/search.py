@@ -1,10 +1,12 @@
 """Search for the event that proves most about a mechanism, in pilot trials that the bound does not count.
 
-Three stages, so that a pilot's luck does not decide: a first look at every pair of inputs keeps a few; on these,
-scores are learnt on one part of a pilot and ranked on the rest; fresh trials choose among the best of them and fix
-the threshold.
+Rounds of equal cost, so that a pilot's luck does not decide and weak pairs of inputs cost little: each round halves
+the number of pairs and doubles the trials of those that are left (successive halving: Karnin, Koren, Somekh 2013).
+Scores are learnt on one half of the trials and ranked on the other. On the last two pairs slow scores are learnt too,
+and fresh trials choose among the best and fix the thresholds.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +18,19 @@ from ..arrays import FloatArray
 from ..exact import refuse_lost
 from ..power.cut import CountingPlan
 from .candidates import candidates
-from .event import Event, Given, Score, check_alone, fix_event
+from .event import Event, Given, check_alone, fix_event
+from .score import CountedScore, Counts, Score
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 
 # A pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
 _SHARE, _FEWEST, _MOST, _VALUES = 2, 40, 2**20, 2**22
-# Pairs of inputs and scores that are kept after each stage.
-_PAIRS, _SCORES, _FINALISTS = 2, 2, 4
-_PART = 2
-"""The first look at a pair takes half of a pilot, and so does learning."""
+# Pairs of inputs that are left for the last rounds, scores kept of each, and scores among which fresh trials choose.
+_PAIRS, _SCORES, _FINALISTS = 2, 4, 6
+# Of more scores, a part of the trials finds the best, which are compared on all.
+_COMPARED, _PART = 8, 4
+
+
+_Streams = tuple[Stream, Stream]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,9 +40,6 @@ class Found:
     streams: tuple[Stream, Stream]
     event: Event
     pairs: int
-
-
-_Streams = tuple[Stream, Stream]
 
 
 def find_event(
@@ -49,35 +52,89 @@ def find_event(
     pilot: int | None,
     score: Callable[[NDArray[Any]], ArrayLike] | None,
     low_bits: bool,
+    coins: bool = False,
 ) -> Found:
     """Return the pair of inputs and the event that are expected to refute a false claim best.
 
-    ``pilot``: trials per input and pair, None for the default. ``score``: the user's own, which only needs a threshold.
-    ``low_bits``: look at the lowest bits of floating-point outputs, and at nothing else.
+    ``pilot``: trials per input, on average over the pairs, None for the default. ``score``: the user's own, which only
+    needs a threshold. ``low_bits``: look at the lowest bits of floating-point outputs, and at nothing else. ``coins``:
+    whether coins may choose the inputs of the counted trials.
     """
     opened = [_open(mechanism, both, pair=at, seed=seed, batched=batched) for at, both in enumerate(pairs)]
-    inputs = dict(zip(opened, pairs, strict=True))
+    trials = pilot or int(np.clip(plan.trials // _SHARE, _FEWEST, _MOST))
+    search = _Search(plan=plan, coins=coins, low_bits=low_bits, inputs=dict(zip(opened, pairs, strict=True)))
     if score is not None:
-        ranked: list[tuple[_Streams, Score]] = [(both, Given(score)) for both in opened]
-        check_alone(ranked[0][1], _drawn(opened[0][1], TrialPurpose.LOOK, _FEWEST * 2))
-        return _chosen(ranked, plan, pilot, len(pairs), share=1.0)
-    if len(opened) > _PAIRS:
-        looked = [
-            max(
-                event.cut.promise
-                for event in _learnt(both, inputs[both], plan, pilot, thorough=False, low_bits=low_bits)
-            )
-            for both in opened
-        ]
+        given: Score = Given(score)
+        check_alone(given, _drawn(opened[0][1], TrialPurpose.PILOT, _FEWEST * 2))
+        found = search.best([(both, given) for both in opened], trials)
+    else:
+        rounds = max(0, math.ceil(math.log2(len(opened) / _PAIRS)))
+        share = trials * len(opened) // (rounds + 2)
+        for _ in range(rounds):
+            opened = search.half(opened, share // len(opened))
+        found = search.best(search.finalists(opened, share // len(opened)), share // len(opened))
+    return Found(streams=found[0], event=found[1], pairs=len(pairs))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Search:
+    """What all rounds of a search share; ``inputs`` are those of each pair of streams."""
+
+    plan: CountingPlan
+    coins: bool
+    low_bits: bool
+    inputs: dict[_Streams, tuple[Any, Any]]
+
+    def half(self, opened: list[_Streams], trials: int) -> list[_Streams]:
+        """The half of the pairs whose best scores promise most."""
+        looked = [max(event.cut.promise for event in self._learnt(both, trials, thorough=False)) for both in opened]
         # A stable order, so that pairs of equal promise keep theirs.
-        opened = [opened[at] for at in sorted(range(len(opened)), key=lambda at: looked[at], reverse=True)[:_PAIRS]]
-    events = [
-        (event, both)
-        for both in opened
-        for event in _best(_learnt(both, inputs[both], plan, pilot, thorough=True, low_bits=low_bits))
-    ]
-    events.sort(key=lambda found: found[0].cut.promise, reverse=True)
-    return _chosen([(both, event.score) for event, both in events[:_FINALISTS]], plan, pilot, len(pairs), share=0.5)
+        order = sorted(range(len(opened)), key=lambda at: looked[at], reverse=True)
+        return [opened[at] for at in order[: (len(opened) + 1) // 2]]
+
+    def finalists(self, opened: list[_Streams], trials: int) -> list[tuple[_Streams, Score]]:
+        """The best scores of the last pairs."""
+        events = [
+            (both, event)
+            for both in opened
+            for event in sorted(self._learnt(both, trials, thorough=True), key=_promise, reverse=True)[:_SCORES]
+        ]
+        events.sort(key=lambda found: _promise(found[1]), reverse=True)
+        return [(both, event.score) for both, event in events[:_FINALISTS]]
+
+    def best(self, ranked: Sequence[tuple[_Streams, Score]], trials: int) -> tuple[_Streams, Event]:
+        """The best of some scores on fresh trials."""
+        found = []
+        for both in dict.fromkeys(streams for streams, _ in ranked):
+            scores = [score for streams, score in ranked if streams is both]
+            found += [(both, event) for event in self._fixed(both, scores, TrialPurpose.CHOICE, trials)]
+        return max(found, key=lambda one: _promise(one[1]))
+
+    def _learnt(self, both: _Streams, trials: int, *, thorough: bool) -> list[Event]:
+        """Scores learnt on one part of some trials, with the thresholds and the promise that the rest gives them."""
+        learning = max(2, trials // 2)
+        fitted = min(learning, _VALUES // max(1, int(np.prod(both[0].shape))))
+        nonmember, member = (_drawn(side, TrialPurpose.PILOT, fitted) for side in both)
+        scores = list(candidates(member, nonmember, self.inputs[both], thorough=thorough, low_bits=self.low_bits))
+        # Apart, because a score looks better on the trials that it was fitted to than on new ones.
+        ranking = trials - learning
+        if len(scores) > _COMPARED:
+            few = self._fixed(both, scores, TrialPurpose.RANKING, ranking // _PART)
+            scores = [event.score for event in sorted(few, key=_promise, reverse=True)[:_COMPARED]]
+        if learning > fitted:
+            scores = _counted(both, scores, learning)
+        return self._fixed(both, scores, TrialPurpose.RANKING, ranking)
+
+    def _fixed(self, both: _Streams, scores: Sequence[Score], purpose: TrialPurpose, trials: int) -> list[Event]:
+        nonmember, member = (_scored(side, scores, purpose, max(2, trials)) for side in both)
+        return [
+            fix_event(score, within, out, self.plan, coins=self.coins, compared=len(scores))
+            for score, within, out in zip(scores, member, nonmember, strict=True)
+        ]
+
+
+def _promise(event: Event) -> tuple[float, float]:
+    return event.cut.promise
 
 
 def _open(mechanism: Mechanism, both: tuple[Any, Any], *, pair: int, seed: int, batched: bool) -> _Streams:
@@ -90,50 +147,26 @@ def _open(mechanism: Mechanism, both: tuple[Any, Any], *, pair: int, seed: int, 
     return out, within
 
 
-def _learnt(
-    both: _Streams, inputs: tuple[Any, Any], plan: CountingPlan, pilot: int | None, *, thorough: bool, low_bits: bool
-) -> list[Event]:
-    """Scores learnt on two thirds of some trials, with the threshold and the promise that the rest gives them."""
-    size = max(1, int(np.prod(both[0].shape)))
-    n = max(4, min(_trials(plan, pilot) // _PART, _VALUES // size))
-    purpose = TrialPurpose.PILOT if thorough else TrialPurpose.LOOK
-    nonmember, member = (_drawn(side, purpose, n) for side in both)
-    # Apart, because a score looks better on the trials that it was fitted to than on new ones.
-    first = n * 2 // 3
-    found = []
-    for score in candidates(member[:first], nonmember[:first], inputs, thorough=thorough, low_bits=low_bits):
-        found.append(fix_event(score, score.score(member[first:]), score.score(nonmember[first:]), plan))
-    return found
+def _counted(both: _Streams, scores: Sequence[Score], trials: int) -> list[Score]:
+    """The scores with the counts of all trials, where they are made of counts."""
+    tables = {at: score for at, score in enumerate(scores) if isinstance(score, CountedScore)}
+    sides: list[dict[int, Counts]] = []
+    for side in both:
+        total: dict[int, Counts] = {}
+        for outputs in side.draw(TrialPurpose.PILOT, trials):
+            for at, score in tables.items():
+                counts = score.count(outputs)
+                total[at] = list(map(np.add, total[at], counts)) if at in total else counts
+        sides.append(total)
+    return [
+        tables[at].counted(sides[1][at], sides[0][at]) if at in tables else score for at, score in enumerate(scores)
+    ]
 
 
-def _best(events: list[Event]) -> list[Event]:
-    return sorted(events, key=lambda event: event.cut.promise, reverse=True)[:_SCORES]
-
-
-def _chosen(
-    ranked: Sequence[tuple[_Streams, Score]], plan: CountingPlan, pilot: int | None, pairs: int, *, share: float
-) -> Found:
-    """The best of some scores on fresh trials, of which only the scores are kept."""
-    n = max(2, int(_trials(plan, pilot) * share))
-    best: Found | None = None
-    for both in dict.fromkeys(streams for streams, _ in ranked):
-        scores = [score for streams, score in ranked if streams is both]
-        values = [_scored(side, scores, n) for side in both]
-        for at, score in enumerate(scores):
-            event = fix_event(score, values[1][at], values[0][at], plan)
-            if best is None or event.cut.promise > best.event.cut.promise:
-                best = Found(streams=both, event=event, pairs=pairs)
-    assert best is not None
-    return best
-
-
-def _scored(side: Stream, scores: Sequence[Score], trials: int) -> list[FloatArray]:
-    chunks = [[score.score(outputs) for score in scores] for outputs in side.draw(TrialPurpose.CHOICE, trials)]
+def _scored(side: Stream, scores: Sequence[Score], purpose: TrialPurpose, trials: int) -> list[FloatArray]:
+    """The scores of some trials; only these are kept."""
+    chunks = [[score.score(outputs) for score in scores] for outputs in side.draw(purpose, trials)]
     return [np.concatenate(values) for values in zip(*chunks, strict=True)]
-
-
-def _trials(plan: CountingPlan, pilot: int | None) -> int:
-    return pilot or int(np.clip(plan.trials // _SHARE, _FEWEST, _MOST))
 
 
 def _drawn(side: Stream, purpose: TrialPurpose, trials: int) -> NDArray[Any]:
