@@ -5,7 +5,8 @@
     python benchmarks/event_search.py --trials 100000 --seeds 20   # bounds above a known epsilon, by seed
 
 The level is .1, that of DP-Sniper's bounds. Its search trained on 10.7 million trials per input and chose by as many
-more; its last bounds count 200 million. Ours counts ``--trials`` and learns on ``--pilot`` others.
+more; its last bounds count 200 million. Ours counts ``--trials`` and searches with ``--pilot`` others, on average over
+the pairs of inputs.
 """
 
 import argparse
@@ -23,7 +24,7 @@ CLAIM = Claim.stated(50.0)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10**6)
-    parser.add_argument("--pilot", type=int, default=400_000, help="trials per input that learn and choose")
+    parser.add_argument("--pilot", type=int, default=2 * 10**6, help="trials per input that learn and choose")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=[])
     arguments = parser.parse_args()

@@ -17,9 +17,12 @@ import math
 from dataclasses import dataclass
 
 from ..binomial import check_level, upper_bound
+from ..curve import Curve
 from ..evidence import Design, Setting, whole
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..power.detectable import minimum_detectable_epsilon
+
+_FEWEST = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,14 @@ def guess_odds_of_counts(
         witness=witness,
         setting=counts.setting,
     )
+
+
+def fits_coins(*, delta: float, curve: Curve | None, trials: int) -> bool:
+    """Return whether a claim of ``delta`` and ``curve`` is tested by guesses of ``trials`` runs per input on average.
+
+    The bound holds for pure differential privacy; and of few runs, coins might leave an input none.
+    """
+    return delta == 0 and curve is None and trials >= _FEWEST
 
 
 def odds_low(right: int, wrong: int, alpha: float) -> float:

@@ -6,7 +6,7 @@ A poor choice lowers the bound and leaves it valid.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,12 @@ from ..binomial import privacy_loss, upper_bound
 from ..estimators.event_ratio import Contrast
 from ..exact import as_floats
 from ..power.cut import CountingPlan, Cut, best_cut, score_cuts
-from .expected_bound import cautious_rate, expected_bound
+from .expected_bound import expected_bound, luck, raised_rate
 from .guess_rule import Guesses, GuessRule, best_rule
 from .score import Score
 
 # With fewer hits the test of the ratio loses what it gains over two separate bounds.
 _FEWEST_HITS = 200
-# Of fewer trials, fair coins might give one input none.
-_FEWEST_COINS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,38 +74,31 @@ class Event:
         return rule.guesses(self.score.score(outputs))
 
 
-def fix_event(
-    score: Score,
-    member: FloatArray,
-    nonmember: FloatArray,
-    plan: CountingPlan,
-    *,
-    coins: bool = False,
-    compared: int = 1,
-) -> Event:
-    """Fix the threshold of a score, from its values (n,) on pilot outputs of the second and of the first input.
-
-    ``coins``: whether coins may choose the inputs of the counted trials. ``compared``: the number of scores that are
-    compared on these pilot outputs.
-    """
-    if coins and plan.delta == 0 and plan.curve is None and plan.trials >= _FEWEST_COINS:
-        return _pure(score, member, nonmember, plan, compared)
+def fix_event(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
+    """Fix the threshold of a score, from its values (n,) on pilot outputs of the second and of the first input."""
     cut = best_cut(member, nonmember, plan)
     # A stated curve is tested by the two rates, which spend the whole of alpha.
     contrast = None if plan.curve is not None else _contrast(cut, member, nonmember, plan)
     return Event(score=score, cut=cut, contrast=contrast)
 
 
-def _pure(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, compared: int) -> Event:
-    """The event for a claim without delta: guesses, or a ratio of two rates where these are large."""
-    rule, bound = best_rule(member, nonmember, plan, compared)
+def fix_guesses(
+    score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, *, caution: float = 1.0
+) -> Event:
+    """Fix the event of a score for a claim without delta: guesses of the inputs, or a ratio of two large rates.
+
+    ``member``, ``nonmember``: as in ``fix_event``. ``caution``: what share of its luck each threshold is denied; with
+    less, rarer events are chosen.
+    """
+    rule, bound = best_rule(member, nonmember, plan, caution)
     event = Event(score=score, cut=Cut(threshold=rule.threshold, margin=0.0, bound=bound), rule=rule)
     score_in, score_out = np.sort(member), np.sort(nonmember)
     cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
     tpr, fpr = (1 - np.searchsorted(side, cuts, side="right") / len(side) for side in (score_in, score_out))
     pilot = min(len(member), len(nonmember))
     for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
-        bounds = expected_bound(high, cautious_rate(high, low, pilot, compared), plan, fair_coins=False)
+        raised = raised_rate(high, low, pilot, caution * luck(high, low, pilot))
+        bounds = expected_bound(high, raised, plan, fair_coins=False)
         bounds[low * plan.trials < _FEWEST_HITS] = -math.inf
         best = int(np.argmax(bounds))
         if bounds[best] > event.cut.bound:
@@ -115,6 +106,20 @@ def _pure(score: Score, member: FloatArray, nonmember: FloatArray, plan: Countin
             cut = Cut(threshold=float(cuts[best]), margin=0.0, bound=float(bounds[best]))
             event = Event(score=score, cut=cut, contrast=contrast)
     return event
+
+
+def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
+    """Return an event of ``fix_guesses`` with the bound that its score's values (n,) on fresh pilot outputs promise."""
+    rule = event.rule or GuessRule(high=event.cut.threshold, low=-math.inf)
+    within, out = rule.guesses(member), rule.guesses(nonmember)
+    n1, n0 = len(member), len(nonmember)
+    likely, rare = within.second / n1 + out.first / n0, out.second / n0 + within.first / n1
+    if event.contrast is not None and event.contrast.complement:
+        likely, rare = 1 - out.second / n0, 1 - within.second / n1
+    # One standard error, because few events are compared, and thresholds are no longer chosen.
+    raised = raised_rate(np.array([likely]), np.array([rare]), min(n0, n1), 1.0)
+    bound = expected_bound([likely], raised, plan, fair_coins=event.rule is not None)
+    return replace(event, cut=replace(event.cut, bound=float(bound[0])))
 
 
 def _contrast(cut: Cut, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Contrast | None:

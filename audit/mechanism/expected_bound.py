@@ -10,22 +10,24 @@ from ..arrays import FloatArray
 from ..power.cut import CountingPlan
 
 
-def cautious_rate(likely: FloatArray, rare: FloatArray, pilot: int, compared: int) -> FloatArray:
-    """Return the rate of an event where it is rare, raised by as much as its rates of ``pilot`` trials may flatter it.
+def luck(likely: FloatArray, rare: FloatArray, pilot: int) -> FloatArray:
+    """Return by how many standard errors the best of many thresholds looks better than it is.
 
-    ``likely``, ``rare``: (k,) the pilot's rates on the input where the event is likelier, and on the other;
-    ``compared``: the number of scores that are compared on these trials.
-
-    The best of many thresholds looks better than it is. Each halving of an event is one more look at the pilot, so that
-    the number of standard errors grows with its rarity as in the law of the iterated logarithm. Scores look at much the
-    same, which counts as the square root of their number.
+    ``likely``, ``rare``: (k,) the rates of ``pilot`` trials above each threshold, on either input. Each halving of an
+    event is one more look at the pilot, so that luck grows with rarity as in the law of the iterated logarithm.
     """
-    looks = 2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot))
-    caution = np.sqrt(2 * np.log(looks) + np.log(compared))
+    return np.asarray(np.sqrt(2 * np.log(2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot)))), dtype=np.float64)
+
+
+def raised_rate(likely: FloatArray, rare: FloatArray, pilot: int, z: FloatArray | float) -> FloatArray:
+    """Return the rate of an event where it is rare, raised by ``z`` standard errors of the ratio of its rates.
+
+    ``likely``, ``rare``: rates of ``pilot`` trials on the input where the event is likelier, and on the other.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         # Relative variance of the ratio, in units of that of the rare count; one more, because none seen is not none.
         spread = np.sqrt(np.maximum(1 + (rare + 1 / pilot) / likely - 2 * rare, 0.0))
-        raised = _poisson_upper(rare * pilot, caution * spread) / pilot
+        raised = _poisson_upper(rare * pilot, z * spread) / pilot
     return np.asarray(np.where(likely > 0, raised, rare), dtype=np.float64)
 
 

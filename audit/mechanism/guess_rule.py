@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..power.cut import CountingPlan, score_cuts
-from .expected_bound import cautious_rate, expected_bound
+from .expected_bound import expected_bound, luck, raised_rate
 
 
 class Guesses(NamedTuple):
@@ -47,11 +47,11 @@ class GuessRule:
         return Guesses(int(np.count_nonzero(scores > self.high)), int(np.count_nonzero(scores <= self.low)))
 
 
-def best_rule(member: FloatArray, nonmember: FloatArray, plan: CountingPlan, compared: int) -> tuple[GuessRule, float]:
+def best_rule(member: FloatArray, nonmember: FloatArray, plan: CountingPlan, caution: float) -> tuple[GuessRule, float]:
     """Return the rule with the largest expected bound on epsilon at delta 0, and that bound.
 
-    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``compared``: the number
-    of scores that are compared on these trials.
+    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``caution``: what
+    share of its luck each threshold is denied.
     """
     score_in, score_out = np.sort(member), np.sort(nonmember)
     cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
@@ -62,7 +62,8 @@ def best_rule(member: FloatArray, nonmember: FloatArray, plan: CountingPlan, com
     pilot = min(len(member), len(nonmember))
     # Apart, because each of the two thresholds is chosen for its own luck.
     wrong, wrong_low = (
-        cautious_rate(likely, rare, pilot, compared) for likely, rare in ((right, wrong), (right_low, wrong_low))
+        raised_rate(likely, rare, pilot, caution * luck(likely, rare, pilot))
+        for likely, rare in ((right, wrong), (right_low, wrong_low))
     )
     bounds = expected_bound(right[:, np.newaxis] + right_low, wrong[:, np.newaxis] + wrong_low, plan, fair_coins=True)
     highs, lows = np.r_[cuts, math.inf], np.r_[-math.inf, cuts]

@@ -38,6 +38,7 @@ from ..supplied.chosen import (
 from ..supplied.given import check_alpha
 from ..supplied.power import weakness_of, with_power
 from ..wording import shortened
+from .event import Event
 from .guess_rule import Guesses
 from .search import Found, find_event
 from .trial_stream import Mechanism, Stream, TrialPurpose, coins
@@ -133,58 +134,41 @@ def audit_mechanism(
 
 
 def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measurement:
-    """Count fresh trials; the search costs no alpha, because it used pilots only."""
-    policy, witness = f"event fixed on a pilot, seed {seed}", _witness(best)
-    setting = Setting.claimed(claim)
-    # Coins decide how many of all trials each input gets where the guesses are tested.
-    n1 = plan.trials if best.event.rule is None else int(coins(seed).binomial(2 * plan.trials, 0.5))
+    """The bound from fresh trials; the search costs no alpha, because it used pilots only."""
+    event = best.event
+    # Coins decide how many of all trials each input gets where guesses are tested.
+    n1 = plan.trials if event.rule is None else int(coins(seed).binomial(2 * plan.trials, 0.5))
     n0 = 2 * plan.trials - n1
-    out, within = (_count(best, side, n) for side, n in zip(best.streams, (n0, n1), strict=True))
-    if best.event.rule is not None:
-        guesses = GuessCounts(
-            in_as_in=within.second,
-            in_as_out=within.first,
-            n1=n1,
-            out_as_in=out.second,
-            out_as_out=out.first,
-            n0=n0,
-            setting=setting,
-        )
-        return guess_odds_of_counts(
-            guesses,
-            alpha=plan.alpha,
-            threshold=best.event.cut.threshold,
-            threshold_policy=policy,
-            epsilon=claim.epsilon,
-            witness=witness,
-        )
-    if best.event.contrast is None:
-        return clopper_pearson_of_counts(
-            ErrorCounts(
-                threshold=best.event.cut.threshold,
-                false_positives=out.second,
-                false_negatives=n1 - within.second,
-                n0=n0,
-                n1=n1,
-                alpha=plan.alpha,
-            ),
-            setting=setting,
+    out, within = (_count(event, side, n) for side, n in zip(best.streams, (n0, n1), strict=True))
+    setting = Setting.claimed(claim)
+    shown: dict[str, Any] = {
+        "threshold_policy": f"event fixed on a pilot, seed {seed}",
+        "epsilon": claim.epsilon,
+        "witness": _witness(best),
+    }
+    if event.rule is not None:
+        sides = {"in_as_in": within.second, "in_as_out": within.first, "out_as_in": out.second, "out_as_out": out.first}
+        guesses = GuessCounts(**sides, n1=n1, n0=n0, setting=setting)
+        return guess_odds_of_counts(guesses, alpha=plan.alpha, threshold=event.cut.threshold, **shown)
+    if event.contrast is not None:
+        hits = EventCounts(hits_in=within.second, n1=n1, hits_out=out.second, n0=n0, setting=setting)
+        return event_ratio_of_counts(
+            hits,
+            contrast=event.contrast,
             delta=claim.delta,
-            threshold_policy=policy,
-            curve=claim.curve,
-            epsilon=claim.epsilon,
-            witness=witness,
+            alpha=plan.alpha,
+            threshold=event.cut.threshold,
+            **shown,
         )
-    return event_ratio_of_counts(
-        EventCounts(hits_in=within.second, n1=n1, hits_out=out.second, n0=n0, setting=setting),
-        contrast=best.event.contrast,
-        delta=claim.delta,
+    counts = ErrorCounts(
+        threshold=event.cut.threshold,
+        false_positives=out.second,
+        false_negatives=n1 - within.second,
+        n0=n0,
+        n1=n1,
         alpha=plan.alpha,
-        threshold=best.event.cut.threshold,
-        threshold_policy=policy,
-        epsilon=claim.epsilon,
-        witness=witness,
     )
+    return clopper_pearson_of_counts(counts, setting=setting, delta=claim.delta, curve=claim.curve, **shown)
 
 
 def _measured_by(
@@ -212,8 +196,8 @@ def _measured_by(
     return measured_by(found, measure, claim, plan.alpha)
 
 
-def _count(found: Found, side: Stream, trials: int) -> Guesses:
-    counted = [found.event.guesses(outputs) for outputs in side.draw(TrialPurpose.COUNTED, trials)]
+def _count(event: Event, side: Stream, trials: int) -> Guesses:
+    counted = [event.guesses(outputs) for outputs in side.draw(TrialPurpose.COUNTED, trials)]
     return Guesses(sum(one.second for one in counted), sum(one.first for one in counted))
 
 

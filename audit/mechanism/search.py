@@ -15,17 +15,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import FloatArray
+from ..estimators.guess_odds import fits_coins
 from ..exact import refuse_lost
-from ..power.cut import CountingPlan
+from ..power.cut import CountingPlan, Cut
 from .candidates import candidates
-from .event import Event, Given, check_alone, fix_event
+from .event import Event, Given, check_alone, fix_event, fix_guesses, on_fresh
 from .score import CountedScore, Counts, Score
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 
 # A pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
 _SHARE, _FEWEST, _MOST, _VALUES = 2, 40, 2**20, 2**22
 # Pairs of inputs that are left for the last rounds, scores kept of each, and scores among which fresh trials choose.
-_PAIRS, _SCORES, _FINALISTS = 2, 4, 6
+_PAIRS, _SCORES, _LAST = 2, 4, 6
+# Fresh trials choose among events of each score that were fixed with these shares of caution.
+_CAUTIONS = (0.0, 0.5, 1.0, 2.0)
 # Of more scores, a part of the trials finds the best, which are compared on all.
 _COMPARED, _PART = 8, 4
 
@@ -62,11 +65,12 @@ def find_event(
     """
     opened = [_open(mechanism, both, pair=at, seed=seed, batched=batched) for at, both in enumerate(pairs)]
     trials = pilot or int(np.clip(plan.trials // _SHARE, _FEWEST, _MOST))
-    search = _Search(plan=plan, coins=coins, low_bits=low_bits, inputs=dict(zip(opened, pairs, strict=True)))
+    guesses = coins and fits_coins(delta=plan.delta, curve=plan.curve, trials=plan.trials)
+    search = _Search(plan=plan, guesses=guesses, low_bits=low_bits, inputs=dict(zip(opened, pairs, strict=True)))
     if score is not None:
-        given: Score = Given(score)
-        check_alone(given, _drawn(opened[0][1], TrialPurpose.PILOT, _FEWEST * 2))
-        found = search.best([(both, given) for both in opened], trials)
+        given = Event(score=Given(score), cut=Cut(threshold=0.0, margin=0.0, bound=0.0))
+        check_alone(given.score, _drawn(opened[0][1], TrialPurpose.PILOT, _FEWEST * 2))
+        found = search.best([_Finalist(streams=both, event=given) for both in opened], trials)
     else:
         rounds = max(0, math.ceil(math.log2(len(opened) / _PAIRS)))
         share = trials * len(opened) // (rounds + 2)
@@ -77,41 +81,54 @@ def find_event(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class _Finalist:
+    """A score of a pair of streams, the ``event`` by which it is ranked, and its events of other rarity."""
+
+    streams: _Streams
+    event: Event
+    others: Sequence[Event] = ()
+
+    @property
+    def promise(self) -> tuple[float, float]:
+        return self.event.cut.promise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Search:
-    """What all rounds of a search share; ``inputs`` are those of each pair of streams."""
+    """What all rounds of a search share; ``inputs`` are those of each pair of streams, ``guesses`` whether guesses may
+    be counted.
+    """
 
     plan: CountingPlan
-    coins: bool
+    guesses: bool
     low_bits: bool
     inputs: dict[_Streams, tuple[Any, Any]]
 
     def half(self, opened: list[_Streams], trials: int) -> list[_Streams]:
         """The half of the pairs whose best scores promise most."""
-        looked = [max(event.cut.promise for event in self._learnt(both, trials, thorough=False)) for both in opened]
+        looked = [max(found.promise for found in self._learnt(both, trials, thorough=False)) for both in opened]
         # A stable order, so that pairs of equal promise keep theirs.
         order = sorted(range(len(opened)), key=lambda at: looked[at], reverse=True)
         return [opened[at] for at in order[: (len(opened) + 1) // 2]]
 
-    def finalists(self, opened: list[_Streams], trials: int) -> list[tuple[_Streams, Score]]:
+    def finalists(self, opened: list[_Streams], trials: int) -> list[_Finalist]:
         """The best scores of the last pairs."""
-        events = [
-            (both, event)
-            for both in opened
-            for event in sorted(self._learnt(both, trials, thorough=True), key=_promise, reverse=True)[:_SCORES]
-        ]
-        events.sort(key=lambda found: _promise(found[1]), reverse=True)
-        return [(both, event.score) for both, event in events[:_FINALISTS]]
+        return _best(
+            [one for both in opened for one in _best(self._learnt(both, trials, thorough=True), _SCORES)], _LAST
+        )
 
-    def best(self, ranked: Sequence[tuple[_Streams, Score]], trials: int) -> tuple[_Streams, Event]:
-        """The best of some scores on fresh trials."""
+    def best(self, finalists: Sequence[_Finalist], trials: int) -> tuple[_Streams, Event]:
+        """The best event of some scores on fresh trials."""
         found = []
-        for both in dict.fromkeys(streams for streams, _ in ranked):
-            scores = [score for streams, score in ranked if streams is both]
-            found += [(both, event) for event in self._fixed(both, scores, TrialPurpose.CHOICE, trials)]
-        return max(found, key=lambda one: _promise(one[1]))
+        for both in dict.fromkeys(one.streams for one in finalists):
+            own = [one for one in finalists if one.streams is both]
+            for one, values in zip(own, self._scored(both, [one.event.score for one in own], trials), strict=True):
+                events = [on_fresh(event, *values, self.plan) for event in one.others]
+                found += [(both, event) for event in events or [self._event(one.event.score, *values)]]
+        return max(found, key=lambda one: one[1].cut.promise)
 
-    def _learnt(self, both: _Streams, trials: int, *, thorough: bool) -> list[Event]:
-        """Scores learnt on one part of some trials, with the thresholds and the promise that the rest gives them."""
+    def _learnt(self, both: _Streams, trials: int, *, thorough: bool) -> list[_Finalist]:
+        """Scores learnt on one part of some trials, with the events that the rest gives them."""
         learning = max(2, trials // 2)
         fitted = min(learning, _VALUES // max(1, int(np.prod(both[0].shape))))
         nonmember, member = (_drawn(side, TrialPurpose.PILOT, fitted) for side in both)
@@ -119,22 +136,45 @@ class _Search:
         # Apart, because a score looks better on the trials that it was fitted to than on new ones.
         ranking = trials - learning
         if len(scores) > _COMPARED:
-            few = self._fixed(both, scores, TrialPurpose.RANKING, ranking // _PART)
-            scores = [event.score for event in sorted(few, key=_promise, reverse=True)[:_COMPARED]]
+            few = _best(self._ranked(both, scores, ranking // _PART), _COMPARED)
+            scores = [one.event.score for one in few]
         if learning > fitted:
             scores = _counted(both, scores, learning)
-        return self._fixed(both, scores, TrialPurpose.RANKING, ranking)
+        return self._ranked(both, scores, ranking, others=_CAUTIONS if thorough else ())
 
-    def _fixed(self, both: _Streams, scores: Sequence[Score], purpose: TrialPurpose, trials: int) -> list[Event]:
-        nonmember, member = (_scored(side, scores, purpose, max(2, trials)) for side in both)
-        return [
-            fix_event(score, within, out, self.plan, coins=self.coins, compared=len(scores))
-            for score, within, out in zip(scores, member, nonmember, strict=True)
-        ]
+    def _ranked(
+        self, both: _Streams, scores: Sequence[Score], trials: int, others: Sequence[float] = ()
+    ) -> list[_Finalist]:
+        # The best of many scores is lucky too; they look at much the same, as few would that do not.
+        caution = math.sqrt(1 + math.log(len(scores)) / 2)
+        found = []
+        for score, values in zip(scores, self._scored(both, scores, trials, TrialPurpose.RANKING), strict=True):
+            rarer = [self._event(score, *values, caution=other) for other in others if self.guesses]
+            found.append(_Finalist(streams=both, event=self._event(score, *values, caution=caution), others=rarer))
+        return found
+
+    def _event(self, score: Score, member: FloatArray, nonmember: FloatArray, caution: float = 1.0) -> Event:
+        if self.guesses:
+            return fix_guesses(score, member, nonmember, self.plan, caution=caution)
+        return fix_event(score, member, nonmember, self.plan)
+
+    def _scored(
+        self,
+        both: _Streams,
+        scores: Sequence[Score],
+        trials: int,
+        purpose: TrialPurpose = TrialPurpose.CHOICE,
+    ) -> list[tuple[FloatArray, FloatArray]]:
+        """The values of each score on trials of the second and of the first input; only these are kept."""
+        sides = []
+        for side in reversed(both):
+            chunks = [[score.score(outputs) for score in scores] for outputs in side.draw(purpose, max(2, trials))]
+            sides.append([np.concatenate(values) for values in zip(*chunks, strict=True)])
+        return list(zip(*sides, strict=True))
 
 
-def _promise(event: Event) -> tuple[float, float]:
-    return event.cut.promise
+def _best(finalists: Sequence[_Finalist], number: int) -> list[_Finalist]:
+    return sorted(finalists, key=lambda one: one.promise, reverse=True)[:number]
 
 
 def _open(mechanism: Mechanism, both: tuple[Any, Any], *, pair: int, seed: int, batched: bool) -> _Streams:
@@ -161,12 +201,6 @@ def _counted(both: _Streams, scores: Sequence[Score], trials: int) -> list[Score
     return [
         tables[at].counted(sides[1][at], sides[0][at]) if at in tables else score for at, score in enumerate(scores)
     ]
-
-
-def _scored(side: Stream, scores: Sequence[Score], purpose: TrialPurpose, trials: int) -> list[FloatArray]:
-    """The scores of some trials; only these are kept."""
-    chunks = [[score.score(outputs) for score in scores] for outputs in side.draw(purpose, trials)]
-    return [np.concatenate(values) for values in zip(*chunks, strict=True)]
 
 
 def _drawn(side: Stream, purpose: TrialPurpose, trials: int) -> NDArray[Any]:
