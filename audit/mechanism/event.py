@@ -18,7 +18,7 @@ from ..binomial import privacy_loss, upper_bound
 from ..estimators.event_ratio import Contrast
 from ..exact import as_floats
 from ..power.cut import CountingPlan, Cut, best_cut, score_cuts
-from .expected_bound import expected_bound, luck, raised_rate
+from .expected_bound import expected_bound, raised_rate, selection_bias
 from .guess_rule import Guesses, GuessRule, best_rule
 from .score import Score
 
@@ -87,17 +87,16 @@ def fix_guesses(
 ) -> Event:
     """Fix the event of a score for a claim without delta: guesses of the inputs, or a ratio of two large rates.
 
-    ``member``, ``nonmember``: as in ``fix_event``. ``caution``: what share of its luck each threshold is denied; with
-    less, rarer events are chosen.
+    ``member``, ``nonmember``: as in ``fix_event``. ``caution``: how many times the selection bias is
+    subtracted; the smaller, the rarer the chosen event.
     """
-    rule, bound = best_rule(member, nonmember, plan, caution)
-    event = Event(score=score, cut=Cut(threshold=rule.threshold, margin=0.0, bound=bound), rule=rule)
+    event = _guessing(score, *best_rule(member, nonmember, plan, caution))
     score_in, score_out = np.sort(member), np.sort(nonmember)
     cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
     tpr, fpr = (1 - np.searchsorted(side, cuts, side="right") / len(side) for side in (score_in, score_out))
     pilot = min(len(member), len(nonmember))
     for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
-        raised = raised_rate(high, low, pilot, caution * luck(high, low, pilot))
+        raised = raised_rate(high, low, pilot, caution * selection_bias(high, low, pilot))
         bounds = expected_bound(high, raised, plan, fair_coins=False)
         bounds[low * plan.trials < _FEWEST_HITS] = -math.inf
         best = int(np.argmax(bounds))
@@ -108,6 +107,15 @@ def fix_guesses(
     return event
 
 
+def fix_both_sides(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
+    """Fix the best event of a score that guesses both inputs, which varies least; arguments as in ``fix_event``."""
+    return _guessing(score, *best_rule(member, nonmember, plan, 1.0, both_sides=True))
+
+
+def _guessing(score: Score, rule: GuessRule, bound: float) -> Event:
+    return Event(score=score, cut=Cut(threshold=rule.threshold, margin=0.0, bound=bound), rule=rule)
+
+
 def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
     """Return an event of ``fix_guesses`` with the bound that its score's values (n,) on fresh pilot outputs promise."""
     rule = event.rule or GuessRule(high=event.cut.threshold, low=-math.inf)
@@ -116,9 +124,9 @@ def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: Coun
     likely, rare = within.second / n1 + out.first / n0, out.second / n0 + within.first / n1
     if event.contrast is not None and event.contrast.complement:
         likely, rare = 1 - out.second / n0, 1 - within.second / n1
-    # One standard error, because few events are compared, and thresholds are no longer chosen.
-    raised = raised_rate(np.array([likely]), np.array([rare]), min(n0, n1), 1.0)
-    bound = expected_bound([likely], raised, plan, fair_coins=event.rule is not None)
+    pilot, rates = min(n0, n1), (np.array([likely]), np.array([rare]))
+    raised = raised_rate(*rates, pilot, selection_bias(*rates, pilot))
+    bound = expected_bound(rates[0], raised, plan, fair_coins=event.rule is not None)
     return replace(event, cut=replace(event.cut, bound=float(bound[0])))
 
 

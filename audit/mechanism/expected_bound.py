@@ -10,11 +10,11 @@ from ..arrays import FloatArray
 from ..power.cut import CountingPlan
 
 
-def luck(likely: FloatArray, rare: FloatArray, pilot: int) -> FloatArray:
+def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int) -> FloatArray:
     """Return by how many standard errors the best of many thresholds looks better than it is.
 
     ``likely``, ``rare``: (k,) the rates of ``pilot`` trials above each threshold, on either input. Each halving of an
-    event is one more look at the pilot, so that luck grows with rarity as in the law of the iterated logarithm.
+    event is one more look at the pilot, so that the bias grows with rarity as in the law of the iterated logarithm.
     """
     return np.asarray(np.sqrt(2 * np.log(2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot)))), dtype=np.float64)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..power.cut import CountingPlan, score_cuts
-from .expected_bound import expected_bound, luck, raised_rate
+from .expected_bound import expected_bound, raised_rate, selection_bias
 
 
 class Guesses(NamedTuple):
@@ -47,11 +47,13 @@ class GuessRule:
         return Guesses(int(np.count_nonzero(scores > self.high)), int(np.count_nonzero(scores <= self.low)))
 
 
-def best_rule(member: FloatArray, nonmember: FloatArray, plan: CountingPlan, caution: float) -> tuple[GuessRule, float]:
+def best_rule(
+    member: FloatArray, nonmember: FloatArray, plan: CountingPlan, caution: float, *, both_sides: bool = False
+) -> tuple[GuessRule, float]:
     """Return the rule with the largest expected bound on epsilon at delta 0, and that bound.
 
-    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``caution``: what
-    share of its luck each threshold is denied.
+    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``caution``: how
+    many times the selection bias of a threshold is subtracted; ``both_sides``: whether both thresholds are finite.
     """
     score_in, score_out = np.sort(member), np.sort(nonmember)
     cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
@@ -60,13 +62,15 @@ def best_rule(member: FloatArray, nonmember: FloatArray, plan: CountingPlan, cau
     right, right_low = np.r_[1 - under_in, 0.0], np.r_[0.0, under_out]
     wrong, wrong_low = np.r_[1 - under_out, 0.0], np.r_[0.0, under_in]
     pilot = min(len(member), len(nonmember))
-    # Apart, because each of the two thresholds is chosen for its own luck.
+    # Apart, because each of the two thresholds is the best of many by itself.
     wrong, wrong_low = (
-        raised_rate(likely, rare, pilot, caution * luck(likely, rare, pilot))
+        raised_rate(likely, rare, pilot, caution * selection_bias(likely, rare, pilot))
         for likely, rare in ((right, wrong), (right_low, wrong_low))
     )
     bounds = expected_bound(right[:, np.newaxis] + right_low, wrong[:, np.newaxis] + wrong_low, plan, fair_coins=True)
     highs, lows = np.r_[cuts, math.inf], np.r_[-math.inf, cuts]
     bounds[highs[:, np.newaxis] < lows] = -math.inf
+    if both_sides:
+        bounds[-1], bounds[:, 0] = -math.inf, -math.inf
     high, low = np.unravel_index(int(np.argmax(bounds)), bounds.shape)
     return GuessRule(high=float(highs[high]), low=float(lows[low])), float(bounds[high, low])

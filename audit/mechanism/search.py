@@ -19,18 +19,18 @@ from ..estimators.guess_odds import fits_coins
 from ..exact import refuse_lost
 from ..power.cut import CountingPlan, Cut
 from .candidates import candidates
-from .event import Event, Given, check_alone, fix_event, fix_guesses, on_fresh
+from .event import Event, Given, check_alone, fix_both_sides, fix_event, fix_guesses, on_fresh
 from .score import CountedScore, Counts, Score
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 
 # A pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
 _SHARE, _FEWEST, _MOST, _VALUES = 2, 40, 2**20, 2**22
-# Pairs of inputs that are left for the last rounds, scores kept of each, and scores among which fresh trials choose.
-_PAIRS, _SCORES, _LAST = 2, 4, 6
+# Pairs of inputs that are left for the last rounds, and scores kept of each.
+_PAIRS, _SCORES = 2, 4
 # Fresh trials choose among events of each score that were fixed with these shares of caution.
-_CAUTIONS = (0.0, 0.5, 1.0, 2.0)
-# Of more scores, a part of the trials finds the best, which are compared on all.
-_COMPARED, _PART = 8, 4
+_CAUTIONS = (0.5, 1.0, 2.0)
+# Of more scores, a quarter of very many trials finds the best, which are compared on all.
+_COMPARED, _MANY, _PART = 8, 50_000, 4
 
 
 _Streams = tuple[Stream, Stream]
@@ -112,10 +112,13 @@ class _Search:
         return [opened[at] for at in order[: (len(opened) + 1) // 2]]
 
     def finalists(self, opened: list[_Streams], trials: int) -> list[_Finalist]:
-        """The best scores of the last pairs."""
-        return _best(
-            [one for both in opened for one in _best(self._learnt(both, trials, thorough=True), _SCORES)], _LAST
-        )
+        """The best scores of the last pairs: those of the best events, and one of the best rare event."""
+        found = []
+        for both in opened:
+            learnt = self._learnt(both, trials, thorough=True)
+            rare = max(learnt, key=lambda one: max((event.cut.promise for event in one.others), default=one.promise))
+            found += list(dict.fromkeys([*_best(learnt, _SCORES), rare]))
+        return found
 
     def best(self, finalists: Sequence[_Finalist], trials: int) -> tuple[_Streams, Event]:
         """The best event of some scores on fresh trials."""
@@ -135,8 +138,8 @@ class _Search:
         scores = list(candidates(member, nonmember, self.inputs[both], thorough=thorough, low_bits=self.low_bits))
         # Apart, because a score looks better on the trials that it was fitted to than on new ones.
         ranking = trials - learning
-        if len(scores) > _COMPARED:
-            few = _best(self._ranked(both, scores, ranking // _PART), _COMPARED)
+        if len(scores) > _COMPARED and ranking > _MANY:
+            few = _best(self._ranked(both, scores, max(_MANY, ranking // _PART)), _COMPARED)
             scores = [one.event.score for one in few]
         if learning > fitted:
             scores = _counted(both, scores, learning)
@@ -149,8 +152,10 @@ class _Search:
         caution = math.sqrt(1 + math.log(len(scores)) / 2)
         found = []
         for score, values in zip(scores, self._scored(both, scores, trials, TrialPurpose.RANKING), strict=True):
-            rarer = [self._event(score, *values, caution=other) for other in others if self.guesses]
-            found.append(_Finalist(streams=both, event=self._event(score, *values, caution=caution), others=rarer))
+            more = [self._event(score, *values, caution=other) for other in others if self.guesses]
+            if more:
+                more.append(fix_both_sides(score, *values, self.plan))
+            found.append(_Finalist(streams=both, event=self._event(score, *values, caution=caution), others=more))
         return found
 
     def _event(self, score: Score, member: FloatArray, nonmember: FloatArray, caution: float = 1.0) -> Event:
@@ -174,7 +179,9 @@ class _Search:
 
 
 def _best(finalists: Sequence[_Finalist], number: int) -> list[_Finalist]:
-    return sorted(finalists, key=lambda one: one.promise, reverse=True)[:number]
+    """The finalists with the largest promises; two scores with the same promise are one in two forms."""
+    distinct = {one.promise: one for one in reversed(finalists)}
+    return [distinct[promise] for promise in sorted(distinct, reverse=True)[:number]]
 
 
 def _open(mechanism: Mechanism, both: tuple[Any, Any], *, pair: int, seed: int, batched: bool) -> _Streams:

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.mechanism.expected_bound import expected_bound, luck, raised_rate
+from fedassay.audit.mechanism.expected_bound import expected_bound, raised_rate, selection_bias
 from fedassay.audit.mechanism.guess_rule import Guesses, GuessRule, best_rule
 from fedassay.audit.power.cut import CountingPlan
 
@@ -28,7 +28,7 @@ def test_the_best_rule_has_the_largest_expected_bound_of_all_rules():
 
     def rates(side, other):
         likely, rare = np.array([np.mean(side)]), np.array([np.mean(other)])
-        return likely, raised_rate(likely, rare, 3000, luck(likely, rare, 3000))
+        return likely, raised_rate(likely, rare, 3000, selection_bias(likely, rare, 3000))
 
     # Raised apart, the two rare rates add up.
     every = [-math.inf, *np.arange(-0.5, 11), math.inf]
