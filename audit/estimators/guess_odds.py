@@ -65,6 +65,22 @@ class GuessCounts:
         """How many guesses were wrong."""
         return self.in_as_out + self.out_as_in
 
+    @property
+    def false_positives(self) -> int:
+        """The runs on the first input above the threshold of guesses of the second, or of the first if only that is
+        guessed.
+        """
+        return self.out_as_in if self._guesses_second else self.n0 - self.out_as_out
+
+    @property
+    def false_negatives(self) -> int:
+        """The runs on the second input that are not above this threshold."""
+        return self.n1 - self.in_as_in if self._guesses_second else self.in_as_out
+
+    @property
+    def _guesses_second(self) -> bool:
+        return self.in_as_in + self.out_as_in > 0
+
 
 def guess_odds_of_counts(
     counts: GuessCounts,
@@ -95,8 +111,8 @@ def guess_odds_of_counts(
         delta=0.0,
         threshold_policy=threshold_policy,
         threshold=threshold,
-        false_positives=counts.out_as_in,
-        false_negatives=counts.n1 - counts.in_as_in,
+        false_positives=counts.false_positives,
+        false_negatives=counts.false_negatives,
         epsilon_low=odds_low(counts.right, counts.wrong, alpha),
         estimate=math.log(counts.right / counts.wrong) if counts.right and counts.wrong else None,
         ceiling=odds_low(counts.n0 + counts.n1, 0, alpha),
@@ -105,7 +121,7 @@ def guess_odds_of_counts(
             n1=counts.n1,
             alpha=alpha,
             delta=0.0,
-            fpr=(counts.out_as_in + 0.5) / (counts.n0 + 1),
+            fpr=(counts.false_positives + 0.5) / (counts.n0 + 1),
             curve=None,
             epsilon=epsilon,
         ),

@@ -83,20 +83,26 @@ def fix_event(score: Score, member: FloatArray, nonmember: FloatArray, plan: Cou
 
 
 def fix_guesses(
-    score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, *, caution: float = 1.0
+    score: Score,
+    member: FloatArray,
+    nonmember: FloatArray,
+    plan: CountingPlan,
+    *,
+    caution: float = 1.0,
+    compared: int = 1,
 ) -> Event:
     """Fix the event of a score for a claim without delta: guesses of the inputs, or a ratio of two large rates.
 
     ``member``, ``nonmember``: as in ``fix_event``. ``caution``: how many times the selection bias is
-    subtracted; the smaller, the rarer the chosen event.
+    subtracted; the smaller, the rarer the chosen event. ``compared``: the number of scores that are compared.
     """
-    event = _guessing(score, *best_rule(member, nonmember, plan, caution))
+    event = _guessing(score, *best_rule(member, nonmember, plan, caution, compared))
     score_in, score_out = np.sort(member), np.sort(nonmember)
     cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
     tpr, fpr = (1 - np.searchsorted(side, cuts, side="right") / len(side) for side in (score_in, score_out))
     pilot = min(len(member), len(nonmember))
     for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
-        raised = raised_rate(high, low, pilot, caution * selection_bias(high, low, pilot))
+        raised = raised_rate(high, low, pilot, caution * selection_bias(high, low, pilot, compared))
         bounds = expected_bound(high, raised, plan, fair_coins=False)
         bounds[low * plan.trials < _FEWEST_HITS] = -math.inf
         best = int(np.argmax(bounds))
@@ -109,25 +115,31 @@ def fix_guesses(
 
 def fix_both_sides(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
     """Fix the best event of a score that guesses both inputs, which varies least; arguments as in ``fix_event``."""
-    return _guessing(score, *best_rule(member, nonmember, plan, 1.0, both_sides=True))
+    return _guessing(score, *best_rule(member, nonmember, plan, both_sides=True))
 
 
 def _guessing(score: Score, rule: GuessRule, bound: float) -> Event:
     return Event(score=score, cut=Cut(threshold=rule.threshold, margin=0.0, bound=bound), rule=rule)
 
 
-def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
-    """Return an event of ``fix_guesses`` with the bound that its score's values (n,) on fresh pilot outputs promise."""
+def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, *, compared: int) -> Event:
+    """Return an event of ``fix_guesses`` with the bound that its score's values (n,) on fresh pilot outputs promise.
+
+    Their ratio becomes the weight of its contrast. ``compared``: the number of events that are compared.
+    """
     rule = event.rule or GuessRule(high=event.cut.threshold, low=-math.inf)
     within, out = rule.guesses(member), rule.guesses(nonmember)
     n1, n0 = len(member), len(nonmember)
     likely, rare = within.second / n1 + out.first / n0, out.second / n0 + within.first / n1
-    if event.contrast is not None and event.contrast.complement:
+    contrast = event.contrast
+    if contrast is not None and contrast.complement:
         likely, rare = 1 - out.second / n0, 1 - within.second / n1
+    if contrast is not None and likely and rare:
+        contrast = replace(contrast, weight=likely / rare)
     pilot, rates = min(n0, n1), (np.array([likely]), np.array([rare]))
-    raised = raised_rate(*rates, pilot, selection_bias(*rates, pilot))
+    raised = raised_rate(*rates, pilot, selection_bias(*rates, pilot, compared))
     bound = expected_bound(rates[0], raised, plan, fair_coins=event.rule is not None)
-    return replace(event, cut=replace(event.cut, bound=float(bound[0])))
+    return replace(event, contrast=contrast, cut=replace(event.cut, bound=float(bound[0])))
 
 
 def _contrast(cut: Cut, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Contrast | None:

@@ -9,14 +9,20 @@ from scipy.special import ndtri
 from ..arrays import FloatArray
 from ..power.cut import CountingPlan
 
+# The exact test of a ratio errs by so much more than its normal approximation, because it bounds an unknown rate.
+_LOSS = 1.1
 
-def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int) -> FloatArray:
+
+def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int, compared: int = 1) -> FloatArray:
     """Return by how many standard errors the best of many thresholds looks better than it is.
 
     ``likely``, ``rare``: (k,) the rates of ``pilot`` trials above each threshold, on either input. Each halving of an
     event is one more look at the pilot, so that the bias grows with rarity as in the law of the iterated logarithm.
+    ``compared``: the number of scores or events of which the best is taken; they look at much the same, so that they
+    count as the square root of their number.
     """
-    return np.asarray(np.sqrt(2 * np.log(2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot)))), dtype=np.float64)
+    looks = 2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot))
+    return np.asarray(np.sqrt(2 * np.log(looks) + np.log(compared)), dtype=np.float64)
 
 
 def raised_rate(likely: FloatArray, rare: FloatArray, pilot: int, z: FloatArray | float) -> FloatArray:
@@ -41,7 +47,7 @@ def expected_bound(likely: ArrayLike, rare: ArrayLike, plan: CountingPlan, *, fa
     often, seldom = np.broadcast_arrays(np.asarray(likely, dtype=np.float64), np.asarray(rare, dtype=np.float64))
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = 1 + seldom / often - (0.0 if fair_coins else 2 * seldom)
-        z = float(ndtri(1 - plan.alpha)) * np.sqrt(np.maximum(variance, 0.0))
+        z = float(ndtri(1 - plan.alpha)) * np.sqrt(np.maximum(variance, 0.0)) * (1.0 if fair_coins else _LOSS)
         bound = np.log(often * plan.trials) - np.log(_poisson_upper(seldom * plan.trials, z))
     # Nothing likely shows nothing; nor do rates of 0 and 0.
     return np.asarray(np.where(often > 0, bound, -math.inf), dtype=np.float64)

@@ -48,12 +48,19 @@ class GuessRule:
 
 
 def best_rule(
-    member: FloatArray, nonmember: FloatArray, plan: CountingPlan, caution: float, *, both_sides: bool = False
+    member: FloatArray,
+    nonmember: FloatArray,
+    plan: CountingPlan,
+    caution: float = 1.0,
+    compared: int = 1,
+    *,
+    both_sides: bool = False,
 ) -> tuple[GuessRule, float]:
     """Return the rule with the largest expected bound on epsilon at delta 0, and that bound.
 
-    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``caution``: how
-    many times the selection bias of a threshold is subtracted; ``both_sides``: whether both thresholds are finite.
+    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``caution``: how many
+    times the selection bias of a threshold, of ``compared`` scores, is subtracted; ``both_sides``: whether both
+    thresholds are finite.
     """
     score_in, score_out = np.sort(member), np.sort(nonmember)
     cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
@@ -64,7 +71,7 @@ def best_rule(
     pilot = min(len(member), len(nonmember))
     # Apart, because each of the two thresholds is the best of many by itself.
     wrong, wrong_low = (
-        raised_rate(likely, rare, pilot, caution * selection_bias(likely, rare, pilot))
+        raised_rate(likely, rare, pilot, caution * selection_bias(likely, rare, pilot, compared))
         for likely, rare in ((right, wrong), (right_low, wrong_low))
     )
     bounds = expected_bound(right[:, np.newaxis] + right_low, wrong[:, np.newaxis] + wrong_low, plan, fair_coins=True)

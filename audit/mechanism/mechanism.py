@@ -1,8 +1,8 @@
 """Audits one mechanism, which may be any function of an input and a random generator; no federation is trained.
 
 An event is fixed on a pilot; then fresh trials of both inputs are streamed and only counted. The bound (an exact test
-of the ratio of the two rates, or Clopper and Pearson 1934 in both directions) assumes nothing about the mechanism
-except that its trials are independent.
+of the odds of right guesses or of the ratio of two rates, or Clopper and Pearson 1934 in both directions) assumes
+nothing about the mechanism except that its trials are independent.
 """
 
 import inspect
@@ -65,7 +65,8 @@ def audit_mechanism(
 ) -> Finding:
     """Judge a claim by running a mechanism many times on each of two neighbouring inputs.
 
-    ``trials`` fresh runs on each input are counted.
+    ``trials`` fresh runs on each input are counted. Of a claim with neither delta nor curve, fair coins may choose the
+    inputs of twice as many runs instead, where this is expected to show more (``guess_odds``).
 
     ``mechanism(x, rng)`` is called once per trial and must draw all noise from ``rng``. With ``batched`` it is
     called for many trials at once: x is a read-only array with one row per trial, ``(n, *shape)``, and n rows must
@@ -78,17 +79,17 @@ def audit_mechanism(
     mechanism that returns NaN for an input with NaN, as noise added to NaN does, reveals this input and is REFUTED.
 
     ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, each computed from its output alone, higher means x1. None
-    learns scores (``candidates``) and takes the one that fresh trials choose. ``pilot``: trials per input of a pair
-    that learn scores, choose among them and fix the threshold, and are never counted; by default half of ``trials``,
-    from 40 to 2^20.
+    learns scores (``candidates``) and takes the one that fresh trials choose. ``pilot``: trials per input, on average
+    over the pairs, that choose a pair, learn scores, choose among them and fix the threshold, and are never counted; by
+    default half of ``trials``, from 40 to 2^20.
 
     ``low_bits``: whether the event is one of the lowest bits of floating-point outputs, which no other audit looks at:
     ``x + rng.laplace()`` itself fails this check (Mironov 2012).
 
     ``estimator``: a name of ``fedassay list estimators`` of independent runs; several share alpha, because the best of
     them is reported. It measures the scores of the counted trials (``hockey_stick``: their outputs) at the threshold
-    that the pilot fixed. None uses ``event_ratio`` or ``clopper_pearson``, which only count. ``options``:
-    ``EstimatorOptions`` (``fedassay.audit.supplied.chosen``) with what some estimators need besides, such as the law of
+    that the pilot fixed. None uses ``guess_odds``, ``event_ratio`` or ``clopper_pearson``, which only count.
+    ``options``: ``EstimatorOptions`` (``fedassay.audit.supplied.chosen``) with what some estimators need besides, such as the law of
     the noise; one that the estimators do not use is refused.
 
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided

@@ -123,10 +123,11 @@ class _Search:
     def best(self, finalists: Sequence[_Finalist], trials: int) -> tuple[_Streams, Event]:
         """The best event of some scores on fresh trials."""
         found = []
+        compared = len({(one.streams, str(event)) for one in finalists for event in one.others})
         for both in dict.fromkeys(one.streams for one in finalists):
             own = [one for one in finalists if one.streams is both]
             for one, values in zip(own, self._scored(both, [one.event.score for one in own], trials), strict=True):
-                events = [on_fresh(event, *values, self.plan) for event in one.others]
+                events = [on_fresh(event, *values, self.plan, compared=compared) for event in one.others]
                 found += [(both, event) for event in events or [self._event(one.event.score, *values)]]
         return max(found, key=lambda one: one[1].cut.promise)
 
@@ -148,19 +149,19 @@ class _Search:
     def _ranked(
         self, both: _Streams, scores: Sequence[Score], trials: int, others: Sequence[float] = ()
     ) -> list[_Finalist]:
-        # The best of many scores is lucky too; they look at much the same, as few would that do not.
-        caution = math.sqrt(1 + math.log(len(scores)) / 2)
         found = []
         for score, values in zip(scores, self._scored(both, scores, trials, TrialPurpose.RANKING), strict=True):
             more = [self._event(score, *values, caution=other) for other in others if self.guesses]
             if more:
                 more.append(fix_both_sides(score, *values, self.plan))
-            found.append(_Finalist(streams=both, event=self._event(score, *values, caution=caution), others=more))
+            found.append(_Finalist(streams=both, event=self._event(score, *values, compared=len(scores)), others=more))
         return found
 
-    def _event(self, score: Score, member: FloatArray, nonmember: FloatArray, caution: float = 1.0) -> Event:
+    def _event(
+        self, score: Score, member: FloatArray, nonmember: FloatArray, caution: float = 1.0, compared: int = 1
+    ) -> Event:
         if self.guesses:
-            return fix_guesses(score, member, nonmember, self.plan, caution=caution)
+            return fix_guesses(score, member, nonmember, self.plan, caution=caution, compared=compared)
         return fix_event(score, member, nonmember, self.plan)
 
     def _scored(

@@ -24,7 +24,7 @@ def test_between_its_thresholds_no_guess_is_made():
 def test_the_best_rule_has_the_largest_expected_bound_of_all_rules():
     rng = np.random.default_rng(0)
     member, nonmember = (rng.integers(0, 9, 3000) + rng.binomial(2, share, 3000) for share in (0.5, 0.2))
-    rule, bound = best_rule(member.astype(float), nonmember.astype(float), PLAN, 1.0)
+    rule, bound = best_rule(member.astype(float), nonmember.astype(float), PLAN)
 
     def rates(side, other):
         likely, rare = np.array([np.mean(side)]), np.array([np.mean(other)])
@@ -59,4 +59,4 @@ def test_the_expected_bound_is_the_log_ratio_less_its_error():
 @pytest.mark.parametrize("seed", range(5))
 def test_scores_without_a_difference_promise_nothing(seed):
     rng = np.random.default_rng(seed)
-    assert best_rule(rng.normal(size=5000), rng.normal(size=5000), PLAN, 1.5)[1] < 0.02
+    assert best_rule(rng.normal(size=5000), rng.normal(size=5000), PLAN, compared=20)[1] < 0.02

@@ -41,7 +41,7 @@ def test_randomised_response_over_ten_shows_98_hundredths_from_a_million_trials(
     finding = audit_mechanism(randomised(1, 10), Claim.stated(1.01), inputs=(0, 1), trials=10**6, batched=True)
     assert 0.98 <= finding.measurement.epsilon_low < 1.01
     assert finding.verdict is Verdict.NOT_REFUTED
-    assert (finding.measurement.n0, finding.measurement.n1) == (10**6, 10**6)
+    assert finding.measurement.n0 + finding.measurement.n1 == 2 * 10**6
 
 
 @pytest.mark.simulations
@@ -147,7 +147,7 @@ def test_streamed_counts_are_those_of_a_reference_that_keeps_every_output():
         kept, Claim.stated(1.0), inputs=(0.0, 1.0), trials=100_000, pilot=500, batched=True, score=score
     )
     measured = finding.measurement
-    out, within = (np.concatenate(outputs[x])[-100_000:] for x in (0.0, 1.0))
+    out, within = (np.concatenate(outputs[x])[-n:] for x, n in ((0.0, measured.n0), (1.0, measured.n1)))
     assert measured.false_positives == np.count_nonzero(out > measured.threshold)
     assert measured.false_negatives == np.count_nonzero(within <= measured.threshold)
     assert len(outputs[0.0]) > 4  # Two guards, a pilot and several chunks.
@@ -165,13 +165,8 @@ def test_no_two_trials_share_a_draw_and_the_same_seed_draws_the_same():
         return np.concatenate(drawn)
 
     first = seen(3)
-    pilot, counted = np.split(first, [-140_000])
-    assert len(np.unique(counted)) == len(counted)
-    assert not np.isin(counted, pilot).any()
-    # The first call on each of the four inputs is made twice, to see whether the mechanism keeps state, and a part of
-    # the trials that rank scores is drawn again for the best of them.
-    ranking = 70_000 // 2 // 4
-    assert len(np.unique(pilot)) == len(pilot) - 4 * 256 - 4 * (ranking // 4)
+    # The first call on each of the four inputs is made twice, to see whether the mechanism keeps state.
+    assert len(np.unique(first)) == len(first) - 4 * 256
     np.testing.assert_array_equal(first, seen(3))
     assert not np.isin(seen(4), first).any()
 
