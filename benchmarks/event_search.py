@@ -55,8 +55,12 @@ def main() -> None:
             f"{time.process_time() - start:6.1f}  {found.witness.partition('event ')[2]}",
             flush=True,
         )
-        if arguments.seeds > 1 and one.epsilon is not None:
-            print(f"{'':19} above the true epsilon: {sum(low > one.epsilon for low in shown)} of {len(shown)} seeds")
+        if arguments.seeds > 1:
+            reaching = f"at least the search: {sum(low >= one.search for low in shown)} of {len(shown)} seeds"
+            above = (
+                "" if one.epsilon is None else f", above the true epsilon: {sum(low > one.epsilon for low in shown)}"
+            )
+            print(f"{'':19} {reaching}{above}", flush=True)
     print(f"at least DP-Sniper's search: {reached['search']}, at least its last bound: {reached['last']}")
 
 

@@ -89,8 +89,8 @@ def audit_mechanism(
     ``estimator``: a name of ``fedassay list estimators`` of independent runs; several share alpha, because the best of
     them is reported. It measures the scores of the counted trials (``hockey_stick``: their outputs) at the threshold
     that the pilot fixed. None uses ``guess_odds``, ``event_ratio`` or ``clopper_pearson``, which only count.
-    ``options``: ``EstimatorOptions`` (``fedassay.audit.supplied.chosen``) with what some estimators need besides, such as the law of
-    the noise; one that the estimators do not use is refused.
+    ``options``: ``EstimatorOptions`` (``fedassay.audit.supplied.chosen``) with what some estimators need besides, such
+    as the law of the noise; one that the estimators do not use is refused.
 
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
     that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.

@@ -134,7 +134,7 @@ class _Search:
     def _learnt(self, both: _Streams, trials: int, *, thorough: bool) -> list[_Finalist]:
         """Scores learnt on one part of some trials, with the events that the rest gives them."""
         learning = max(2, trials // 2)
-        fitted = min(learning, _VALUES // max(1, int(np.prod(both[0].shape))))
+        fitted = min(learning, max(2, _VALUES // max(1, int(np.prod(both[0].shape)))))
         nonmember, member = (_drawn(side, TrialPurpose.PILOT, fitted) for side in both)
         scores = list(candidates(member, nonmember, self.inputs[both], thorough=thorough, low_bits=self.low_bits))
         # Apart, because a score looks better on the trials that it was fitted to than on new ones.
