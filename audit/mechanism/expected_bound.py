@@ -18,11 +18,11 @@ def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int, compared: i
 
     ``likely``, ``rare``: (k,) the rates of ``pilot`` trials above each threshold, on either input. Each halving of an
     event is one more look at the pilot, so that the bias grows with rarity as in the law of the iterated logarithm.
-    ``compared``: the number of scores or events of which the best is taken; they look at much the same, so that they
-    count as the square root of their number.
+    ``compared``: the number of scores or events of which the best is taken; they look at much the same, so that only
+    the fourth root of their number counts as looks of their own.
     """
     looks = 2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot))
-    return np.asarray(np.sqrt(2 * np.log(looks) + np.log(compared)), dtype=np.float64)
+    return np.asarray(np.sqrt(2 * np.log(looks) + np.log(compared) / 2), dtype=np.float64)
 
 
 def raised_rate(likely: FloatArray, rare: FloatArray, pilot: int, z: FloatArray | float) -> FloatArray:
