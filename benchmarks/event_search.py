@@ -5,7 +5,8 @@
     python benchmarks/event_search.py --trials 100000 --seeds 20   # bounds above a known epsilon, by seed
 
 The level is .1, that of DP-Sniper's bounds. Its search trained on 10.7 million trials per input and chose by as many
-more; its last bounds count 200 million. Ours counts ``--trials`` and learns on ``--pilot`` others.
+more; its last bounds count 200 million. Ours counts ``--trials`` and searches with ``--pilot`` others, on average over
+the pairs of inputs.
 """
 
 import argparse
@@ -23,7 +24,7 @@ CLAIM = Claim.stated(50.0)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10**6)
-    parser.add_argument("--pilot", type=int, default=400_000, help="trials per input that learn and choose")
+    parser.add_argument("--pilot", type=int, default=2 * 10**6, help="trials per input that learn and choose")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=[])
     arguments = parser.parse_args()
@@ -54,8 +55,12 @@ def main() -> None:
             f"{time.process_time() - start:6.1f}  {found.witness.partition('event ')[2]}",
             flush=True,
         )
-        if arguments.seeds > 1 and one.epsilon is not None:
-            print(f"{'':19} above the true epsilon: {sum(low > one.epsilon for low in shown)} of {len(shown)} seeds")
+        if arguments.seeds > 1:
+            reaching = f"at least the search: {sum(low >= one.search for low in shown)} of {len(shown)} seeds"
+            above = (
+                "" if one.epsilon is None else f", above the true epsilon: {sum(low > one.epsilon for low in shown)}"
+            )
+            print(f"{'':19} {reaching}{above}", flush=True)
     print(f"at least DP-Sniper's search: {reached['search']}, at least its last bound: {reached['last']}")
 
 

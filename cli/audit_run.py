@@ -197,13 +197,14 @@ def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapp
     cheap = given["batched"] or given["low_bits"]
     if kept or (given["trials"] is not None and trials <= MOST_BY_DEFAULT and not cheap):
         return _trained(target, claim, assumed, given, options)
+    reached = {"alpha": given["alpha"], "coins": not given["estimator"]}
     report = Report(
         target=target,
         design="independent calls of the function, each with its own generator",
-        plan=trials_text(claim, trials, alpha=given["alpha"]),
+        plan=trials_text(claim, trials, **reached),
         assumed=assumed,
     )
-    if hopeless := too_few_trials(claim, trials, alpha=given["alpha"]):
+    if hopeless := too_few_trials(claim, trials, **reached):
         return report, lambda: not_run(claim, hopeless)
     return report, lambda: audit_mechanism(
         mechanism,

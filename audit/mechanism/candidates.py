@@ -16,20 +16,22 @@ from ..arrays import FloatArray, IntArray
 from ..estimators.hockey_stick import Classifier, fit
 from .cells import cells_of
 from .columns import SUMMARIES, Columns, Coordinates, Difference, Steps, Summary, summaries
-from .event import Score
 from .low_bits import learn_low_bits
 from .marginals import Marginals, Value, learn_chain, learn_marginals
 from .numbers import finite, numbers
 from .output_table import tabulate
 from .repeats import GRIDS, learn_repeats
+from .score import Score
 
 # Newton's method solves a system in the features; beyond 200 it overfits a pilot and takes long.
 _MOST_FEATURES = 200
 # Of more coordinates, those that differ most are looked at more closely.
 _MOST_COORDINATES, _CHOSEN = 40, 16
 _MOST_PAIRED, _MOST_ROUNDED = 24, 4
-_FITTED, _KEPT = 60_000, 100_000
-"""The most trials per input for logistic regression and for values that repeat."""
+# With so many trials per output, no other score can order the outputs better than their table.
+_CLEAR = 1000
+_FITTED, _MOST_FITTED, _KEPT = 12_000_000, 400_000, 100_000
+"""The most numbers and trials per input for logistic regression, and the most trials for values that repeat."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ def candidates(
         if table is None:
             raise
         return
-    if table is not None and rows_in.shape[1] == 1:
+    if table is not None and (rows_in.shape[1] == 1 or len(rows_in) >= _CLEAR * len(table.keys)):
         return
     yield from _of_numbers(rows_in, rows_out, thorough=thorough)
     if (shift := _shift(inputs, member.shape[1:])) is not None:
@@ -139,7 +141,7 @@ def _of_numbers(member: FloatArray, nonmember: FloatArray, *, thorough: bool) ->
     if width == 1:
         yield from (Value(Coordinates(), sign) for sign in (1, -1))
         yield from (learn_marginals(member, nonmember, Coordinates(), bins) for bins in (16, 64, 1024))
-        yield Logistic(fit(finite(member)[:_FITTED], finite(nonmember)[:_FITTED]))
+        yield _logistic(member, nonmember)
         return
     if width > _MOST_COORDINATES:
         yield _projection(finite(member).mean(axis=0) - finite(nonmember).mean(axis=0), "the difference of the means")
@@ -151,12 +153,13 @@ def _of_numbers(member: FloatArray, nonmember: FloatArray, *, thorough: bool) ->
     views: list[Columns] = [few, Steps()] if width <= _MOST_COORDINATES else [few]
     yield from _single(member, nonmember, Summary("sum"))
     for columns in views:
+        yield learn_marginals(member, nonmember, columns, 8, alike=True)
         yield from (learn_marginals(member, nonmember, columns, bins) for bins in ((2, 8, 64) if thorough else (8,)))
     yield learn_chain(member, nonmember, few, 8)
     if thorough:
         yield from _structure(member, nonmember, few.chosen)
         if 2 * width <= _MOST_FEATURES:
-            yield Logistic(fit(finite(member)[:_FITTED], finite(nonmember)[:_FITTED]))
+            yield _logistic(member, nonmember)
         for columns in views:
             yield from _logistic_cells(member, nonmember, columns)
 
@@ -174,9 +177,19 @@ def _logistic_cells(member: FloatArray, nonmember: FloatArray, columns: Columns)
     for bins in (4, 2):
         marginals = learn_marginals(member, nonmember, columns, bins)
         if sum(cells.size for cells in marginals.cells) <= _MOST_FEATURES:
-            sides = [_indicators(side[:_FITTED], marginals) for side in (member, nonmember)]
+            few = _fitted(sum(cells.size for cells in marginals.cells))
+            sides = [_indicators(side[:few], marginals) for side in (member, nonmember)]
             yield LogisticCells(marginals, fit(*sides, squares=False))
             return
+
+
+def _logistic(member: FloatArray, nonmember: FloatArray) -> Logistic:
+    few = _fitted(2 * member.shape[1])
+    return Logistic(fit(finite(member[:few]), finite(nonmember[:few])))
+
+
+def _fitted(features: int) -> int:
+    return min(_MOST_FITTED, _FITTED // features)
 
 
 def _indicators(rows: FloatArray, marginals: Marginals) -> FloatArray:

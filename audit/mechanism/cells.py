@@ -14,6 +14,8 @@ from ..arrays import FloatArray, IntArray
 _SHARE, _FEWEST, _MOST = 4000, 8, 256
 # A ratio this many standard errors from 0 is no accident of a few hundred cells, and is not shrunk.
 _CLEAR = 4.0
+# So few edges are compared one by one sooner than they are searched.
+_FEW = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,7 @@ class Cells:
     def of(self, values: FloatArray) -> IntArray:
         """Return the number of the cell of each value, from 0 to ``size`` - 1."""
         first = 1 + len(self.atoms)
-        found = first + np.searchsorted(self.edges, values)
+        found = first + _below(self.edges, values)
         if len(self.atoms):
             at = np.minimum(np.searchsorted(self.atoms, values), len(self.atoms) - 1)
             found = np.where(self.atoms[at] == values, 1 + at, found)
@@ -42,6 +44,16 @@ class Cells:
     def state(self, cells: IntArray) -> IntArray:
         """Return the cells with all intervals as one: NaN, each frequent value, any other number."""
         return np.minimum(cells, 1 + len(self.atoms))
+
+
+def _below(edges: FloatArray, values: FloatArray) -> IntArray:
+    """How many edges lie below each value."""
+    if len(edges) > _FEW:
+        return np.searchsorted(edges, values)
+    below = np.zeros(len(values), dtype=np.int64)
+    for edge in edges:
+        below += values > edge
+    return below
 
 
 def cells_of(values: FloatArray, bins: int) -> Cells:

@@ -1,8 +1,8 @@
 """Audits one mechanism, which may be any function of an input and a random generator; no federation is trained.
 
 An event is fixed on a pilot; then fresh trials of both inputs are streamed and only counted. The bound (an exact test
-of the ratio of the two rates, or Clopper and Pearson 1934 in both directions) assumes nothing about the mechanism
-except that its trials are independent.
+of the odds of right guesses or of the ratio of two rates, or Clopper and Pearson 1934 in both directions) assumes
+nothing about the mechanism except that its trials are independent.
 """
 
 import inspect
@@ -19,6 +19,7 @@ from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
 from ..estimators.event_ratio import event_ratio_of_counts
+from ..estimators.guess_odds import GuessCounts, guess_odds_of_counts
 from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.pairwise_event import EventCounts
 from ..evidence import Design, Projections, Setting
@@ -37,8 +38,10 @@ from ..supplied.chosen import (
 from ..supplied.given import check_alpha
 from ..supplied.power import weakness_of, with_power
 from ..wording import shortened
+from .event import Event
+from .guess_rule import Guesses
 from .search import Found, find_event
-from .trial_stream import Mechanism, TrialPurpose
+from .trial_stream import Mechanism, Stream, TrialPurpose, coins
 
 DEFAULT_TRIALS = 100_000
 """Trials counted per arm by default."""
@@ -62,7 +65,8 @@ def audit_mechanism(
 ) -> Finding:
     """Judge a claim by running a mechanism many times on each of two neighbouring inputs.
 
-    ``trials`` fresh runs on each input are counted.
+    ``trials`` fresh runs on each input are counted. Of a claim with neither delta nor curve, fair coins may choose the
+    inputs of twice as many runs instead, where this is expected to show more (``guess_odds``).
 
     ``mechanism(x, rng)`` is called once per trial and must draw all noise from ``rng``. With ``batched`` it is
     called for many trials at once: x is a read-only array with one row per trial, ``(n, *shape)``, and n rows must
@@ -75,18 +79,18 @@ def audit_mechanism(
     mechanism that returns NaN for an input with NaN, as noise added to NaN does, reveals this input and is REFUTED.
 
     ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, each computed from its output alone, higher means x1. None
-    learns scores (``candidates``) and takes the one that fresh trials choose. ``pilot``: trials per input of a pair
-    that learn scores, choose among them and fix the threshold, and are never counted; by default half of ``trials``,
-    from 40 to 2^20.
+    learns scores (``candidates``) and takes the one that fresh trials choose. ``pilot``: trials per input, on average
+    over the pairs, that choose a pair, learn scores, choose among them and fix the threshold, and are never counted; by
+    default half of ``trials``, from 40 to 2^20.
 
     ``low_bits``: whether the event is one of the lowest bits of floating-point outputs, which no other audit looks at:
     ``x + rng.laplace()`` itself fails this check (Mironov 2012).
 
     ``estimator``: a name of ``fedassay list estimators`` of independent runs; several share alpha, because the best of
     them is reported. It measures the scores of the counted trials (``hockey_stick``: their outputs) at the threshold
-    that the pilot fixed. None uses ``event_ratio`` or ``clopper_pearson``, which only count. ``options``:
-    ``EstimatorOptions`` (``fedassay.audit.supplied.chosen``) with what some estimators need besides, such as the law of
-    the noise; one that the estimators do not use is refused.
+    that the pilot fixed. None uses ``guess_odds``, ``event_ratio`` or ``clopper_pearson``, which only count.
+    ``options``: ``EstimatorOptions`` (``fedassay.audit.supplied.chosen``) with what some estimators need besides, such
+    as the law of the noise; one that the estimators do not use is refused.
 
     The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
     that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.
@@ -115,47 +119,57 @@ def audit_mechanism(
     stated = options_of_runs(options, found, seed=seed)
     plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
     best = find_event(
-        mechanism, candidates, plan, seed=seed, batched=batched, pilot=wanted, score=score, low_bits=low_bits
+        mechanism,
+        candidates,
+        plan,
+        seed=seed,
+        batched=batched,
+        pilot=wanted,
+        score=score,
+        low_bits=low_bits,
+        coins=not found,
     )
-    # The search costs no alpha: it used pilots only, and the trials counted now are fresh.
-    if found:
-        measured = _measured_by(found, best, plan, claim, stated)
-    else:
-        measured = _measured(best, _count(best, plan), claim, seed)
+    measured = _measured_by(found, best, plan, claim, stated) if found else _measured(best, plan, claim, seed)
     measured = with_power(measured, claim)
     return judge(claim, measured, weakness=weakness_of(measured))
 
 
-def _measured(best: Found, counts: ErrorCounts, claim: Claim, seed: int) -> Measurement:
-    policy, witness = f"event fixed on a pilot, seed {seed}", _witness(best)
+def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measurement:
+    """The bound from fresh trials; the search costs no alpha, because it used pilots only."""
+    event = best.event
+    # Coins decide how many of all trials each input gets where guesses are tested.
+    n1 = plan.trials if event.rule is None else int(coins(seed).binomial(2 * plan.trials, 0.5))
+    n0 = 2 * plan.trials - n1
+    out, within = (_count(event, side, n) for side, n in zip(best.streams, (n0, n1), strict=True))
     setting = Setting.claimed(claim)
-    if best.event.contrast is None:
-        return clopper_pearson_of_counts(
-            counts,
-            setting=setting,
+    shown: dict[str, Any] = {
+        "threshold_policy": f"event fixed on a pilot, seed {seed}",
+        "epsilon": claim.epsilon,
+        "witness": _witness(best),
+    }
+    if event.rule is not None:
+        sides = {"in_as_in": within.second, "in_as_out": within.first, "out_as_in": out.second, "out_as_out": out.first}
+        guesses = GuessCounts(**sides, n1=n1, n0=n0, setting=setting)
+        return guess_odds_of_counts(guesses, alpha=plan.alpha, threshold=event.cut.threshold, **shown)
+    if event.contrast is not None:
+        hits = EventCounts(hits_in=within.second, n1=n1, hits_out=out.second, n0=n0, setting=setting)
+        return event_ratio_of_counts(
+            hits,
+            contrast=event.contrast,
             delta=claim.delta,
-            threshold_policy=policy,
-            curve=claim.curve,
-            epsilon=claim.epsilon,
-            witness=witness,
+            alpha=plan.alpha,
+            threshold=event.cut.threshold,
+            **shown,
         )
-    hits = EventCounts(
-        hits_in=counts.n1 - counts.false_negatives,
-        n1=counts.n1,
-        hits_out=counts.false_positives,
-        n0=counts.n0,
-        setting=setting,
+    counts = ErrorCounts(
+        threshold=event.cut.threshold,
+        false_positives=out.second,
+        false_negatives=n1 - within.second,
+        n0=n0,
+        n1=n1,
+        alpha=plan.alpha,
     )
-    return event_ratio_of_counts(
-        hits,
-        contrast=best.event.contrast,
-        delta=claim.delta,
-        alpha=counts.alpha,
-        threshold=counts.threshold,
-        threshold_policy=policy,
-        epsilon=claim.epsilon,
-        witness=witness,
-    )
+    return clopper_pearson_of_counts(counts, setting=setting, delta=claim.delta, curve=claim.curve, **shown)
 
 
 def _measured_by(
@@ -183,19 +197,9 @@ def _measured_by(
     return measured_by(found, measure, claim, plan.alpha)
 
 
-def _count(found: Found, plan: CountingPlan) -> ErrorCounts:
-    hits_out, hits_in = (
-        sum(found.event.hits(outputs) for outputs in side.draw(TrialPurpose.COUNTED, plan.trials))
-        for side in found.streams
-    )
-    return ErrorCounts(
-        threshold=found.event.cut.threshold,
-        false_positives=hits_out,
-        false_negatives=plan.trials - hits_in,
-        n0=plan.trials,
-        n1=plan.trials,
-        alpha=plan.alpha,
-    )
+def _count(event: Event, side: Stream, trials: int) -> Guesses:
+    counted = [event.guesses(outputs) for outputs in side.draw(TrialPurpose.COUNTED, trials)]
+    return Guesses(sum(one.second for one in counted), sum(one.first for one in counted))
 
 
 def _witness(found: Found) -> str:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from ..arrays import FloatArray
 from ..exact import held
+from .cells import ratios
+from .score import Counts
 
 # A table of more outputs than this has too few pilot trials per output; most continuous outputs are recognised by
 # a first look at 4096 trials, without sorting the whole pilot.
@@ -37,6 +39,16 @@ class FrequencyTable:
         An array ``(n, ...)`` of numbers or strings becomes ``(n,)``.
         """
         return self.of_keys(row_keys(outputs))
+
+    def count(self, outputs: NDArray[Any]) -> Counts:
+        """Count how often each output of the table occurs; others are left out."""
+        wanted = row_keys(outputs)
+        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        found = at[self.keys[at] == wanted]
+        return [np.bincount(found, minlength=len(self.keys)).astype(np.float64)]
+
+    def counted(self, member: Counts, nonmember: Counts) -> "FrequencyTable":
+        return FrequencyTable(self.keys, ratios(member[0], nonmember[0]))
 
     def of_keys(self, wanted: _Keys) -> FloatArray:
         """Return the log-likelihood ratio of each key (n,), 0 where it was not seen."""

@@ -1,10 +1,12 @@
 """Search for the event that proves most about a mechanism, in pilot trials that the bound does not count.
 
-Three stages, so that a pilot's luck does not decide: a first look at every pair of inputs keeps a few; on these,
-scores are learnt on one part of a pilot and ranked on the rest; fresh trials choose among the best of them and fix
-the threshold.
+Rounds of equal cost, so that a pilot's luck does not decide and weak pairs of inputs cost little: each round halves
+the number of pairs and doubles the trials of those that are left (successive halving: Karnin, Koren, Somekh 2013).
+Scores are learnt on one half of the trials and ranked on the other. On the last two pairs slow scores are learnt too,
+and fresh trials choose among the best and fix the thresholds.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +15,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import FloatArray
+from ..estimators.guess_odds import fits_coins
 from ..exact import refuse_lost
-from ..power.cut import CountingPlan
+from ..power.cut import CountingPlan, Cut
 from .candidates import candidates
-from .event import Event, Given, Score, check_alone, fix_event
+from .event import Event, Given, check_alone, fix_both_sides, fix_event, fix_guesses, on_fresh
+from .score import CountedScore, Counts, Score
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 
 # A pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
 _SHARE, _FEWEST, _MOST, _VALUES = 2, 40, 2**20, 2**22
-# Pairs of inputs and scores that are kept after each stage.
-_PAIRS, _SCORES, _FINALISTS = 2, 2, 4
-_PART = 2
-"""The first look at a pair takes half of a pilot, and so does learning."""
+# Pairs of inputs that are left for the last rounds, and scores kept of each.
+_PAIRS, _SCORES = 2, 4
+# Fresh trials choose among events of each score that were fixed with these shares of caution.
+_CAUTIONS = (0.5, 1.0, 2.0)
+# Of more scores, a quarter of very many trials finds the best, which are compared on all.
+_COMPARED, _MANY, _PART = 8, 50_000, 4
+
+
+_Streams = tuple[Stream, Stream]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,9 +43,6 @@ class Found:
     streams: tuple[Stream, Stream]
     event: Event
     pairs: int
-
-
-_Streams = tuple[Stream, Stream]
 
 
 def find_event(
@@ -49,35 +55,134 @@ def find_event(
     pilot: int | None,
     score: Callable[[NDArray[Any]], ArrayLike] | None,
     low_bits: bool,
+    coins: bool = False,
 ) -> Found:
     """Return the pair of inputs and the event that are expected to refute a false claim best.
 
-    ``pilot``: trials per input and pair, None for the default. ``score``: the user's own, which only needs a threshold.
-    ``low_bits``: look at the lowest bits of floating-point outputs, and at nothing else.
+    ``pilot``: trials per input, on average over the pairs, None for the default. ``score``: the user's own, which only
+    needs a threshold. ``low_bits``: look at the lowest bits of floating-point outputs, and at nothing else. ``coins``:
+    whether coins may choose the inputs of the counted trials.
     """
     opened = [_open(mechanism, both, pair=at, seed=seed, batched=batched) for at, both in enumerate(pairs)]
-    inputs = dict(zip(opened, pairs, strict=True))
+    trials = pilot or int(np.clip(plan.trials // _SHARE, _FEWEST, _MOST))
+    guesses = coins and fits_coins(delta=plan.delta, curve=plan.curve, trials=plan.trials)
+    search = _Search(plan=plan, guesses=guesses, low_bits=low_bits, inputs=dict(zip(opened, pairs, strict=True)))
     if score is not None:
-        ranked: list[tuple[_Streams, Score]] = [(both, Given(score)) for both in opened]
-        check_alone(ranked[0][1], _drawn(opened[0][1], TrialPurpose.LOOK, _FEWEST * 2))
-        return _chosen(ranked, plan, pilot, len(pairs), share=1.0)
-    if len(opened) > _PAIRS:
-        looked = [
-            max(
-                event.cut.promise
-                for event in _learnt(both, inputs[both], plan, pilot, thorough=False, low_bits=low_bits)
-            )
-            for both in opened
-        ]
+        given = Event(score=Given(score), cut=Cut(threshold=0.0, margin=0.0, bound=0.0))
+        check_alone(given.score, _drawn(opened[0][1], TrialPurpose.PILOT, _FEWEST * 2))
+        found = search.best([_Finalist(streams=both, event=given) for both in opened], trials)
+    else:
+        rounds = max(0, math.ceil(math.log2(len(opened) / _PAIRS)))
+        share = trials * len(opened) // (rounds + 2)
+        for _ in range(rounds):
+            opened = search.half(opened, share // len(opened))
+        found = search.best(search.finalists(opened, share // len(opened)), share // len(opened))
+    return Found(streams=found[0], event=found[1], pairs=len(pairs))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Finalist:
+    """A score of a pair of streams, the ``event`` by which it is ranked, and its events of other rarity."""
+
+    streams: _Streams
+    event: Event
+    others: Sequence[Event] = ()
+
+    @property
+    def promise(self) -> tuple[float, float]:
+        return self.event.cut.promise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Search:
+    """What all rounds of a search share; ``inputs`` are those of each pair of streams, ``guesses`` whether guesses may
+    be counted.
+    """
+
+    plan: CountingPlan
+    guesses: bool
+    low_bits: bool
+    inputs: dict[_Streams, tuple[Any, Any]]
+
+    def half(self, opened: list[_Streams], trials: int) -> list[_Streams]:
+        """The half of the pairs whose best scores promise most."""
+        looked = [max(found.promise for found in self._learnt(both, trials, thorough=False)) for both in opened]
         # A stable order, so that pairs of equal promise keep theirs.
-        opened = [opened[at] for at in sorted(range(len(opened)), key=lambda at: looked[at], reverse=True)[:_PAIRS]]
-    events = [
-        (event, both)
-        for both in opened
-        for event in _best(_learnt(both, inputs[both], plan, pilot, thorough=True, low_bits=low_bits))
-    ]
-    events.sort(key=lambda found: found[0].cut.promise, reverse=True)
-    return _chosen([(both, event.score) for event, both in events[:_FINALISTS]], plan, pilot, len(pairs), share=0.5)
+        order = sorted(range(len(opened)), key=lambda at: looked[at], reverse=True)
+        return [opened[at] for at in order[: (len(opened) + 1) // 2]]
+
+    def finalists(self, opened: list[_Streams], trials: int) -> list[_Finalist]:
+        """The best scores of the last pairs: those of the best events, and one of the best rare event."""
+        found = []
+        for both in opened:
+            learnt = self._learnt(both, trials, thorough=True)
+            rare = max(learnt, key=lambda one: max((event.cut.promise for event in one.others), default=one.promise))
+            found += list(dict.fromkeys([*_best(learnt, _SCORES), rare]))
+        return found
+
+    def best(self, finalists: Sequence[_Finalist], trials: int) -> tuple[_Streams, Event]:
+        """The best event of some scores on fresh trials."""
+        found = []
+        compared = len({(one.streams, str(event)) for one in finalists for event in one.others})
+        for both in dict.fromkeys(one.streams for one in finalists):
+            own = [one for one in finalists if one.streams is both]
+            for one, values in zip(own, self._scored(both, [one.event.score for one in own], trials), strict=True):
+                events = [on_fresh(event, *values, self.plan, compared=compared) for event in one.others]
+                found += [(both, event) for event in events or [self._event(one.event.score, *values)]]
+        return max(found, key=lambda one: one[1].cut.promise)
+
+    def _learnt(self, both: _Streams, trials: int, *, thorough: bool) -> list[_Finalist]:
+        """Scores learnt on one part of some trials, with the events that the rest gives them."""
+        learning = max(2, trials // 2)
+        fitted = min(learning, max(2, _VALUES // max(1, int(np.prod(both[0].shape)))))
+        nonmember, member = (_drawn(side, TrialPurpose.PILOT, fitted) for side in both)
+        scores = list(candidates(member, nonmember, self.inputs[both], thorough=thorough, low_bits=self.low_bits))
+        # Apart, because a score looks better on the trials that it was fitted to than on new ones.
+        ranking = trials - learning
+        if len(scores) > _COMPARED and ranking > _MANY:
+            few = _best(self._ranked(both, scores, max(_MANY, ranking // _PART)), _COMPARED)
+            scores = [one.event.score for one in few]
+        if learning > fitted:
+            scores = _counted(both, scores, learning)
+        return self._ranked(both, scores, ranking, others=_CAUTIONS if thorough else ())
+
+    def _ranked(
+        self, both: _Streams, scores: Sequence[Score], trials: int, others: Sequence[float] = ()
+    ) -> list[_Finalist]:
+        found = []
+        for score, values in zip(scores, self._scored(both, scores, trials, TrialPurpose.RANKING), strict=True):
+            more = [self._event(score, *values, caution=other) for other in others if self.guesses]
+            if more:
+                more.append(fix_both_sides(score, *values, self.plan))
+            found.append(_Finalist(streams=both, event=self._event(score, *values, compared=len(scores)), others=more))
+        return found
+
+    def _event(
+        self, score: Score, member: FloatArray, nonmember: FloatArray, caution: float = 1.0, compared: int = 1
+    ) -> Event:
+        if self.guesses:
+            return fix_guesses(score, member, nonmember, self.plan, caution=caution, compared=compared)
+        return fix_event(score, member, nonmember, self.plan)
+
+    def _scored(
+        self,
+        both: _Streams,
+        scores: Sequence[Score],
+        trials: int,
+        purpose: TrialPurpose = TrialPurpose.CHOICE,
+    ) -> list[tuple[FloatArray, FloatArray]]:
+        """The values of each score on trials of the second and of the first input; only these are kept."""
+        sides = []
+        for side in reversed(both):
+            chunks = [[score.score(outputs) for score in scores] for outputs in side.draw(purpose, max(2, trials))]
+            sides.append([np.concatenate(values) for values in zip(*chunks, strict=True)])
+        return list(zip(*sides, strict=True))
+
+
+def _best(finalists: Sequence[_Finalist], number: int) -> list[_Finalist]:
+    """The finalists with the largest promises; two scores with the same promise are one in two forms."""
+    distinct = {one.promise: one for one in reversed(finalists)}
+    return [distinct[promise] for promise in sorted(distinct, reverse=True)[:number]]
 
 
 def _open(mechanism: Mechanism, both: tuple[Any, Any], *, pair: int, seed: int, batched: bool) -> _Streams:
@@ -90,50 +195,20 @@ def _open(mechanism: Mechanism, both: tuple[Any, Any], *, pair: int, seed: int, 
     return out, within
 
 
-def _learnt(
-    both: _Streams, inputs: tuple[Any, Any], plan: CountingPlan, pilot: int | None, *, thorough: bool, low_bits: bool
-) -> list[Event]:
-    """Scores learnt on two thirds of some trials, with the threshold and the promise that the rest gives them."""
-    size = max(1, int(np.prod(both[0].shape)))
-    n = max(4, min(_trials(plan, pilot) // _PART, _VALUES // size))
-    purpose = TrialPurpose.PILOT if thorough else TrialPurpose.LOOK
-    nonmember, member = (_drawn(side, purpose, n) for side in both)
-    # Apart, because a score looks better on the trials that it was fitted to than on new ones.
-    first = n * 2 // 3
-    found = []
-    for score in candidates(member[:first], nonmember[:first], inputs, thorough=thorough, low_bits=low_bits):
-        found.append(fix_event(score, score.score(member[first:]), score.score(nonmember[first:]), plan))
-    return found
-
-
-def _best(events: list[Event]) -> list[Event]:
-    return sorted(events, key=lambda event: event.cut.promise, reverse=True)[:_SCORES]
-
-
-def _chosen(
-    ranked: Sequence[tuple[_Streams, Score]], plan: CountingPlan, pilot: int | None, pairs: int, *, share: float
-) -> Found:
-    """The best of some scores on fresh trials, of which only the scores are kept."""
-    n = max(2, int(_trials(plan, pilot) * share))
-    best: Found | None = None
-    for both in dict.fromkeys(streams for streams, _ in ranked):
-        scores = [score for streams, score in ranked if streams is both]
-        values = [_scored(side, scores, n) for side in both]
-        for at, score in enumerate(scores):
-            event = fix_event(score, values[1][at], values[0][at], plan)
-            if best is None or event.cut.promise > best.event.cut.promise:
-                best = Found(streams=both, event=event, pairs=pairs)
-    assert best is not None
-    return best
-
-
-def _scored(side: Stream, scores: Sequence[Score], trials: int) -> list[FloatArray]:
-    chunks = [[score.score(outputs) for score in scores] for outputs in side.draw(TrialPurpose.CHOICE, trials)]
-    return [np.concatenate(values) for values in zip(*chunks, strict=True)]
-
-
-def _trials(plan: CountingPlan, pilot: int | None) -> int:
-    return pilot or int(np.clip(plan.trials // _SHARE, _FEWEST, _MOST))
+def _counted(both: _Streams, scores: Sequence[Score], trials: int) -> list[Score]:
+    """The scores with the counts of all trials, where they are made of counts."""
+    tables = {at: score for at, score in enumerate(scores) if isinstance(score, CountedScore)}
+    sides: list[dict[int, Counts]] = []
+    for side in both:
+        total: dict[int, Counts] = {}
+        for outputs in side.draw(TrialPurpose.PILOT, trials):
+            for at, score in tables.items():
+                counts = score.count(outputs)
+                total[at] = list(map(np.add, total[at], counts)) if at in total else counts
+        sides.append(total)
+    return [
+        tables[at].counted(sides[1][at], sides[0][at]) if at in tables else score for at, score in enumerate(scores)
+    ]
 
 
 def _drawn(side: Stream, purpose: TrialPurpose, trials: int) -> NDArray[Any]:

@@ -41,14 +41,15 @@ class TrialPurpose(IntEnum):
     GUARD = 0
     PILOT = 1
     COUNTED = 2
-    LOOK = 3
+    RANKING = 3
     CHOICE = 4
+    COINS = 5
 
 
 _PHRASES = {
     TrialPurpose.GUARD: "first calls",
-    TrialPurpose.LOOK: "first look",
     TrialPurpose.PILOT: "pilot",
+    TrialPurpose.RANKING: "comparison of scores",
     TrialPurpose.CHOICE: "choice of the event",
     TrialPurpose.COUNTED: "counted trials",
 }
@@ -153,6 +154,11 @@ class Stream:
 
     def _where(self, purpose: TrialPurpose) -> str:
         return f"the {_PHRASES[purpose]} on input {self.world} ({self.input})"
+
+
+def coins(seed: int) -> np.random.Generator:
+    """Return the generator of the fair coins that choose the inputs of counted trials."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(TrialPurpose.COINS,))))
 
 
 def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: int, batched: bool) -> Stream:

@@ -78,7 +78,7 @@ def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> C
     ``member``: (n1,), ``nonmember``: (n0,) finite scores that will not be counted.
     """
     score_in, score_out = np.sort(member), np.sort(nonmember)
-    cuts = _cuts(np.unique(np.concatenate([score_in, score_out])))
+    cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
     fp = len(score_out) - np.searchsorted(score_out, cuts, side="right")
     fn = np.searchsorted(score_in, cuts, side="right")
     if plan.curve is not None:
@@ -101,7 +101,7 @@ def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan
     return privacy_loss(fpr_high, fnr_high, plan.delta)
 
 
-def _cuts(levels: FloatArray) -> FloatArray:
+def score_cuts(levels: FloatArray) -> FloatArray:
     """Cuts midway between scores; of very many, evenly spaced ones and ever denser ones towards both ends."""
     if len(levels) == 1:
         return levels

@@ -9,8 +9,8 @@ from ..finding import WEAK_TEST, Weakness
 from ..measurement import Measurement
 from ..power.detectable import minimum_detectable_epsilon
 
-EVENT_RATIO = "event_ratio"
-"""The estimator of counted events, which no evidence of a user fits and the catalogue therefore does not list."""
+COUNTED_EVENTS = ("event_ratio", "guess_odds")
+"""The estimators of counted events, which no evidence of a user fits and the catalogue therefore does not list."""
 _WITHOUT_POWER = ("sequential",)
 
 
@@ -20,7 +20,7 @@ def with_power(measured: Measurement, claim: Claim) -> Measurement:
     ``detectable`` is computed at the false-positive rate of the event. An event that is nearly certain without the
     canary has no power at this rate, while its complement may have.
     """
-    counting = measured.fpr_high is not None or measured.estimator == EVENT_RATIO
+    counting = measured.fpr_high is not None or measured.estimator in COUNTED_EVENTS
     if measured.detectable is not None or measured.false_negatives is None or not counting:
         return measured
     found = minimum_detectable_epsilon(
@@ -40,7 +40,7 @@ def weakness_of(measured: Measurement) -> Weakness:
 
     Without a detectable epsilon the power is nil, except for estimators that compute none: there it is not known.
     """
-    known = measured.estimator == EVENT_RATIO or measured.estimator in estimators()
+    known = measured.estimator in COUNTED_EVENTS or measured.estimator in estimators()
     return WEAK_TEST if known and measured.estimator not in _WITHOUT_POWER else replace(WEAK_TEST, no_power="")
 
 

@@ -2,6 +2,7 @@
 
 from ..binomial import largest_certifiable_epsilon
 from ..claim import Claim
+from ..estimators.guess_odds import fits_coins, odds_low
 from ..estimators.one_run import epsilon_from_guesses
 from ..estimators.one_run_claim import guesses_on
 from ..evidence import Design
@@ -65,22 +66,35 @@ def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float)
     )
 
 
-def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0) -> str:
-    """Return in words what so many counted trials of each input can certify; ``learning`` more are not counted."""
-    best = largest_certifiable_epsilon(max(1, counted), max(1, counted), claim.delta, alpha)
+def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0, coins: bool = False) -> str:
+    """Return in words what so many counted trials of each input can certify; ``learning`` more are not counted.
+
+    ``coins``: whether coins choose the inputs of the trials where the claim has neither delta nor curve.
+    """
+    best = _errorless(claim, counted, alpha=alpha, coins=coins)
     only = f" ({learning} more of each only learn an event)" if learning else ""
     return f"{counted} + {counted} counted trials{only}: max certifiable {plain(round(best, 2))}"
 
 
-def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1) -> str:
+def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1, coins: bool = False) -> str:
     """Return why so many counted trials of each input can judge nothing; an empty string where they can.
 
-    ``factor``: trials per counted trial, for the number of trials that the message names.
+    ``factor``: trials per counted trial, for the number of trials that the message names; ``coins`` as in
+    ``trials_text``.
     """
     least = fewest_to_refute(claim, alpha=alpha)
     if counted < 1 or least is None or counted >= least:
+        return ""
+    if _errorless(claim, counted, alpha=alpha, coins=coins) > claim.epsilon:
         return ""
     return (
         f"no trial was run, because {counted} + {counted} counted trials without an error would not refute the claim: "
         f"at least --trials {factor * least:,} are needed"
     )
+
+
+def _errorless(claim: Claim, counted: int, *, alpha: float, coins: bool) -> float:
+    """The bound from so many trials of each input without an error."""
+    if coins and fits_coins(delta=claim.delta, curve=claim.curve, trials=counted):
+        return odds_low(2 * counted, 0, alpha)
+    return largest_certifiable_epsilon(max(1, counted), max(1, counted), claim.delta, alpha)

@@ -26,6 +26,7 @@ from scipy.stats import binom
 REPEATS = 60
 NO_ESTIMATOR = {
     "event_ratio": "calibrated in its own test",
+    "guess_odds": "calibrated in its own test",
     "best_bound": "chooses among measurements",
     "joint_point": "the joint point that several estimators share",
     "calibration": "measures the estimators",

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
+from fedassay.audit.mechanism.columns import Coordinates
+from fedassay.audit.mechanism.marginals import learn_chain, learn_marginals
 from fedassay.audit.mechanism.mechanism import audit_mechanism
 
 TRIALS = 10_000
@@ -135,3 +137,61 @@ def test_independent_answers_add_up():
     inputs = (np.zeros(10), np.ones(10))
     found = audit_mechanism(mechanism, Claim.stated(2.0), inputs=inputs, trials=20_000, batched=True).measurement
     assert 0.6 < found.epsilon_low < 2
+
+
+def test_the_pair_that_reveals_most_is_found_among_nine():
+    def mechanism(x, rng):
+        return rng.random(x.shape) < 1 / (1 + np.exp(-x))
+
+    pairs = [(0.0, 0.1 * steps) for steps in (1, 3, 2, 9, 5, 4, 6, 7, 8)]
+    finding = audit_mechanism(mechanism, Claim.stated(1.0), pairs=pairs, trials=20_000, batched=True)
+    assert "inputs 0.0 and 0.9, the most promising of 9 pairs" in finding.measurement.witness
+
+
+def seldom(x, rng, rare=0.02, epsilon=0.5):
+    """A guess of the input, its opposite e^epsilon times as rarely, and mostly no answer."""
+    likely = rare * math.exp(epsilon)
+    share = rng.random(x.shape)
+    return np.where(share < likely, x, np.where(share < likely + rare, 1 - x, 7))
+
+
+@pytest.mark.simulations
+def test_at_its_claim_a_mechanism_with_answers_in_both_directions_is_refuted_no_oftener_than_alpha(most_false_alarms):
+    alarms, names = 0, set()
+    for seed in range(100):
+        finding = audit_mechanism(
+            seldom, Claim.stated(0.5), inputs=(0, 1), trials=2000, pilot=400, alpha=0.2, seed=seed, batched=True
+        )
+        alarms += finding.measurement.epsilon_low > 0.5
+        names.add(finding.measurement.estimator)
+    assert "guess_odds" in names
+    assert 0 < alarms <= most_false_alarms(100, 0.2)
+
+
+def test_answers_in_both_directions_show_more_together_than_alone():
+    shown = {}
+    for estimator in (None, "clopper_pearson"):
+        finding = audit_mechanism(
+            seldom, Claim.stated(0.5), inputs=(0, 1), trials=100_000, batched=True, estimator=estimator
+        )
+        shown[estimator] = finding.measurement.epsilon_low
+    assert shown["clopper_pearson"] + 0.03 < shown[None] < 0.5
+
+
+@pytest.mark.parametrize("learn", [learn_marginals, learn_chain])
+def test_counts_of_two_parts_of_a_pilot_add_up_to_those_of_the_whole(learn):
+    rng = np.random.default_rng(0)
+    member, nonmember = rng.integers(0, 3, (2, 4000, 5)).astype(float)
+    whole = learn(member, nonmember, Coordinates(), 8)
+    parts = [(whole.count(side[:999]), whole.count(side[999:])) for side in (member, nonmember)]
+    again = whole.counted(*(list(map(np.add, *both)) for both in parts))
+    np.testing.assert_allclose(again.score(member), whole.score(member))
+
+
+def test_coordinates_that_are_alike_share_a_table_of_their_pooled_counts():
+    rng = np.random.default_rng(0)
+    member, nonmember = rng.random((4000, 20)) < 0.52, rng.random((4000, 20)) < 0.48
+    score = learn_marginals(member.astype(float), nonmember.astype(float), Coordinates(), 8, alike=True)
+    # The ratio of an output is 20 times the log-odds .08 for ones alone, with a standard error of .01 per entry.
+    assert score.score(np.ones((1, 20)))[0] == pytest.approx(20 * math.log(0.52 / 0.48), abs=20 * 0.03)
+    assert len({id(table) for table in score.tables}) == 1
