@@ -64,7 +64,7 @@ def chosen_check(setup: HookSetup, holders: list[int], *, most: int = _RUNS) -> 
             found = next(sampled_checks(pilot))
             return replace(found, witness=f"{found.witness}, among chosen rows and samples")
         check_stated(setup.claim)
-        rate = rate_of(setup.claim, plan)
+        rate = rate_of(setup.claim, plan, setup.protection)
         steps = steps_of(setup.claim, plan, setup.protection)
         largest = max(_shifts(pilot), key=lambda one: one.ratio)
         direction = Direction(values=pilot.around.units[0, 0], words=largest.words)

@@ -85,7 +85,7 @@ def state_check(sampled: Sampled) -> CheckResult | None:
 def _held(sampled: Sampled, numbers: _Numbers, each: float, rounds: int) -> tuple[CheckResult, float]:
     """A ratio of shift and noise of each round, held against the claim, and the ratio."""
     setup, claim, laws = sampled.setup, sampled.setup.claim, sampled.laws
-    rate, steps = rate_of(claim, setup.plan), steps_of(claim, setup.plan, setup.protection)
+    rate, steps = rate_of(claim, setup.plan, setup.protection), steps_of(claim, setup.plan, setup.protection)
     if laws is not None:
         rate, steps = min(law.rate for law in laws), laws[0].steps
     direction = Direction(values=sampled.around.units[0, 0], words=_together(numbers))

@@ -25,8 +25,9 @@ from ....audit.measurement import Measurement
 from ....audit.mechanism.call_effect import call_effect
 from ....audit.mechanism.candidates import candidates
 from ....audit.mechanism.columns import Coordinates
-from ....audit.mechanism.event import Event, Score, fix_event
+from ....audit.mechanism.event import Event, fix_event
 from ....audit.mechanism.marginals import Marginals, learn_marginals
+from ....audit.mechanism.score import Score
 from ....audit.power.cut import CountingPlan
 from ....fl.engine import run_federation
 from ....fl.streams import Streams
@@ -225,7 +226,9 @@ class _Trials:
     def count(self, pilot: _Pilot) -> Measurement | None:
         """Count the event on fresh runs; None where runs turn out to depend on each other."""
         claim, n = self.setup.claim, pilot.trials
-        out, within = (sum(pilot.event.hits(numbers) for numbers in self._batches(pilot.pair, w, n)) for w in (0, 1))
+        out, within = (
+            sum(pilot.event.guesses(numbers).second for numbers in self._batches(pilot.pair, w, n)) for w in (0, 1)
+        )
         cut = pilot.event.cut.threshold
         counts = ErrorCounts(threshold=cut, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=ALPHA)
         measured = clopper_pearson_of_counts(
