@@ -21,6 +21,7 @@ from ....audit.arrays import FloatArray
 from ....audit.binomial import ErrorCounts, privacy_loss, upper_bound
 from ....audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ....audit.evidence import Setting
+from ....audit.finding import refutes
 from ....audit.measurement import Measurement
 from ....audit.mechanism.call_effect import call_effect
 from ....audit.mechanism.candidates import candidates
@@ -123,7 +124,7 @@ _DEPENDENT_RUNS = "runs of one batch depend on each other, or runs leave somethi
 class _Pilot:
     """An event at a pair of inputs, with its counts ``out`` and ``within`` in ``n`` runs of each arm.
 
-    ``rank``: how promising it is; None where it hardly breaks the claim. ``trials``: runs of each arm that show it.
+    ``rank``: how promising it is; None where it hardly breaks the claim.
     """
 
     number: int
@@ -133,7 +134,6 @@ class _Pilot:
     within: int
     n: int
     rank: tuple[float, float] | None
-    trials: int
 
 
 def _most_promising(pilots: Sequence[_Pilot]) -> _Pilot | None:
@@ -193,12 +193,7 @@ class _Trials:
             event = fix_event(score, scores[1], scores[0], self.plan)
             out, within = (int((side > event.cut.threshold).sum()) for side in scores)
             rank = self._rank(event, out, within, choose, sure=factor > 1)
-            trials = 0 if rank is None else min(self.most, self._wanted(out, within, choose))
-            found.append(
-                _Pilot(
-                    number=number, pair=pair, event=event, out=out, within=within, n=choose, rank=rank, trials=trials
-                )
-            )
+            found.append(_Pilot(number=number, pair=pair, event=event, out=out, within=within, n=choose, rank=rank))
         return found
 
     def factor(self, pilot: _Pilot) -> float | None:
@@ -224,15 +219,29 @@ class _Trials:
                 yield _OfChannel(name, learn_marginals(within, out, Coordinates(np.array(places)), bins))
 
     def count(self, pilot: _Pilot) -> Measurement | None:
-        """Count the event on fresh runs; None where runs turn out to depend on each other."""
-        claim, n = self.setup.claim, pilot.trials
-        out, within = (
-            sum(pilot.event.guesses(numbers).second for numbers in self._batches(pilot.pair, w, n)) for w in (0, 1)
-        )
-        cut = pilot.event.cut.threshold
-        counts = ErrorCounts(threshold=cut, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=ALPHA)
-        measured = clopper_pearson_of_counts(
-            counts,
+        """Count the event on fresh runs; None where runs turn out to depend on each other.
+
+        The counts are looked at whenever their number has doubled, each time at an equal share of the level.
+        """
+        sizes = [_COUNTED * 2**step for step in range(20) if _COUNTED * 2**step <= self.most]
+        hits, made = [0, 0], 0
+        for size in sizes:
+            for world in (0, 1):
+                batches = self._batches(pilot.pair, world, size - made)
+                hits[world] += sum(pilot.event.guesses(numbers).second for numbers in batches)
+            made = size
+            measured = self._measured(pilot, *hits, made, ALPHA / len(sizes))
+            if refutes(self.setup.claim, measured):
+                # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
+                return None if self._dependent(pilot) else measured
+            if self._rank(pilot.event, *hits, made, sure=True) is None and self.setup.claim.curve is None:
+                break
+        return measured
+
+    def _measured(self, pilot: _Pilot, out: int, within: int, n: int, alpha: float) -> Measurement:
+        claim, cut = self.setup.claim, pilot.event.cut.threshold
+        return clopper_pearson_of_counts(
+            ErrorCounts(threshold=cut, false_positives=out, false_negatives=n - within, n0=n, n1=n, alpha=alpha),
             setting=Setting.claimed(claim),
             delta=claim.delta,
             threshold_policy="event fixed on pilot runs",
@@ -240,19 +249,10 @@ class _Trials:
             epsilon=claim.epsilon,
             witness=f"everything that the adversary receives, {pilot.pair.words}; event {pilot.event}",
         )
-        refuted = bool(measured.below_curve) or measured.epsilon_low > claim.epsilon
-        # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
-        return None if refuted and self._dependent(pilot) else measured
 
     def drawn(self, pair: Neighbours, world: int, runs: int) -> FloatArray:
         """The numbers ``(runs, k)`` of fresh runs."""
         return np.concatenate(list(self._batches(pair, world, runs)))
-
-    def _wanted(self, out: int, within: int, n: int) -> int:
-        """The runs of each arm that refute the claim at rates a little worse than those of a pilot, or the most."""
-        low, high = cautious_rates(within, out, n)
-        sizes = (_COUNTED * 2**step for step in range(20))
-        return next((size for size in sizes if size >= self.most or self._refutes(low, high, size)), self.most)
 
     def _choose(self, factor: int) -> int:
         # An event of a large claim is rare without the unit: more runs must show that it is.

@@ -50,6 +50,9 @@ class Toy(BlockMethod):
     def checks(self, audit, store):
         return ()
 
+    def trials_of_view(self, audit):
+        return ()
+
     def weakness(self, audit, measured, checks):
         return Weakness(unseen="toys show nothing")
 

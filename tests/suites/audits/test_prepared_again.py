@@ -178,6 +178,7 @@ def test_noise_that_is_missing_is_refuted_in_the_smaller_federation_too(audits):
     assert verdict.verdict == "REFUTED", verdict.reason
 
 
+@pytest.mark.simulations
 def test_a_client_for_which_nothing_was_prepared_gives_way_to_one_of_the_plan(audits):
     audit, (verdict, *checks) = audits(FromWeights())
     assert [block.place for block in audit.blocks] == [1]

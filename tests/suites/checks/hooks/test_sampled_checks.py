@@ -396,6 +396,7 @@ def test_every_band_of_lengths_by_a_half_holds_rows_of_several_runs():
         assert torch.equal(around.long, lengths >= 10 * (1 - 1e-6))
 
 
+@pytest.mark.simulations
 def test_a_shift_that_equal_draws_do_not_show_is_measured_over_more_runs():
     """A second draw for large numbers: the order of draws depends on the noised report."""
     found = versions("lazy_draws")

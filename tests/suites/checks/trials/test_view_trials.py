@@ -65,6 +65,7 @@ class SharedNoise(ReportCase):
         return super().noise(updates, at)[:1].expand_as(updates.values)
 
 
+@pytest.mark.simulations
 def test_runs_that_share_their_noise_refute_nothing():
     versions = versions_of(cases("pairs")["uniform_noise"].load())
     plan = replace(versions.plan, lot=type(versions.plan.cohort)())
