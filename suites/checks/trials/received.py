@@ -25,6 +25,8 @@ _ROUNDS = 24
 """Rounds whose numbers are kept one by one; of more, the first and the last ones."""
 _COMPARED = 64
 """Numbers of a vector whose least distance is measured."""
+_POOLED = 2**12
+"""Numbers of a round that are kept to be compared, at most."""
 _DISTINCT = 8
 """Different numbers of a vector from which it cannot repeat by chance."""
 _GRID_ROWS = 8
@@ -50,7 +52,7 @@ class ReceivedNumbers:
         columns: the places of the numbers of single rounds, by what they are of; filled by ``numbers``.
         vectors: of each round one number ``(R, rows)`` for each vector that is released, which equal vectors share, by
             who sent them; NaN for vectors of few different numbers, which may repeat by chance.
-        pool: numbers of the holder's report in the first round.
+        pool: numbers of the holder's report in each round, without zeros.
     """
 
     observer: Observer
@@ -67,8 +69,10 @@ class ReceivedNumbers:
         """Record a finished round."""
         self.rounds.append({name: _bounded(values) for name, values in self._of(event)})
         self.vectors.append({who: _named(rows) for who, rows in self._released(event)})
-        if not self.pool:
-            self.pool = [_flat(rows).ravel() for who, rows in self._released(event) if who == "holder"]
+        for who, rows in self._released(event):
+            if who == "holder":
+                numbers = _flat(rows).ravel()
+                self.pool.append(numbers[numbers != 0][:_POOLED])
 
     def _released(self, event: RoundEvent) -> Iterator[tuple[str, Tensor]]:
         """The noised vectors ``(R, rows, d)``: of the holder and of others, or the sum."""

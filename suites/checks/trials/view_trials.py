@@ -310,7 +310,9 @@ class _Trials:
         numbers = recorder.numbers(final)
         if block < _GUARD:
             if pair.alone and world == 0:
-                self.repeats.add(recorder.vectors, recorder.pool[0] if pair.alike and recorder.pool else None)
+                self.repeats.add(
+                    recorder.vectors, np.concatenate(recorder.pool) if pair.alike and recorder.pool else None
+                )
             self.rows.setdefault(id(pair), set()).update(row.tobytes() for row in numbers[[0, len(numbers) // 2, -1]])
         return numbers
 
