@@ -48,7 +48,7 @@ _PILOT = 0.05
 """Level of the bounds by which an event is chosen."""
 _HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros, or nearly so"
 _FIRST, _ABOVE, _BELOW = "at one end but for the first number", "far beyond one end", "far beyond the other end"
-_BEFORE, _AFTER = "at one end in the first half, and zeros", "of zeros, and at one end in the second half"
+_BEFORE, _AFTER = "at one end in the first half, and near zero", "near zero, and at one end in the second half"
 _FEW, _REST = "far beyond one end in a twentieth of the numbers", "far beyond one end but for a twentieth"
 _PAIRS = (
     (_HIGH, _LOW),
@@ -205,6 +205,8 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
     first = torch.where(torch.arange(dim) == 0, low, high)
     # A choice among many numbers shows a group of them with a chance that can be counted.
     few = torch.arange(dim) < max(1, dim // _GROUP)
+    # Near zero: a sign would send exact zeros as they are.
+    small = middle + (turns - middle) / _FAR
     return {
         _FEW: middle + _FAR * (torch.where(few, high, low) - middle),
         _REST: middle + _FAR * (torch.where(few, low, high) - middle),
@@ -212,11 +214,11 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
         _LOW: low,
         _TURNS: turns,
         _FIRST: first,
-        _ZERO: zero if setup.claim.adjacency is Adjacency.ZERO_OUT else middle + (turns - middle) / _FAR,
+        _ZERO: zero if setup.claim.adjacency is Adjacency.ZERO_OUT else small,
         _ABOVE: middle + _FAR * (high - middle),
         _BELOW: middle + _FAR * (low - middle),
-        _BEFORE: torch.where(torch.arange(dim) < dim // 2, high, middle),
-        _AFTER: torch.where(torch.arange(dim) < dim // 2, middle, high),
+        _BEFORE: torch.where(torch.arange(dim) < dim // 2, high, small),
+        _AFTER: torch.where(torch.arange(dim) < dim // 2, small, high),
     }
 
 

@@ -117,6 +117,8 @@ def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor,
     yield high, turns, "numbers at one end of the range, and at both ends in turn"
     half = torch.arange(dim) < dim // 2
     words = "numbers at one end of the range in the first half of the row, and in the second half"
-    yield torch.where(half, high, middle), torch.where(half, middle, high), words
+    # Near zero: a sign would send exact zeros as they are.
+    small = middle + (turns - middle) / _FAR
+    yield torch.where(half, high, small), torch.where(half, small, high), words
     far = [middle + _FAR * (one - middle) for one in (high, low)]
     yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"
