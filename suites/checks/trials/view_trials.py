@@ -230,11 +230,12 @@ class _Trials:
                 batches = self._batches(pilot.pair, world, size - made)
                 hits[world] += sum(pilot.event.guesses(numbers).second for numbers in batches)
             made = size
-            measured = self._measured(pilot, *hits, made, ALPHA / len(sizes))
+            out, within = hits
+            measured = self._measured(pilot, out, within, made, ALPHA / len(sizes))
             if refutes(self.setup.claim, measured):
                 # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
                 return None if self._dependent(pilot) else measured
-            if self._rank(pilot.event, *hits, made, sure=True) is None and self.setup.claim.curve is None:
+            if self._rank(pilot.event, out, within, made, sure=True) is None and self.setup.claim.curve is None:
                 break
         return measured
 
