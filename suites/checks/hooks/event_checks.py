@@ -25,6 +25,7 @@ from ....fl.replay import ReplayedStreams
 from ..check import CheckResult
 from ..law_check import largest_ratio, law_of_all_rounds
 from ..losses import cautious_rates, likely_counts, smallest_factor
+from ..range_ends import FAR, in_turn, near_zero, range_ends
 from ..report_checks import LOCAL
 from .hook_run import HookSetup
 from .level import level
@@ -34,8 +35,6 @@ _ROUNDS = 2
 """Rounds that are drawn; their reports are also compared with each other."""
 _BINS = 8
 """Parts of the range of a number between which events distinguish, at most."""
-_FAR = 1e3
-"""Entries outside of the range, in radii."""
 _LEAST, _MANY = 128, 1024
 """Runs of one input at least, and where epsilon is small."""
 _BRIEF = 256
@@ -190,33 +189,21 @@ def _rounds(setup: HookSetup) -> tuple[int, str]:
 def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
     """Inputs by name: the ends of the range, both in turn, zeros, and rows far outside of the range."""
     dim, law = setup.plan.layout.dim, setup.protection.law(setup.claim.observer, setup.plan, 0)
-    # Only a claim about zeros needs exact ones, which a sign would send as they are.
-    zero = torch.zeros(dim)
-    if isinstance(law, ReportLaw):
-        low, high = (row.float() for row in law.worst_pair(dim))
-    else:
-        radius = setup.claim.parameters.get("radius", setup.length / dim**0.5)
-        high = torch.full((dim,), float(radius) if isinstance(radius, int | float) else 1.0)
-        low = -high
-    if not bool((high != low).any()):
-        high, low = low + 1, low - 1
-    middle = (high + low) / 2
-    turns = torch.where(torch.arange(dim) % 2 == 0, high, low)
+    low, high = range_ends(law, setup.claim, dim, setup.length / dim**0.5)
+    middle, small = (high + low) / 2, near_zero(low, high)
     first = torch.where(torch.arange(dim) == 0, low, high)
     # A choice among many numbers shows a group of them with a chance that can be counted.
     few = torch.arange(dim) < max(1, dim // _GROUP)
-    # Near zero: a sign would send exact zeros as they are.
-    small = middle + (turns - middle) / _FAR
     return {
-        _FEW: middle + _FAR * (torch.where(few, high, low) - middle),
-        _REST: middle + _FAR * (torch.where(few, low, high) - middle),
+        _FEW: middle + FAR * (torch.where(few, high, low) - middle),
+        _REST: middle + FAR * (torch.where(few, low, high) - middle),
         _HIGH: high,
         _LOW: low,
-        _TURNS: turns,
+        _TURNS: in_turn(low, high),
         _FIRST: first,
-        _ZERO: zero if setup.claim.adjacency is Adjacency.ZERO_OUT else small,
-        _ABOVE: middle + _FAR * (high - middle),
-        _BELOW: middle + _FAR * (low - middle),
+        _ZERO: torch.zeros(dim) if setup.claim.adjacency is Adjacency.ZERO_OUT else small,
+        _ABOVE: middle + FAR * (high - middle),
+        _BELOW: middle + FAR * (low - middle),
         _BEFORE: torch.where(torch.arange(dim) < dim // 2, high, small),
         _AFTER: torch.where(torch.arange(dim) < dim // 2, small, high),
     }

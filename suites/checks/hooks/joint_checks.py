@@ -28,7 +28,7 @@ _LEAST, _ROWS = 8, 4
 def joint_checks(sampled: Sampled) -> Iterator[CheckResult]:
     """Check the shift over the noise of a release together with all arrays of its length; none without such arrays."""
     setup, laws, around = sampled.setup, sampled.laws, sampled.around
-    arrays = [beside(sampled, run) for run in sampled.runs]
+    arrays = [side_arrays(sampled, run) for run in sampled.runs]
     if laws is None or not arrays[0] or not all(law.noise_std > 0 for law in laws):
         return
     stds = torch.tensor([law.noise_std for law in laws], dtype=torch.float64).view(-1, 1, 1)
@@ -71,7 +71,7 @@ def joint_checks(sampled: Sampled) -> Iterator[CheckResult]:
     yield replace(found, name=TOGETHER, witness=f"{words}: {found.witness}")
 
 
-def beside(sampled: Sampled, run: HookRun) -> Mapping[str, Tensor]:
+def side_arrays(sampled: Sampled, run: HookRun) -> Mapping[str, Tensor]:
     """Return the arrays of the release's length that the adversary receives with it, ``(R, T, d)`` by name."""
     claim, around = sampled.setup.claim, sampled.around
     uploads = claim.observer.rank >= UPLOADS.rank

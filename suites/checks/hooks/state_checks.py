@@ -20,7 +20,7 @@ from ..check import CheckResult
 from ..law_check import NotCheckable
 from ..measured_checks import Direction, Ratio, check_stated, hold, rate_of, steps_of
 from .hook_run import PRESENT, HookRun
-from .joint_checks import TOGETHER, beside
+from .joint_checks import TOGETHER, side_arrays
 from .sampled_checks import Sampled
 from .surroundings import Surroundings
 
@@ -135,7 +135,7 @@ def _states(run: HookRun, runs: int) -> dict[str, Tensor]:
 
 def _received(sampled: Sampled, run: HookRun) -> dict[str, Tensor]:
     release = run.releases(sampled.setup.claim, sampled.around.holders)[0]
-    return {"": release, **beside(sampled, run), **_states(run, sampled.around.replicas)}
+    return {"": release, **side_arrays(sampled, run), **_states(run, sampled.around.replicas)}
 
 
 def _numbers(sampled: Sampled) -> _Numbers | None:

@@ -12,12 +12,11 @@ from ....fl.laws.law import ReportLaw
 from ....fl.replay import FixedGradients, FrozenFederation
 from ....fl.streams import Streams, normal
 from ...config.canaries import absent_row
+from ..range_ends import FAR, in_turn, near_zero, range_ends
 from ..replay_checks import ReplaySetup
 
 _LONGEST, _LONG, _SHORT = 1e4, 10.0, 0.9
 """Rows in clip norms: two that every clip shortens, and one that none shortens."""
-_FAR = 1e3
-"""Entries outside of a randomiser's range, in radii."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,16 +99,8 @@ def _pair(
 def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor, str]]:
     """Rows at the ends of a local randomiser's range, and beyond."""
     dim = setup.still.plan.layout.dim
-    if isinstance(law, ReportLaw):
-        low, high = (row.float() for row in law.worst_pair(dim))
-    else:
-        radius = setup.claim.parameters.get("radius", setup.clip_norm)
-        high = torch.full((dim,), float(radius) if isinstance(radius, int | float) else 1.0)
-        low = -high
-    if not bool((high != low).any()):
-        high, low = low + 1, low - 1
-    middle = (high + low) / 2
-    turns = torch.where(torch.arange(dim) % 2 == 0, high, low)
+    low, high = range_ends(law, setup.claim, dim, setup.clip_norm / dim**0.5)
+    middle, turns, small = (high + low) / 2, in_turn(low, high), near_zero(low, high)
     if setup.claim.adjacency is Adjacency.ZERO_OUT:
         yield high, torch.zeros(dim), "numbers at one end of the range, and zeros"
         return
@@ -117,8 +108,6 @@ def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor,
     yield high, turns, "numbers at one end of the range, and at both ends in turn"
     half = torch.arange(dim) < dim // 2
     words = "numbers at one end of the range in the first half of the row, and in the second half"
-    # Near zero: a sign would send exact zeros as they are.
-    small = middle + (turns - middle) / _FAR
     yield torch.where(half, high, small), torch.where(half, small, high), words
-    far = [middle + _FAR * (one - middle) for one in (high, low)]
+    far = [middle + FAR * (one - middle) for one in (high, low)]
     yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"

@@ -56,6 +56,8 @@ _CLEAR = 0.1
 """Probability below which a pilot's counts rule out that an event breaks the claim."""
 _LIKELY, _OPEN = 0.5, 0.8
 """Probabilities of a pilot's counts at the claim below which they speak for an event, and leave it open."""
+_FAVOUR = 2.0
+"""Standard errors by which counted rates may favour a violation before counting more of them is futile."""
 _MARGIN = 3.0
 """Standard deviations below a stated curve from which a pilot speaks for an event."""
 _GUARD = 2**20
@@ -235,9 +237,17 @@ class _Trials:
             if refutes(self.setup.claim, measured):
                 # Dependent runs would make every bound wrong; the test costs more than it is worth elsewhere.
                 return None if self._dependent(pilot) else measured
-            if self._rank(pilot.event, out, within, made, sure=True) is None and self.setup.claim.curve is None:
+            if self._futile(out, within, made):
                 break
         return measured
+
+    def _futile(self, out: int, within: int, n: int) -> bool:
+        """Whether rates that favour a violation as far as the counts of ``n`` runs of each arm allow would be too
+        small for all runs to refute the claim.
+        """
+        p, q = within / n, out / n
+        p, q = (rate + sign * _FAVOUR * math.sqrt(rate * (1 - rate) / n) for rate, sign in ((p, 1), (q, -1)))
+        return not self._refutes(min(p, 1.0), max(q, 0.0), self.most)
 
     def _measured(self, pilot: _Pilot, out: int, within: int, n: int, alpha: float) -> Measurement:
         claim, cut = self.setup.claim, pilot.event.cut.threshold
