@@ -20,7 +20,7 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..checks.check import CheckResult
-from ..checks.replica_checks import expected_repeats
+from ..checks.noise.replica_checks import expected_repeats
 from ..config.canaries import CanaryInputs, canary_kind, check_covered
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob

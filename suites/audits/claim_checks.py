@@ -10,7 +10,7 @@ from ..checks.check import CheckResult
 from ..checks.hooks.hook_checks import hook_checks
 from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import measured_checks
-from ..checks.message_checks import MESSAGE
+from ..checks.messages.message_checks import MESSAGE
 from ..checks.own_model import with_own_model
 from ..checks.replay_checks import check_claim
 from ..checks.trials.view_check import VIEW, view_checks

@@ -15,7 +15,7 @@ from ...audit.measurement import Measurement
 from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw
 from ..checks.check import CheckResult
-from ..checks.replica_checks import ARRIVES, check_centred, replica_checks
+from ..checks.noise.replica_checks import ARRIVES, check_centred, replica_checks
 from ..config.canaries import CANARIES
 from ..config.suite import AuditSpec
 from ..jobs.block_job import BlockJob

@@ -10,7 +10,7 @@ from .check import CheckResult
 from .hooks.event_checks import EVENTS
 from .law_check import AS_SAMPLED, LAW_EPSILON, law_checks, rounds_alike
 from .measured_checks import MEASURED
-from .noise_checks import SCALE
+from .noise.noise_checks import SCALE
 from .replay_checks import SENSITIVITY
 from .report_checks import FITS
 from .trials.view_check import VIEW

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from .check import CheckResult
 from .law_check import AS_SAMPLED, LAW_CURVE, LAW_EPSILON
 from .measured_checks import MEASURED
-from .message_checks import MESSAGE, PUBLIC_STATE
-from .noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
+from .messages.message_checks import MESSAGE, PUBLIC_STATE
+from .noise.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
+from .noise.replica_checks import ARRIVES, EVERY_ROUND, REPEATED
 from .replay_checks import SENSITIVITY
-from .replica_checks import ARRIVES, EVERY_ROUND, REPEATED
 from .report_checks import AMPLIFIED, FITS, LOCAL, PLACE
 from .trials.view_check import VIEW
 

@@ -33,8 +33,8 @@ from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ..config.canaries import JOINT, rows_that_differ
 from .check import CheckResult
-from .extreme_checks import EXTREME
-from .noise_checks import SCALE
+from .messages.extreme_checks import EXTREME
+from .noise.noise_checks import SCALE
 from .replay_checks import SENSITIVITY
 
 AS_SAMPLED = "sensitivity as sampled"

@@ -38,16 +38,16 @@ from ...fl.replay import (
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
-from .bare_numbers import bare_checks
 from .check import CheckResult
-from .draw_checks import LawOfDraws, draw_checks, other_data_check
-from .event_odds import EventOdds
-from .extreme_checks import ExtremeProbe
-from .message_checks import MessageComparison, Pair
-from .noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
-from .noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, spacing
-from .other_data import other_data
-from .structure_checks import Move, structure_checks
+from .messages.bare_numbers import bare_checks
+from .messages.event_odds import EventOdds
+from .messages.extreme_checks import ExtremeProbe
+from .messages.message_checks import MessageComparison, Pair
+from .messages.other_data import other_data
+from .noise.draw_checks import LawOfDraws, draw_checks, other_data_check
+from .noise.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
+from .noise.noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, spacing
+from .noise.structure_checks import Move, structure_checks
 
 SENSITIVITY = "sensitivity"
 _CLIENTS, _DRAWS = 16, 3

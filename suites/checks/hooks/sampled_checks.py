@@ -27,7 +27,7 @@ from ....fl.replay import ReplayedStreams, unequal_stream
 from ..check import CheckResult
 from ..law_check import AS_SAMPLED, NotCheckable, law_check
 from ..measured_checks import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, steps_of
-from ..noise_sample import spacing
+from ..noise.noise_sample import spacing
 from .hook_run import ABSENT, PRESENT, ZERO, HookRun, HookSetup
 from .level import level
 from .surroundings import PLACES, Surroundings

@@ -15,7 +15,7 @@ from ....fl.channels import changes_broadcast
 from ....fl.message import Message
 from ....fl.protection import Protection
 from ....fl.recorder import RoundEvent
-from ..noise_sample import spacing
+from ..noise.noise_sample import spacing
 
 _RAW = 8
 """Numbers of an array that are kept as they are, half of them from each end."""

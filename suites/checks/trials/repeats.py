@@ -12,7 +12,7 @@ import numpy as np
 
 from ....audit.arrays import FloatArray
 from ..check import CheckResult
-from ..noise_sample import spacing
+from ..noise.noise_sample import spacing
 
 VECTORS, NUMBERS = "noise of many vectors", "noise of many values"
 _CONSTANT = 0.6

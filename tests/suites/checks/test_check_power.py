@@ -15,7 +15,7 @@ from fedassay.suites.checks.check_power import power_of_checks
 from fedassay.suites.checks.false_alarms import least_scale, share_found
 from fedassay.suites.checks.law_check import LAW_EPSILON, with_law_checks
 from fedassay.suites.checks.measured_checks import MEASURED, measured_checks
-from fedassay.suites.checks.noise_checks import SCALE
+from fedassay.suites.checks.noise.noise_checks import SCALE
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
 from fedassay.suites.checks.report_checks import FITS, report_checks
 from fedassay.suites.conformance.toy import toy_plan

@@ -14,7 +14,7 @@ from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.checks.law_check import LAW_EPSILON, with_law_checks
-from fedassay.suites.checks.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT
+from fedassay.suites.checks.noise.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
 from fedassay.suites.mutation.mutants import cases
 from toy_federation import toy_plan, toy_task

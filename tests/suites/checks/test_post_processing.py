@@ -9,7 +9,7 @@ from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtectio
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import normal, uniform
-from fedassay.suites.checks.noise_checks import BETWEEN_ROUNDS, SCALE
+from fedassay.suites.checks.noise.noise_checks import BETWEEN_ROUNDS, SCALE
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
 from known_parts import parts_by_name
 from toy_federation import toy_plan, toy_task

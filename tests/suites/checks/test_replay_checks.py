@@ -19,10 +19,10 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
 from fedassay.suites.checks.check import CheckResult, failed_words
-from fedassay.suites.checks.draw_checks import DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SHAPE
+from fedassay.suites.checks.noise.draw_checks import DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SHAPE
+from fedassay.suites.checks.noise.structure_checks import DIRECTIONS as MOVED
+from fedassay.suites.checks.noise.structure_checks import REPEATS
 from fedassay.suites.checks.replay_checks import check_claim
-from fedassay.suites.checks.structure_checks import DIRECTIONS as MOVED
-from fedassay.suites.checks.structure_checks import REPEATS
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.suite import FederationSpec
 from known_parts import parts_by_name

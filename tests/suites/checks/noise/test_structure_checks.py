@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.suites.checks.noise_sample import NoiseSample
-from fedassay.suites.checks.structure_checks import Move, structure_checks
+from fedassay.suites.checks.noise.noise_sample import NoiseSample
+from fedassay.suites.checks.noise.structure_checks import Move, structure_checks
 
 DIM, ROUNDS = 40, 12
 

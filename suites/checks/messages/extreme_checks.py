@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.claim import Claim, Unit
-from ...audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
-from ...fl.canary import AnyRow, Canary
-from ...fl.channels import Channels, changes_broadcast
-from ...fl.laws.law import GaussianLaw
-from ...fl.message import Message
-from ...fl.plan import Plan
-from ...fl.protection import Context, Protection
-from ...fl.replay import Recording
-from ...fl.streams import Streams
-from .check import CheckResult
-from .noise_sample import spacing
+from ....audit.claim import Claim, Unit
+from ....audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
+from ....fl.canary import AnyRow, Canary
+from ....fl.channels import Channels, changes_broadcast
+from ....fl.laws.law import GaussianLaw
+from ....fl.message import Message
+from ....fl.plan import Plan
+from ....fl.protection import Context, Protection
+from ....fl.replay import Recording
+from ....fl.streams import Streams
+from ..check import CheckResult
+from ..noise.noise_sample import spacing
 
 EXTREME = "extreme rows"
 _BEYOND = 1e6

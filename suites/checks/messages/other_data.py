@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from ...fl.replay import DrawNone, FixedGradients, FrozenFederation
+from ....fl.replay import DrawNone, FixedGradients, FrozenFederation
 
 _SHORT, _LONG = 1e-5, 1e3
 """Factors of the gradients."""

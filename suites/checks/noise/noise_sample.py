@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.arrays import BoolArray, FloatArray
-from ...audit.observer import SHUFFLED, Observer
-from ...fl.canary import Canary
-from ...fl.channels import state_channels, state_numbers
-from ...fl.engine import run_federation
-from ...fl.protection import Protection
-from ...fl.recorder import RoundEvent
-from ...fl.replay import FixedTrainer, FrozenFederation, ReplayedStreams
-from ...fl.training.local import Batch
+from ....audit.arrays import BoolArray, FloatArray
+from ....audit.observer import SHUFFLED, Observer
+from ....fl.canary import Canary
+from ....fl.channels import state_channels, state_numbers
+from ....fl.engine import run_federation
+from ....fl.protection import Protection
+from ....fl.recorder import RoundEvent
+from ....fl.replay import FixedTrainer, FrozenFederation, ReplayedStreams
+from ....fl.training.local import Batch
 from .noise_checks import equal_states
 from .public_directions import public_vectors
 

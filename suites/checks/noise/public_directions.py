@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ...audit.arrays import BoolArray, FloatArray
-from .false_alarms import Shortfall, least_scale
+from ....audit.arrays import BoolArray, FloatArray
+from ..false_alarms import Shortfall, least_scale
 
 _DECAY = 0.9
 """Decay of a sum of aggregates, as under momentum."""

@@ -18,7 +18,7 @@ from fedassay.fl.partitions.sampling import FixedSize
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.checks import replay_checks
-from fedassay.suites.checks.extreme_checks import EXTREME, extreme_rows
+from fedassay.suites.checks.messages.extreme_checks import EXTREME, extreme_rows
 from fedassay.suites.checks.replay_checks import check_claim
 from known_parts import parts_by_name
 from thinned import every

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.stats import chi2
 
-from ...audit.arrays import FloatArray
-from .false_alarms import Shortfall, least_scale, level
+from ....audit.arrays import FloatArray
+from ..false_alarms import Shortfall, least_scale, level
 
 _LEAST = 32
 """Numbers that two vectors must have in common, at least."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.stats import beta
 
-from ...audit.arrays import FloatArray
-from ...audit.claim import Adjacency, Claim, Unit
-from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
-from ...fl.plan import Plan
-from ...fl.replay import ManyRuns, Recording
-from .check import CheckResult
-from .false_alarms import level
+from ....audit.arrays import FloatArray
+from ....audit.claim import Adjacency, Claim, Unit
+from ....audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
+from ....fl.plan import Plan
+from ....fl.replay import ManyRuns, Recording
+from ..check import CheckResult
+from ..false_alarms import level
 
 ODDS = "numbers that a unit moves"
 _FAR = 4.0

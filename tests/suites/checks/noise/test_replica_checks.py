@@ -9,7 +9,7 @@ from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelea
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.suites.audits.canary_replicas import check_independent
-from fedassay.suites.checks.replica_checks import (
+from fedassay.suites.checks.noise.replica_checks import (
     ARRIVES,
     EVERY_ROUND,
     REPEATED,

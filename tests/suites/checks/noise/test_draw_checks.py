@@ -11,9 +11,11 @@ from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.laws.law import GaussianLaw, clip
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.streams import normal
-from fedassay.suites.checks import draw_checks as draw_checks_module
 from fedassay.suites.checks import false_alarms
-from fedassay.suites.checks.draw_checks import (
+from fedassay.suites.checks.messages.event_odds import ODDS
+from fedassay.suites.checks.messages.extreme_checks import EXTREME
+from fedassay.suites.checks.noise import draw_checks as draw_checks_module
+from fedassay.suites.checks.noise.draw_checks import (
     DIRECTIONS,
     GIVEN_CLIENTS,
     GIVEN_ROUNDS,
@@ -22,15 +24,13 @@ from fedassay.suites.checks.draw_checks import (
     LawOfDraws,
     draw_checks,
 )
-from fedassay.suites.checks.event_odds import ODDS
-from fedassay.suites.checks.extreme_checks import EXTREME
-from fedassay.suites.checks.lagged_noise import Columns, lagged_noise
-from fedassay.suites.checks.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE
-from fedassay.suites.checks.noise_sample import NoiseSample
-from fedassay.suites.checks.public_directions import along_public, public_vectors
+from fedassay.suites.checks.noise.lagged_noise import Columns, lagged_noise
+from fedassay.suites.checks.noise.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE
+from fedassay.suites.checks.noise.noise_sample import NoiseSample
+from fedassay.suites.checks.noise.public_directions import along_public, public_vectors
+from fedassay.suites.checks.noise.structure_checks import DIRECTIONS as MOVED
+from fedassay.suites.checks.noise.structure_checks import REPEATS
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
-from fedassay.suites.checks.structure_checks import DIRECTIONS as MOVED
-from fedassay.suites.checks.structure_checks import REPEATS
 from thinned import every
 from toy_federation import toy_plan, toy_task
 

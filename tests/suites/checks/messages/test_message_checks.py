@@ -20,8 +20,8 @@ from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.laws.law import clip
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal
-from fedassay.suites.checks.extreme_checks import EXTREME
-from fedassay.suites.checks.message_checks import MESSAGE, PUBLIC_STATE
+from fedassay.suites.checks.messages.extreme_checks import EXTREME
+from fedassay.suites.checks.messages.message_checks import MESSAGE, PUBLIC_STATE
 from fedassay.suites.checks.replay_checks import check_claim
 from known_parts import parts_by_name
 from thinned import every

@@ -7,8 +7,8 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.suites.checks.event_odds import ODDS, EventOdds, _State
-from fedassay.suites.checks.message_checks import PUBLIC_STATE
+from fedassay.suites.checks.messages.event_odds import ODDS, EventOdds, _State
+from fedassay.suites.checks.messages.message_checks import PUBLIC_STATE
 from fedassay.suites.checks.replay_checks import check_claim
 from fedassay.suites.mutation.mutants import versions
 

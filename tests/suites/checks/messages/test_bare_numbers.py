@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.suites.checks.bare_numbers import bare_checks
-from fedassay.suites.checks.noise_sample import NoiseSample
+from fedassay.suites.checks.messages.bare_numbers import bare_checks
+from fedassay.suites.checks.noise.noise_sample import NoiseSample
 from fedassay.suites.checks.replay_checks import check_claim
 from fedassay.suites.mutation.mutants import versions
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from ...audit.arrays import BoolArray, FloatArray
-from ...audit.claim import Claim
-from .check import CheckResult
-from .noise_sample import NoiseSample
+from ....audit.arrays import BoolArray, FloatArray
+from ....audit.claim import Claim
+from ..check import CheckResult
+from ..noise.noise_sample import NoiseSample
 
 BARE = "noise in every number of every run"
 _CHANCE = 1e-7

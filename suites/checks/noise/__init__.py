@@ -1,0 +1,1 @@
+"""Checks of the noise that a defense draws: its presence, scale, shape, independence and freshness."""
