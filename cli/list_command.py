@@ -53,6 +53,7 @@ METRICS = {
     "probe_epsilon_of_the_law": "epsilon that the published noise law implies, bounded from below; at most the claim's",
     "probe_curve_of_the_law": "delta that the published noise law implies at an epsilon of the claim's trade-off curve",
     "probe_epsilon_of_the_releases": "epsilon of measured sensitivity and noise, without a law; at most the claim's",
+    "probe_pure_epsilon_of_the_releases": "epsilon of shift and noise of any shape, at delta 0; at most the claim's",
     "probe_participation_as_accounted": "how often a unit is drawn, against the sampling rate of its claim",
     "probe_sensitivity_as_sampled": "largest change of a release by one row, with cohorts and lots as sampled",
     "probe_rows_used_once": "change of all rounds together by one row, over their noise",

@@ -43,8 +43,8 @@ class Canaries(Protocol):
         ...
 
     def rows(self, world: int) -> Tensor | None:
-        """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``; None for canaries that
-        are images.
+        """Return the gradients or updates of the k canaries that are present, shape ``(k, d)``, or ``(T, k, d)`` where
+        they change from round to round; None for canaries that are images.
 
         They are gradients of sample canaries or updates of client canaries.
         """
@@ -71,9 +71,9 @@ class Canary:
         unit: SAMPLE (a row of ``client``'s gradients), CLIENT or REPORT (a row of the updates).
         client: the client that holds a sample canary; ignored for the other units.
         place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
-        present: (d,), the row in world 1. Its norm should be at least ten clip norms; otherwise an implementation that
-            forgets to clip looks the same.
-        absent: (d,), the row in world 0; ``None``: no row (add/remove); zeros: the row is set to zero (zero-out).
+        present: (d,), the row in world 1, or (T, d), the rows of T rounds, which repeat in later ones. Its norm should
+            be at least ten clip norms; otherwise an implementation that forgets to clip looks the same.
+        absent: as ``present``, in world 0; ``None``: no row (add/remove); zeros: the row is set to zero (zero-out).
     """
 
     unit: Unit
@@ -85,8 +85,8 @@ class Canary:
     def __post_init__(self) -> None:
         _check_unit(self.unit)
         for name, row in (("present", self.present), ("absent", self.absent)):
-            if row is not None and not (row.ndim == 1 and bool(row.isfinite().all())):
-                raise ValueError(f"a canary's {name} vector must have shape (d,) and be finite, got {row}")
+            if row is not None and not (row.ndim in (1, 2) and len(row) and bool(row.isfinite().all())):
+                raise ValueError(f"a canary's {name} vector must have shape (d,) or (T, d) and be finite, got {row}")
 
     @property
     def adjacency(self) -> Adjacency:
@@ -102,8 +102,10 @@ class Canary:
         holds it.
         """
         for name, row in (("present", self.present), ("absent", self.absent)):
-            if row is not None and len(row) != plan.layout.dim:
-                raise ValueError(f"a canary's {name} vector must have {plan.layout.dim} coordinates, got {len(row)}")
+            if row is not None and row.shape[-1] != plan.layout.dim:
+                raise ValueError(
+                    f"a canary's {name} vector must have {plan.layout.dim} coordinates, got {row.shape[-1]}"
+                )
         _check_holder(self, plan)
 
     def there(self, world: int) -> tuple[int, ...]:
@@ -112,7 +114,7 @@ class Canary:
     def rows(self, world: int) -> Tensor:
         row = self.present if world else self.absent
         # An absent row is an empty tensor, not None: None would mean a canary that is data.
-        return self.present.new_zeros(0, len(self.present)) if row is None else row.unsqueeze(0)
+        return self.present.new_zeros(0, self.present.shape[-1]) if row is None else row.unsqueeze(-2)
 
     def samples(self, world: int) -> None:
         return None

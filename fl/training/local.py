@@ -180,7 +180,7 @@ class LocalTrainer:
 
         A canary that is a row has its update already.
         """
-        ready = self._planted_rows(client) if client in self.planted_clients else None
+        ready = self._planted_rows(client, context.round) if client in self.planted_clients else None
         if ready is not None:
             row = ready[self.planted_clients.index(client)]
             return LocalResult(update=row.to(model).expand_as(model), lots=[])
@@ -204,7 +204,7 @@ class LocalTrainer:
 
     def _step(self, local: Tensor, held: _Held, client: int, context: Context, state: State, step: int) -> _Step:
         """Draw a lot and call the protection's hooks; canaries are the last samples and are drawn like any other."""
-        planted = self._planted_rows(client)
+        planted = self._planted_rows(client, context.round)
         size = len(held.places) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
         # Drawn from all samples first, so that leaving one out shifts no other sample's draw.
@@ -247,9 +247,12 @@ class LocalTrainer:
             return None
         return self.task.network.draw_dropout(self._generator("dropout", client, context, step), tuple(chosen.shape))
 
-    def _planted_rows(self, client: int) -> Tensor | None:
-        """Rows ``(k, d)`` of the canaries in this world that this client holds or is; None without any."""
-        return self._rows if self._rows is not None and len(self._rows) and self._plants(client) else None
+    def _planted_rows(self, client: int, turn: int) -> Tensor | None:
+        """Rows ``(k, d)`` of the canaries in this world that this client holds or is in a round; None without any."""
+        if self._rows is None or not self._plants(client):
+            return None
+        rows = self._rows if self._rows.ndim == 2 else self._rows[turn % len(self._rows)]
+        return rows if len(rows) else None
 
     @cached_property
     def _rows(self) -> Tensor | None:

@@ -19,6 +19,7 @@ from ..checks.check_power import power_of_checks
 from ..checks.coverage import Coverage, coverage_of
 from ..checks.measured_checks import MEASURED
 from ..checks.own_model import on_own_model
+from ..checks.pure_checks import PURE
 from ..checks.replay_checks import SENSITIVITY
 from ..config.canaries import why_not_covered
 from ..config.suite import AuditSpec
@@ -287,7 +288,7 @@ def unknown_power(checks: Sequence[CheckResult]) -> str:
     """Return why an audit without a law may have been too weak, whatever it showed: it is not known how much noise must
     be missing before it refutes the claim. The reason says why no check could replace it.
     """
-    compared = (SENSITIVITY, MEASURED)
+    compared = (SENSITIVITY, MEASURED, PURE)
     reasons = dict.fromkeys(check.witness for check in checks if check.name in compared and check.passed is None)
     blind = f", and sensitivity and noise could not be compared ({'; '.join(reasons)})" if reasons else ""
     return f"without a law the power of these runs is not known{blind}"

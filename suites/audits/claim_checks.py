@@ -12,6 +12,7 @@ from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import measured_checks
 from ..checks.messages.message_checks import MESSAGE
 from ..checks.own_model import with_own_model
+from ..checks.pure_checks import pure_checks
 from ..checks.replay_checks import check_claim
 from ..checks.trials.view_check import VIEW, view_checks
 from .prepared_again import Fitted
@@ -49,7 +50,8 @@ def claim_checks(
     measured: tuple[CheckResult, ...] = ()
     if not there.unprepared:
         about = plan if there.again else own
-        measured = measured_checks(task, plan, there.protection, there.claim, about, seed=seed)
+        given = (task, plan, there.protection, there.claim, about)
+        measured = (*measured_checks(*given, seed=seed), *pure_checks(*given, seed=seed))
     view = received_checks(fit, own, checked, seed=seed) if trials else ()
     return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :], *view)
 

@@ -11,6 +11,7 @@ from .hooks.event_checks import EVENTS
 from .law_check import AS_SAMPLED, LAW_EPSILON, law_checks, rounds_alike
 from .measured_checks import MEASURED
 from .noise.noise_checks import SCALE
+from .pure_checks import PURE
 from .replay_checks import SENSITIVITY
 from .report_checks import FITS
 from .trials.view_check import VIEW
@@ -25,7 +26,7 @@ def power_of_checks(
     Four chains of checks reach an epsilon: the law's epsilon is at most the claim's, and the noise of many runs and
     the move by one unit are as the law states; or the law's epsilon is at most the claim's, and reports fit the law; or
     the measured move over the measured noise implies at most the claim's epsilon; or trials of everything that is
-    received, or of reports on extreme rows, did not refute it.
+    received, or of reports on extreme rows, did not refute it, nor did the tails of additive noise.
 
     Args:
         checks: all results for the claim.
@@ -46,7 +47,7 @@ def power_of_checks(
         if name in made:
             words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
             found.append(_power(claim, made[name].detects, words))
-    for name, what in ((EVENTS, "its reports"), (VIEW, "all that is received")):
+    for name, what in ((EVENTS, "its reports"), (PURE, "its releases"), (VIEW, "all that is received")):
         if name in made:
             words = f"the privacy losses of {what} exceed those of the runs by one factor"
             found.append(_power(claim, made[name].detects, words))

@@ -9,6 +9,7 @@ from .measured_checks import MEASURED
 from .messages.message_checks import MESSAGE, PUBLIC_STATE
 from .noise.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
 from .noise.replica_checks import ARRIVES, EVERY_ROUND, REPEATED
+from .pure_checks import PURE
 from .replay_checks import SENSITIVITY
 from .report_checks import AMPLIFIED, FITS, LOCAL, PLACE
 from .trials.view_check import VIEW
@@ -17,10 +18,10 @@ NEVER = ("the timing of messages: no check measures it",)
 """What no check of this package can look at."""
 _LOW_BITS = "trailing zero bits"
 _SUBJECTS = (
-    (SENSITIVITY, FITS, MEASURED, LOCAL, VIEW),
-    (PRESENT, SCALE, EVERY_ROUND, FITS, MEASURED, LOCAL),
+    (SENSITIVITY, FITS, MEASURED, PURE, LOCAL, VIEW),
+    (PRESENT, SCALE, EVERY_ROUND, FITS, MEASURED, PURE, LOCAL),
     (BETWEEN_CLIENTS, BETWEEN_ROUNDS, REPEATED, FITS, PLACE),
-    (LAW_EPSILON, LAW_CURVE, MEASURED, AMPLIFIED, VIEW),
+    (LAW_EPSILON, LAW_CURVE, MEASURED, PURE, AMPLIFIED, VIEW),
     (MESSAGE, PUBLIC_STATE),
 )
 """Checks of one subject replace each other: reports that fit their law need no check of additive noise."""

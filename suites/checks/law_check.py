@@ -27,7 +27,7 @@ from ...defenses.accounting.below import LEAST_DELTA, Losses, Pair, composed, ga
 from ...defenses.local.sampled import SampledLaw
 from ...fl.laws.law import GaussianLaw, Law, ReportLaw
 from ...fl.laws.layered_law import LayeredGaussianLaw
-from ...fl.partitions.sampling import Epoch
+from ...fl.partitions.sampling import Epoch, FixedSize
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.streams import Streams
@@ -195,13 +195,26 @@ def _of_gaussian(law: GaussianLaw, claim: Claim, plan: Plan, rounds: int, reache
         raise NotCheckable("the Gaussian law is an approximation of discrete noise, which may hold the stated delta")
     shift = abs(law.scale) * law.clip_norm * reached / law.noise_std if law.noise_std else math.inf
     taken = _Taken.of(claim, plan, rounds, law)
+    displaces = _displaces(claim, plan)
+    shift *= 2 if displaces else 1
     words = (
         f"{taken.words}, clip norm {plain(law.clip_norm)}, noise {plain(law.noise_std)}, scale {plain(law.scale)}, "
         f"rate {plain(law.rate)}, steps {law.steps}, {claim.adjacency.phrase}"
     )
+    if displaces:
+        words += ", where a unit that is drawn takes the place of another, which may hold the opposite row"
     if reached != 1:
         words += f", of which one {claim.unit} was seen to reach {plain(round(reached, 3))}"
     return _composed_gaussian(shift, claim, taken, words, rate=law.rate, steps=law.steps)
+
+
+def _displaces(claim: Claim, plan: Plan) -> bool:
+    """Whether a unit that is added takes the place of another one in a sum of a fixed number of units."""
+    if claim.adjacency is not Adjacency.ADD_REMOVE or claim.observer.rank >= SHUFFLED.rank:
+        return False
+    if claim.unit is Unit.SAMPLE:
+        return isinstance(plan.lot, FixedSize) and max(map(plan.lot.rate, plan.sizes)) < 1
+    return isinstance(plan.cohort, FixedSize) and plan.cohort_rate < 1
 
 
 def _of_layers(law: LayeredGaussianLaw, claim: Claim, plan: Plan, rounds: int) -> _Implied:
@@ -452,12 +465,23 @@ def _profile(curve: Curve) -> list[tuple[float, float]]:
     return points[:: max(1, len(points) // 40)]
 
 
+def subject_of(claim: Claim, plan: Plan) -> int | None:
+    """Return the client for which a claim holds; None for a claim that holds for all.
+
+    Raises:
+        NotCheckable: for a claim for some clients that names none.
+    """
+    if claim.subjects == "all":
+        return None
+    client = claim.parameters.get("client")
+    if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
+        raise NotCheckable(f"the claim is for {claim.subjects}, and names no client")
+    return client
+
+
 def _laws(protection: Protection, claim: Claim, plan: Plan) -> list[Law]:
     """The different laws of the clients that the claim is about, and of a client that joins them."""
-    if claim.subjects != "all":
-        client = claim.parameters.get("client")
-        if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
-            raise NotCheckable(f"the claim is for {claim.subjects}, and names no client")
+    if (client := subject_of(claim, plan)) is not None:
         clients = [client]
     else:
         sizes = np.asarray(plan.sizes)

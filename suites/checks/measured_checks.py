@@ -28,20 +28,21 @@ from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import JOINT, absent_row
 from .check import CheckResult
-from .law_check import NotCheckable, law_check
-from .replay_checks import ReplaySetup, replay_setup
+from .law_check import NotCheckable, law_check, subject_of
+from .replay_checks import ReplaySetup, extreme_layers, replay_setup
 
 MEASURED = "epsilon of the releases"
-_LENGTH = 1e4
+LENGTH = 1e4
 """The canary in clip norms: it outweighs all other rows, so that a clip of a mean or a lot shows too."""
-_DRAWS = 4
-"""Runs of different noise."""
+_DRAWS, _MORE_DRAWS = 4, 8
+"""Runs of different noise, and where they must also show that it is Gaussian."""
 _ERRORS = 6.0
 """Standard errors by which the measured ratio is lowered; a correct defense fails once in 10^9 checks."""
-_LAYERS = 4
-"""Layers that get a canary of their own at most: the smallest and the largest ones."""
 _QUIET, _FEW = 0.25, 16
 """Share of the weights, and number of weights, that have the least noise."""
+_EXCESS, _VECTORS = 0.1, 12
+"""Fourth moments, as a share of the squared variance of their sum, and number of vectors from which a sum of many
+numbers counts as Gaussian."""
 _DISTINCT = 0.9
 """Share of distinct numbers from which noise counts as continuous."""
 _BELOW = 1.2816
@@ -78,7 +79,8 @@ def measured_checks(
 
 def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     protection, claim, plan = setup.protection, setup.claim, setup.still.plan
-    check_stated(claim)
+    if claim.delta == 0:
+        check_stated(claim)
     last = claim.observer.rank == FINAL_MODEL.rank and changes_broadcast(protection)
     if last and (own.cohort_rate < 1 or (claim.unit is Unit.SAMPLE and min(map(own.lot.rate, own.sizes)) < 1)):
         raise NotCheckable("no law is published, and the final model depends on how often the unit is sampled")
@@ -100,6 +102,8 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
         for direction, client in _directions(runs)
         if (ratio := _known_ratio(runs, direction, client)) is not None
     ]
+    if not measured:
+        raise NotCheckable("no law is published, and the noise along a unit's move is not known to be Gaussian")
     worst = max(measured, key=lambda ratio: ratio.each)
     where = "after the last round" if last else f"in each of {worst.rounds} round{'s' * (worst.rounds != 1)}"
     words = (
@@ -112,9 +116,14 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     return replace(hold(worst, stated, own, rate, steps), name=MEASURED, witness=witness)
 
 
+def states_gaussian(claim: Claim) -> bool:
+    """Return whether a claim states Gaussian noise."""
+    return isinstance(claim.curve, GaussianCurve) or any(name in claim.parameters for name in _STATED)
+
+
 def check_stated(claim: Claim) -> None:
     """Raise NotCheckable for a claim that states no Gaussian noise."""
-    if not (isinstance(claim.curve, GaussianCurve) or any(name in claim.parameters for name in _STATED)):
+    if not states_gaussian(claim):
         raise NotCheckable("no law is published, and the claim states no Gaussian noise")
 
 
@@ -241,44 +250,47 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Runs:
+class Runs:
     """Runs on one data set, which differ in their noise.
 
     ``alike``: whether all samples of all clients are equal, so that their rows add up; ``first``: number of the first
-    noise; ``earlier``: runs of other noise that show which weights have the least.
+    noise; ``draws``: of different noise; ``earlier``: runs of other noise that show which weights have the least.
     """
 
     setup: ReplaySetup
-    alike: bool
+    alike: bool = False
     first: int = 0
-    earlier: "_Runs | None" = None
+    draws: int = _DRAWS
+    earlier: "Runs | None" = None
 
     @cached_property
     def clean(self) -> list[Recording]:
         """Runs without the unit."""
-        return [self.setup.run(noise=self.first + number) for number in range(_DRAWS)]
+        return [self.setup.run(noise=self.first + number) for number in range(self.draws)]
 
 
-def _runs_of(setup: ReplaySetup) -> Iterator[_Runs]:
-    runs = _Runs(setup=setup, alike=False)
+def _runs_of(setup: ReplaySetup) -> Iterator[Runs]:
+    draws = _DRAWS if states_gaussian(setup.claim) else _MORE_DRAWS
+    runs = Runs(setup=setup, alike=False, draws=draws)
     yield runs
     # New noise: that by which weights were chosen would look smaller there than it is.
-    yield _Runs(setup=setup, alike=False, first=_DRAWS, earlier=runs)
+    yield Runs(setup=setup, alike=False, first=draws, draws=draws, earlier=runs)
     still, task = setup.still, setup.still.task
     if setup.claim.adjacency is not Adjacency.ADD_REMOVE or task.network.mixes:
         return
     first = int(task.parts[0][0])
     images, labels = (values[first : first + 1].expand_as(values) for values in (task.images, task.labels))
     equal = replace(task, images=images, labels=labels)
-    yield _Runs(setup=replace(setup, still=replace(still, task=equal)), alike=True)
+    yield Runs(setup=replace(setup, still=replace(still, task=equal)), alike=True, draws=draws)
 
 
-def _directions(runs: _Runs) -> Iterator[tuple[Direction, int]]:
+def _directions(runs: Runs) -> Iterator[tuple[Direction, int]]:
     """All weights at some clients, and single layers and the weights of least noise at one; where all rows are alike,
     against them.
     """
     setup = runs.setup
-    layout, sender = setup.still.plan.layout, setup.holder
+    layout, subject = setup.still.plan.layout, subject_of(setup.claim, setup.still.plan)
+    sender = setup.holder if subject is None else subject
     sampled = setup.claim.unit is Unit.SAMPLE
     if runs.alike:
         if runs.clean[0].senders is None or sender in runs.clean[0].senders:
@@ -301,16 +313,12 @@ def _directions(runs: _Runs) -> Iterator[tuple[Direction, int]]:
 
     whole = drawn(slice(0, layout.dim), "along all weights")
     # One more client, the largest, the smallest, and the one that a brief run shows most.
-    places = [sender, *setup.probed[:2], *_most_exposed(runs, whole)]
+    places = [sender, *setup.probed[:2], *_most_exposed(runs, whole)] if subject is None else [sender]
     yield from ((whole, client) for client in dict.fromkeys(places))
-    layers = sorted(layout.slices.items(), key=lambda item: item[1].stop - item[1].start)
-    if len(layers) > 1:
-        half = _LAYERS // 2
-        for name, place in layers if len(layers) <= _LAYERS else [*layers[:half], *layers[-half:]]:
-            yield drawn(place, f"along {name}"), sender
+    yield from ((drawn(place, f"along {name}"), sender) for name, place in extreme_layers(layout))
 
 
-def _quietest(runs: _Runs) -> Iterator[Direction]:
+def _quietest(runs: Runs) -> Iterator[Direction]:
     """Random signs on the weights with the least noise, of those that have any."""
     # All clients show it: weights matter that have little noise whoever sends them.
     each_round = (torch.stack(draws) for draws in zip(*(_released(run) for run in runs.clean), strict=True))
@@ -325,12 +333,12 @@ def _quietest(runs: _Runs) -> Iterator[Direction]:
             yield Direction(values=_unit(values), words=f"along the {count} weights of least noise")
 
 
-def _most_exposed(runs: _Runs, direction: Direction) -> list[int]:
+def _most_exposed(runs: Runs, direction: Direction) -> list[int]:
     """The probed client whose row moves one round's release furthest over its noise; empty where none is comparable."""
     ratios = {}
     for client in runs.setup.probed:
         try:
-            found = _releases(runs, direction, client, draws=1, rounds=1)
+            found = releases_of(runs, direction, client, draws=1, rounds=1)
             clean = torch.stack([_rows(run, client)[0] for run in runs.clean])
         except NotCheckable:
             continue
@@ -345,7 +353,7 @@ def _unit(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Releases:
+class Releases:
     """What one client or the sum releases, ``(draws, rounds, d)`` without and with the unit.
 
     ``fewer``: whether a client of the plan is absent without the unit, and with it a share of the noise.
@@ -361,19 +369,21 @@ class _Releases:
         return noisy - noisy.mean(0)
 
 
-def _known_ratio(runs: _Runs, direction: Direction, client: int) -> Ratio | None:
-    """The ratio; None where the weights of least noise show no noise in every draw, as under private masks."""
+def _known_ratio(runs: Runs, direction: Direction, client: int) -> Ratio | None:
+    """The ratio; None where the weights of least noise show no noise in every draw, as under private masks, and where
+    noise that the claim does not state to be Gaussian is not so along the direction.
+    """
     if runs.earlier is None:
         return _ratio(runs, direction, client)
     try:
         found = _ratio(runs, direction, client)
     except NotCheckable:
         return None
-    return found if math.isfinite(found.each) else None
+    return found if found is not None and math.isfinite(found.each) else None
 
 
-def _ratio(runs: _Runs, direction: Direction, client: int) -> Ratio:
-    releases = _releases(runs, direction, client)
+def _ratio(runs: Runs, direction: Direction, client: int) -> Ratio | None:
+    releases = releases_of(runs, direction, client)
     noise, moved = releases.noise, releases.after - releases.before
     if not bool(moved[0].any()):
         return Ratio(each=0.0, rounds=moved.shape[1], direction=direction)
@@ -381,7 +391,7 @@ def _ratio(runs: _Runs, direction: Direction, client: int) -> Ratio:
     towards = _unit(moved[0].mean(0)) if bool(moved[0].mean(0).any()) else direction.values
     along = moved[1:] @ towards
     # A round in which nothing is sent shows neither.
-    variance = (noise.square() @ towards.square()).sum(0) / (_DRAWS - 1)
+    variance = (noise.square() @ towards.square()).sum(0) / (len(noise) - 1)
     silent = (variance == 0) & (along == 0).all(0)
     if bool(silent.all()):
         raise NotCheckable("the unit's client sent nothing")
@@ -398,15 +408,35 @@ def _ratio(runs: _Runs, direction: Direction, client: int) -> Ratio:
     left_out = (moved == 0).all(-1).all(0) & leaves_out(runs.setup.protection, runs.setup.still.plan)
     kept = ~silent & ~left_out
     noise, along = noise[:, kept], along[:, kept]
-    _check_independent(releases.before[:, kept], runs.setup)
+    check_independent(releases.before[:, kept], runs.setup)
     weighed = noise * towards
+    if not states_gaussian(runs.setup.claim) and not _sums_to_gaussian(weighed):
+        return None
     moments = weighed.square()
     # Degrees of freedom of the variance: those of Gaussian noise of equal size, fewer for few or uneven numbers.
-    free = float((3 * moments.sum((0, 2)).square() / moments.square().sum((0, 2))).min()) * (_DRAWS - 1) / _DRAWS
+    free = float((3 * moments.sum((0, 2)).square() / moments.square().sum((0, 2))).min())
+    free *= (len(noise) - 1) / len(noise)
     rounds = max(1, min(along.shape[1], int((free - 10) / 3)))
     shift, covariance = along[:, :rounds], torch.einsum("ktd,ksd->ts", weighed[:, :rounds], weighed[:, :rounds])
-    each, true, error = bound_of(shift, covariance / (_DRAWS - 1), free)
+    each, true, error = bound_of(shift, covariance / (len(noise) - 1), free)
     return Ratio(each=each, rounds=rounds, direction=direction, true=true, error=error)
+
+
+def _sums_to_gaussian(weighed: Tensor) -> bool:
+    """Whether noise ``(draws, rounds, d)`` sums up, over its last axis, to a number that is Gaussian up to far tails:
+    many independent numbers, of which none has heavy tails, and with no common factor that changes from draw to draw.
+    """
+    squares = weighed.square()
+    total = squares.sum(-1).mean(0)
+    if not bool((total > 0).all()):
+        return False
+    fourth = weighed.pow(4).sum(-1).mean(0) / total.square()
+    # The excess kurtosis of the sum is at most its fourth moments' share.
+    if float(fourth.max()) > _EXCESS:
+        return False
+    factors = (squares.sum(-1) / total - 1).square().sum() / max(1, total.numel() * (len(weighed) - 1))
+    vectors = total.numel() * (len(weighed) - 1)
+    return vectors >= _VECTORS and float(factors) < float(fourth.mean()) * (1 + _ERRORS * math.sqrt(2 / vectors))
 
 
 def bound_of(shift: Tensor, covariance: Tensor, free: float) -> tuple[float, float, float]:
@@ -443,7 +473,7 @@ def _white(covariance: Tensor, free: float) -> bool:
     return bool(even) and all(abs(lag) < _ERRORS for lag in lags)
 
 
-def _check_independent(before: Tensor, setup: ReplaySetup) -> None:
+def check_independent(before: Tensor, setup: ReplaySetup) -> None:
     """Raise NotCheckable where the noise of different weights is dependent, so that its size along a direction is not
     that of its numbers.
     """
@@ -461,11 +491,17 @@ def _check_independent(before: Tensor, setup: ReplaySetup) -> None:
         raise NotCheckable("no law is published, and the noise of different weights is dependent")
 
 
-def _releases(
-    runs: _Runs, direction: Direction, client: int, *, draws: int = _DRAWS, rounds: int | None = None
-) -> _Releases:
+def releases_of(
+    runs: Runs, direction: Direction, client: int, *, draws: int | None = None, rounds: int | None = None
+) -> Releases:
+    """Return what a client, or the sum, releases without and with a row of ``LENGTH`` clip norms along a direction.
+
+    Raises:
+        NotCheckable: where one client more cannot be separated from its noise.
+    """
+    draws = runs.draws if draws is None else draws
     setup, claim = runs.setup, runs.setup.claim
-    row = (setup.clip_norm * _LENGTH * direction.values).float()
+    row = (setup.clip_norm * LENGTH * direction.values).float()
     absent = absent_row(row, claim.adjacency)
     place = None if claim.unit is Unit.SAMPLE or client == setup.still.plan.clients else client
     canary = Canary(unit=claim.unit, present=row, absent=absent, client=client, place=place)
@@ -477,7 +513,7 @@ def _releases(
     before, after = (torch.stack([_rows(pair[arm], client)[:rounds] for pair in pairs]) for arm in (0, 1))
     # A replaced row moves the release from its own place to the opposite one: twice what one row adds.
     fewer = absent is None and place is not None
-    return _Releases(before=before, after=before + (after - before) / share, fewer=fewer)
+    return Releases(before=before, after=before + (after - before) / share, fewer=fewer)
 
 
 def _released(recording: Recording) -> list[Tensor]:

@@ -29,9 +29,3 @@ def range_ends(law: object, claim: Claim, dim: int, radius: float) -> tuple[Tens
 def in_turn(low: Tensor, high: Tensor) -> Tensor:
     """Return the row whose entries are those of ``high`` and of ``low`` in turn."""
     return torch.where(torch.arange(len(low)) % 2 == 0, high, low)
-
-
-def near_zero(low: Tensor, high: Tensor) -> Tensor:
-    """Return a row near the middle of the range: a sign would send exact zeros as they are."""
-    middle = (low + high) / 2
-    return middle + (in_turn(low, high) - middle) / FAR

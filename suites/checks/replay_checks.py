@@ -19,6 +19,7 @@ from ...audit.observer import AGGREGATE, FINAL_MODEL
 from ...fl.canary import Canary
 from ...fl.channels import changes_broadcast
 from ...fl.laws.law import GaussianLaw, ReportLaw
+from ...fl.layout import Layout
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
 from ...fl.protection import Protection
@@ -66,6 +67,8 @@ _COUNTED = 256
 """Number of the noise of the first runs in which events are counted: other runs have lower ones."""
 _STEEPEST = 1e6
 """Factor of the real gradients where all of them change at once: no federation of the checks has so many samples."""
+_LAYERS = 4
+"""Layers that get a row of their own at most."""
 _LENGTHS = (10.0, 1e4, 0.1)
 """Canaries in clip norms: the audit's own, one that outweighs all other rows, for clips of a mean or a lot, and one
 that no clip shortens.
@@ -513,7 +516,8 @@ def _planted(setup: ReplaySetup) -> Iterator[Pair]:
     """A canary of the claim's unit along the unused weight and in directions of all weights, at every client."""
     claim = setup.claim
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
-    for number, (direction, length, words) in enumerate(_canary_rows(setup)):
+    rows = [(number, *row) for number, row in enumerate(_canary_rows(setup))]
+    for number, direction, length, words in (*rows, *((None, *row) for row in _layer_rows(setup))):
         row = setup.clip_norm * length * direction
         witness = f"a row of {length:g} clip norms {words}"
         if claim.unit is Unit.SAMPLE and claim.adjacency is not Adjacency.ZERO_OUT:
@@ -530,25 +534,30 @@ def _planted(setup: ReplaySetup) -> Iterator[Pair]:
             yield from _planted_clients(setup, row, number, witness)
 
 
-def _planted_clients(setup: ReplaySetup, row: Tensor, number: int, witness: str) -> Iterator[Pair]:
+def _planted_clients(setup: ReplaySetup, row: Tensor, number: int | None, witness: str) -> Iterator[Pair]:
     """A row as the update of one client more, and in the place of a client of the plan, with its size and weight."""
     clients = setup.still.plan.clients
     canary = Canary(unit=setup.claim.unit, present=row, absent=setup.absent(row))
-    if not setup.unaccepted:
+    if number is not None and not setup.unaccepted:
         rounds = None if number == 0 or clients <= _FEW else setup.brief
         # One more client has noise that the runs without it do not show.
         others = setup.draws if canary.absent is None else setup.extended
         yield _pair(setup, canary, clients, witness, others, rounds)
-    for client, _ in _places(setup, number):
+    for client, brief in _places(setup, number):
         # Without room for one client more these runs are the only ones over all rounds.
-        rounds = None if setup.unaccepted and number == 0 else setup.brief
+        rounds = None if setup.unaccepted and number == 0 else setup.brief if number is not None else brief
         place = replace(canary, place=client)
         yield _pair(setup, place, client, f"{witness} in the place of client {client}", setup.draws, rounds)
 
 
-def _places(setup: ReplaySetup, number: int) -> Iterator[tuple[int, int | None]]:
-    """The clients that get the canary row of this number, with the rounds to run; None: all."""
+def _places(setup: ReplaySetup, number: int | None) -> Iterator[tuple[int, int | None]]:
+    """The clients that get the canary row of this number, with the rounds to run; None: all. A row without a number
+    stands at one client in one round.
+    """
     probed = setup.probed
+    if number is None:
+        yield probed[0], setup.brief and 1
+        return
     # Each row at the largest, the smallest or a random client, the first in all rounds; at others two rows in turn.
     for turn, client in enumerate(probed):
         if len(probed) <= _FEW:
@@ -620,6 +629,22 @@ def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
     yield unused, long, "along an unused weight"
     yield anywhere, longest, "along all weights"
     yield anywhere, short, "along all weights"
+
+
+def _layer_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
+    """Random directions of single layers with the longest canary's length: a clip may leave a layer out."""
+    rng, layout = Streams(setup.seed).generator("probe layers"), setup.still.plan.layout
+    for name, place in extreme_layers(layout):
+        direction = torch.zeros(layout.dim)
+        direction[place] = normal(rng, (place.stop - place.start,))
+        yield direction / torch.linalg.vector_norm(direction), _LENGTHS[1], f"along {name}"
+
+
+def extreme_layers(layout: Layout) -> list[tuple[str, slice]]:
+    """Return the smallest and the largest layers, four at most; none where there is only one."""
+    layers = sorted(layout.slices.items(), key=lambda item: item[1].stop - item[1].start)
+    half = _LAYERS // 2
+    return [] if len(layers) < 2 else layers if len(layers) <= _LAYERS else [*layers[:half], *layers[-half:]]
 
 
 def _unused(dim: int) -> Tensor:

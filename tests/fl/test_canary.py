@@ -1,5 +1,7 @@
 """Canary: it enters as data, is drawn, clipped, noised and summed like other rows, and its release follows the law."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -253,3 +255,18 @@ def test_dp_sgd_uploads_minus_the_drawn_samples_contributions_are_noise_of_the_l
     rest = event.lots[0][0].float() @ law.contribution(rows)
     noise = (event.reports.values[:, 0] - rest) / law.noise_std
     assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > 1e-3
+
+
+def test_a_row_that_changes_from_round_to_round_starts_again_after_its_last_one(run):
+    rows = torch.stack([canary(norm=0.1).present, -canary(norm=0.1).present])
+    silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
+    _, events, _ = run(silent, replace(canary(client=1), present=rows), world=1)
+    sent = [event.reports.values[0, 1, -1].item() for event in events]
+    assert sent == pytest.approx([-0.1 / 5, 0.1 / 5, -0.1 / 5])
+
+
+def test_rows_of_rounds_are_checked_as_one_row_is():
+    with pytest.raises(ValueError, match=r"shape \(d,\) or \(T, d\)"):
+        replace(canary(), present=torch.zeros(2, 3, DIM))
+    with pytest.raises(ValueError, match=r"shape \(d,\) or \(T, d\)"):
+        replace(canary(), present=torch.zeros(0, DIM))

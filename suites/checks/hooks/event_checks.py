@@ -25,7 +25,7 @@ from ....fl.replay import ReplayedStreams
 from ..check import CheckResult
 from ..law_check import largest_ratio, law_of_all_rounds
 from ..losses import cautious_rates, likely_counts, smallest_factor
-from ..range_ends import FAR, in_turn, near_zero, range_ends
+from ..range_ends import FAR, in_turn, range_ends
 from ..report_checks import LOCAL
 from .hook_run import HookSetup
 from .level import level
@@ -45,9 +45,9 @@ _LEARN = 4
 """One run in so many is used to choose an event."""
 _PILOT = 0.05
 """Level of the bounds by which an event is chosen."""
-_HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros, or nearly so"
+_HIGH, _LOW, _TURNS, _ZERO = "at one end", "at the other end", "at both ends in turn", "of zeros"
 _FIRST, _ABOVE, _BELOW = "at one end but for the first number", "far beyond one end", "far beyond the other end"
-_BEFORE, _AFTER = "at one end in the first half, and near zero", "near zero, and at one end in the second half"
+_BEFORE, _AFTER = "at one end in the first half, and zeros", "zeros, and at one end in the second half"
 _FEW, _REST = "far beyond one end in a twentieth of the numbers", "far beyond one end but for a twentieth"
 _PAIRS = (
     (_HIGH, _LOW),
@@ -190,7 +190,7 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
     """Inputs by name: the ends of the range, both in turn, zeros, and rows far outside of the range."""
     dim, law = setup.plan.layout.dim, setup.protection.law(setup.claim.observer, setup.plan, 0)
     low, high = range_ends(law, setup.claim, dim, setup.length / dim**0.5)
-    middle, small = (high + low) / 2, near_zero(low, high)
+    middle, zero = (high + low) / 2, torch.zeros(dim)
     first = torch.where(torch.arange(dim) == 0, low, high)
     # A choice among many numbers shows a group of them with a chance that can be counted.
     few = torch.arange(dim) < max(1, dim // _GROUP)
@@ -201,11 +201,11 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
         _LOW: low,
         _TURNS: in_turn(low, high),
         _FIRST: first,
-        _ZERO: torch.zeros(dim) if setup.claim.adjacency is Adjacency.ZERO_OUT else small,
+        _ZERO: zero,
         _ABOVE: middle + FAR * (high - middle),
         _BELOW: middle + FAR * (low - middle),
-        _BEFORE: torch.where(torch.arange(dim) < dim // 2, high, small),
-        _AFTER: torch.where(torch.arange(dim) < dim // 2, small, high),
+        _BEFORE: torch.where(torch.arange(dim) < dim // 2, high, zero),
+        _AFTER: torch.where(torch.arange(dim) < dim // 2, zero, high),
     }
 
 

@@ -42,6 +42,8 @@ def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]
         return
     found = [test for words, values in _views(run) for test in _tests(words, values, bits)]
     found += _between_runs(run, bits)
+    again = setup.run(around, PRESENT, noise=1)
+    found += [test for words, values in _against(run, again) for test in _tests(words, values, bits)]
     if not found:
         yield CheckResult(name=MASKS, passed=None, witness="too few words were sent")
         return
@@ -100,6 +102,17 @@ def _views(run: HookRun) -> Iterator[tuple[str, Tensor]]:
                     words[both, client] - before.values[both, client],
                 )
         yield f"differences of neighbouring words of one client, round {turn}", _neighbours(words[there])
+
+
+def _against(run: HookRun, again: HookRun) -> Iterator[tuple[str, Tensor]]:
+    """Differences of the words of runs with other random streams: masks that a server can compute by itself cancel."""
+    for turn, (one, other) in enumerate(zip(run.reports, again.reports, strict=True)):
+        if one.values.shape != other.values.shape:
+            continue
+        for client in range(min(one.values.shape[1], _CLIENTS)):
+            both = one.present[:, client] & other.present[:, client]
+            words = f"differences of the words of client {client} under other random streams, round {turn}"
+            yield words, one.values[both, client] - other.values[both, client]
 
 
 def _combined(rest: Tensor, there: Tensor, client: int, words: str) -> Iterator[tuple[str, Tensor]]:

@@ -12,7 +12,7 @@ from ....fl.laws.law import ReportLaw
 from ....fl.replay import FixedGradients, FrozenFederation
 from ....fl.streams import Streams, normal
 from ...config.canaries import absent_row
-from ..range_ends import FAR, in_turn, near_zero, range_ends
+from ..range_ends import FAR, in_turn, range_ends
 from ..replay_checks import ReplaySetup
 
 _LONGEST, _LONG, _SHORT = 1e4, 10.0, 0.9
@@ -54,6 +54,8 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
     if claim.adjacency is Adjacency.REPLACE_ONE:
         words = f"a row of {_LONG:g} clip norms along all weights, and one of {_SHORT:g}, others with zero rows"
         yield _pair(setup, quiet, setup.clip_norm * _LONG * anywhere, setup.clip_norm * _SHORT * anywhere, words)
+    if claim.rounds > 1:
+        yield _changing(setup, quiet, setup.clip_norm * _LONG * anywhere)
     along = {"along all weights": anywhere, "along one weight": torch.eye(1, plan.layout.dim).flip(1)[0]}
     for factor, where, federation, others in (
         (_LONGEST, "along all weights", quiet, "zero"),
@@ -61,10 +63,23 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
         (_LONG, "along all weights", loud, "long"),
     ):
         row = setup.clip_norm * factor * along[where]
-        absent = setup.absent(row) if setup.adds_to_sum else absent_row(row, claim.adjacency)
-        yield _pair(
-            setup, federation, row, absent, f"a row of {factor:g} clip norms {where}, others with {others} rows"
-        )
+        words = f"a row of {factor:g} clip norms {where}, others with {others} rows"
+        yield _pair(setup, federation, row, _without(setup, row), words)
+
+
+def _without(setup: ReplaySetup, row: Tensor) -> Tensor | None:
+    """What stands in the place of a row in world 0."""
+    return setup.absent(row) if setup.adds_to_sum else absent_row(row, setup.claim.adjacency)
+
+
+def _changing(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Neighbours:
+    """A unit whose row changes its sign from round to round, beside one whose row stays or is absent: draws that are
+    kept for later rounds show the change.
+    """
+    signs = torch.tensor([1.0, -1.0]).unsqueeze(1)
+    absent = row if setup.claim.adjacency is Adjacency.REPLACE_ONE else _without(setup, row)
+    words = f"a row of {_LONG:g} clip norms along all weights that changes its sign in every round"
+    return _pair(setup, quiet, signs * row, absent, words)
 
 
 def _surrounded(setup: ReplaySetup, steepness: float) -> FrozenFederation:
@@ -85,6 +100,8 @@ def _pair(
         place = setup.probed[0]
     canary = Canary(unit=claim.unit, present=present, absent=absent, client=0, place=place)
     apart = present if absent is None else present - absent
+    # Of a row that changes, along the last round's difference: the first may be none.
+    apart = apart if apart.ndim == 1 else apart[-1]
     network = federation.task.network
     return Neighbours(
         federation=federation,
@@ -92,22 +109,24 @@ def _pair(
         direction=apart / torch.linalg.vector_norm(apart),
         words=words,
         alone=isinstance(network, FixedGradients) and not network.steepness,
-        alike=absent is not None and bool((absent == absent[0]).all()),
+        alike=absent is not None and bool((absent == absent.flatten()[0]).all()),
     )
 
 
 def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor, str]]:
     """Rows at the ends of a local randomiser's range, and beyond."""
     dim = setup.still.plan.layout.dim
-    low, high = range_ends(law, setup.claim, dim, setup.clip_norm / dim**0.5)
-    middle, turns, small = (high + low) / 2, in_turn(low, high), near_zero(low, high)
+    low, high = range_ends(law, setup.claim, dim, setup.clip_norm)
+    middle, turns, zero = (high + low) / 2, in_turn(low, high), torch.zeros(dim)
     if setup.claim.adjacency is Adjacency.ZERO_OUT:
         yield high, torch.zeros(dim), "numbers at one end of the range, and zeros"
         return
     yield high, low, "numbers at one end of the range, and at the other end"
+    if setup.claim.rounds > 1:
+        yield torch.stack([high, low]), high, "numbers at each end of the range by turns of rounds, and at one end"
     yield high, turns, "numbers at one end of the range, and at both ends in turn"
     half = torch.arange(dim) < dim // 2
     words = "numbers at one end of the range in the first half of the row, and in the second half"
-    yield torch.where(half, high, small), torch.where(half, small, high), words
+    yield torch.where(half, high, zero), torch.where(half, zero, high), words
     far = [middle + FAR * (one - middle) for one in (high, low)]
     yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"

@@ -42,7 +42,8 @@ class ReceivedNumbers:
 
     Each vector becomes its projection on ``direction``, its sum, its length, its extremes and where they lie, the
     number of zeros, the step of its grid and the parity of its numbers on it, and some of its numbers. These stand for
-    single rounds, and for all rounds by their sum, least and largest values.
+    single rounds, and for all rounds by their sum, least and largest values, and the least and largest change from one
+    round to the next.
 
     Args:
         holder: the client whose report is kept apart from those of others.
@@ -101,8 +102,9 @@ class ReceivedNumbers:
             zeros = np.zeros((len(final), width))
             series = np.stack([zeros if values is None else _padded(values, width) for values in each], axis=1)
             if len(each) > 1:
-                found += [series.sum(1), series.min(1), series.max(1)]
-                width_before += 3 * width
+                changes = np.diff(series, axis=1)
+                found += [series.sum(1), series.min(1), series.max(1), changes.min(1), changes.max(1)]
+                width_before += 5 * width
             if not name.endswith(_REDUCED):
                 found += [series[:, turn] for turn in kept]
                 self.columns[name] = list(range(width_before, width_before + width * len(kept)))
@@ -152,7 +154,7 @@ class ReceivedNumbers:
                 yield from self._array(f"{name} {side} of others", array[:, others].double().sum(1))
 
     def _mixed(self, name: str, message: Message, sent: Mapping[str, Tensor]) -> Iterator[tuple[str, FloatArray]]:
-        """Rows whose order carries no information: in the order of each number that travels with them."""
+        """Rows whose order should carry no information: in that order, and in that of each of their numbers."""
         there, values = message.present, message.values.double()
         along = (values @ self._unit(values.shape[-1])).masked_fill(~there, 0.0)
         yield f"{name} number", _flat(there.sum(1, keepdim=True))
@@ -160,6 +162,8 @@ class ReceivedNumbers:
         keys = {"projection": along, "length": torch.linalg.vector_norm(values, dim=-1)}
         travelling = {side: array for side, array in sent.items() if array.numel()}
         keys |= {side: array.double().reshape(*there.shape, -1)[..., 0] for side, array in travelling.items()}
+        # A shuffler that is none leaves the unit's report at a place of its own.
+        keys |= {"place": torch.arange(there.shape[1], dtype=torch.float64).expand(there.shape)}
         for key, by in keys.items():
             order = by.masked_fill(~there, math.inf).argsort(dim=1)
             half = _ROWS // 2

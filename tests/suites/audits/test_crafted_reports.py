@@ -33,7 +33,7 @@ class Law:
     mode: str = ""
 
     def contribution(self, rows):
-        return rows.sign()
+        return torch.where(rows >= 0, 1.0, -1.0)
 
     def sample(self, contribution, rng):
         right = uniform(rng, tuple(contribution.shape)) < 1 / (1 + math.exp(-self.epsilon))
@@ -71,7 +71,9 @@ class Coins(Protection):
         shape = tuple(updates.values.shape)
         drawn = uniform(rng, (1, *shape[1:]) if self.mode == "shared" else shape)
         right = drawn < 1 / (1 + math.exp(-self.true * (8 if self.mode == "lies" else 1)))
-        bits = torch.where(right, updates.values.sign(), -updates.values.sign())
+        # A sign of zero would show a zero.
+        signs = torch.where(updates.values >= 0, 1.0, -1.0)
+        bits = torch.where(right, signs, -signs)
         return updates.with_values(torch.cat([bits[..., :2], 0 * bits[..., 2:]], dim=-1))
 
     def channel(self, reports, context, state, rng):

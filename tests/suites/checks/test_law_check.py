@@ -431,3 +431,18 @@ def test_more_rounds_than_the_federation_has_count_as_those():
     law = GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=2.0)
     claim = replace(LDPGaussian().prepare(plan).claims[0], rounds=5, observer=UPLOADS)
     assert law_check(law, claim, plan)[0].measured == pytest.approx(epsilon_from_mu(1.0, claim.delta))
+
+
+def test_a_drawn_unit_that_takes_anothers_place_moves_a_sum_twice_as_far():
+    law = GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=4.0)
+    stated = replace(DPFedAvg().prepare(plan_for(cohort=Poisson(0.5))).claims[0], curve=None, epsilon=1.0)
+    found = {
+        name: law_check(law, stated, plan_for(cohort=cohort))[0]
+        for name, cohort in (("poisson", Poisson(0.5)), ("fixed", FixedSize(2)), ("all", FixedSize(4)))
+    }
+    twice = law_check(replace(law, clip_norm=2.0), stated, plan_for(cohort=Poisson(0.5)))[0]
+    assert found["fixed"].measured == pytest.approx(twice.measured, rel=1e-3)
+    assert found["fixed"].measured > 1.5 * found["poisson"].measured
+    assert "takes the place of another" in found["fixed"].witness
+    # Nobody's place is taken where all take part.
+    assert "takes the place" not in found["all"].witness + found["poisson"].witness

@@ -268,3 +268,44 @@ def test_noise_whose_size_changes_from_run_to_run_is_not_taken_for_dependent(see
     claim = replace(claim, parameters={**claim.parameters, "noise_multiplier": 1.0})
     (one,) = measured_checks(found.task, found.plan, found.correct.protection, claim, found.plan, seed=seed)
     assert one.passed, one.words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaped(DPFedAvgProtection):
+    """A sum with noise of some shape, of the standard deviation that the claim rests on times ``factor``."""
+
+    shape: str = "laplace"
+    factor: float = 1.0
+
+    def aggregate(self, received, context, state, rng):
+        silent = replace(self, noise_multiplier=0.0)
+        total = DPFedAvgProtection.aggregate(silent, received, context, state, rng)
+        std = self.factor * self.noise_multiplier * self.clip_norm / context.plan.expected_cohort
+        size = tuple(total.shape)
+        if self.shape == "student":
+            noise = rng.standard_t(3, size=size) / 3**0.5
+        elif self.shape == "mixture":
+            noise = rng.normal(size=size) * rng.choice([0.2, 1.4], size=(size[0], 1))
+        else:
+            noise = rng.laplace(size=size) / 2**0.5
+        return total + torch.from_numpy(std * noise).to(total.dtype)
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (0.5, False)])
+def test_sums_of_much_noise_are_gaussian_whatever_the_claim_states(factor, passed):
+    plan = plan_of()
+    prepared = DPFedAvg().prepare(plan)
+    claim = replace(prepared.claims[0], curve=None, parameters={"clip_norm": prepared.protection.clip_norm})
+    protection = Shaped(**vars(prepared.protection), factor=factor)
+    found = measured(prepared, plan, claim=claim, protection=protection)
+    assert found.passed is passed, found.words
+
+
+@pytest.mark.parametrize("shape", ["student", "mixture"])
+def test_noise_of_heavy_tails_or_of_one_random_size_is_not_taken_for_gaussian(shape):
+    plan = plan_of()
+    prepared = DPFedAvg().prepare(plan)
+    claim = replace(prepared.claims[0], curve=None, parameters={"clip_norm": prepared.protection.clip_norm})
+    found = measured(prepared, plan, claim=claim, protection=Shaped(**vars(prepared.protection), shape=shape))
+    assert found.passed is None, found.words
+    assert "not known to be Gaussian" in found.witness or "dependent" in found.witness

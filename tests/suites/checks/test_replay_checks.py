@@ -186,6 +186,25 @@ class FirstSampleUnclipped(DPSGDProtection):
         return first + super().total(gradients[:, 1:], present[:, 1:])
 
 
+@dataclass(frozen=True, kw_only=True)
+class BiasUnclipped(DPSGDProtection):
+    def total(self, gradients, present):
+        # A layer of few weights decides little of the length of rows along all of them.
+        bias = torch.zeros(gradients.shape[-1])
+        bias[-11:-1] = 1.0
+        lengths = torch.linalg.vector_norm(gradients * (1 - bias), dim=-1, keepdim=True)
+        return (gradients * (self.clip_norm / lengths.clamp_min(self.clip_norm)) * present.unsqueeze(-1)).sum(1)
+
+
+def test_a_clip_that_leaves_a_layer_out_is_found_by_a_row_along_it(plan_of, probed):
+    prepared = DPSGD().prepare(plan_of())
+    unclipped = BiasUnclipped(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
+    found = probed(prepared, plan_of(), protection=unclipped)["sensitivity"]
+    assert found.passed is False
+    assert "along output.bias" in found.witness
+    assert found.measured > 1000 * found.allowed
+
+
 @pytest.mark.parametrize(
     ("part", "protection", "words"),
     [

@@ -218,6 +218,22 @@ class FewSeeds(DistributedGaussianProtection):
         return sent.with_values(words)
 
 
+class PublicSeed(FewSeeds):
+    """Masks come from the number of the round, so that the server computes them too."""
+
+    def report(self, updates, context, state, rng):
+        masks = draw_masks(
+            updates.present,
+            updates.present,
+            updates.values.shape[-1],
+            self.sized.grid,
+            np.random.default_rng(context.round),
+        )
+        side, words = {"recovered": masks.recovered}, self.sized.grid.wrap(self.encoded(updates, rng) + masks.words)
+        sent = replace(updates, side=side, unsent=frozenset(side), masked=True, word_bits=self.sized.grid.bits)
+        return sent.with_values(words)
+
+
 class Unstated(DistributedGaussianProtection):
     """Words whose number of bits is not stated."""
 
@@ -235,12 +251,13 @@ class UnstatedInClear(Unstated):
         return sent.with_values(words)
 
 
-def test_masks_of_few_seeds_are_found_by_two_runs_of_one_mask():
+def test_masks_of_few_seeds_or_of_a_public_one_are_found_by_two_runs_of_one_mask():
     task = toy_task((4, 9, 6, 5), side=4, inert=1)
     plan = toy_plan(task, rounds=2)
     prepared = DistributedGaussian().prepare(plan)
     fields, claim = vars(prepared.protection), prepared.claims[0]
-    kinds = {DistributedGaussianProtection: True, FewSeeds: False, Unstated: True, UnstatedInClear: False}
+    kinds = {DistributedGaussianProtection: True, FewSeeds: False, PublicSeed: False}
+    kinds |= {Unstated: True, UnstatedInClear: False}
     for kind, passed in kinds.items():
         (found,) = _masks(HookSetup(task=task, plan=plan, protection=kind(**fields), claim=claim, seed=0))
         assert (found.name, found.passed) == (MASKS, passed)

@@ -459,7 +459,8 @@ class TwoCoins(LDPGaussianProtection):
 
     def report(self, updates, context, state, rng):
         right = torch.from_numpy(rng.random(tuple(updates.values.shape)) < 1 / (1 + math.exp(-2)))
-        bits = torch.where(right, updates.values.sign(), -updates.values.sign())
+        signs = torch.where(updates.values >= 0, 1.0, -1.0)
+        bits = torch.where(right, signs, -signs)
         bits[..., 2:] = 0
         return updates.with_values(bits)
 

@@ -13,7 +13,7 @@ from fedassay.suites.checks.trials.view_check import VIEW, view_checks
 from fedassay.suites.config.part_listing import cases
 from fedassay.suites.mutation.federated_mutant import versions_of
 
-NO_LAW = ("share_by_count", "grad_norm_query", "chosen_clip")
+NO_LAW = ("share_by_count", "grad_norm_query", "chosen_clip", "coin_reused")
 WITH_LAW = ("clipped_flag_side", "uniform_noise", "short_pass", "noise_before_clip", "class_zero_noise")
 
 
