@@ -295,7 +295,7 @@ def _directions(runs: Runs) -> Iterator[tuple[Direction, int]]:
     if runs.alike:
         if runs.clean[0].senders is None or sender in runs.clean[0].senders:
             # What one row adds may depend on the others, as where a sum is divided by their number.
-            others = torch.stack([_rows(run, sender) for run in runs.clean]).mean((0, 1))
+            others = torch.stack([rows_of(run, sender) for run in runs.clean]).mean((0, 1))
             scale = setup.still.plan.algorithm.linear_scale or -1.0
             against = -others * (math.copysign(1.0, scale) if sampled else 1.0)
             if bool(others.any()):
@@ -339,7 +339,7 @@ def _most_exposed(runs: Runs, direction: Direction) -> list[int]:
     for client in runs.setup.probed:
         try:
             found = releases_of(runs, direction, client, draws=1, rounds=1)
-            clean = torch.stack([_rows(run, client)[0] for run in runs.clean])
+            clean = torch.stack([rows_of(run, client)[0] for run in runs.clean])
         except NotCheckable:
             continue
         moved = float(torch.linalg.vector_norm(found.after - found.before))
@@ -500,20 +500,25 @@ def releases_of(
         NotCheckable: where one client more cannot be separated from its noise.
     """
     draws = runs.draws if draws is None else draws
-    setup, claim = runs.setup, runs.setup.claim
-    row = (setup.clip_norm * LENGTH * direction.values).float()
-    absent = absent_row(row, claim.adjacency)
-    place = None if claim.unit is Unit.SAMPLE or client == setup.still.plan.clients else client
-    canary = Canary(unit=claim.unit, present=row, absent=absent, client=client, place=place)
-    pairs, alone = [], absent is None and place is None
+    setup, claim, canary = runs.setup, runs.setup.claim, canary_along(runs.setup, direction, client)
+    pairs, alone = [], canary.absent is None and canary.place is None
     for place_of, number in enumerate(range(runs.first, runs.first + draws)):
         without = runs.clean[place_of] if alone else setup.run(noise=number, canary=canary, world=0, rounds=rounds)
         pairs.append((without, setup.run(noise=number, canary=canary, world=1, rounds=rounds)))
     share = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
-    before, after = (torch.stack([_rows(pair[arm], client)[:rounds] for pair in pairs]) for arm in (0, 1))
+    before, after = (torch.stack([rows_of(pair[arm], client)[:rounds] for pair in pairs]) for arm in (0, 1))
     # A replaced row moves the release from its own place to the opposite one: twice what one row adds.
-    fewer = absent is None and place is not None
+    fewer = canary.absent is None and canary.place is not None
     return Releases(before=before, after=before + (after - before) / share, fewer=fewer)
+
+
+def canary_along(setup: ReplaySetup, direction: Direction, client: int) -> Canary:
+    """Return a canary of ``LENGTH`` clip norms along a direction, at a client or as one client more."""
+    claim = setup.claim
+    row = (setup.clip_norm * LENGTH * direction.values).float()
+    place = None if claim.unit is Unit.SAMPLE or client == setup.still.plan.clients else client
+    absent = absent_row(row, claim.adjacency)
+    return Canary(unit=claim.unit, present=row, absent=absent, client=client, place=place)
 
 
 def _released(recording: Recording) -> list[Tensor]:
@@ -524,8 +529,8 @@ def _released(recording: Recording) -> list[Tensor]:
     return recording.releases
 
 
-def _rows(recording: Recording, client: int) -> Tensor:
-    """The releases of a client, or the sums, ``(rounds, d)``; of the final model alone one round."""
+def rows_of(recording: Recording, client: int) -> Tensor:
+    """Return the releases of a client, or the sums, ``(rounds, d)``; of the final model alone one round."""
     if recording.senders is None:
         return torch.stack([release[0] for release in _released(recording)])
     if client not in recording.senders:

@@ -17,6 +17,7 @@ from ...audit.arrays import FloatArray
 from ...audit.binomial import upper_bound
 from ...audit.claim import Adjacency, Claim
 from ...audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
+from ...audit.wording import plain
 from ...fl.channels import changes_broadcast
 from ...fl.laws.law import GaussianLaw
 from ...fl.plan import Plan
@@ -26,20 +27,20 @@ from ...fl.task import Task
 from ..config.canaries import JOINT
 from .check import CheckResult
 from .law_check import NotCheckable, subject_of
-from .measured_checks import Direction, Runs, check_independent, rate_of, releases_of
+from .measured_checks import Direction, Runs, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
 from .replay_checks import ReplaySetup, replay_setup
 
 PURE = "pure epsilon of the releases"
-_DRAWS = 8
-"""Runs of different noise."""
+_DRAWS = 4
+"""Runs of different noise, with and without the unit."""
+_VECTORS, _NUMBERS, _MOST = 512, 2048, 2**24
+"""Vectors of noise by which dependence shows, and numbers at least and at most."""
 _TAILS = ((0.5, 0.02), (0.2, 0.005), (0.05, 0.002))
 """Shares of the numbers beyond two thresholds; each pair of thresholds gives a bound."""
 _CHANCE = 1e-10
 """Probability, at most, that one of the two shares lies outside of its bound."""
 _CONSTANT = 1e-3
 """Share of the shift by which shifts of different draws may differ."""
-_VECTORS, _NUMBERS = 16, 2048
-"""Vectors and numbers of noise at least."""
 _ERRORS = 6.0
 """Standard errors by which sizes of noise may differ between weights, rounds and vectors."""
 _SLACK = 0.1
@@ -76,12 +77,14 @@ def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
         raise NotCheckable("the adversary receives neither a report nor a sum of one round")
     if claim.observer.rank < SHUFFLED.rank and setup.still.plan.clients < own.clients:
         raise NotCheckable("a sum of fewer clients may hold less noise than one of all")
-    if own.cohort_rate < 1 or rate_of(claim, own, protection) < 1:
-        raise NotCheckable("the claim may rest on sampling")
-    worst = max((_loss(setup, direction) for direction in _directions(setup)), key=lambda loss: loss.least)
+    if steps_of(claim, own, protection) > 1:
+        raise NotCheckable("a release is the sum of several noised steps")
+    rate = own.cohort_rate * rate_of(claim, own, protection)
+    worst = max((_loss(setup, direction, rate) for direction in _directions(setup)), key=lambda loss: loss.least)
     if worst.least == 0:
         raise NotCheckable("one unit does not move the release")
-    words = f"one {claim.unit} moves the release by {worst.moved:.4g} in the L1 norm, {worst.direction.words}"
+    words = f"one {claim.unit} moves all releases by {worst.moved:.4g} in the L1 norm, {worst.direction.words}"
+    words += f", rate {plain(rate)}" if rate < 1 else ""
     witness = f"{words}; the tails of its noise fall by {worst.slope:.4g} per unit"
     slack = _SLACK * claim.epsilon
     found = CheckResult.at_most(PURE, worst.least, claim.epsilon, unit="epsilon", witness=witness, slack=slack)
@@ -122,7 +125,7 @@ class _Loss:
     direction: Direction
 
 
-def _loss(setup: ReplaySetup, direction: Direction) -> _Loss:
+def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
     subject = subject_of(setup.claim, setup.still.plan)
     client = setup.holder if subject is None else subject
     releases = releases_of(Runs(setup=setup, draws=_DRAWS), direction, client)
@@ -131,16 +134,29 @@ def _loss(setup: ReplaySetup, direction: Direction) -> _Loss:
     share = 2.0 if setup.claim.adjacency is Adjacency.REPLACE_ONE else 1.0
     moves = share * (releases.after - releases.before)
     shift = moves.mean(0)
-    apart = releases.before[0::2] - releases.before[1::2]
+    noise = _noise(setup, direction, client)
+    apart = noise[0::2] - noise[1::2]
     sent = (apart != 0).any(-1).all(0) | (shift != 0).any(-1)
     apart, shift, moves = apart[:, sent], shift[sent], moves[:, sent]
     _check_additive(moves, shift)
-    _check_alike(apart)
-    check_independent(releases.before[:4, sent], setup)
-    sizes, steps = apart.abs().flatten().numpy(), shift.abs().flatten().numpy()
-    bounds = [_of_tails(sizes, steps, *shares) for shares in _TAILS]
+    # Of one draw each, which show a common length more than differences of two draws do.
+    _check_alike((noise - noise.mean(0))[:, sent])
+    check_independent(releases.before[:, sent], setup)
+    sizes, steps = apart.abs().flatten().numpy(), shift.abs().numpy()
+    bounds = [_of_tails(sizes, steps, *shares, rate=rate) for shares in _TAILS]
     least, seen, slope = max(bounds)
     return _Loss(least=least, seen=seen, moved=float(steps.sum()), slope=slope, direction=direction)
+
+
+def _noise(setup: ReplaySetup, direction: Direction, client: int) -> Tensor:
+    """Releases that differ in their noise alone, ``(runs, rounds, d)``."""
+    plan, canary = setup.still.plan, canary_along(setup, direction, client)
+    pairs = math.ceil(_VECTORS / setup.still.rounds)
+    if 2 * pairs * setup.still.rounds * (plan.clients + 1) * plan.layout.dim > _MOST:
+        raise NotCheckable(f"{_VECTORS} vectors of noise have more than {_MOST} numbers")
+    alone = canary.absent is None and canary.place is None
+    runs = setup.run_many(2 * pairs, noise=_DRAWS, canary=None if alone else canary, world=0)
+    return torch.stack([rows_of(run, client) for run in runs])
 
 
 def _check_additive(moves: Tensor, shift: Tensor) -> None:
@@ -149,11 +165,11 @@ def _check_additive(moves: Tensor, shift: Tensor) -> None:
         raise NotCheckable("the release is not a vector plus noise of its own")
 
 
-def _check_alike(apart: Tensor) -> None:
-    """Raise NotCheckable unless the noise ``(draws, rounds, d)`` looks like independent numbers of one distribution."""
-    sizes = apart.abs().flatten(0, 1)
+def _check_alike(noise: Tensor) -> None:
+    """Raise NotCheckable unless ``noise (runs, rounds, d)`` looks like independent numbers of one distribution."""
+    sizes = noise.abs().flatten(0, 1)
     vectors, dim = sizes.shape
-    if vectors < _VECTORS or sizes.numel() < _NUMBERS:
+    if sizes.numel() < _NUMBERS:
         raise NotCheckable(f"{vectors} vectors of {dim} numbers are too few to show their noise")
     variance = float(sizes.var())
     if variance == 0:
@@ -169,8 +185,12 @@ def _check_alike(apart: Tensor) -> None:
         raise NotCheckable("the release shows its noise in some numbers only")
 
 
-def _of_tails(sizes: FloatArray, steps: FloatArray, near: float, far: float) -> tuple[float, float, float]:
-    """The loss at least, the loss as seen, and the slope, from the tails of ``sizes`` beyond two thresholds."""
+def _of_tails(
+    sizes: FloatArray, steps: FloatArray, near: float, far: float, *, rate: float = 1.0
+) -> tuple[float, float, float]:
+    """The loss at least, the loss as seen, and the slope, from the tails of ``sizes`` beyond two thresholds, for shifts
+    ``steps (rounds, d)`` of a unit that takes part in a round with probability ``rate``.
+    """
     half = np.sort(sizes[::2])
     first, second = (float(half[min(len(half) - 1, int((1 - share) * len(half)))]) for share in (near, far))
     rest = sizes[1::2]
@@ -181,7 +201,10 @@ def _of_tails(sizes: FloatArray, steps: FloatArray, near: float, far: float) -> 
     ratio = low / float(upper_bound(counts[1], len(rest), _CHANCE))
     if ratio <= 1:
         return 0.0, 0.0, 0.0
-    taken = np.ceil((second - first) / steps[steps > 0])
+    with np.errstate(divide="ignore"):
+        least = math.log(ratio) / np.ceil((second - first) / steps)
     slope = math.log(counts[0] / counts[1]) / (second - first)
-    seen = float(np.minimum(slope * steps, math.log(len(rest))).sum())
-    return float((math.log(ratio) / taken).sum()), seen, slope
+    seen = np.minimum(slope * steps, math.log(len(rest)))
+    # The unit takes part or not: the largest loss of a mixture.
+    total, likely = (float(np.log1p(rate * np.expm1(np.minimum(one.sum(1), 700))).sum()) for one in (least, seen))
+    return total, likely, slope

@@ -60,6 +60,14 @@ class CommonFactor(Laplace):
         return super().drawn(shape, rng) * rng.choice([0.2, 1.0], size=(*shape[:-1], 1))
 
 
+class OneLength(Laplace):
+    """A uniform direction and a length from a gamma distribution: correct for rows of L2 norm 1 at most."""
+
+    def drawn(self, shape, rng):
+        noise = rng.normal(size=shape)
+        return noise / ((noise**2).sum(-1, keepdims=True)) ** 0.5 * rng.gamma(shape[-1], self.scale, (*shape[:-1], 1))
+
+
 class Signs(Laplace):
     """Randomised response: nothing is added."""
 
@@ -108,6 +116,7 @@ def test_too_little_noise_for_the_l1_norm_is_found(protection):
     [
         (UnequalScales(scale=4.0), "weights is dependent or of unequal size"),
         (CommonFactor(scale=4.0), "vectors is dependent or of unequal size"),
+        (OneLength(scale=4.0, norm=2.0), "vectors is dependent or of unequal size"),
         (Signs(scale=4.0), "is not a vector plus noise of its own"),
     ],
 )
@@ -127,7 +136,7 @@ def test_the_bound_is_that_of_the_laplace_tail():
 
     rng = torch.distributions.Laplace(0.0, 2.0)
     sizes = rng.sample((400_000,)).abs().double().numpy()
-    least, seen, slope = _of_tails(sizes, torch.full((10,), 0.01).double().numpy(), 0.5, 0.02)
+    least, seen, slope = _of_tails(sizes, torch.full((2, 5), 0.01).double().numpy(), 0.5, 0.02)
     assert slope == pytest.approx(0.5, rel=0.02)
     assert 0.9 * 10 * 0.01 / 2 < least < 10 * 0.01 / 2 * 1.01
     assert seen == pytest.approx(10 * 0.01 / 2, rel=0.02)
