@@ -18,6 +18,7 @@ states how far the claim holds.
     audit_scores    audit a claim with attack scores of independent or clustered runs
     audit_one_run   audit a claim with scores of canaries that fair coins included in one run
     claim_from_noise the claim of DP-SGD with a noise multiplier, sampling rate and number of steps
+    claim_from_accountant  the claim that the history of an accountant implies
     claim_from_rho  the claim of a rho-zCDP mechanism
     ball_neighbours pairs of neighbouring inputs for audit_mechanism
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .audit.mechanism.neighbours import ball_neighbours as ball_neighbours
     from .audit.supplied.one_run import audit_one_run as audit_one_run
     from .audit.supplied.scores import audit_scores as audit_scores
+    from .defenses.accounting.stated_laws import claim_from_accountant as claim_from_accountant
     from .defenses.accounting.stated_laws import claim_from_noise as claim_from_noise
     from .defenses.accounting.stated_laws import claim_from_rho as claim_from_rho
     from .defenses.defense import Defense as Defense
@@ -83,6 +85,7 @@ __all__ = [
     "audit_outputs",
     "audit_scores",
     "ball_neighbours",
+    "claim_from_accountant",
     "claim_from_noise",
     "claim_from_rho",
     "judge",
@@ -106,6 +109,7 @@ _HOMES = {
     "audit_outputs": "audit.mechanism.kept_outputs",
     "audit_one_run": "audit.supplied.one_run",
     "audit_scores": "audit.supplied.scores",
+    "claim_from_accountant": "defenses.accounting.stated_laws",
     "claim_from_noise": "defenses.accounting.stated_laws",
     "claim_from_rho": "defenses.accounting.stated_laws",
     "ball_neighbours": "audit.mechanism.neighbours",
