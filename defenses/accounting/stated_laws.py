@@ -90,7 +90,7 @@ def claim_from_accountant(
     check_delta(delta)
     history = list(getattr(accountant, "history", None) or ())
     if history or hasattr(accountant, "history"):
-        event = _event_of(history)
+        event = event_of(history)
         if len(history) == 1:
             noise, rate, steps = history[0]
             law: dict[str, Any] = {"sampling_rate": float(rate), "steps": int(steps), "epsilon": epsilon}
@@ -109,7 +109,11 @@ def claim_from_accountant(
     )
 
 
-def _event_of(history: Iterable[Any]) -> dp_accounting.DpEvent:
+def event_of(history: Iterable[Any]) -> dp_accounting.DpEvent:
+    """Return the event of dp-accounting that an accountant's history of (noise multiplier, sampling rate, steps) means.
+
+    Raises ValueError for an empty history and for numbers out of range.
+    """
     events = []
     for entry in history:
         try:
