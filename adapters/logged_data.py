@@ -1,0 +1,53 @@
+"""A data set that remembers which of its records were read, with one index more for the unit that an audit plants."""
+
+from typing import Any
+
+from torch.utils.data import Dataset
+
+
+class LoggedData(Dataset[Any]):
+    """The records of ``data``, and the indices in the order of reading them.
+
+    Args:
+        data: any data set with a length and indices.
+        planted: whether there is one index more; its record is that of index 0, and only its vector is the audit's.
+
+    Raises:
+        TypeError: for a data set without a length or without indices.
+    """
+
+    def __init__(self, data: Any, *, planted: bool = False) -> None:
+        if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+            raise TypeError(
+                "data must have a length and indices, as lots are compared by the indices of their records, "
+                f"got {type(data).__name__}"
+            )
+        self.data, self.planted = data, planted
+        self._read: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.data) + self.planted
+
+    def __getitem__(self, index: Any) -> Any:
+        number = int(index)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"index {number} is out of range for {len(self)} records")
+        number %= len(self)
+        self._read.append(number)
+        return self.data[0 if number == len(self.data) else number]
+
+    def __getattr__(self, name: str) -> Any:
+        # Special methods such as __getitems__ would read records past this log.
+        if name.startswith("_") or "data" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.data, name)
+
+    def begin(self) -> None:
+        """Forget what was read until now, such as the record from which a loader learns shapes."""
+        self._read.clear()
+
+    def last(self, count: int) -> tuple[int, ...] | None:
+        """Return the indices of the last ``count`` records that were read, and forget all; None if there were fewer."""
+        found = tuple(self._read[len(self._read) - count :]) if len(self._read) >= count else None
+        self._read.clear()
+        return found

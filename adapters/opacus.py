@@ -1,0 +1,210 @@
+"""Runs an Opacus training as it is, with hooks on its instances, so that it can be watched, played back and audited."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..audit.claim import Claim, Unit
+from ..defenses.accounting.stated_laws import claim_from_accountant
+from ..defenses.defense import check_delta
+from ..fl.laws.law import GaussianLaw
+from ..fl.seeded import seeded
+from .logged_data import LoggedData
+from .opacus_hooks import OpacusHooks
+from .opacus_parts import OpacusParts, parts_of
+from .recording import Ledger, Plant, Recording
+from .watch import Watched, watched
+
+
+class Training:
+    """An Opacus training that can be run with and without one unit.
+
+    Example::
+
+        def build(data):
+            model = nn.Linear(64, 10)
+            engine = PrivacyEngine()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loader = DataLoader(data, batch_size=64)
+            parts = engine.make_private(
+                module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0
+            )
+            return (*parts, engine)
+
+
+        print(*opacus.Training(build, train, data, delta=1e-5).watch().lines(), sep="\\n")
+
+    Args:
+        build: ``build(data)`` makes model, optimizer, loader and engine anew, and returns them as a tuple or mapping.
+        train: ``train(*built)``, or ``train(**built)`` for a mapping, trains the model; what it returns is ignored.
+        data: the training set, with a length and indices; ``build`` must read from the one that it is given.
+        delta: in (0, 1), at which the accountant states its epsilon.
+        epsilon: the epsilon that is claimed, where it is larger than the history implies.
+        setting: ``unit``, ``observer`` and ``rounds`` of ``Claim.stated``.
+
+    Raises:
+        TypeError: for data without indices, and where ``build`` does not return the parts of an Opacus training.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Any], Any],
+        train: Callable[..., Any],
+        data: Any,
+        *,
+        delta: float,
+        epsilon: float | None = None,
+        unit: Unit | str = Unit.SAMPLE,
+        **setting: Any,
+    ) -> None:
+        check_delta(delta)
+        LoggedData(data)
+        self._build, self._train, self._data = build, train, data
+        self._delta, self._epsilon, self._unit, self._setting = delta, epsilon, unit, setting
+        self.interrupted: Recording | None = None
+
+    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
+        """Train once, under the seed of all global generators, and return what was seen.
+
+        ``member``: whether the planted unit takes part; in a run without it, the vector of its record is zero, and all
+        else is equal. The unit is one record more, with an index of its own: the training draws, splits, clips and
+        noises it like every other one. ``noise``: another number gives other noise, with all else equal.
+
+        An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Raises
+        ValueError for a plant where rows cannot be replaced (ghost clipping) or lots are not seen (loader workers).
+        """
+        return self._run(member, seed, noise, plant)
+
+    def _run(self, member: bool, seed: int, noise: int, plant: Plant | None, *, account: bool = False) -> Recording:
+        """``account``: whether the accountant is asked for its epsilon, which takes it long."""
+        with seeded(seed):
+            data = LoggedData(self._data, planted=plant is not None)
+            built = self._build(data)
+            parts = parts_of(built)
+            self._check_plant(parts, plant)
+            hooks = OpacusHooks(parts=parts, data=data, seed=seed, member=member, noise=noise, plant=plant)
+            hooks.attach()
+            try:
+                self._call(built)
+            except Exception as error:
+                self.interrupted = self._recording(hooks, ended=False)
+                error.add_note(f"raised by train after {len(hooks.releases)} releases, kept as Training.interrupted")
+                raise
+            recording = self._recording(hooks, ended=True)
+            # Without history some accountants fail, and others state an epsilon of 0.
+            if account and recording.ledger:
+                epsilon = float(parts.accountant.get_epsilon(delta=self._delta))
+                recording = replace(recording, accounted=epsilon)
+            return recording
+
+    def watch(self, seed: int = 0) -> Watched:
+        """Run the training once, unchanged, and check all that was seen."""
+        return watched(self._run(False, seed, 0, None, account=True))
+
+    @cached_property
+    def claim(self) -> Claim:
+        """The claim that the accountant's history of a run implies, with its trade-off curve."""
+        return claim_from_accountant(
+            _History(self._first.ledger or ()),
+            delta=self._delta,
+            epsilon=self._epsilon,
+            unit=self._unit,
+            **self._setting,
+        )
+
+    @property
+    def law(self) -> GaussianLaw | None:
+        """The law of one release, where the accountant's history is of one noise multiplier and rate."""
+        ledger, releases = self._first.ledger or (), self._first.releases
+        norms = {one.clip_norm for one in releases}
+        if len(ledger) != 1 or len(norms) != 1:
+            return None
+        noise, rate, _ = ledger[0]
+        norm = norms.pop()
+        return GaussianLaw(clip_norm=norm, scale=1.0, noise_std=noise * norm, rate=rate)
+
+    @cached_property
+    def replayable(self) -> bool:
+        """Whether two runs with one seed release the same numbers.
+
+        Raises ValueError where other seeds do so too: the training seeds itself, and all its runs are one.
+        """
+        again, other = self.run(seed=0), self.run(seed=1)
+        if _equal(self._first, other):
+            raise ValueError(
+                "runs with two seeds release the same numbers: the training seeds its generators itself, so that its "
+                "noise is the same in every run. Leave the seeds to the audit"
+            )
+        return _equal(self._first, again)
+
+    @cached_property
+    def _first(self) -> Recording:
+        return self.run(seed=0)
+
+    def _call(self, built: Any) -> None:
+        if isinstance(built, Mapping):
+            self._train(**built)
+        else:
+            self._train(*built)
+
+    def _check_plant(self, parts: OpacusParts, plant: Plant | None) -> None:
+        if plant is None:
+            return
+        if parts.ghost:
+            raise ValueError("ghost clipping never holds the vectors of records, so that none can be replaced")
+        if workers := _workers(parts):
+            raise ValueError(f"num_workers must be 0 for a planted unit, because its lots must be seen, got {workers}")
+
+    def _recording(self, hooks: OpacusHooks, *, ended: bool) -> Recording:
+        accountant = hooks.parts.accountant
+        ledger: Ledger | None = None
+        if accountant is not None:
+            ledger = tuple((float(noise), float(rate), int(steps)) for noise, rate, steps in accountant.history)
+        moved = (*hooks.loose, *hooks.state.end()) if ended else tuple(hooks.loose)
+        return Recording(
+            layout=hooks.parts.layout,
+            releases=tuple(hooks.releases),
+            ledger=ledger,
+            delta=self._delta,
+            population=len(hooks.data),
+            moved=moved,
+            steps=hooks.steps,
+            remarks=_remarks(hooks),
+        )
+
+
+class _History:
+    """A history as an accountant holds it."""
+
+    def __init__(self, history: Ledger) -> None:
+        self.history = list(history)
+
+
+def _workers(parts: OpacusParts) -> int:
+    return max((int(one.num_workers) for one in parts.loaders), default=0)
+
+
+def _remarks(hooks: OpacusHooks) -> dict[str, str]:
+    """What cannot be seen of this training, and why."""
+    parts, found = hooks.parts, {}
+    if parts.accountant is None:
+        found["ledger"] = "build returns neither a PrivacyEngine nor an accountant"
+    if workers := _workers(parts):
+        found["lots"] = f"records are read in {workers} worker processes: set num_workers=0 to compare lots"
+    elif any(one.ids is None for one in hooks.releases):
+        found["lots"] = "records were not read from the data that build received"
+    if parts.ghost and any(one.expected is None for one in hooks.releases):
+        found["rows"] = "ghost clipping holds no rows: return the loss of make_private from build as well"
+    if parts.half:
+        kinds = sorted({str(one.dtype).removeprefix("torch.") for one in parts.optimizer.params})
+        found["noise"] = found["rows"] = f"sums of {', '.join(kinds)} are rounded too coarsely to be compared"
+    return found
+
+
+def _equal(one: Recording, other: Recording) -> bool:
+    pairs = list(zip(one.releases, other.releases, strict=False))
+    same = all(torch.equal(first.released, second.released) for first, second in pairs)
+    return len(one.releases) == len(other.releases) and same
