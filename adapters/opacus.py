@@ -15,6 +15,7 @@ from ..fl.seeded import seeded
 from .logged_data import LoggedData
 from .opacus_hooks import OpacusHooks
 from .opacus_parts import OpacusParts, parts_of
+from .play_back import PlayBack, Step
 from .recording import Ledger, Plant, Recording
 from .watch import Watched, watched
 
@@ -103,6 +104,26 @@ class Training:
     def watch(self, seed: int = 0) -> Watched:
         """Run the training once, unchanged, and check all that was seen."""
         return watched(self._run(False, seed, 0, None, account=True))
+
+    def step(self) -> Step:
+        """Return clip and noise of the training, which ``build`` makes anew, as a step that takes rows of one's own.
+
+        Raises ValueError for ghost clipping, which takes no rows.
+        """
+        with seeded(0):
+            parts = parts_of(self._build(LoggedData(self._data)))
+        if parts.ghost:
+            raise ValueError("ghost clipping never holds the vectors of records, so that no rows can be played back")
+        return Step(
+            call=parts.play,
+            layout=parts.layout,
+            clip_norm=float(parts.optimizer.max_grad_norm),
+            noise_multiplier=float(parts.optimizer.noise_multiplier),
+        )
+
+    def play_back(self, seed: int = 0) -> PlayBack:
+        """Play frozen rows through clip and noise of the training, without training. Raises as ``step``."""
+        return PlayBack(self.step(), seed)
 
     @cached_property
     def claim(self) -> Claim:

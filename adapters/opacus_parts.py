@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..fl.layout import Layout
+from ..fl.seeded import seeded
 
 try:
     from opacus import PrivacyEngine
@@ -58,6 +59,25 @@ class OpacusParts:
         """Return the vectors of the records before clipping, ``(n, d)``."""
         samples = [one.detach().reshape(len(one), -1).cpu() for one in self.optimizer.grad_samples]
         return torch.cat(samples, dim=1)
+
+    def play(self, rows: Tensor, seed: int) -> Tensor:
+        """Return the noised sum ``(d,)`` of these rows ``(n, d)``; model and accountant stay as they are."""
+        optimizer = self.optimizer
+        held = list(optimizer.params)
+        for tensor, part in zip(held, torch.split(rows, [one.numel() for one in held], dim=1), strict=True):
+            tensor.grad_sample, tensor.summed_grad = part.reshape(-1, *tensor.shape).to(tensor), None
+        own = optimizer.generator
+        if own is not None:
+            optimizer.generator = torch.Generator(device=own.device).manual_seed(seed)
+        try:
+            with seeded(seed):
+                optimizer.clip_and_accumulate()
+                optimizer.add_noise()
+            return self.flat("grad").clone()
+        finally:
+            optimizer.generator = own
+            for tensor in held:
+                tensor.grad_sample = tensor.summed_grad = tensor.grad = None
 
     def clipped(self, rows: Tensor) -> Tensor | None:
         """Return the rows clipped layer by layer; None where the whole row is clipped to one norm."""

@@ -44,7 +44,7 @@ def made(**changes):
         ({"noise": 0.5}, {}, {"noise scale"}),
         ({"clip": False}, {}, {"sum of clipped rows"}),
         ({}, {"steps": 1}, {"steps accounted"}),
-        ({}, {"rate": 0.05}, {"sampling rate", "sizes of lots", "records in common"}),
+        ({}, {"rate": 0.05}, {"sampling rate", "sizes of lots", "records in common", "neighbouring records"}),
         ({"leak": True}, {}, {"state without noise"}),
     ],
 )

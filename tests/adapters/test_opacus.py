@@ -228,3 +228,27 @@ def test_a_module_with_attributes_of_its_own_can_hold_the_parts():
         lambda model, optimizer, loader, engine: train(model, optimizer, loader, engine),
     )
     assert not named.watch().failed
+
+
+@pytest.mark.parametrize("name", ["plain", "per layer"])
+def test_a_correct_step_played_back_has_its_claimed_multiplier(name):
+    run = training(*CORRECT[name]).play_back()
+    found = run.results()
+    assert not found.failed
+    assert run.effective_multiplier == pytest.approx(1.0, rel=0.05)
+    # Opacus itself sums rows that are no numbers.
+    assert [one.name for one in found.unseen] == ["finite for all rows"]
+
+
+@pytest.mark.parametrize(
+    ("name", "multiplier"), [("half of the noise", 0.5), ("no clip", 0.0), ("noise on matrices alone", 0.0)]
+)
+def test_steps_that_are_broken_are_found_without_training(name, multiplier):
+    run = training(*BROKEN[name][:2]).play_back()
+    assert [one.name for one in run.results().failed] == ["effective noise multiplier"]
+    assert run.effective_multiplier == pytest.approx(multiplier, abs=0.05)
+
+
+def test_ghost_clipping_cannot_be_played_back():
+    with pytest.raises(ValueError, match="no rows can be played back"):
+        training(*CORRECT["ghost clipping"]).play_back()
