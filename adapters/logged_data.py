@@ -1,4 +1,4 @@
-"""A data set that remembers which of its records were read, with one index more for the unit that an audit plants."""
+"""A data set that remembers which of its records were read, and whose last index may stand for an audit's unit."""
 
 from typing import Any
 
@@ -10,7 +10,8 @@ class LoggedData(Dataset[Any]):
 
     Args:
         data: any data set with a length and indices.
-        planted: whether there is one index more; its record is that of index 0, and only its vector is the audit's.
+        planted: whether the last index stands for the planted unit. Its record is that of index 0, and only its vector
+            is the audit's. The number of records stays, because rates and numbers of steps are computed from it.
 
     Raises:
         TypeError: for a data set without a length or without indices.
@@ -26,7 +27,7 @@ class LoggedData(Dataset[Any]):
         self._read: list[int] = []
 
     def __len__(self) -> int:
-        return len(self.data) + self.planted
+        return len(self.data)
 
     def __getitem__(self, index: Any) -> Any:
         number = int(index)
@@ -34,7 +35,12 @@ class LoggedData(Dataset[Any]):
             raise IndexError(f"index {number} is out of range for {len(self)} records")
         number %= len(self)
         self._read.append(number)
-        return self.data[0 if number == len(self.data) else number]
+        return self.data[0 if self.planted and number == self.unit else number]
+
+    @property
+    def unit(self) -> int:
+        """The index that stands for the planted unit."""
+        return len(self) - 1
 
     def __getattr__(self, name: str) -> Any:
         # Special methods such as __getitems__ would read records past this log.

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..audit.claim import Claim, Unit
+from ..audit.observer import GLOBAL_MODELS
 from ..defenses.accounting.stated_laws import claim_from_accountant
 from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
@@ -44,7 +45,8 @@ class Training:
         data: the training set, with a length and indices; ``build`` must read from the one that it is given.
         delta: in (0, 1), at which the accountant states its epsilon.
         epsilon: the epsilon that is claimed, where it is larger than the history implies.
-        setting: ``unit``, ``observer`` and ``rounds`` of ``Claim.stated``.
+        setting: ``unit``, ``observer`` and ``rounds`` of ``Claim.stated``; by default the adversary sees the model of
+            every step.
 
     Raises:
         TypeError: for data without indices, and where ``build`` does not return the parts of an Opacus training.
@@ -64,15 +66,20 @@ class Training:
         check_delta(delta)
         LoggedData(data)
         self._build, self._train, self._data = build, train, data
-        self._delta, self._epsilon, self._unit, self._setting = delta, epsilon, unit, setting
+        self._delta, self._epsilon, self._unit, self._setting = (
+            delta,
+            epsilon,
+            unit,
+            {"observer": GLOBAL_MODELS} | setting,
+        )
         self.interrupted: Recording | None = None
 
     def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
         """Train once, under the seed of all global generators, and return what was seen.
 
         ``member``: whether the planted unit takes part; in a run without it, the vector of its record is zero, and all
-        else is equal. The unit is one record more, with an index of its own: the training draws, splits, clips and
-        noises it like every other one. ``noise``: another number gives other noise, with all else equal.
+        else is equal. The unit has the last index of the data, in place of the record there: the training draws,
+        splits, clips and noises it like every other one. ``noise``: another number gives other noise, with all else equal.
 
         An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Raises
         ValueError for a plant where rows cannot be replaced (ghost clipping) or lots are not seen (loader workers).

@@ -96,7 +96,7 @@ class OpacusHooks:
         assert self.plant is not None
         optimizer, layout = self.parts.optimizer, self.parts.layout
         vector = self.plant.direction(layout) * (self.plant.weight * float(optimizer.max_grad_norm) * self.member)
-        places = [place for place, index in enumerate(ids) if index == len(self.data) - 1]
+        places = [place for place, index in enumerate(ids) if index == self.data.unit]
         for tensor, part in zip(optimizer.params, layout.slices.values(), strict=True):
             batches = tensor.grad_sample if isinstance(tensor.grad_sample, list) else [tensor.grad_sample]
             starts = np.cumsum([0, *(len(one) for one in batches)])

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 from fedassay.adapters.recording import Plant
+from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.fl.seeded import seeded
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
@@ -79,8 +80,8 @@ def test_other_noise_leaves_the_lots_and_the_sums_of_the_first_step():
 def test_a_planted_unit_enters_with_one_clip_norm_in_the_steps_that_draw_it():
     run, plant = training(), Plant(tensor="0.bias", weight=10.0)
     within, out = (run.run(member, 5, plant=plant) for member in (True, False))
-    drawn = [RECORDS in release.ids for release in within.releases]
-    assert drawn == [RECORDS in release.ids for release in out.releases]
+    drawn = [RECORDS - 1 in release.ids for release in within.releases]
+    assert drawn == [RECORDS - 1 in release.ids for release in out.releases]
     assert any(drawn)
     moved = within.projections(plant) - out.projections(plant)
     first = drawn.index(True)
@@ -252,3 +253,14 @@ def test_steps_that_are_broken_are_found_without_training(name, multiplier):
 def test_ghost_clipping_cannot_be_played_back():
     with pytest.raises(ValueError, match="no rows can be played back"):
         training(*CORRECT["ghost clipping"]).play_back()
+
+
+@pytest.mark.simulations
+def test_replicas_refute_broken_trainings_at_the_first_look_and_not_the_correct_one():
+    plan = plan_replicas(training())
+    assert 100 < plan.runs < 200
+    for name in ("half of the noise", "no clip"):
+        found = audit_replicas(training(*BROKEN[name][:2]), plan=plan)
+        assert (found.verdict.value, found.route) == ("REFUTED", "curve")
+        assert found.measurement.n1 <= plan.runs
+    assert audit_replicas(training(), plan=plan).verdict.value == "NOT_REFUTED"
