@@ -79,7 +79,7 @@ class Training:
 
         ``member``: whether the planted unit takes part; in a run without it, the vector of its record is zero, and all
         else is equal. The unit has the last index of the data, in place of the record there: the training draws,
-        splits, clips and noises it like every other one. ``noise``: another number gives other noise, with all else equal.
+        splits, clips and noises it like every other one. ``noise``: another number gives other noise, all else equal.
 
         An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Raises
         ValueError for a plant where rows cannot be replaced (ghost clipping) or lots are not seen (loader workers).

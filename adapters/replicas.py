@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def plan_replicas(
     claim, release = runner.claim, _release(runner)
     faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=(plant or Plant()).weight))
     rng = np.random.default_rng(seed)
-    stated = {"curve": claim.curve, "epsilon": claim.epsilon, "delta": claim.delta}
+    stated: dict[str, Any] = {"curve": claim.curve, "epsilon": claim.epsilon, "delta": claim.delta}
     points = simulated_release_points(release, faults[0], rng=rng)
     planned = trials_needed(points, **stated, alpha=alpha / LOOKS / len(faults), limit=_LIMIT)
     if planned is None:
