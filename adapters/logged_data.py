@@ -1,4 +1,4 @@
-"""A data set that remembers which of its records were read, and whose last index may stand for an audit's unit."""
+"""A data set that remembers which of its records were read, and whose last indices may stand for units of an audit."""
 
 from typing import Any
 
@@ -10,19 +10,23 @@ class LoggedData(Dataset[Any]):
 
     Args:
         data: any data set with a length and indices.
-        planted: whether the last index stands for the planted unit. Its record is that of index 0, and only its vector
-            is the audit's. The number of records stays, because rates and numbers of steps are computed from it.
+        planted: number of the last indices that stand for planted units. Their record is that of index 0, and only
+            their vectors are the audit's. The number of records stays, because rates and numbers of steps are computed
+            from it.
 
     Raises:
         TypeError: for a data set without a length or without indices.
+        ValueError: for as many units as records, or more.
     """
 
-    def __init__(self, data: Any, *, planted: bool = False) -> None:
+    def __init__(self, data: Any, *, planted: int = 0) -> None:
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise TypeError(
                 "data must have a length and indices, as lots are compared by the indices of their records, "
                 f"got {type(data).__name__}"
             )
+        if planted and planted >= len(data):
+            raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
         self.data, self.planted = data, planted
         self._read: list[int] = []
 
@@ -35,12 +39,12 @@ class LoggedData(Dataset[Any]):
             raise IndexError(f"index {number} is out of range for {len(self)} records")
         number %= len(self)
         self._read.append(number)
-        return self.data[0 if self.planted and number == self.unit else number]
+        return self.data[0 if number in self.units else number]
 
     @property
-    def unit(self) -> int:
-        """The index that stands for the planted unit."""
-        return len(self) - 1
+    def units(self) -> range:
+        """The indices that stand for planted units."""
+        return range(len(self) - self.planted, len(self))
 
     def __getattr__(self, name: str) -> Any:
         # Special methods such as __getitems__ would read records past this log.

@@ -6,13 +6,16 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..audit.claim import Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..defenses.accounting.stated_laws import claim_from_accountant
 from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
+from ..fl.layout import Layout
 from ..fl.seeded import seeded
+from .crowd import Crowd
 from .logged_data import LoggedData
 from .opacus_hooks import OpacusHooks
 from .opacus_parts import OpacusParts, parts_of
@@ -84,16 +87,41 @@ class Training:
         An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Raises
         ValueError for a plant where rows cannot be replaced (ghost clipping) or lots are not seen (loader workers).
         """
-        return self._run(member, seed, noise, plant)
 
-    def _run(self, member: bool, seed: int, noise: int, plant: Plant | None, *, account: bool = False) -> Recording:
+        def units(layout: Layout, index: range) -> dict[int, Tensor]:
+            return {} if plant is None else {index[0]: plant.direction(layout) * (plant.weight * member)}
+
+        return self._run(seed, noise, planted=int(plant is not None), units=units)
+
+    def run_crowd(self, crowd: Crowd, seed: int = 0) -> Recording:
+        """Train once with many planted units, each of which takes part by its coin; they have the last indices.
+
+        Raises ValueError as ``run``, and for more units than records or coordinates.
+        """
+
+        def units(layout: Layout, index: range) -> dict[int, Tensor]:
+            return dict(zip(index, crowd.vectors(layout), strict=True))
+
+        return self._run(seed, 0, planted=crowd.units, units=units)
+
+    def _run(
+        self,
+        seed: int,
+        noise: int = 0,
+        *,
+        planted: int = 0,
+        units: Callable[[Layout, range], dict[int, Tensor]] = lambda layout, index: {},
+        account: bool = False,
+    ) -> Recording:
         """``account``: whether the accountant is asked for its epsilon, which takes it long."""
         with seeded(seed):
-            data = LoggedData(self._data, planted=plant is not None)
+            data = LoggedData(self._data, planted=planted)
             built = self._build(data)
             parts = parts_of(built)
-            self._check_plant(parts, plant)
-            hooks = OpacusHooks(parts=parts, data=data, seed=seed, member=member, noise=noise, plant=plant)
+            if planted:
+                _check_plant(parts)
+            vectors = units(parts.layout, data.units)
+            hooks = OpacusHooks(parts=parts, data=data, seed=seed, noise=noise, planted=vectors)
             hooks.attach()
             try:
                 self._call(built)
@@ -110,7 +138,7 @@ class Training:
 
     def watch(self, seed: int = 0) -> Watched:
         """Run the training once, unchanged, and check all that was seen."""
-        return watched(self._run(False, seed, 0, None, account=True))
+        return watched(self._run(seed, account=True))
 
     def step(self) -> Step:
         """Return clip and noise of the training, which ``build`` makes anew, as a step that takes rows of one's own.
@@ -178,14 +206,6 @@ class Training:
         else:
             self._train(*built)
 
-    def _check_plant(self, parts: OpacusParts, plant: Plant | None) -> None:
-        if plant is None:
-            return
-        if parts.ghost:
-            raise ValueError("ghost clipping never holds the vectors of records, so that none can be replaced")
-        if workers := _workers(parts):
-            raise ValueError(f"num_workers must be 0 for a planted unit, because its lots must be seen, got {workers}")
-
     def _recording(self, hooks: OpacusHooks, *, ended: bool) -> Recording:
         accountant = hooks.parts.accountant
         ledger: Ledger | None = None
@@ -209,6 +229,13 @@ class _History:
 
     def __init__(self, history: Ledger) -> None:
         self.history = list(history)
+
+
+def _check_plant(parts: OpacusParts) -> None:
+    if parts.ghost:
+        raise ValueError("ghost clipping never holds the vectors of records, so that none can be replaced")
+    if workers := _workers(parts):
+        raise ValueError(f"num_workers must be 0 for a planted unit, because its lots must be seen, got {workers}")
 
 
 def _workers(parts: OpacusParts) -> int:

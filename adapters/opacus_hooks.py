@@ -1,6 +1,6 @@
 """Hooks on the instances of one Opacus training, which record its releases and leave the training as it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..fl.seeded import seeded
 from .logged_data import LoggedData
 from .movement import StateWatch
 from .opacus_parts import OpacusParts
-from .recording import Movement, Plant, Release
+from .recording import Movement, Release
 from .sums import contributions
 
 _SAME = 1e-4
@@ -24,16 +24,15 @@ class OpacusHooks:
     """Records the releases of one training.
 
     Args:
-        member: whether the planted unit takes part.
+        planted: vectors before clipping of planted indices, ``(d,)`` in clip norms; zeros for a unit that is left out.
         noise: a number above 0 replaces the noise of the run by that of this number; 0 leaves it.
     """
 
     parts: OpacusParts
     data: LoggedData
     seed: int
-    member: bool = False
     noise: int = 0
-    plant: Plant | None = None
+    planted: Mapping[int, Tensor] = field(default_factory=dict)
     releases: list[Release] = field(default_factory=list)
     steps: int = 0
     loose: list[Movement] = field(default_factory=list)
@@ -80,7 +79,7 @@ class OpacusHooks:
         """Record the rows of one physical batch, with the planted one in its place, and what their sum became."""
         count = len(self.parts.optimizer.grad_samples[0])
         ids = self.data.last(count)
-        places = [] if ids is None or self.plant is None else self._put(ids)
+        places = [] if ids is None else self._put(ids)
         rows, before = self.parts.rows(), self._sum()
         result = original()
         self._compare(rows, self._sum() - before, ids, places)
@@ -92,17 +91,15 @@ class OpacusHooks:
         return self.parts.flat("summed_grad").clone()
 
     def _put(self, ids: tuple[int, ...]) -> list[int]:
-        """Write the planted vector, or zeros, into the per-sample gradients of the planted index."""
-        assert self.plant is not None
+        """Write the planted vectors, or zeros, into the per-sample gradients of the planted indices."""
         optimizer, layout = self.parts.optimizer, self.parts.layout
-        vector = self.plant.direction(layout) * (self.plant.weight * float(optimizer.max_grad_norm) * self.member)
-        places = [place for place, index in enumerate(ids) if index == self.data.unit]
+        places = [place for place, index in enumerate(ids) if index in self.planted]
         for tensor, part in zip(optimizer.params, layout.slices.values(), strict=True):
             batches = tensor.grad_sample if isinstance(tensor.grad_sample, list) else [tensor.grad_sample]
             starts = np.cumsum([0, *(len(one) for one in batches)])
             for place in places:
                 batch = int(np.searchsorted(starts, place, side="right")) - 1
-                row = vector[part].reshape(tensor.shape)
+                row = self.planted[ids[place]][part].reshape(tensor.shape) * float(optimizer.max_grad_norm)
                 batches[batch][place - int(starts[batch])] = row.to(batches[batch])
         return places
 
@@ -171,7 +168,7 @@ class OpacusHooks:
                 released=self.parts.flat("grad").clone(),
                 received=None if half else received,
                 expected=None if half or (self._longest is None and not self._rows) else self._expected,
-                rest=self._rest if self.plant is not None else None,
+                rest=self._rest if self.planted else None,
                 clip_norm=clip_norm,
                 noise_multiplier=multiplier,
                 rows=self._rows,

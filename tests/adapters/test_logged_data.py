@@ -23,10 +23,12 @@ def test_negative_indices_are_those_of_the_records_and_others_are_refused():
         logged[5]
 
 
-def test_the_planted_unit_has_the_last_index_and_the_number_of_records_stays():
-    logged = LoggedData(DATA, planted=True)
-    assert (len(logged), logged.unit, logged[4][0]) == (5, 4, 0)
+def test_planted_units_have_the_last_indices_and_the_number_of_records_stays():
+    logged = LoggedData(DATA, planted=1)
+    assert (len(logged), list(logged.units), logged[4][0]) == (5, [4], 0)
     assert LoggedData(DATA)[4][0] == 4
+    with pytest.raises(ValueError, match="planted units must be fewer than the 5 records, got 5"):
+        LoggedData(DATA, planted=5)
 
 
 def test_other_attributes_are_those_of_the_data():

@@ -4,6 +4,7 @@ import time
 
 import pytest
 import torch
+from fedassay.adapters.crowd import Crowd, audit_crowd
 from fedassay.adapters.recording import Plant
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.fl.seeded import seeded
@@ -12,7 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 pytest.importorskip("opacus")
 from fedassay.adapters.opacus import Training
-from opacus_runs import BROKEN, CORRECT, LOSS, RECORDS, build, built, network, records, train
+from opacus_runs import BROKEN, CORRECT, LOSS, RECORDS, NoClip, build, built, network, records, train, with_class
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Secure RNG"),
@@ -264,3 +265,11 @@ def test_replicas_refute_broken_trainings_at_the_first_look_and_not_the_correct_
         assert (found.verdict.value, found.route) == ("REFUTED", "curve")
         assert found.measurement.n1 <= plan.runs
     assert audit_replicas(training(), plan=plan).verdict.value == "NOT_REFUTED"
+
+
+def test_one_run_with_a_crowd_refutes_a_missing_clip_and_not_the_correct_training():
+    # At epsilon 0.5: the 3.6 of the other tests cannot be refuted with so few units.
+    crowd = Crowd(units=200)
+    assert audit_crowd(training(with_class(NoClip, noise_multiplier=4.0)), crowd).verdict.value == "REFUTED"
+    # One run of so few units finds gross faults only, which is stated as a weak test.
+    assert audit_crowd(training(built(noise_multiplier=4.0)), crowd).verdict.value != "REFUTED"
