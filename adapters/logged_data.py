@@ -13,13 +13,14 @@ class LoggedData(Dataset[Any]):
         planted: number of the last indices that stand for planted units. Their record is that of index 0, and only
             their vectors are the audit's. The number of records stays, because rates and numbers of steps are computed
             from it.
+        shift: each index has the record that is so many places further, for a run on other records.
 
     Raises:
         TypeError: for a data set without a length or without indices.
         ValueError: for as many units as records, or more.
     """
 
-    def __init__(self, data: Any, *, planted: int = 0) -> None:
+    def __init__(self, data: Any, *, planted: int = 0, shift: int = 0) -> None:
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise TypeError(
                 "data must have a length and indices, as lots are compared by the indices of their records, "
@@ -27,7 +28,7 @@ class LoggedData(Dataset[Any]):
             )
         if planted and planted >= len(data):
             raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
-        self.data, self.planted = data, planted
+        self.data, self.planted, self._shift = data, planted, shift
         self._read: list[int] = []
 
     def __len__(self) -> int:
@@ -39,7 +40,7 @@ class LoggedData(Dataset[Any]):
             raise IndexError(f"index {number} is out of range for {len(self)} records")
         number %= len(self)
         self._read.append(number)
-        return self.data[0 if number in self.units else number]
+        return self.data[0 if number in self.units else (number + self._shift) % len(self)]
 
     @property
     def units(self) -> range:
@@ -57,7 +58,14 @@ class LoggedData(Dataset[Any]):
         self._read.clear()
 
     def last(self, count: int) -> tuple[int, ...] | None:
-        """Return the indices of the last ``count`` records that were read, and forget all; None if there were fewer."""
-        found = tuple(self._read[len(self._read) - count :]) if len(self._read) >= count else None
-        self._read.clear()
+        """Return the indices of the last ``count`` records that were read, and forget them; None if there are fewer."""
+        if len(self._read) < count:
+            return None
+        found = tuple(self._read[len(self._read) - count :])
+        del self._read[len(self._read) - count :]
         return found
+
+    @property
+    def unread(self) -> int:
+        """The number of records that were read and not yet returned by ``last``."""
+        return len(self._read)

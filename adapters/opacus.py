@@ -1,6 +1,6 @@
 """Runs an Opacus training as it is, with hooks on its instances, so that it can be watched, played back and audited."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..audit.claim import Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
+from ..defenses.accounting.gaussian import LEAST_NOISE
 from ..defenses.accounting.stated_laws import claim_from_accountant
 from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
@@ -17,10 +18,11 @@ from ..fl.layout import Layout
 from ..fl.seeded import seeded
 from .crowd import Crowd
 from .logged_data import LoggedData
+from .movement import differing
 from .opacus_hooks import OpacusHooks
 from .opacus_parts import OpacusParts, parts_of
 from .play_back import PlayBack, Step
-from .recording import Ledger, Plant, Recording
+from .recording import Ledger, Movement, Plant, Recording
 from .watch import Watched, watched
 
 
@@ -76,6 +78,7 @@ class Training:
             {"observer": GLOBAL_MODELS} | setting,
         )
         self.interrupted: Recording | None = None
+        self._ends: dict[str, Tensor] = {}
 
     def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
         """Train once, under the seed of all global generators, and return what was seen.
@@ -112,16 +115,20 @@ class Training:
         planted: int = 0,
         units: Callable[[Layout, range], dict[int, Tensor]] = lambda layout, index: {},
         account: bool = False,
+        shift: int = 0,
+        forced: Sequence[Tensor] = (),
     ) -> Recording:
-        """``account``: whether the accountant is asked for its epsilon, which takes it long."""
+        """``account``: whether the accountant is asked for its epsilon, which takes it long; ``shift``: of the records;
+        ``forced``: noised sums of another run.
+        """
         with seeded(seed):
-            data = LoggedData(self._data, planted=planted)
+            data = LoggedData(self._data, planted=planted, shift=shift)
             built = self._build(data)
             parts = parts_of(built)
             if planted:
                 _check_plant(parts)
             vectors = units(parts.layout, data.units)
-            hooks = OpacusHooks(parts=parts, data=data, seed=seed, noise=noise, planted=vectors)
+            hooks = OpacusHooks(parts=parts, data=data, seed=seed, noise=noise, planted=vectors, forced=forced)
             hooks.attach()
             try:
                 self._call(built)
@@ -130,15 +137,35 @@ class Training:
                 error.add_note(f"raised by train after {len(hooks.releases)} releases, kept as Training.interrupted")
                 raise
             recording = self._recording(hooks, ended=True)
-            # Without history some accountants fail, and others state an epsilon of 0.
-            if account and recording.ledger:
+            self._ends = hooks.state.ends
+            # Without history some accountants fail, and with hardly any noise they need all memory.
+            if account and recording.ledger and min(noise for noise, _, _ in recording.ledger) >= LEAST_NOISE:
                 epsilon = float(parts.accountant.get_epsilon(delta=self._delta))
                 recording = replace(recording, accounted=epsilon)
             return recording
 
     def watch(self, seed: int = 0) -> Watched:
         """Run the training once, unchanged, and check all that was seen."""
-        return watched(self._run(seed, account=True))
+        recording = self._run(seed, account=True)
+        if any(not one.by_data for one in recording.moved or ()):
+            recording = replace(recording, moved=self._explained(recording, seed))
+        return watched(recording)
+
+    def _explained(self, recording: Recording, seed: int) -> tuple[Movement, ...]:
+        """What data move: the training runs again on other records, with the noised sums of the first run as its own.
+
+        All that is a function of noised sums then ends as it did, whatever the training does with them.
+        """
+        releases = [one.released for one in recording.releases]
+        ends = self._ends
+        again = self._run(seed, shift=1, forced=releases)
+        if len(again.releases) != len(releases):
+            return recording.moved or ()
+        moved = [one for one in recording.moved or () if one.by_data]
+        words = "ends with other values on other records, after equal noised sums"
+        for name in sorted(differing(ends, self._ends) - {one.name for one in moved}):
+            moved.append(Movement(name=name, how=words, by_data=True))
+        return tuple(moved)
 
     def step(self) -> Step:
         """Return clip and noise of the training, which ``build`` makes anew, as a step that takes rows of one's own.

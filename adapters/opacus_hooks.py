@@ -26,6 +26,7 @@ class OpacusHooks:
     Args:
         planted: vectors before clipping of planted indices, ``(d,)`` in clip norms; zeros for a unit that is left out.
         noise: a number above 0 replaces the noise of the run by that of this number; 0 leaves it.
+        forced: noised sums ``(d,)`` in place of this run's own, so that its updates are those of another run.
     """
 
     parts: OpacusParts
@@ -33,6 +34,7 @@ class OpacusHooks:
     seed: int
     noise: int = 0
     planted: Mapping[int, Tensor] = field(default_factory=dict)
+    forced: Sequence[Tensor] = ()
     releases: list[Release] = field(default_factory=list)
     steps: int = 0
     loose: list[Movement] = field(default_factory=list)
@@ -43,6 +45,8 @@ class OpacusHooks:
     _rest: Tensor | None = None
     _longest: float | None = 0.0
     _pending: Tensor | None = None
+    _called: list[int] | None = field(default_factory=list)
+    _rounding: float = 2.0**-23
 
     def attach(self) -> None:
         """Wrap the methods of the optimizer, the loss and the model."""
@@ -57,7 +61,7 @@ class OpacusHooks:
         self._wrap(optimizer, "add_noise", self._add_noise)
         optimizer.original_optimizer.register_step_pre_hook(lambda *_: self._before_update())
         optimizer.original_optimizer.register_step_post_hook(lambda *_: self.state.after_update())
-        self.parts.model.register_forward_pre_hook(self._keep_inputs)
+        self.parts.model.register_forward_pre_hook(self._before_call, with_kwargs=True)
         self.state.begin()
         self.data.begin()
         self._forget()
@@ -71,16 +75,35 @@ class OpacusHooks:
         self._ids, self._rows, self._longest, self._pending = [], 0, 0.0, None
         self._expected, self._rest = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
 
-    def _keep_inputs(self, _: Any, inputs: tuple[Any, ...]) -> None:
-        if self.state.inputs is None and any(isinstance(one, Tensor) and len(one) > 1 for one in inputs):
+    def _before_call(self, model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Take the records of a batch from those that were read, when the model is called on it.
+
+        Calls without gradients, as in an evaluation, take theirs too, and are not part of a lot.
+        """
+        tensors = [one for one in (*inputs, *named.values()) if isinstance(one, Tensor) and one.ndim]
+        ids = self.data.last(len(tensors[0])) if tensors else None
+        if not (torch.is_grad_enabled() and model.training):
+            return
+        if self.data.unread:
+            # Records that were read and not used: the last ones need not be those of this batch.
+            ids = None
+            self.data.begin()
+        self._called = None if self._called is None or ids is None else [*self._called, *ids]
+        if self.state.inputs is None and not named and any(len(one) > 1 for one in tensors):
             self.state.inputs = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in inputs)
+
+    def _lot(self, rows: int) -> tuple[int, ...] | None:
+        """The records of the calls since the last sum; None where they are not as many as the rows."""
+        found, self._called = self._called, []
+        return tuple(found) if found is not None and len(found) == rows else None
 
     def _clip(self, original: Any) -> Any:
         """Record the rows of one physical batch, with the planted one in its place, and what their sum became."""
         count = len(self.parts.optimizer.grad_samples[0])
-        ids = self.data.last(count)
+        ids = self._lot(count)
         places = [] if ids is None else self._put(ids)
         rows, before = self.parts.rows(), self._sum()
+        self._rounding = max(self._rounding, torch.finfo(rows.dtype).eps)
         result = original()
         self._compare(rows, self._sum() - before, ids, places)
         return result
@@ -126,7 +149,7 @@ class OpacusHooks:
         if rows is None:
             self._ids, self._rows, self._expected, self._rest, self._longest = None, None, None, None, None
         else:
-            self._compare(rows, self._sum() - before, self.data.last(len(rows)), [])
+            self._compare(rows, self._sum() - before, self._lot(len(rows)), [])
         return result
 
     def _watch_loss(self) -> None:
@@ -161,6 +184,8 @@ class OpacusHooks:
         optimizer = self.parts.optimizer
         clip_norm, multiplier = float(optimizer.max_grad_norm), float(optimizer.noise_multiplier)
         result = self._with_noise(original)
+        if len(self.releases) < len(self.forced):
+            self.parts.put_gradient(self.forced[len(self.releases)])
         half = self.parts.half
         self.releases.append(
             Release(
@@ -174,6 +199,7 @@ class OpacusHooks:
                 rows=self._rows,
                 longest=self._longest,
                 ids=None if self._ids is None else tuple(self._ids),
+                rounding=self._rounding,
             )
         )
         self._forget()

@@ -55,6 +55,13 @@ class OpacusParts:
         """Return the attribute ``grad`` or ``summed_grad`` of all tensors as one vector ``(d,)``."""
         return torch.cat([getattr(one, attribute).detach().reshape(-1).cpu() for one in self.optimizer.params])
 
+    def put_gradient(self, vector: Tensor) -> None:
+        """Write the vector ``(d,)`` into the gradients of all tensors."""
+        held = list(self.optimizer.params)
+        # A copy, because the optimizer divides gradients in place.
+        for tensor, part in zip(held, torch.split(vector.clone(), [one.numel() for one in held]), strict=True):
+            tensor.grad = part.reshape(tensor.shape).to(tensor)
+
     def rows(self) -> Tensor:
         """Return the vectors of the records before clipping, ``(n, d)``."""
         samples = [one.detach().reshape(len(one), -1).cpu() for one in self.optimizer.grad_samples]

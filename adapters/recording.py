@@ -37,6 +37,7 @@ class Release:
         rows: number of rows in the sum; None where it was not seen.
         longest: the largest L2 norm with which a row entered the sum, in clip norms; None where it is not known.
         ids: indices of the records in the lot, in the order of reading them; None where they were not seen.
+        rounding: relative rounding of the numbers from which norms are computed, that of single precision by default.
     """
 
     step: int
@@ -49,6 +50,7 @@ class Release:
     rows: int | None = None
     longest: float | None = None
     ids: tuple[int, ...] | None = None
+    rounding: float = 2.0**-23
 
     def __post_init__(self) -> None:
         if not 0 < self.clip_norm < math.inf:

@@ -48,9 +48,9 @@ def contributions(
     return _solved(rows, total.double(), expected, clip_norm)
 
 
-def _close(total: Tensor, expected: Tensor, clip_norm: float) -> bool:
-    slack = _SLACK * max(clip_norm, float(torch.linalg.vector_norm(expected)))
-    return bool(torch.linalg.vector_norm(total - expected) <= slack)
+def _close(total: Tensor, expected: Tensor, clip_norm: float, slack: float = _SLACK) -> bool:
+    allowed = slack * max(clip_norm, float(torch.linalg.vector_norm(expected)))
+    return bool(torch.linalg.vector_norm(total - expected) <= allowed)
 
 
 def _solved(rows: Tensor, total: Tensor, expected: Tensor, clip_norm: float) -> Contributions:
@@ -75,21 +75,23 @@ def sum_checks(recording: Recording) -> list[CheckResult]:
         return [CheckResult(name=CLIPPED, passed=None, witness=reason)]
     unknown = 0
     for one in seen:
-        if one.longest is not None and one.longest > 1 + _SLACK:
+        slack = max(_SLACK, 4 * one.rounding)
+        if one.longest is not None and one.longest > 1 + slack:
             witness = f"clip norms that one row added to the sum of step {one.step}"
-            return [CheckResult.at_most(CLIPPED, one.longest, 1.0, unit="clip norms", witness=witness, slack=_SLACK)]
+            return [CheckResult.at_most(CLIPPED, one.longest, 1.0, unit="clip norms", witness=witness, slack=slack)]
         assert one.received is not None
         assert one.expected is not None
         most = (one.rows or 0) * one.clip_norm
         length = float(torch.linalg.vector_norm(one.received.double()))
-        if one.rows is not None and length > most * (1 + _SLACK) + _SLACK * one.clip_norm:
+        if one.rows is not None and length > (1 + slack) * most + slack * one.clip_norm:
             witness = f"clip norms of the sum of step {one.step}, of {one.rows} rows"
             return [CheckResult.at_most(CLIPPED, length / one.clip_norm, one.rows, unit="clip norms", witness=witness)]
-        if one.longest is None and not _close(one.received.double(), one.expected.double(), one.clip_norm):
+        if one.longest is None and not _close(one.received.double(), one.expected.double(), one.clip_norm, slack):
             unknown += 1
     if unknown:
         witness = f"in {unknown} of {len(seen)} steps the sum is not that of the stated clip: play the step back"
         return [CheckResult(name=CLIPPED, passed=None, witness=witness)]
     longest = max((one.longest or 0.0 for one in seen), default=0.0)
     witness = f"largest length of a row in {len(seen)} sums that were computed again"
-    return [CheckResult.at_most(CLIPPED, longest, 1.0, unit="clip norms", witness=witness, slack=_SLACK)]
+    slack = max(_SLACK, *(4 * one.rounding for one in seen))
+    return [CheckResult.at_most(CLIPPED, longest, 1.0, unit="clip norms", witness=witness, slack=slack)]

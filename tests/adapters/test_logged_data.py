@@ -12,7 +12,9 @@ def test_indices_are_kept_in_the_order_of_reading():
     logged = LoggedData(DATA)
     list(DataLoader(logged, batch_size=2, sampler=[3, 1, 4]))
     assert logged.last(2) == (1, 4)
-    assert logged.last(1) is None
+    assert (logged.last(2), logged.unread) == (None, 1)
+    logged.begin()
+    assert logged.unread == 0
 
 
 def test_negative_indices_are_those_of_the_records_and_others_are_refused():

@@ -204,6 +204,7 @@ def test_adaptive_clipping_is_watched():
     assert not training(build_adaptive).watch().failed
 
 
+@pytest.mark.simulations  # Four seconds: ten laws are composed.
 def test_schedules_of_noise_and_clip_are_watched():
     from opacus.schedulers import ExponentialGradClip, ExponentialNoise
 
@@ -273,3 +274,92 @@ def test_one_run_with_a_crowd_refutes_a_missing_clip_and_not_the_correct_trainin
     assert audit_crowd(training(with_class(NoClip, noise_multiplier=4.0)), crowd).verdict.value == "REFUTED"
     # One run of so few units finds gross faults only, which is stated as a weak test.
     assert audit_crowd(training(built(noise_multiplier=4.0)), crowd).verdict.value != "REFUTED"
+
+
+def train_with_a_leak(model, optimizer, loader, _):
+    for x, y in loader:
+        optimizer.zero_grad()
+        LOSS(model(x), y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            list(model.parameters())[-1].add_(1e-3 * y.float().mean())
+
+
+def train_and_average(model, optimizer, loader, engine):
+    average = [one.detach().clone() for one in model.parameters()]
+    for x, y in loader:
+        optimizer.zero_grad()
+        LOSS(model(x), y).backward()
+        optimizer.step()
+        for one, parameter in zip(average, model.parameters(), strict=True):
+            one.mul_(0.9).add_(0.1 * parameter.detach())
+    with torch.no_grad():
+        for one, parameter in zip(average, model.parameters(), strict=True):
+            parameter.copy_(one)
+
+
+def train_with_clamped_gradients(model, optimizer, *rest):
+    def clamp(*_):
+        for one in model.parameters():
+            one.grad.clamp_(-0.1, 0.1)
+
+    optimizer.original_optimizer.register_step_pre_hook(clamp)
+    train(model, optimizer, *rest)
+
+
+def train_and_read_other_batches(model, optimizer, loader, _):
+    others = iter(torch.utils.data.DataLoader(loader.dataset, batch_size=13))
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = LOSS(model(x), y)
+        with torch.no_grad():
+            model(next(others)[0])
+        loss.backward()
+        optimizer.step()
+
+
+def train_in_mixed_precision(model, optimizer, loader, _):
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = LOSS(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [train_and_average, train_with_clamped_gradients, train_and_read_other_batches, train_in_mixed_precision],
+)
+def test_unusual_trainings_that_are_correct_are_not_accused(method):
+    found = training(train=method).watch()
+    assert [one.words for one in found.failed + found.unseen] == []
+
+
+def test_a_parameter_that_data_move_outside_of_the_noised_sums_is_found():
+    found = training(train=train_with_a_leak).watch()
+    assert [one.name for one in found.failed] == ["state without noise"]
+    assert "2.bias ends with other values on other records, after equal noised sums" in found.failed[0].witness
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_other_optimizers_are_watched(kind):
+    def build_with(data):
+        model, optimizer, loader, engine = build(data)
+        optimizer.original_optimizer = kind(model.parameters(), lr=0.01)
+        return model, optimizer, loader, engine
+
+    assert not training(build_with).watch().failed
+
+
+def test_an_evaluation_on_the_training_data_does_not_disturb_the_lots():
+    def with_evaluation(model, optimizer, loader, engine):
+        for _ in range(2):
+            train(model, optimizer, loader, engine)
+            model.eval()
+            for x, _ in torch.utils.data.DataLoader(loader.dataset, batch_size=50):
+                model(x)
+            model.train()
+
+    found = training(train=with_evaluation).watch()
+    assert [one.words for one in found.failed + found.unseen] == []
