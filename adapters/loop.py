@@ -36,8 +36,9 @@ class LoopWatch:
                 ...
         print(*watch.results().lines(), sep="\\n")
 
-    As a context manager it also compares the model's parameters and buffers between updates; ``attach`` does so for an
-    optimizer. An exception in the loop passes through, and what was recorded until then stays.
+    Buffers that data move are found where the model itself is given, parameters that move between two updates where an
+    optimizer is attached. As a context manager, it adds a note to an exception of the loop; what was recorded until
+    then stays.
 
     Args:
         model: the trained module; or names and shapes of the released tensors.
@@ -157,7 +158,7 @@ class LoopWatch:
             accounted = len(self._releases) if self._accounted is None else self._accounted
             ledger = ((self._noise_multiplier, self._rate, accounted),) if accounted else ()
         remarks = {} if self._accounted is not None else {"ledger": "the loop keeps no account of its steps"}
-        moved = None if self._state is None or self._updates is None else self._state.end()
+        moved = None if self._state is None or not self._begun else self._state.end()
         return Recording(
             layout=self.layout,
             releases=tuple(self._releases),

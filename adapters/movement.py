@@ -30,14 +30,20 @@ class StateWatch:
     inputs: tuple[Any, ...] | None = None
     start: dict[str, Tensor] = field(default_factory=dict)
     ends: dict[str, Tensor] = field(default_factory=dict)
+    updates: int = 0
 
     def begin(self) -> None:
-        """Remember the numbers at the start of the run."""
+        """Remember the numbers at the start of the run, and from now on the inputs of the first call."""
+        self.model.register_forward_pre_hook(self._keep)
         self.start = {name: one.detach().clone() for name, one in _numbers(self.model)}
         self.after = self._parameters()
 
     def before_update(self) -> None:
         """Compare the parameters with those after the last update: between updates nothing may move them."""
+        self.updates += 1
+        self._compare()
+
+    def _compare(self) -> None:
         for name, held in self._parameters().items():
             if name in self.after and not _equal(held, self.after[name]):
                 self._note(name, "changed between two updates", by_data=False)
@@ -47,19 +53,27 @@ class StateWatch:
         self.after = self._parameters()
 
     def end(self) -> tuple[Movement, ...]:
-        """Return all that moved: also parameters of no optimizer, and buffers whose values depend on the inputs."""
-        self.before_update()
+        """Return all that moved: also parameters of no optimizer, and buffers whose values depend on the inputs.
+
+        Parameters are left out where no update was seen.
+        """
+        if self.updates:
+            self._compare()
         self.ends = {name: one.detach().clone() for name, one in _numbers(self.model)}
         moved = {name for name, one in _numbers(self.model) if name in self.start and not _equal(one, self.start[name])}
         stepped = {name for name, one in self.model.named_parameters() if id(one) in self.stepped}
         parameters = {name for name, _ in self.model.named_parameters()}
-        for name in sorted(moved & parameters - stepped):
+        for name in sorted(moved & parameters - stepped) if self.updates else ():
             self._note(name, "changed and belongs to no noised optimizer", by_data=False)
         depend = moved_by_inputs(self.model, self.inputs) if moved - parameters else frozenset()
         for name in sorted(moved - parameters):
             if name in depend:
                 self._note(name, "changed, and takes other values with other inputs", by_data=True)
         return tuple(self.found.values())
+
+    def _keep(self, _: Any, inputs: tuple[Any, ...]) -> None:
+        if self.inputs is None and any(isinstance(one, Tensor) and one.ndim and len(one) > 1 for one in inputs):
+            self.inputs = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in inputs)
 
     def _parameters(self) -> dict[str, Tensor]:
         return {name: one.detach().clone() for name, one in self.model.named_parameters()}

@@ -89,8 +89,6 @@ class OpacusHooks:
             ids = None
             self.data.begin()
         self._called = None if self._called is None or ids is None else [*self._called, *ids]
-        if self.state.inputs is None and not named and any(len(one) > 1 for one in tensors):
-            self.state.inputs = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in inputs)
 
     def _lot(self, rows: int) -> tuple[int, ...] | None:
         """The records of the calls since the last sum; None where they are not as many as the rows."""

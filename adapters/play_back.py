@@ -114,7 +114,8 @@ class PlayBack:
             words = "two plays with one seed differ: noise that cannot be seeded, or state between calls"
             names = (REPLAYED, MULTIPLIER, FINITE)
             return Watched(results=tuple(CheckResult(name=name, passed=None, witness=words) for name in names))
-        done = CheckResult(name=REPLAYED, passed=True, witness="two plays with one seed are equal")
+        words = "two plays with one seed are equal" + ("" if self._takes_no_rows else "; an empty lot is refused")
+        done = CheckResult(name=REPLAYED, passed=True, witness=words)
         return Watched(results=(done, self._multiplier(), *self._finite()))
 
     def _multiplier(self) -> CheckResult:
@@ -154,9 +155,10 @@ class PlayBack:
         return torch.equal(self._play(rows, self.seed), self._play(rows, self.seed))
 
     def _surroundings(self) -> Iterator[tuple[str, Tensor]]:
-        """Other rows by name: far below the clip norm, far above it, and half of each."""
+        """Other rows by name: none, far below the clip norm, far above it, and half of each."""
         drawn = np.random.default_rng(self.seed).standard_normal((_OTHERS, self.step.layout.dim))
         rows = torch.from_numpy(drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).float() * self.step.clip_norm
+        yield "none", rows[:0]
         yield "quiet", 0.01 * rows
         yield "clipped", 100 * rows
         yield "split", torch.cat([0.01 * rows[: _OTHERS // 2], 100 * rows[_OTHERS // 2 :]])
@@ -173,9 +175,19 @@ class PlayBack:
                 yield f"a row of {length:g} clip norms in {name}", row * length * self.step.clip_norm
 
     @cached_property
+    def _takes_no_rows(self) -> bool:
+        try:
+            self._play(torch.zeros(0, self.step.layout.dim), self.seed)
+        except Exception:  # Foreign code may refuse an empty lot by any exception; Poisson lots may be empty.
+            return False
+        return True
+
+    @cached_property
     def _pairs(self) -> list[tuple[str, Tensor, Tensor]]:
         found = []
         for around, rows in self._surroundings():
+            if around == "none" and not self._takes_no_rows:
+                continue
             without = self._play(rows, self.seed).double()
             for words, unit in self._units():
                 with_unit = self._play(torch.cat([rows, unit]), self.seed).double()
@@ -186,7 +198,7 @@ class PlayBack:
         try:
             release = self.step.call(rows.clone(), seed)
         except Exception as error:
-            error.add_note(f"raised by the step on {len(rows)} rows, the longest of {float(rows.norm(dim=1).max()):g}")
+            error.add_note(f"raised by the step on {len(rows)} rows, the longest of {_longest(rows):g}")
             raise
         if release.shape != (self.step.layout.dim,):
             raise ValueError(f"a release must have shape ({self.step.layout.dim},), got {tuple(release.shape)}")
@@ -207,3 +219,7 @@ class PlayBack:
         """The largest standard deviation that the draws allow, at this level."""
         degrees = values.size * (_DRAWS - 1) / _DRAWS
         return math.sqrt(float((values**2).mean()) * values.size * (_DRAWS - 1) / _DRAWS / float(chi2.ppf(at, degrees)))
+
+
+def _longest(rows: Tensor) -> float:
+    return float(rows.norm(dim=1).max()) if len(rows) else 0.0

@@ -68,6 +68,15 @@ def test_a_parameter_that_moves_between_two_updates_is_reported_and_accuses_nobo
     assert found.witness.startswith("bias changed between two updates")
 
 
+def test_running_statistics_of_a_batch_norm_are_found_without_an_optimizer():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1))
+    watch = LoopWatch(model, noise_multiplier=1.0, clip_norm=1.0)
+    with watch:
+        model(torch.randn(8, 3, generator=torch.Generator().manual_seed(0)))
+    found = {one.name: one for one in watch.results().failed}
+    assert "0.running_mean changed, and takes other values with other inputs" in found["state without noise"].witness
+
+
 def test_a_loop_without_an_account_says_so():
     model, watch = made(rate=None, steps=None)
     loop(watch, model)

@@ -38,7 +38,7 @@ def clipped_per_tensor(rows, seed):
 
 
 def averaged_over_the_real_lot(rows, seed):
-    return (clip(rows).sum(0) + noise(seed)) / len(rows)
+    return (clip(rows).sum(0) + noise(seed)) / max(1, len(rows))
 
 
 def noised_in_one_tensor(rows, seed):
@@ -86,7 +86,7 @@ def test_the_scale_of_the_release_does_not_matter(factor):
         (clipped_per_tensor, NOISE / math.sqrt(2), "in all tensors"),
         (noised_in_one_tensor, 0.0, "clip norms in"),
         (clipped_up_to_a_thousand, 0.0, "a row of 1e+20 clip norms"),
-        (averaged_over_the_real_lot, None, "other rows clipped"),
+        (averaged_over_the_real_lot, None, "other rows"),
         (clipped_after_the_sum, None, "clip norms in"),
     ],
 )
@@ -122,6 +122,19 @@ def test_noise_that_cannot_be_seeded_is_not_compared():
     source = np.random.default_rng(0)
     found = played(lambda rows, seed: correct(rows, int(source.integers(2**31)))).results()
     assert {one.passed for one in found.results} == {None}
+
+
+def test_a_step_that_takes_no_rows_is_also_played_on_an_empty_lot():
+    assert any("other rows none" in one.witness for one in played(correct).shifts)
+
+    def refusing(rows, seed):
+        if not len(rows):
+            raise IndexError("empty")
+        return correct(rows, seed)
+
+    found = played(refusing).results()
+    assert not found.failed
+    assert found.results[0].witness.endswith("an empty lot is refused")
 
 
 def test_an_exception_names_the_rows():
