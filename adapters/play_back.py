@@ -78,34 +78,30 @@ class PlayBack:
     seed: int = 0
 
     @cached_property
-    def noise(self) -> dict[str, FloatArray]:
-        """Noise of each tensor, ``(draws, size)``: releases of equal rows and other seeds, less their mean."""
-        rows = dict(self._surroundings())["split"]
-        drawn = np.stack([self._play(rows, self.seed + 1 + n).double().numpy() for n in range(_DRAWS)])
-        scaled = (drawn - drawn.mean(0)) * math.sqrt(_DRAWS / (_DRAWS - 1))
-        return {name: scaled[:, place] for name, place in self.step.layout.slices.items()}
+    def noise(self) -> dict[str, dict[str, FloatArray]]:
+        """Noise by surrounding rows and tensor, ``(draws, size)``: releases of equal rows, less their mean."""
+        return {around: self._noise(rows) for around, rows in self._surroundings()}
 
     @property
     def deviations(self) -> dict[str, float]:
-        """Standard deviation of the noise of each tensor, in the unit of the release."""
-        return {name: math.sqrt(float(np.mean(values**2))) for name, values in self.noise.items()}
+        """Standard deviation of the noise of each tensor among rows of all lengths, in the unit of the release."""
+        return {name: _deviation(values) for name, values in self.noise["split"].items()}
 
     @cached_property
     def shifts(self) -> tuple[Shift, ...]:
         """The movements by finite units, the largest first."""
-        at = level(len(self.noise))
+        at = level(sum(len(tensors) for tensors in self.noise.values()))
         # The largest noise that these draws allow, so that a small sample accuses nobody.
-        largest = {name: self._largest(values, at) for name, values in self.noise.items()}
         found = [
-            Shift(over_noise=self._over(with_unit - without, largest), witness=words)
-            for words, with_unit, without in self._pairs
+            Shift(over_noise=self._over(moved, around, lambda values: _largest(values, at)), witness=words)
+            for words, around, moved in self._moves
         ]
         return tuple(sorted(found, key=lambda one: -one.over_noise))
 
     @property
     def effective_multiplier(self) -> float:
         """The noise multiplier that the release really has: 1 over the largest movement, with the estimated noise."""
-        moved = max(self._over(w - o, self.deviations) for _, w, o in self._pairs)
+        moved = max(self._over(moved, around, _deviation) for _, around, moved in self._moves)
         return math.inf if moved == 0 else 1 / moved
 
     def results(self) -> Watched:
@@ -158,7 +154,8 @@ class PlayBack:
         """Other rows by name: none, far below the clip norm, far above it, and half of each."""
         drawn = np.random.default_rng(self.seed).standard_normal((_OTHERS, self.step.layout.dim))
         rows = torch.from_numpy(drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).float() * self.step.clip_norm
-        yield "none", rows[:0]
+        if self._takes_no_rows:
+            yield "none", rows[:0]
         yield "quiet", 0.01 * rows
         yield "clipped", 100 * rows
         yield "split", torch.cat([0.01 * rows[: _OTHERS // 2], 100 * rows[_OTHERS // 2 :]])
@@ -183,16 +180,20 @@ class PlayBack:
         return True
 
     @cached_property
-    def _pairs(self) -> list[tuple[str, Tensor, Tensor]]:
+    def _moves(self) -> list[tuple[str, str, Tensor]]:
+        """What each unit adds to the release: words, the rows around it, and the difference ``(d,)``."""
         found = []
         for around, rows in self._surroundings():
-            if around == "none" and not self._takes_no_rows:
-                continue
             without = self._play(rows, self.seed).double()
             for words, unit in self._units():
                 with_unit = self._play(torch.cat([rows, unit]), self.seed).double()
-                found.append((f"{words}, other rows {around}", with_unit, without))
+                found.append((f"{words}, other rows {around}", around, with_unit - without))
         return found
+
+    def _noise(self, rows: Tensor) -> dict[str, FloatArray]:
+        drawn = np.stack([self._play(rows, self.seed + 1 + n).double().numpy() for n in range(_DRAWS)])
+        scaled = (drawn - drawn.mean(0)) * math.sqrt(_DRAWS / (_DRAWS - 1))
+        return {name: scaled[:, place] for name, place in self.step.layout.slices.items()}
 
     def _play(self, rows: Tensor, seed: int) -> Tensor:
         try:
@@ -204,7 +205,7 @@ class PlayBack:
             raise ValueError(f"a release must have shape ({self.step.layout.dim},), got {tuple(release.shape)}")
         return release.detach().cpu()
 
-    def _over(self, moved: Tensor, deviations: dict[str, float]) -> float:
+    def _over(self, moved: Tensor, around: str, deviation: Callable[[FloatArray], float]) -> float:
         """Length of a movement in standard deviations of each tensor's noise; infinite where it is no number."""
         if not bool(moved.isfinite().all()):
             return math.inf
@@ -212,13 +213,19 @@ class PlayBack:
         for name, place in self.step.layout.slices.items():
             length = float(torch.linalg.vector_norm(moved[place]))
             if length > 0:
-                total += math.inf if deviations[name] == 0 else (length / deviations[name]) ** 2
+                noise = deviation(self.noise[around][name])
+                total += math.inf if noise == 0 else (length / noise) ** 2
         return math.sqrt(total)
 
-    def _largest(self, values: FloatArray, at: float) -> float:
-        """The largest standard deviation that the draws allow, at this level."""
-        degrees = values.size * (_DRAWS - 1) / _DRAWS
-        return math.sqrt(float((values**2).mean()) * values.size * (_DRAWS - 1) / _DRAWS / float(chi2.ppf(at, degrees)))
+
+def _deviation(values: FloatArray) -> float:
+    return math.sqrt(float(np.mean(values**2)))
+
+
+def _largest(values: FloatArray, at: float) -> float:
+    """The largest standard deviation that the draws allow, at this level."""
+    degrees = values.size * (_DRAWS - 1) / _DRAWS
+    return math.sqrt(float((values**2).mean()) * degrees / float(chi2.ppf(at, degrees)))
 
 
 def _longest(rows: Tensor) -> float:

@@ -1,5 +1,7 @@
 """Opacus trainings: correct ones are not accused, eight ways of breaking them are found, and wrong use is refused."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -363,3 +365,10 @@ def test_an_evaluation_on_the_training_data_does_not_disturb_the_lots():
 
     found = training(train=with_evaluation).watch()
     assert [one.words for one in found.failed + found.unseen] == []
+
+
+@pytest.mark.processes
+def test_without_opacus_the_import_names_the_extra():
+    code = "import sys\nsys.modules['opacus'] = None\nimport fedassay.adapters.opacus"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "needs Opacus: pip install 'fedassay[opacus]'" in done.stderr
