@@ -84,7 +84,7 @@ def noise_of(recording: Recording) -> Noise | None:
         sums=sums,
         tensors={name: place for name, place in recording.layout.slices.items() if place.stop > place.start},
         numbers=tuple(one.step for one in known),
-        rounding=float(_SINGLE * largest / scale.min()),
+        rounding=float(_SINGLE * largest / scale.min()) + max(one.coarseness / one.noise_std for one in known),
     )
 
 

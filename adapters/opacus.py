@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..audit.claim import Claim, Unit
@@ -22,7 +21,7 @@ from .movement import differing
 from .opacus_hooks import OpacusHooks
 from .opacus_parts import OpacusParts, parts_of
 from .play_back import PlayBack, Step
-from .recording import Ledger, Movement, Plant, Recording
+from .recording import Ledger, Movement, Plant, Recording, equal_releases
 from .watch import Watched, watched
 
 
@@ -216,12 +215,12 @@ class Training:
         Raises ValueError where other seeds do so too: the training seeds itself, and all its runs are one.
         """
         again, other = self.run(seed=0), self.run(seed=1)
-        if _equal(self._first, other):
+        if equal_releases(self._first, other):
             raise ValueError(
                 "runs with two seeds release the same numbers: the training seeds its generators itself, so that its "
                 "noise is the same in every run. Leave the seeds to the audit"
             )
-        return _equal(self._first, again)
+        return equal_releases(self._first, again)
 
     @cached_property
     def _first(self) -> Recording:
@@ -284,9 +283,3 @@ def _remarks(hooks: OpacusHooks) -> dict[str, str]:
         kinds = sorted({str(one.dtype).removeprefix("torch.") for one in parts.optimizer.params})
         found["noise"] = found["rows"] = f"sums of {', '.join(kinds)} are rounded too coarsely to be compared"
     return found
-
-
-def _equal(one: Recording, other: Recording) -> bool:
-    pairs = list(zip(one.releases, other.releases, strict=False))
-    same = all(torch.equal(first.released, second.released) for first, second in pairs)
-    return len(one.releases) == len(other.releases) and same

@@ -85,7 +85,7 @@ class PlayBack:
     @property
     def deviations(self) -> dict[str, float]:
         """Standard deviation of the noise of each tensor among rows of all lengths, in the unit of the release."""
-        return {name: _deviation(values) for name, values in self.noise["split"].items()}
+        return {name: deviation_of(values) for name, values in self.noise["split"].items()}
 
     @cached_property
     def shifts(self) -> tuple[Shift, ...]:
@@ -93,7 +93,7 @@ class PlayBack:
         at = level(sum(len(tensors) for tensors in self.noise.values()))
         # The largest noise that these draws allow, so that a small sample accuses nobody.
         found = [
-            Shift(over_noise=self._over(moved, around, lambda values: _largest(values, at)), witness=words)
+            Shift(over_noise=self._over(moved, around, lambda values: largest_deviation(values, at)), witness=words)
             for words, around, moved in self._moves
         ]
         return tuple(sorted(found, key=lambda one: -one.over_noise))
@@ -101,7 +101,7 @@ class PlayBack:
     @property
     def effective_multiplier(self) -> float:
         """The noise multiplier that the release really has: 1 over the largest movement, with the estimated noise."""
-        moved = max(self._over(moved, around, _deviation) for _, around, moved in self._moves)
+        moved = max(self._over(moved, around, deviation_of) for _, around, moved in self._moves)
         return math.inf if moved == 0 else 1 / moved
 
     def results(self) -> Watched:
@@ -218,13 +218,14 @@ class PlayBack:
         return math.sqrt(total)
 
 
-def _deviation(values: FloatArray) -> float:
+def deviation_of(values: FloatArray) -> float:
+    """Return the standard deviation of noise with mean 0."""
     return math.sqrt(float(np.mean(values**2)))
 
 
-def _largest(values: FloatArray, at: float) -> float:
-    """The largest standard deviation that the draws allow, at this level."""
-    degrees = values.size * (_DRAWS - 1) / _DRAWS
+def largest_deviation(values: FloatArray, at: float) -> float:
+    """Return the largest standard deviation that draws ``(draws, d)`` less their mean allow, at this level."""
+    degrees = values.size * (len(values) - 1) / len(values)
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.ppf(at, degrees)))
 
 

@@ -38,6 +38,7 @@ class Release:
         longest: the largest L2 norm with which a row entered the sum, in clip norms; None where it is not known.
         ids: indices of the records in the lot, in the order of reading them; None where they were not seen.
         rounding: relative rounding of the numbers from which norms are computed, that of single precision by default.
+        coarseness: absolute rounding of one coordinate, where the vectors are differences of larger numbers, >= 0.
     """
 
     step: int
@@ -51,6 +52,7 @@ class Release:
     longest: float | None = None
     ids: tuple[int, ...] | None = None
     rounding: float = 2.0**-23
+    coarseness: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.clip_norm < math.inf:
@@ -152,6 +154,13 @@ class Recording:
                 raise ValueError(f"step {release.step} holds no sum without the planted unit: its rows were not seen")
             found[number] = float(direction @ (release.released.double() - release.rest.double())) / release.clip_norm
         return found
+
+
+def equal_releases(one: Recording, other: Recording) -> bool:
+    """Whether two runs released the same numbers."""
+    pairs = list(zip(one.releases, other.releases, strict=False))
+    same = all(torch.equal(first.released, second.released) for first, second in pairs)
+    return len(one.releases) == len(other.releases) and same
 
 
 class Runner(Protocol):
