@@ -17,7 +17,7 @@ from ..audit.check_result import CheckResult
 from .alarms import level
 from .flower_hooks import QUIET
 from .flower_play import FlowerPlay
-from .play_back import FINITE, MULTIPLIER, REPLAYED, Shift, deviation_of, largest_deviation
+from .play_back import FINITE, MULTIPLIER, REPLAYED, Shift, deviation_of, largest_deviation, smallest_deviation
 from .watch import Watched
 
 LENGTHS = (10.0, 1e20)
@@ -26,6 +26,8 @@ _LONG = 10.0
 """Length of other clients' updates that are clipped, in clip norms."""
 _SLACK = 5e-3
 _DRAWS = 16
+_DIFFERENT = 1e-4
+"""Level at which the noise of a tensor counts as different from that of all tensors: a few numbers say little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +97,21 @@ class FlowerPlayBack:
         Updates ``(n, d)`` with and without the unit, and the direction ``(d,)`` of the movement in the last round.
         Raises ValueError where nothing is released or moves.
         """
-        best: tuple[float, Tensor, Tensor, Tensor] | None = None
-        for _, rows, others, moved in self._pairs(case):
-            length = float(torch.linalg.vector_norm(moved[-1]))
-            if best is None or length > best[0]:
-                best = length, rows, others, moved[-1]
-        if best is None or best[0] == 0:
+        found = [
+            (float(torch.linalg.vector_norm(moved[-1])), rows, others, moved[-1])
+            for _, rows, others, moved in self._kept(case)
+        ]
+        length, rows, others, moved = max(found, key=lambda one: one[0], default=(0.0, None, None, None))
+        if rows is None or others is None or moved is None or length == 0:
             raise ValueError(f"no unit moves what is released, with {case.words}")
-        return best[1], best[2], best[3] / best[0]
+        return rows, others, moved / length
+
+    def released(self, updates: Tensor, case: Replies, seed: int) -> Tensor | None:
+        """Play updates ``(n, d)`` in clip norms; ``(rounds, d)``, or None where a round releases nothing."""
+        unit, others = case.examples
+        examples = [float(others)] * (len(updates) - 1) + [float(unit)]
+        rows = updates * self.play.stated.clip_norm
+        return self.play.releases(rows, seed, examples=examples, rounds=case.rounds)
 
     def results(self) -> Watched:
         """Return the results of all checks, one multiplier per case of ``CASES``."""
@@ -139,7 +148,7 @@ class FlowerPlayBack:
             row = torch.zeros(1, rows.shape[1], dtype=torch.float64)
             row[0, 0] = value
             try:
-                released = self._released(torch.cat([rows, row]), EQUAL, self.seed)
+                released = self.released(torch.cat([rows, row]), EQUAL, self.seed)
             except Exception as error:
                 broken.append(f"an update of {name} raises {type(error).__name__}")
                 continue
@@ -153,7 +162,7 @@ class FlowerPlayBack:
 
     def _replayed(self) -> bool:
         rows = dict(self._surroundings(self._count(EQUAL) + 1))["split"]
-        one, other = (self._released(rows, EQUAL, self.seed) for _ in range(2))
+        one, other = (self.released(rows, EQUAL, self.seed) for _ in range(2))
         return (one is None and other is None) or (one is not None and other is not None and torch.equal(one, other))
 
     def _count(self, case: Replies) -> int:
@@ -193,12 +202,12 @@ class FlowerPlayBack:
         """Words, updates with and without the unit, and the movement ``(rounds, d)``."""
         for around, others in self._surroundings(self._count(case)):
             without = torch.cat([others, QUIET * self._directions[0][None]])
-            quiet = self._released(without, case, self.seed)
+            quiet = self.released(without, case, self.seed)
             if quiet is None:
                 continue
             for words, unit in self._units():
                 rows = torch.cat([others, unit[None]])
-                released = self._released(rows, case, self.seed)
+                released = self.released(rows, case, self.seed)
                 if released is not None:
                     yield f"{words}, others {around}", rows, without, released - quiet
 
@@ -227,7 +236,7 @@ class FlowerPlayBack:
         key = case, rows.numpy().tobytes()
         if key not in self._noises:
             updates = torch.cat([rows, QUIET * self._directions[0][None]])
-            drawn = [self._released(updates, case, self.seed + 1 + n) for n in range(self.draws)]
+            drawn = [self.released(updates, case, self.seed + 1 + n) for n in range(self.draws)]
             values = np.stack([one.numpy() for one in drawn if one is not None])
             self._noises[key] = (values - values.mean(0)) * math.sqrt(len(values) / (len(values) - 1))
         return self._noises[key]
@@ -241,13 +250,13 @@ class FlowerPlayBack:
             for place in self.play.layout.slices.values():
                 length = float(torch.linalg.vector_norm(row[place]))
                 if length > 0:
-                    scale = deviation(noise[:, number, place])
+                    scale = _scale(noise[:, number], place, deviation)
                     total += math.inf if scale == 0 else (length / scale) ** 2
         return math.sqrt(total / len(moved))
 
-    def _released(self, updates: Tensor, case: Replies, seed: int) -> Tensor | None:
-        """Play updates of lengths in clip norms."""
-        unit, others = case.examples
-        examples = [float(others)] * (len(updates) - 1) + [float(unit)]
-        rows = updates * self.play.stated.clip_norm
-        return self.play.releases(rows, seed, examples=examples, rounds=case.rounds)
+
+def _scale(noise: FloatArray, place: slice, deviation: Callable[[FloatArray], float]) -> float:
+    """The deviation of one tensor's noise ``(draws, d)``: that of all tensors, unless the tensor's differs from it."""
+    own, together = noise[:, place], deviation_of(noise)
+    low, high = smallest_deviation(own, _DIFFERENT), largest_deviation(own, _DIFFERENT)
+    return deviation(noise) if low <= together <= high else deviation(own)

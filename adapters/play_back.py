@@ -229,5 +229,11 @@ def largest_deviation(values: FloatArray, at: float) -> float:
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.ppf(at, degrees)))
 
 
+def smallest_deviation(values: FloatArray, at: float) -> float:
+    """Return the smallest standard deviation that draws ``(draws, d)`` less their mean allow, at this level."""
+    degrees = values.size * (len(values) - 1) / len(values)
+    return math.sqrt(float((values**2).mean()) * degrees / float(chi2.isf(at, degrees)))
+
+
 def _longest(rows: Tensor) -> float:
     return float(rows.norm(dim=1).max()) if len(rows) else 0.0
