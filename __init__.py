@@ -18,8 +18,24 @@ states how far the claim holds.
     audit_scores    audit a claim with attack scores of independent or clustered runs
     audit_one_run   audit a claim with scores of canaries that fair coins included in one run
     claim_from_noise the claim of DP-SGD with a noise multiplier, sampling rate and number of steps
+    claim_from_accountant  the claim that the history of an accountant implies
     claim_from_rho  the claim of a rho-zCDP mechanism
     ball_neighbours pairs of neighbouring inputs for audit_mechanism
+
+    probe           all deterministic checks of a foreign system
+    watched         check one recording of a foreign system
+    audit_replicas  judge a foreign system by independent runs with and without a unit
+    plan_replicas   plan how many runs that takes
+    audit_crowd     judge a foreign system by one run with a crowd of planted units
+    Crowd           many planted units of one run of a foreign system
+    Function        any callable mechanism, with its own or with global generators, as one that can be audited
+    LoopWatch       watches a loop in plain PyTorch by two lines in it
+    PlayBack        frozen rows through one noised step of a foreign system
+    Step            one noised step of a foreign system, for PlayBack
+    Runner          protocol of a foreign system that can be run with and without a unit
+    Recording       all that was seen of one run of a foreign system
+    Release         one noised vector of such a run
+    Plant           the unit that an audit puts into a run of a foreign system
 
     Claim           what a mechanism promises: epsilon, delta, unit, adjacency, observer, rounds
     Unit            what is protected: a sample, a client, a user, a report
@@ -31,12 +47,29 @@ states how far the claim holds.
     Prepared        what a defense returns for one federation: its protection and its claims
     Protection      the hooks of the training loop that a defense overrides
     Attack          base class of attacks
+
+Adapters of libraries are imported by their own names: ``fedassay.adapters.opacus.Training``,
+``fedassay.adapters.flower.App``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .adapters.crowd import Crowd as Crowd
+    from .adapters.crowd import audit_crowd as audit_crowd
+    from .adapters.function import Function as Function
+    from .adapters.loop import LoopWatch as LoopWatch
+    from .adapters.play_back import PlayBack as PlayBack
+    from .adapters.play_back import Step as Step
+    from .adapters.probe import probe as probe
+    from .adapters.recording import Plant as Plant
+    from .adapters.recording import Recording as Recording
+    from .adapters.recording import Release as Release
+    from .adapters.recording import Runner as Runner
+    from .adapters.replicas import audit_replicas as audit_replicas
+    from .adapters.replicas import plan_replicas as plan_replicas
+    from .adapters.watch import watched as watched
     from .api import Run as Run
     from .api import open as open
     from .api import resume as resume
@@ -52,6 +85,7 @@ if TYPE_CHECKING:
     from .audit.mechanism.neighbours import ball_neighbours as ball_neighbours
     from .audit.supplied.one_run import audit_one_run as audit_one_run
     from .audit.supplied.scores import audit_scores as audit_scores
+    from .defenses.accounting.stated_laws import claim_from_accountant as claim_from_accountant
     from .defenses.accounting.stated_laws import claim_from_noise as claim_from_noise
     from .defenses.accounting.stated_laws import claim_from_rho as claim_from_rho
     from .defenses.defense import Defense as Defense
@@ -68,27 +102,42 @@ __all__ = [
     "Adjacency",
     "Attack",
     "Claim",
+    "Crowd",
     "Defense",
     "Finding",
+    "Function",
+    "LoopWatch",
+    "Plant",
+    "PlayBack",
     "Prepared",
     "Protection",
+    "Recording",
+    "Release",
     "Run",
+    "Runner",
+    "Step",
     "Suite",
     "Unit",
     "attack_gradient",
     "attack_labels",
     "attack_membership",
+    "audit_crowd",
     "audit_mechanism",
     "audit_one_run",
     "audit_outputs",
+    "audit_replicas",
     "audit_scores",
     "ball_neighbours",
+    "claim_from_accountant",
     "claim_from_noise",
     "claim_from_rho",
     "judge",
     "open",
+    "plan_replicas",
+    "probe",
     "resume",
     "run",
+    "watched",
 ]
 
 # Imported on first use: `import fedassay` takes milliseconds, and the command line starts without torch.
@@ -106,6 +155,7 @@ _HOMES = {
     "audit_outputs": "audit.mechanism.kept_outputs",
     "audit_one_run": "audit.supplied.one_run",
     "audit_scores": "audit.supplied.scores",
+    "claim_from_accountant": "defenses.accounting.stated_laws",
     "claim_from_noise": "defenses.accounting.stated_laws",
     "claim_from_rho": "defenses.accounting.stated_laws",
     "ball_neighbours": "audit.mechanism.neighbours",
@@ -117,6 +167,20 @@ _HOMES = {
     "attack_labels": "suites.attacking.on_gradient",
     "attack_membership": "suites.attacking.on_models",
     "Suite": "suites.config.suite",
+    "Crowd": "adapters.crowd",
+    "audit_crowd": "adapters.crowd",
+    "Function": "adapters.function",
+    "LoopWatch": "adapters.loop",
+    "PlayBack": "adapters.play_back",
+    "Step": "adapters.play_back",
+    "probe": "adapters.probe",
+    "Plant": "adapters.recording",
+    "Recording": "adapters.recording",
+    "Release": "adapters.recording",
+    "Runner": "adapters.recording",
+    "audit_replicas": "adapters.replicas",
+    "plan_replicas": "adapters.replicas",
+    "watched": "adapters.watch",
 }
 
 

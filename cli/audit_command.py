@@ -1,4 +1,4 @@
-"""Define the command ``audit``, which audits a claim with a file of scores or with calls of a Python function."""
+"""Define the command ``audit`` (scores, functions and systems), and ``probe``, which runs the checks of a system."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ Target = Annotated[
     str,
     typer.Argument(
         help="Scores (.csv, .tsv, .parquet, .npz, .npy or .json; columns score and is_member, or member and "
-        "nonmember), file.py:function or package.module:function."
+        "nonmember), or file.py:name or package.module:name of a function, or of a system of an adapter."
     ),
 ]
 Number = float | None
@@ -118,9 +118,29 @@ def audit(
     alpha: Alpha = 0.05,
     json: Json = False,
 ) -> None:
-    """Audit a claim with your own mechanism or with your own scores; no federation is run."""
+    """Audit a claim with your own mechanism, scores or system (an Opacus training, a Flower app); no suite is run."""
     given = dict(locals())
     with reported_errors():
         from .audit_run import carry_out
 
         raise typer.Exit(carry_out(target, given))
+
+
+System = Annotated[
+    str,
+    typer.Argument(
+        help="file.py:name or package.module:name of a system of an adapter, or of a function that makes one."
+    ),
+]
+
+
+def probe(
+    target: System,
+    seed: Annotated[int, _option(min=0, help="Seed of the watched run and of the plays.")] = 0,
+    json: Json = False,
+) -> None:
+    """Watch one run of a system and play frozen inputs through it; exit code 10 if a check fails."""
+    with reported_errors():
+        from .system_run import carry_out_probe
+
+        raise typer.Exit(carry_out_probe(target, seed=seed, as_json=json))

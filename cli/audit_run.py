@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,14 @@ from .errors import fail
 from .kept_runs import MOST_BY_DEFAULT, KeptRuns, RunFailed, Training
 from .score_files import SUFFIXES, Columns, ScoreTable, is_score_file, read_scores
 
+if TYPE_CHECKING:
+    from ..adapters.recording import Runner
+
 _SCORES, _FUNCTION = "a file of scores", "a mechanism"
+_ONLY_SCORES = (
+    *("threshold", "independent_runs", "one_run", "included", "clusters", "higher", "lower", "columns"),
+    *("score", "is_member", "member", "nonmember", "dimension", "guesses"),
+)
 _DESIGNS = {
     Design.INDEPENDENT: "independent runs, each with its own noise (stated, not checked)",
     Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated)",
@@ -83,6 +90,10 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
     """
     names = ("epsilon", "delta", "mu", "rho", "noise_multiplier", "sampling_rate", "steps", "rounds")
     setting = ("unit", "adjacency", "observer")
+    if (system := _system(target, given)) is not None:
+        from .system_run import carry_out_replicas  # Lazy: an audit of scores or a function waits for no torch.
+
+        return carry_out_replicas(target, system, given)
     claim, assumed = stated_claim(**{name: given[name] for name in (*names, *setting)})
     report, audit = with_config_errors(target, lambda: prepared(target, claim, assumed, given))
     if not given["json"]:
@@ -92,6 +103,29 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
     for line in report.lines(finding, gate, as_json=given["json"]):
         print_lines(*line.split("\n"))
     return gate.exit_code
+
+
+def _system(target: str, given: Mapping[str, Any]) -> "Runner | None":
+    """The foreign system that the target names, where no option states a claim or inputs: a system has its own.
+
+    Raises:
+        ConfigError: options that do not belong to a system.
+    """
+    stating = ("epsilon", "mu", "rho", "noise_multiplier", "inputs")
+    if ":" not in target or is_score_file(target) or any(given[name] is not None for name in stating):
+        return None
+    from .system_run import find_system  # Lazy: as above.
+
+    system = find_system(target)
+    if system is not None:
+        check_alpha(given["alpha"])
+        _refuse(target, given, _ONLY_SCORES, _SCORES)
+        _refuse(target, given, ("trials", "batched", "low_bits"), _FUNCTION)
+        stated = ("sampling_rate", "steps", "unit", "adjacency", "observer", "estimator", "deviation")
+        _refuse(target, {**given, "estimator": given["estimator"] or None}, stated, f"{_SCORES} or {_FUNCTION}")
+        if given["delta"] or given["rounds"] != 1:
+            raise ConfigError(f"{target} is a system, which states its own claim: leave out --delta and --rounds")
+    return system
 
 
 def prepared(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:
@@ -184,9 +218,7 @@ def _function(target: str, claim: Claim, assumed: Mapping[str, str], given: Mapp
             f"cannot audit {target!r}: the target must be a file of scores ({', '.join(SUFFIXES)}; {_LAYOUTS}), "
             "package.module:function or path/to/file.py:function"
         )
-    only_scores = ("threshold", "independent_runs", "one_run", "included", "clusters", "higher", "lower", "columns")
-    named = ("score", "is_member", "member", "nonmember")
-    _refuse(target, given, (*only_scores, *named, "dimension", "guesses"), _SCORES)
+    _refuse(target, given, _ONLY_SCORES, _SCORES)
     if given["inputs"] is None:
         raise ConfigError(f"{target} needs --inputs X0 X1: two neighbouring inputs as JSON, such as --inputs 0 1")
     x0, x1 = (read_input(text) for text in given["inputs"])

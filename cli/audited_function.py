@@ -27,6 +27,20 @@ def find_function(target: str) -> Callable[..., Any]:
     Raises:
         ConfigError: the module cannot be imported, or has no such function (known names are listed, nearest first).
     """
+    found = find_object(target)
+    if not callable(found):
+        raise ConfigError(f"{target} must be a function, got {type(found).__name__}")
+    mechanism: Callable[..., Any] = found
+    _check_kind(target, mechanism)
+    return mechanism
+
+
+def find_object(target: str) -> Any:
+    """Import and return what ``package.module:name`` or ``path/to/file.py:name`` names.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has no such name (known functions are listed, nearest first).
+    """
     place, _, name = target.rpartition(":")
     try:
         module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
@@ -37,12 +51,7 @@ def find_function(target: str) -> Callable[..., Any]:
     if not hasattr(module, name):
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ConfigError(f"{place} has no function {name!r}; it has: {nearest(name, own) or 'no function'}")
-    found = getattr(module, name)
-    if not callable(found):
-        raise ConfigError(f"{target} must be a function, got {type(found).__name__}")
-    mechanism: Callable[..., Any] = found
-    _check_kind(target, mechanism)
-    return mechanism
+    return getattr(module, name)
 
 
 def _check_kind(target: str, found: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Provide two pytest fixtures: one runs a suite and checks its verdict, the other audits a mechanism.
+"""Provide pytest fixtures: one runs a suite and checks its verdict, the others audit a mechanism and a system.
 
 Every pytest run in an environment with fedassay loads this file, so heavy imports wait until a fixture is used.
 """
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from ..adapters.recording import Runner
     from ..api import Run
     from ..audit.claim import Claim
     from ..audit.finding import Finding
     from ..defenses.defense import Defense
 
-_FIXTURES = {"fedassay_gate", "fedassay_audit"}
+_FIXTURES = {"fedassay_gate", "fedassay_audit", "fedassay_system"}
 _OPTIONS = ("seeds", "seed", "jobs", "overrides", "device")
 _KNOWN = f"{', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}"
 _PROPERTY = "fedassay"
@@ -185,6 +186,41 @@ class AuditFixture:
         return finding
 
 
+@dataclass(frozen=True, kw_only=True)
+class SystemFixture:
+    """The fixture ``fedassay_system``, which checks and audits a foreign system, such as an Opacus training.
+
+    It fails the test where a check fails, and unless the claim is NOT REFUTED.
+    """
+
+    note_verdict: Callable[[str], None]
+
+    def __call__(self, system: "Runner", *, replicas: bool = True, seed: int = 0, **options: Any) -> "Finding | None":
+        """Probe ``system``, and judge its claim by replicas, whose finding is returned.
+
+        ``replicas=False`` leaves the audit out, and returns None; ``options`` are those of ``fedassay.audit_replicas``.
+        """
+        __tracebackhide__ = True
+        from ..adapters.probe import probe
+        from ..adapters.replicas import audit_replicas
+        from ..suites.results.outcome import judge_finding
+
+        results = probe(system, seed=seed)
+        if results.failed:
+            names = ", ".join(dict.fromkeys(one.name for one in results.failed))
+            self.note_verdict(f"FAIL: implementation checks failed: {names}")
+            pytest.fail("\n".join(results.lines()), pytrace=False)
+        if not replicas:
+            self.note_verdict("OK: no check failed")
+            return None
+        finding = audit_replicas(system, seed=seed, **options)
+        gate = judge_finding(type(system).__name__, finding)
+        self.note_verdict(finding.line())
+        if gate.exit_code:
+            pytest.fail(f"{gate.verdict_line}\n{finding.line()}", pytrace=False)
+        return finding
+
+
 @dataclass
 class _Folders:
     """Makes a new folder for each run of a test, also while other processes make theirs in the same place."""
@@ -269,6 +305,13 @@ def fedassay_audit(request: pytest.FixtureRequest) -> AuditFixture:
     """Audit a mechanism; fail unless its claim is NOT REFUTED: ``fedassay_audit(mechanism, claim, inputs=(0, 1))``."""
     _defaults(request)
     return AuditFixture(note_verdict=_noter(request))
+
+
+@pytest.fixture
+def fedassay_system(request: pytest.FixtureRequest) -> SystemFixture:
+    """Check and audit a foreign system; fail unless its claim is NOT REFUTED: ``fedassay_system(training)``."""
+    _defaults(request)
+    return SystemFixture(note_verdict=_noter(request))
 
 
 def _noter(request: pytest.FixtureRequest) -> Callable[[str], None]:

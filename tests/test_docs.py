@@ -23,6 +23,8 @@ ROOT = Path(fedassay.__file__).resolve().parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
 BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"  # exit code (\d+)$")
+NEEDS = re.compile(r"^<!-- needs (\w+) -->$", re.MULTILINE)
+"""A library without which the page is skipped: .ci/run reads it in an environment of its own."""
 INSTALLS = "python3 -m venv"
 """Such a line builds an environment of gigabytes: .ci/run runs it, and its output is not compared with the page."""
 
@@ -100,6 +102,8 @@ class Reader:
 @pytest.mark.documents
 @pytest.mark.parametrize("page", [*pages(), README], ids=lambda page: page.stem)
 def test_every_block_runs_and_prints_what_the_page_shows(page, tmp_path):
+    for library in NEEDS.findall(page.read_text(encoding="utf-8")):
+        pytest.importorskip(library, reason=f"the page needs {library}")
     reader = Reader(tmp_path)
     for block in blocks(page):
         reader.read(block)

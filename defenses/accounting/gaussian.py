@@ -77,9 +77,16 @@ def _epsilon(mechanism: SampledGaussian, delta: float, method: Method) -> float:
 
 @lru_cache(maxsize=64)
 def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
+    return profile_of(mechanism.event, reach)
+
+
+def profile_of(event: dp_accounting.DpEvent, reach: float) -> ProfileCurve:
+    """Return delta as a function of epsilon of any mechanism that dp-accounting composes by privacy-loss distributions;
+    grid and directions as ``SampledGaussian.curve``.
+    """
     # The claim's own epsilon must be a knot, or the curve between knots would promise less there.
     epsilons = np.union1d(np.linspace(0.0, 3.0 * max(reach, 1.0), 160), reach)
-    accountant = compose(mechanism.event, adjacency=Adjacency.ADD_REMOVE, interval=_INTERVAL)
+    accountant = compose(event, adjacency=Adjacency.ADD_REMOVE, interval=_INTERVAL)
     deltas = tuple(min(1.0, max(0.0, accountant.get_delta(float(e))) + _ROUNDING) for e in epsilons)
     return ProfileCurve(epsilons=tuple(epsilons.tolist()), delta_remove=deltas, delta_add=deltas)
 

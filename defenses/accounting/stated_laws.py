@@ -1,7 +1,12 @@
-"""Claims stated by a noise law instead of epsilon: DP-SGD by its noise, sampling rate and steps, and rho-zCDP."""
+"""Claims stated by a noise law instead of epsilon: DP-SGD by its noise, sampling rate and steps, the history of an
+accountant, and rho-zCDP.
+"""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
+
+import dp_accounting
 
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
@@ -10,7 +15,7 @@ from ...fl.fields import check_positive
 from ..defense import check_delta
 from .accountant import ACCOUNTANT, Method, epsilon_of, gaussian_steps
 from .conversion import epsilon_from_zcdp
-from .gaussian import SampledGaussian, gaussian_curve
+from .gaussian import SampledGaussian, gaussian_curve, profile_of
 
 _SLACK = 1e-6
 
@@ -67,6 +72,72 @@ def claim_from_noise(
         accountant=ACCOUNTANT,
         sampling=f"Poisson, rate {sampling_rate:g}" if sampling_rate < 1 else "all samples in all steps",
     )
+
+
+def claim_from_accountant(
+    accountant: Any, *, delta: float, epsilon: float | None = None, unit: Unit | str = Unit.SAMPLE, **setting: Any
+) -> Claim:
+    """Build the claim that an accountant's history implies, with its trade-off curve, under add/remove.
+
+    ``accountant``: an object with ``history``, a list of (noise multiplier, sampling rate, steps) as Opacus keeps it;
+    an accountant of dp-accounting (its ``ledger``); or an event of dp-accounting. The accountant's own epsilon is not
+    read: epsilon at ``delta`` in (0, 1) is computed again by privacy-loss distributions. ``epsilon``: the claimed one,
+    if it is larger than that, as that of a Renyi accountant. ``setting``: as in ``claim_from_noise``.
+
+    Raises TypeError for an object without a history, ValueError for an empty or impossible one, for an event that the
+    accounting does not support, and for an ``epsilon`` that the history does not imply.
+    """
+    check_delta(delta)
+    history = list(getattr(accountant, "history", None) or ())
+    if history or hasattr(accountant, "history"):
+        event = event_of(history)
+        if len(history) == 1:
+            noise, rate, steps = history[0]
+            law: dict[str, Any] = {"sampling_rate": float(rate), "steps": int(steps), "epsilon": epsilon}
+            return claim_from_noise(float(noise), delta=delta, unit=unit, **law, **setting)
+    else:
+        event = _ledger_of(accountant)
+    implied = epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE, interval=1e-3)
+    claimed = _claimed(epsilon, implied, delta, "the accountant's history")
+    return replace(
+        Claim.stated(claimed, delta, unit=unit, adjacency=Adjacency.ADD_REMOVE, **setting),
+        curve=profile_of(event, claimed),
+        mechanism="composition of an accountant's history",
+        parameters={"steps": sum(int(steps) for _, _, steps in history)} if history else {},
+        accountant=ACCOUNTANT,
+        sampling="Poisson, rates of the accountant's history" if history else "as in the accountant's ledger",
+    )
+
+
+def event_of(history: Iterable[Any]) -> dp_accounting.DpEvent:
+    """Return the event of dp-accounting that an accountant's history of (noise multiplier, sampling rate, steps) means.
+
+    Raises ValueError for an empty history and for numbers out of range.
+    """
+    events = []
+    for entry in history:
+        try:
+            noise, rate, steps = entry
+        except (TypeError, ValueError):
+            raise ValueError(f"history must hold (noise multiplier, sampling rate, steps), got {entry!r}") from None
+        check_positive("noise multiplier of the history", noise)
+        if not (isinstance(rate, int | float) and 0 < rate <= 1):
+            raise ValueError(f"sampling rate of the history must be in (0, 1], got {rate!r}")
+        check_whole("steps of the history", steps, least=1)
+        events.append(gaussian_steps(sigma=float(noise), rate=float(rate), steps=int(steps)))
+    if not events:
+        raise ValueError("the accountant's history is empty: no step was accounted, so nothing is claimed")
+    return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
+
+def _ledger_of(accountant: Any) -> dp_accounting.DpEvent:
+    event = getattr(accountant, "ledger", accountant)
+    if not isinstance(event, dp_accounting.DpEvent):
+        raise TypeError(
+            "accountant must have a history of (noise multiplier, sampling rate, steps), or be an accountant or event "
+            f"of dp-accounting, got {type(accountant).__name__}"
+        )
+    return event
 
 
 def claim_from_rho(rho: float, *, delta: float, epsilon: float | None = None, **setting: Any) -> Claim:

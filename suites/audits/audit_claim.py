@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...audit.check_result import CheckResult
 from ...audit.finding import Finding, Verdict, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
 from ..attacking.trial import Clock, failures_as_rows
-from ..checks.check import CheckResult, check_rows, failed_words
+from ..checks.check import check_rows, failed_words
 from ..checks.law_check import law_checks
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.cell import Cell

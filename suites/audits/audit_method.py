@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import torch
 
+from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import CheckPower, Weakness
 from ...audit.measurement import Measurement
 from ...audit.outside import Spec
 from ...fl.plan import Plan
-from ..checks.check import CheckResult
 from ..checks.check_power import power_of_checks
 from ..checks.coverage import Coverage, coverage_of
 from ..checks.measured_checks import MEASURED

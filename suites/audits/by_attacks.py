@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...attacks.attack import Undefined
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.one_run import guess
@@ -25,7 +26,6 @@ from ...audit.measurement import Measurement
 from ...audit.observer import FINAL_MODEL
 from ...audit.scope import beyond_all
 from ...fl.streams import Streams
-from ..checks.check import CheckResult
 from ..jobs.planned_audit import AttackedFederation, PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...attacks.canary import CanaryProjections, canary_sender
+from ...audit.check_result import CheckResult
 from ...audit.claim import Unit
 from ...audit.evidence import Projections
 from ...audit.finding import Weakness
@@ -19,7 +20,6 @@ from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
-from ..checks.check import CheckResult
 from ..checks.noise.replica_checks import expected_repeats
 from ..config.canaries import CanaryInputs, canary_kind, check_covered
 from ..config.suite import AuditSpec

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...fl.plan import Plan
 from ...fl.task import Task
-from ..checks.check import CheckResult
 from ..checks.hooks.hook_checks import hook_checks
 from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import measured_checks

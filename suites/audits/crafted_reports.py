@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
@@ -18,7 +19,6 @@ from ...audit.observer import SHUFFLED
 from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
-from ..checks.check import CheckResult
 from ..checks.report_checks import FITS, report_checks
 from ..config.canaries import COORDINATE, JOINT, rows_that_differ
 from ..config.suite import AuditSpec

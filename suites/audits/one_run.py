@@ -14,6 +14,7 @@ import torch
 
 from ...attacks.many_canaries import CanarySetProjections
 from ...audit.arrays import BoolArray, FloatArray
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Unit
 from ...audit.estimators.one_run import guess
 from ...audit.estimators.one_run_claim import guesses_on, read_guesses
@@ -27,7 +28,6 @@ from ...fl.canary import CanarySet
 from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
-from ..checks.check import CheckResult
 from ..config.canaries import check_covered
 from ..config.suite import AuditSpec
 from ..jobs.block_job import BlockJob

@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...audit.binomial import largest_certifiable_epsilon
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Unit
 from ...audit.estimators.release_tests import GaussianRelease, ReleaseTest, audit_release_tests, release_scores
 from ...audit.evidence import MembershipScores, Projections
@@ -14,7 +15,6 @@ from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw
-from ..checks.check import CheckResult
 from ..checks.noise.replica_checks import ARRIVES, check_centred, replica_checks
 from ..config.canaries import CANARIES
 from ..config.suite import AuditSpec

@@ -1,73 +1,14 @@
-"""Define the result of one implementation check of a claim; it can be stored as a result row or printed as text."""
+"""Result rows and texts of implementation checks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ...audit.measurement import Measurement
+from ...audit.check_result import CheckResult
 from ..jobs.cell import Cell
 from ..results.record import Record
 
 # Words of their own, so that no reader of the rows takes a check's verdict for a claim's.
 KEPT, BROKEN = "KEPT", "BROKEN"
 """Verdicts of a check's row: passed, failed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckResult:
-    """The result of one implementation check of one claim.
-
-    Args:
-        name: such as "sensitivity" or "noise scale".
-        passed: whether the measured number is within its limit; None where the check does not apply, for the reason in
-            ``witness``.
-        measured, allowed: the number and its limit, in the check's own unit, which ``unit`` names.
-        relation: of ``measured`` to ``allowed`` in a check that passes.
-        witness: which runs show it.
-        detects: the smallest violation at which the check fails with probability 0.9: a share of the law's noise
-            ("noise scale"), or a true epsilon; None where it is not known.
-        compared, not_compared: parts of a message that were and were not compared, the latter with the reason.
-        evidence: the measurement of a check that is a statistical test of the claim itself, and so may refute it.
-    """
-
-    name: str
-    passed: bool | None
-    witness: str
-    measured: float | None = None
-    allowed: float | None = None
-    relation: str = "<="
-    unit: str = ""
-    detects: float | None = None
-    compared: tuple[str, ...] = ()
-    not_compared: tuple[str, ...] = ()
-    evidence: Measurement | None = None
-
-    @classmethod
-    def at_most(
-        cls, name: str, measured: float, allowed: float, *, unit: str, witness: str, slack: float = 0.0
-    ) -> "CheckResult":
-        """Return the result of a check that passes if ``measured`` is at most ``allowed + slack``."""
-        passed = bool(measured <= allowed + slack)
-        return cls(name=name, passed=passed, measured=measured, allowed=allowed, unit=unit, witness=witness)
-
-    @classmethod
-    def at_least(cls, name: str, measured: float, allowed: float, *, unit: str, witness: str) -> "CheckResult":
-        """Return the result of a check that passes if ``measured`` is at least ``allowed``."""
-        passed = bool(measured >= allowed)
-        return cls(
-            name=name, passed=passed, measured=measured, allowed=allowed, relation=">=", unit=unit, witness=witness
-        )
-
-    @property
-    def words(self) -> str:
-        """A description of the check, as in ``sensitivity 10 > 1 allowed (a row of 10 clip norms along an unused
-        weight)``.
-        """
-        if self.measured is None or self.allowed is None:
-            return f"{self.name}: {self.witness}"
-        opposite = {"<=": ">", ">=": "<"}
-        sign = opposite[self.relation] if self.passed is False else self.relation
-        limit = "allowed" if self.relation == "<=" else "required"
-        return f"{self.name} {self.measured:.4g} {sign} {self.allowed:.4g} {limit} ({self.witness})"
 
 
 def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:

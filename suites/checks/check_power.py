@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.finding import CheckPower
 from ...fl.plan import Plan
 from ...fl.protection import Protection
-from .check import CheckResult
 from .hooks.event_checks import EVENTS
 from .law_check import AS_SAMPLED, LAW_EPSILON, law_checks, rounds_alike
 from .measured_checks import MEASURED

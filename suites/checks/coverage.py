@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .check import CheckResult
+from ...audit.check_result import CheckResult
 from .law_check import AS_SAMPLED, LAW_CURVE, LAW_EPSILON
 from .measured_checks import MEASURED
 from .messages.message_checks import MESSAGE, PUBLIC_STATE

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve, GaussianCurve
 from ...audit.gaussian import delta_from_mu, epsilon_from_mu
@@ -32,7 +33,6 @@ from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ..config.canaries import JOINT, rows_that_differ
-from .check import CheckResult
 from .messages.extreme_checks import EXTREME
 from .noise.noise_checks import SCALE
 from .replay_checks import SENSITIVITY

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
 from ...audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
@@ -27,7 +28,6 @@ from ...fl.replay import Recording
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import JOINT, absent_row
-from .check import CheckResult
 from .law_check import NotCheckable, law_check, subject_of
 from .replay_checks import ReplaySetup, extreme_layers, replay_setup
 

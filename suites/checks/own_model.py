@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.task import Task
-from .check import CheckResult
 from .replay_checks import check_claim
 
 _OWN = "the claim's own model "

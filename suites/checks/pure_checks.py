@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...audit.binomial import upper_bound
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim
 from ...audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ...audit.wording import plain
@@ -25,7 +26,6 @@ from ...fl.protection import Protection
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import JOINT
-from .check import CheckResult
 from .law_check import NotCheckable, subject_of
 from .measured_checks import Direction, Runs, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
 from .replay_checks import ReplaySetup, replay_setup

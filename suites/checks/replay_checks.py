@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import AGGREGATE, FINAL_MODEL
 from ...fl.canary import Canary
@@ -39,7 +40,6 @@ from ...fl.replay import (
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
-from .check import CheckResult
 from .messages.bare_numbers import bare_checks
 from .messages.event_odds import EventOdds
 from .messages.extreme_checks import ExtremeProbe

@@ -14,8 +14,8 @@ import torch
 from scipy.special import expit
 
 from ...audit.arrays import FloatArray
+from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
-from .check import CheckResult
 
 FITS, POSSIBLE, PLACE = "law fits the reports", "reports are possible", "shuffled places tell nothing"
 LOCAL, AMPLIFIED = "reports before the shuffler", "epsilon of the shuffled law"

@@ -9,6 +9,7 @@ import torch
 from ...attacks.attack import Knowledge, Level
 from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.arrays import FloatArray
+from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
 from ...defenses.controls.case import Case
@@ -32,7 +33,6 @@ from ..audits.audited_federation import release_of
 from ..audits.claim_checks import claim_checks
 from ..audits.planted_canary import canary_words
 from ..audits.prepared_again import Fitted
-from ..checks.check import CheckResult
 from ..config.canaries import absent_row
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5

@@ -10,6 +10,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
+from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.finding import Finding, Verdict, checked_alone, with_failed_checks
 from ...audit.nearest import nearest
@@ -17,7 +18,7 @@ from ...defenses import controls as controlled
 from ...defenses.controls import mechanisms
 from ...defenses.controls.mutant import Mutant
 from ..attacking.trial import Clock, failures_as_rows
-from ..checks.check import CheckResult, check_rows
+from ..checks.check import check_rows
 from ..config.catalogue import find, from_entry_points
 from ..config.part_files import PartFile, own_parts
 from ..config.part_listing import cases

@@ -15,12 +15,12 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from ....audit.arrays import FloatArray
+from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Unit
 from ....defenses.accounting.below import LEAST_DELTA, Pair, composed
 from ....fl.laws.law import Mixing, ReportLaw
 from ....fl.partitions.sampling import Full
 from ....fl.streams import Streams
-from ..check import CheckResult
 from ..law_check import law_of_all_rounds
 from ..report_checks import AMPLIFIED
 from .hook_run import HookSetup

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ....audit.check_result import CheckResult
 from ....audit.claim import Unit
 from ....fl.replay import DrawAll
 from ....fl.task import Task
-from ..check import CheckResult
 from ..law_check import NotCheckable
 from ..measured_checks import Direction, Ratio, check_stated, hold, rate_of, steps_of
 from .hook_run import HookSetup

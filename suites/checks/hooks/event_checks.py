@@ -16,13 +16,13 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
+from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import SHUFFLED, UPLOADS
 from ....fl.laws.law import GaussianLaw, ReportLaw
 from ....fl.message import Message
 from ....fl.protection import Context, State
 from ....fl.replay import ReplayedStreams
-from ..check import CheckResult
 from ..law_check import largest_ratio, law_of_all_rounds
 from ..losses import cautious_rates, likely_counts, smallest_factor
 from ..range_ends import FAR, in_turn, range_ends

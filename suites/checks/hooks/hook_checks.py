@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from ....audit.check_result import CheckResult
 from ....audit.claim import Claim, Unit
 from ....audit.observer import FINAL_MODEL, SHUFFLED
 from ....fl.plan import Plan
 from ....fl.protection import Protection
 from ....fl.task import Task
-from ..check import CheckResult
 from ..law_check import AS_SAMPLED
 from ..report_checks import AMPLIFIED, LOCAL
 from .amplified_checks import amplified_checks

@@ -11,9 +11,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ....audit.check_result import CheckResult
 from ....audit.observer import SHUFFLED, UPLOADS
 from ....fl.laws.law import GaussianLaw
-from ..check import CheckResult
 from ..law_check import law_check, rounds_alike
 from .hook_run import HookRun
 from .sampled_checks import Sampled

@@ -11,8 +11,8 @@ import torch
 from scipy.stats import binom, chi2
 from torch import Tensor
 
+from ....audit.check_result import CheckResult
 from ....fl.message import Message
-from ..check import CheckResult
 from .hook_run import PRESENT, HookRun, HookSetup
 from .level import level
 from .surroundings import Surroundings

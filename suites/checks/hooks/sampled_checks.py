@@ -17,6 +17,7 @@ from scipy.stats import binom, chi2, hypergeom
 from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
+from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import SHUFFLED
 from ....audit.wording import plain
@@ -24,7 +25,6 @@ from ....fl.laws.law import GaussianLaw
 from ....fl.partitions.sampling import Epoch, Full, Poisson
 from ....fl.protection import Context, Protection
 from ....fl.replay import ReplayedStreams, unequal_stream
-from ..check import CheckResult
 from ..law_check import AS_SAMPLED, NotCheckable, law_check
 from ..measured_checks import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, steps_of
 from ..noise.noise_sample import spacing

@@ -14,12 +14,12 @@ from scipy.stats import binom, hypergeom
 from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
+from ....audit.check_result import CheckResult
 from ....fl.laws.law import Mixing, ReportLaw
 from ....fl.message import Message
 from ....fl.protection import Context
 from ....fl.replay import ReplayedStreams
 from ....fl.streams import normal
-from ..check import CheckResult
 from .hook_run import HookSetup
 from .level import level
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ....audit.check_result import CheckResult
 from ....audit.claim import Unit
 from ....audit.observer import GLOBAL_MODELS, SHUFFLED
 from ....fl.channels import state_channels, state_numbers
 from ....fl.replay import DrawAll
-from ..check import CheckResult
 from ..law_check import NotCheckable
 from ..measured_checks import Direction, Ratio, check_stated, hold, rate_of, steps_of
 from .hook_run import PRESENT, HookRun

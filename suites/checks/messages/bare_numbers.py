@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from ....audit.arrays import BoolArray, FloatArray
+from ....audit.check_result import CheckResult
 from ....audit.claim import Claim
-from ..check import CheckResult
 from ..noise.noise_sample import NoiseSample
 
 BARE = "noise in every number of every run"

@@ -15,11 +15,11 @@ import numpy as np
 from scipy.stats import beta
 
 from ....audit.arrays import FloatArray
+from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
 from ....fl.plan import Plan
 from ....fl.replay import ManyRuns, Recording
-from ..check import CheckResult
 from ..false_alarms import level
 
 ODDS = "numbers that a unit moves"

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ....audit.check_result import CheckResult
 from ....audit.claim import Claim, Unit
 from ....audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ....fl.canary import AnyRow, Canary
@@ -24,7 +25,6 @@ from ....fl.plan import Plan
 from ....fl.protection import Context, Protection
 from ....fl.replay import Recording
 from ....fl.streams import Streams
-from ..check import CheckResult
 from ..noise.noise_sample import spacing
 
 EXTREME = "extreme rows"

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ....audit.check_result import CheckResult
 from ....audit.claim import Claim, Unit
 from ....audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ....fl.channels import STATE, Channel, Channels
 from ....fl.plan import Plan
 from ....fl.replay import ManyRuns, Recording
-from ..check import CheckResult
 from ..noise.noise_sample import lattice
 
 MESSAGE, PUBLIC_STATE = "whole message", "public state"

@@ -15,10 +15,10 @@ import numpy as np
 from scipy.stats import beta, binom, norm
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
+from ....audit.check_result import CheckResult
 from ....audit.claim import Claim
 from ....audit.gaussian import delta_from_mu
 from ....fl.laws.law import GaussianLaw
-from ..check import CheckResult
 from ..false_alarms import Shortfall, least_result, least_scale, level, share_found
 from .lagged_noise import Columns, lagged_noise
 from .noise_checks import SCALE

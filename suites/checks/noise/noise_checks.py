@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ....audit.check_result import CheckResult
 from ....fl.laws.law import GaussianLaw
 from ....fl.replay import Recording
-from ..check import CheckResult
 
 PRESENT, BETWEEN_CLIENTS, BETWEEN_ROUNDS, SCALE = (
     "noise present",

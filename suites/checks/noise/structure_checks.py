@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ....audit.arrays import FloatArray, IntArray
+from ....audit.check_result import CheckResult
 from ....audit.claim import Claim
-from ..check import CheckResult
 from .noise_sample import NoiseSample
 
 REPEATS, DIRECTIONS = "noise of its own in every run", "noise where a unit moves the release"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ..check import CheckResult
+from ....audit.check_result import CheckResult
 from ..noise.noise_sample import spacing
 
 VECTORS, NUMBERS = "noise of many vectors", "noise of many values"

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.finding import refutes
 from ....audit.measurement import Measurement
@@ -10,7 +11,6 @@ from ....fl.plan import Plan
 from ....fl.protection import Protection
 from ....fl.task import Task
 from ...config.canaries import why_not_covered
-from ..check import CheckResult
 from ..replay_checks import replay_setup
 from .view_trials import ViewTrials, view_trials
 

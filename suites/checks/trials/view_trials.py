@@ -19,6 +19,7 @@ from scipy.stats import binom
 
 from ....audit.arrays import FloatArray
 from ....audit.binomial import ErrorCounts, privacy_loss, upper_bound
+from ....audit.check_result import CheckResult
 from ....audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ....audit.evidence import Setting
 from ....audit.finding import refutes
@@ -33,7 +34,6 @@ from ....audit.power.cut import CountingPlan
 from ....fl.engine import run_federation
 from ....fl.streams import Streams
 from ....fl.training.local import Batch
-from ..check import CheckResult
 from ..losses import cautious_rates, likely_counts, smallest_factor
 from ..replay_checks import ReplaySetup
 from .neighbours import Neighbours, neighbours_of

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.suites.checks.check import CheckResult
 from fedassay.suites.checks.check_power import power_of_checks
 from fedassay.suites.checks.false_alarms import least_scale, share_found
 from fedassay.suites.checks.law_check import LAW_EPSILON, with_law_checks

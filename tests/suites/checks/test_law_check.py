@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import AS_PUBLISHED, PROVABLE, Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.gaussian import epsilon_from_mu
@@ -24,7 +25,6 @@ from fedassay.fl.algorithms.proximal import BoundedUpdate
 from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
-from fedassay.suites.checks.check import CheckResult
 from fedassay.suites.checks.law_check import LAW_CURVE, LAW_EPSILON, law_check, law_checks
 from known_parts import parts_by_name
 from toy_federation import toy_plan, toy_task

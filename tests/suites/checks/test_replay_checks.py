@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
@@ -18,7 +19,7 @@ from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
-from fedassay.suites.checks.check import CheckResult, failed_words
+from fedassay.suites.checks.check import failed_words
 from fedassay.suites.checks.noise.draw_checks import DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SHAPE
 from fedassay.suites.checks.noise.structure_checks import DIRECTIONS as MOVED
 from fedassay.suites.checks.noise.structure_checks import REPEATS

@@ -1,0 +1,262 @@
+"""Runs Flower apps as they are, on nodes in this process, so that they can be watched, played back and audited."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.observer import GLOBAL_MODELS
+from ..audit.supplied.given import check_whole
+from ..defenses.accounting.stated_laws import claim_from_noise
+from ..defenses.defense import check_delta
+from ..fl.laws.law import GaussianLaw
+from ..fl.seeded import seeded
+from .flower_grid import ProcessGrid, context, in_process, innermost, starting
+from .flower_hooks import FlowerHooks, noise_of_updates_and_count, stated_by_mod
+from .flower_play import FlowerPlay
+from .flower_play_back import FlowerPlayBack
+from .recording import Ledger, Plant, Recording, equal_releases
+from .watch import Watched, watched
+
+_CLIENT, _NOISE = 1, 2
+"""Purposes of the seeds that are derived from the seed of a run."""
+
+
+class App:
+    """A Flower training that can be run with and without one client's update.
+
+    Example::
+
+        def make_server_app():
+            app = ServerApp()
+
+            @app.main()
+            def main(grid, context):
+                strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 0.5, 10)
+                strategy.start(grid, ArrayRecord(build().state_dict()), num_rounds=5)
+
+            return app
+
+
+        print(*flower.App(make_server_app, make_client_app).watch().lines(), sep="\\n")
+
+    Args:
+        make_server_app: makes a new ``ServerApp``, because strategies keep state; its ``main`` starts one strategy.
+        make_client_app: makes a new ``ClientApp`` and registers its functions, because mods are bound then.
+        nodes: their number; node n has the configuration ``partition-id`` n - 1 and ``num-partitions``.
+        law: of one aggregate, for a strategy that states none: ``scale * (sum of clipped updates) + noise``.
+        delta: of the claim, in (0, 1); an accountant's own delta takes its place.
+        run_config: of the run, for server and clients.
+        missing: number of nodes whose replies never arrive.
+
+    The server and every call of a client draw from generators of their own, as in separate processes.
+
+    Raises:
+        ValueError: for arguments out of range.
+    """
+
+    def __init__(
+        self,
+        make_server_app: Callable[[], Any],
+        make_client_app: Callable[[], Any],
+        *,
+        nodes: int = 10,
+        law: GaussianLaw | None = None,
+        delta: float = 1e-5,
+        run_config: Mapping[str, Any] | None = None,
+        missing: int = 0,
+    ) -> None:
+        check_whole("nodes", nodes, least=1)
+        check_whole("missing", missing, least=0)
+        check_delta(delta)
+        if missing >= nodes:
+            raise ValueError(f"missing must be fewer than the {nodes} nodes, got {missing}")
+        if law is not None and law.noise_std == 0:
+            raise ValueError("law must have noise, got noise_std 0")
+        self._make_server_app, self._make_client_app = make_server_app, make_client_app
+        self._nodes, self._law, self._delta, self._missing = nodes, law, delta, missing
+        self._run_config = dict(run_config or {})
+        self.interrupted: Recording | None = None
+
+    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
+        """Run both apps once, and return what was seen.
+
+        ``member``: whether the planted unit takes part. It stands in place of the last node's update, between the
+        training function and all mods, so that it is clipped, weighted and noised like all others. In a run without
+        it this update has a thousandth of the clip norm, because Flower divides by lengths. ``noise``: another number
+        gives other noise, with all else equal.
+
+        An exception passes through, and what was seen before it is kept as ``interrupted``. Raises TypeError for a
+        server app that starts no strategy, ValueError for a plant in a client app that was made before.
+        """
+        return self._run(member, seed, noise=noise, plant=plant)[0]
+
+    def _run(
+        self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None
+    ) -> tuple[Recording, FlowerHooks]:
+        hooks = FlowerHooks(
+            law=self._law,
+            plant=plant,
+            member=member,
+            unit=self._nodes,
+            missing=self._missing,
+            drawn=lambda number: _other_noise(seed, noise, number),
+        )
+        with seeded(seed), in_process(), starting(hooks.start):
+            with innermost(hooks.inner_mod, hooks.see_mod):
+                client = self._make_client_app()
+            calls = iter(range(2**31))
+            grid = ProcessGrid(
+                client,
+                self._nodes,
+                run_config=self._run_config,
+                answered=hooks.answered,
+                called=lambda node: seeded(_word(seed, _CLIENT, next(calls), node)),
+            )
+            try:
+                self._make_server_app()(grid, context(self._run_config))
+            except Exception as error:
+                self.interrupted = None if hooks.layout is None else self._recording(hooks)
+                error.add_note(f"raised after {len(hooks.releases)} releases, kept as App.interrupted")
+                raise
+        if hooks.strategy is None:
+            raise TypeError(
+                "make_server_app must make an app whose main function calls start of a strategy of "
+                "flwr.serverapp.strategy: no strategy was started"
+            )
+        if plant is not None and hooks.unmodded:
+            raise ValueError(
+                "make_client_app must make a new ClientApp and register its functions: mods are bound then, and the "
+                "planted unit enters by a mod"
+            )
+        return self._recording(hooks), hooks
+
+    def watch(self, seed: int = 0) -> Watched:
+        """Run both apps once and check all that was seen."""
+        return watched(self.run(seed=seed))
+
+    def play(self) -> FlowerPlay:
+        """Return one round of the strategy, with the mods of the clients, for updates of one's own."""
+        return FlowerPlay(
+            make_server_app=self._make_server_app,
+            make_client_app=self._make_client_app,
+            nodes=self._nodes,
+            law=self._law,
+            run_config=self._run_config,
+        )
+
+    def play_back(self, seed: int = 0) -> FlowerPlayBack:
+        """Play frozen replies through the strategy, a new one for each play. No client trains."""
+        return FlowerPlayBack(self.play(), seed)
+
+    @cached_property
+    def claim(self) -> Claim:
+        """The claim that accountant, wrapper or mod state; where they state no epsilon, the one that the noise implies.
+
+        Raises ValueError for a strategy that states no noise.
+        """
+        recording, hooks = self._first
+        if hooks.mod is not None and self._law is None:
+            return _local_claim(hooks.mod)
+        if not recording.releases:
+            raise ValueError("nothing was released with a stated noise: hand the law of one aggregate over as law=")
+        strategy, steps = hooks.strategy, len(recording.releases)
+        accountant = getattr(strategy, "accountant", None)
+        stated: dict[str, Any] = {"unit": Unit.CLIENT, "observer": GLOBAL_MODELS, "rounds": steps, "steps": steps}
+        if accountant is not None:
+            delta = float(accountant.config.target_delta)
+            epsilon = float(accountant.get_epsilon(delta))
+            neighbours = Adjacency.ADD_REMOVE
+            multiplier = recording.releases[0].noise_multiplier
+            return claim_from_noise(multiplier, delta=delta, epsilon=epsilon, adjacency=neighbours, **stated)
+        multiplier = recording.releases[0].noise_multiplier
+        if self._law is None:
+            multiplier = noise_of_updates_and_count(strategy)
+        # Wrappers divide by a fixed number of clients, and state no neighbouring relation.
+        return claim_from_noise(multiplier, delta=self._delta, adjacency=Adjacency.ZERO_OUT, **stated)
+
+    @property
+    def law(self) -> GaussianLaw | None:
+        """The law of one release, where all have one noise and clip norm."""
+        laws = {(one.clip_norm, one.noise_multiplier) for one in self._first[0].releases}
+        if len(laws) != 1:
+            return None
+        norm, multiplier = laws.pop()
+        return GaussianLaw(clip_norm=norm, scale=1.0, noise_std=multiplier * norm)
+
+    @cached_property
+    def replayable(self) -> bool:
+        """Whether two runs with one seed release the same numbers.
+
+        Raises ValueError where other seeds do so too: the apps seed themselves, and all their runs are one.
+        """
+        again, other = self.run(seed=0), self.run(seed=1)
+        if equal_releases(self._first[0], other):
+            raise ValueError(
+                "runs with two seeds release the same numbers: the apps seed their generators themselves, so that "
+                "their noise is the same in every run. Leave the seeds to the audit"
+            )
+        return equal_releases(self._first[0], again)
+
+    @cached_property
+    def _first(self) -> tuple[Recording, FlowerHooks]:
+        return self._run(seed=0)
+
+    def _recording(self, hooks: FlowerHooks) -> Recording:
+        assert hooks.layout is not None
+        remarks = {"lots": "a round takes all replies that arrive, and no sampling is accounted for"}
+        accountant = getattr(hooks.strategy, "accountant", None)
+        ledger: Ledger | None = None
+        accounted = delta = None
+        if accountant is None:
+            remarks["ledger"] = "the strategy has no accountant"
+        else:
+            multiplier, steps = float(hooks.strategy.noise_multiplier), int(accountant.num_releases)
+            ledger = ((multiplier, 1.0, steps),) if steps else ()
+            delta = float(accountant.config.target_delta)
+            accounted = float(accountant.get_epsilon(delta)) if steps else None
+        if not hooks.releases:
+            remarks["noise"] = remarks["rows"] = _unreleased(hooks)
+        return Recording(
+            layout=hooks.layout,
+            releases=tuple(hooks.releases),
+            ledger=ledger,
+            accounted=accounted,
+            delta=delta,
+            moved=tuple(hooks.moved),
+            steps=hooks.rounds - hooks.skipped,
+            remarks=remarks,
+        )
+
+
+def _local_claim(mod: Any) -> Claim:
+    """What the mod for local differential privacy states: epsilon and delta of one report."""
+    # Two clipped updates differ by up to twice the clip norm; at a smaller sensitivity a report differs from none.
+    either = mod.sensitivity >= 2 * mod.clipping_norm
+    adjacency = Adjacency.REPLACE_ONE if either else Adjacency.ZERO_OUT
+    claim = Claim.stated(float(mod.epsilon), float(mod.delta), unit=Unit.REPORT, adjacency=adjacency)
+    parameters = {"noise_multiplier": stated_by_mod(mod).noise_multiplier, "steps": 1}
+    return replace(claim, mechanism="Gaussian", parameters=parameters)
+
+
+def _unreleased(hooks: FlowerHooks) -> str:
+    if hooks.skipped:
+        return f"the strategy released nothing in {hooks.skipped} of {hooks.rounds} rounds"
+    return "the strategy states no noise: hand the law of one aggregate over as law="
+
+
+@contextmanager
+def _other_noise(seed: int, noise: int, number: int) -> Iterator[None]:
+    if noise == 0:
+        yield
+        return
+    with seeded(_word(seed, _NOISE, noise, number)):
+        yield
+
+
+def _word(seed: int, *key: int) -> int:
+    return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])

@@ -1,0 +1,276 @@
+"""Hooks on the instances of one Flower run: updates as clients made them, and each model before and after its noise."""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..fl.laws.law import GaussianLaw
+from ..fl.layout import Layout
+from .flower_grid import arrays_like, is_training, only_arrays
+from .recording import Movement, Plant, Release
+from .sums import contributions
+
+try:
+    from flwr.clientapp.mod import LocalDpMod
+    from flwr.serverapp.strategy import (
+        DifferentialPrivacyClientSideAdaptiveClipping,
+        DifferentialPrivacyClientSideFixedClipping,
+        DifferentialPrivacyServerSideAdaptiveClipping,
+        DifferentialPrivacyServerSideFixedClipping,
+    )
+except ImportError as error:
+    raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
+
+QUIET = 1e-3
+"""Length, in clip norms, of an update that stands for an absent unit: Flower divides by lengths, and fails at zero."""
+_ROUNDING = 2.0**-22
+"""Relative rounding of a model in single precision, with a reserve."""
+_SERVER_SIDE = (DifferentialPrivacyServerSideFixedClipping, DifferentialPrivacyServerSideAdaptiveClipping)
+_ADAPTIVE = (DifferentialPrivacyServerSideAdaptiveClipping, DifferentialPrivacyClientSideAdaptiveClipping)
+_WRAPPERS = (*_SERVER_SIDE, DifferentialPrivacyClientSideFixedClipping, *_ADAPTIVE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedNoise:
+    """Noise, clip norm and number of clients that a wrapper, a mod or the user states.
+
+    Args:
+        noise_multiplier: noise standard deviation of the sum over ``clip_norm``, >= 0.
+        clip_norm: of one update, > 0.
+        clients: by which the sum is divided, > 0.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    clients: float = 1.0
+
+
+def stated_noise(strategy: Any, law: GaussianLaw | None) -> StatedNoise | None:
+    """Return what a strategy states now, or else the law that the user stated; None where neither states any."""
+    if law is not None:
+        deviation = law.noise_std / (law.scale * law.clip_norm)
+        return StatedNoise(noise_multiplier=deviation, clip_norm=law.clip_norm, clients=1 / law.scale)
+    if not isinstance(strategy, _WRAPPERS):
+        return None
+    return StatedNoise(
+        noise_multiplier=float(strategy.noise_multiplier),
+        clip_norm=float(strategy.clipping_norm),
+        clients=float(strategy.num_sampled_clients),
+    )
+
+
+def stated_by_mod(mod: Any) -> StatedNoise:
+    """Return what Flower's mod for local differential privacy states."""
+    deviation = mod.sensitivity * math.sqrt(2 * math.log(1.25 / mod.delta)) / mod.epsilon
+    return StatedNoise(noise_multiplier=deviation / mod.clipping_norm, clip_norm=float(mod.clipping_norm))
+
+
+def noise_of_updates_and_count(strategy: Any) -> float:
+    """Return the noise multiplier of one round: for adaptive clipping, of the noised updates and count together."""
+    multiplier = float(strategy.noise_multiplier)
+    if not isinstance(strategy, _ADAPTIVE) or multiplier == 0:
+        return multiplier
+    # Andrew et al. 2021, Theorem 1, with the deviation of the count.
+    return float((multiplier**-2 + (2 * float(strategy.clipped_count_stddev)) ** -2) ** -0.5)
+
+
+def flat(record: Any) -> Tensor:
+    """Return the arrays of a record as one vector ``(d,)`` of double precision; a copy."""
+    parts = [torch.from_numpy(np.array(one, dtype=np.float64)).reshape(-1) for one in record.to_numpy_ndarrays()]
+    return torch.cat(parts)
+
+
+def layout_of(record: Any) -> Layout:
+    """Return names and shapes of the arrays of a record."""
+    arrays = record.to_numpy_ndarrays()
+    return Layout(names=tuple(str(name) for name in record), shapes=tuple(tuple(one.shape) for one in arrays))
+
+
+def added(record: Any, vector: Tensor, *, arrays: list[Any] | None = None) -> Any:
+    """Return a record whose arrays are those of ``record`` plus the parts of ``vector (d,)``, in their own precision.
+
+    ``arrays``: those of ``record``, where they are at hand.
+    """
+    held: list[Any] = record.to_numpy_ndarrays() if arrays is None else arrays
+    parts = []
+    for array, part in zip(held, torch.split(vector, [one.size for one in held]), strict=True):
+        parts.append(np.asarray(array + part.numpy().reshape(array.shape)).astype(array.dtype))
+    return arrays_like(record, parts)
+
+
+@dataclass(kw_only=True)
+class FlowerHooks:
+    """What is kept of one run.
+
+    Args:
+        law: that the user stated; None where wrapper or mod state the noise.
+        plant: the unit of the audit, and ``member``, whether it takes part; ``unit``: its node.
+        missing: replies of the nodes 1 to ``missing`` never arrive.
+        drawn: ``drawn(round)``: context in which a strategy aggregates, for other noise.
+    """
+
+    law: GaussianLaw | None
+    plant: Plant | None
+    member: bool
+    unit: int
+    missing: int = 0
+    drawn: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
+    strategy: Any = None
+    mod: Any = None
+    layout: Layout | None = None
+    releases: list[Release] = field(default_factory=list)
+    moved: list[Movement] = field(default_factory=list)
+    rounds: int = 0
+    skipped: int = 0
+    unmodded: bool = False
+    _before: Tensor | None = None
+    _after: Tensor | None = None
+    _stated: StatedNoise | None = None
+    _inner: Tensor | None = None
+    _made: dict[int, Tensor] = field(default_factory=dict)
+    _arrived: dict[int, Tensor] = field(default_factory=dict)
+
+    def see_mod(self, mod: Any) -> None:
+        """Remember a mod that noises each report."""
+        if isinstance(mod, LocalDpMod):
+            self.mod = mod
+
+    def start(self, strategy: Any, initial: Any) -> None:
+        """Hook the strategy's own methods, when it is started. Raises TypeError for a second strategy."""
+        if self.strategy is not None:
+            raise TypeError("a run must start one strategy, got a second one")
+        self.strategy, self.layout = strategy, layout_of(initial)
+        configure, aggregate = strategy.configure_train, strategy.aggregate_train
+
+        def configured(number: int, arrays: Any, *rest: Any, **options: Any) -> Any:
+            self._configured(arrays)
+            return configure(number, arrays, *rest, **options)
+
+        def aggregated(number: int, replies: Any) -> Any:
+            with self.drawn(number):
+                arrays, metrics = aggregate(number, replies)
+            self._aggregated(arrays)
+            return arrays, metrics
+
+        strategy.configure_train, strategy.aggregate_train = configured, aggregated
+        if (inner := getattr(strategy, "strategy", None)) is not None:
+            average = inner.aggregate_train
+
+            def averaged(number: int, replies: Any) -> Any:
+                arrays, metrics = average(number, replies)
+                self._inner = None if arrays is None else flat(arrays)
+                return arrays, metrics
+
+            inner.aggregate_train = averaged
+
+    def inner_mod(self, message: Any, context: Any, call_next: Any) -> Any:
+        """Keep the update that a client made, before all mods, and put the planted one in its place."""
+        reply = call_next(message, context)
+        if not is_training(message) or not reply.has_content():
+            return reply
+        name, made = only_arrays(reply.content)
+        _, received = only_arrays(message.content)
+        node = int(context.node_id)
+        stated = self._stated
+        if self.plant is not None and node == self.unit and stated is not None and self.layout is not None:
+            made = added(received, self._vector(self.plant, self.layout) * stated.clip_norm)
+            reply.content[name] = made
+        self._made[node] = flat(made) - flat(received)
+        return reply
+
+    def answered(self, asked: Any, reply: Any) -> Any:
+        """Keep a reply as it arrives at the server; None where it never does."""
+        node = int(asked.metadata.dst_node_id)
+        if not is_training(asked):
+            return reply
+        if node <= self.missing:
+            self._made.pop(node, None)
+            return None
+        if reply.has_content() and self._before is not None:
+            self._arrived[node] = flat(only_arrays(reply.content)[1]) - self._before
+            if self.mod is not None:
+                self._reported(node)
+        else:
+            self._made.pop(node, None)
+        return reply
+
+    def _vector(self, plant: Plant, layout: Layout) -> Tensor:
+        """The unit's update in clip norms; without the unit, a short one in its largest coordinate."""
+        direction = plant.direction(layout)
+        if self.member:
+            return direction * plant.weight
+        quiet = torch.zeros_like(direction)
+        largest = int(direction.abs().argmax())
+        quiet[largest] = math.copysign(QUIET, float(direction[largest]))
+        return quiet
+
+    def _configured(self, arrays: Any) -> None:
+        self._before = flat(arrays)
+        if self._after is not None and not torch.equal(self._before, self._after):
+            how = f"changed between the rounds {self.rounds} and {self.rounds + 1}"
+            self.moved.append(Movement(name="the model", how=how, by_data=False))
+        self.rounds += 1
+        self._stated = stated_noise(self.strategy, self.law)
+        if self._stated is None and self.mod is not None:
+            self._stated = stated_by_mod(self.mod)
+        self._made, self._arrived, self._inner = {}, {}, None
+
+    def _aggregated(self, arrays: Any) -> None:
+        stated, before = self._stated, self._before
+        assert before is not None
+        self.unmodded |= bool(set(self._arrived) - set(self._made))
+        self._after = before if arrays is None else flat(arrays)
+        if arrays is None:
+            self.skipped += 1
+            return
+        if stated is None or self.mod is not None:
+            return
+        updates = self._arrived if isinstance(self.strategy, _SERVER_SIDE) else {**self._arrived, **self._made}
+        received = None if self._inner is None else stated.clients * (self._inner - before)
+        self._release(stated, updates, stated.clients * (self._after - before), received, scale=stated.clients)
+
+    def _reported(self, node: int) -> None:
+        """Keep a report that a mod noised; of a run with a planted unit, the unit's first one."""
+        if self.plant is not None and (node != self.unit or self.releases):
+            return
+        if node in self._made:
+            updates = {node: self._made[node]}
+            self._release(stated_by_mod(self.mod), updates, self._arrived[node], None, scale=1.0)
+
+    def _release(
+        self,
+        stated: StatedNoise,
+        updates: Mapping[int, Tensor],
+        released: Tensor,
+        received: Tensor | None,
+        *,
+        scale: float,
+    ) -> None:
+        nodes = sorted(updates)
+        rows = torch.stack([updates[node] for node in nodes]) if nodes else torch.zeros(0, len(released))
+        found = contributions(rows, received, stated.clip_norm)
+        rest = None
+        if self.plant is not None:
+            others = [number for number, node in enumerate(nodes) if node != self.unit]
+            rest = contributions(rows[others], None, stated.clip_norm).expected
+        assert self._before is not None
+        self.releases.append(
+            Release(
+                step=len(self.releases),
+                released=released,
+                received=received,
+                expected=found.expected,
+                rest=rest,
+                longest=found.longest,
+                clip_norm=stated.clip_norm,
+                noise_multiplier=stated.noise_multiplier,
+                rows=len(rows),
+                coarseness=_ROUNDING * scale * float(self._before.abs().max()),
+            )
+        )

@@ -1,0 +1,71 @@
+"""A data set that remembers which of its records were read, and whose last indices may stand for units of an audit."""
+
+from typing import Any
+
+from torch.utils.data import Dataset
+
+
+class LoggedData(Dataset[Any]):
+    """The records of ``data``, and the indices in the order of reading them.
+
+    Args:
+        data: any data set with a length and indices.
+        planted: number of the last indices that stand for planted units. Their record is that of index 0, and only
+            their vectors are the audit's. The number of records stays, because rates and numbers of steps are computed
+            from it.
+        shift: each index has the record that is so many places further, for a run on other records.
+
+    Raises:
+        TypeError: for a data set without a length or without indices.
+        ValueError: for as many units as records, or more.
+    """
+
+    def __init__(self, data: Any, *, planted: int = 0, shift: int = 0) -> None:
+        if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+            raise TypeError(
+                "data must have a length and indices, as lots are compared by the indices of their records, "
+                f"got {type(data).__name__}"
+            )
+        if planted and planted >= len(data):
+            raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
+        self.data, self.planted, self._shift = data, planted, shift
+        self._read: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Any) -> Any:
+        number = int(index)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"index {number} is out of range for {len(self)} records")
+        number %= len(self)
+        self._read.append(number)
+        return self.data[0 if number in self.units else (number + self._shift) % len(self)]
+
+    @property
+    def units(self) -> range:
+        """The indices that stand for planted units."""
+        return range(len(self) - self.planted, len(self))
+
+    def __getattr__(self, name: str) -> Any:
+        # Special methods such as __getitems__ would read records past this log.
+        if name.startswith("_") or "data" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.data, name)
+
+    def begin(self) -> None:
+        """Forget what was read until now, such as the record from which a loader learns shapes."""
+        self._read.clear()
+
+    def last(self, count: int) -> tuple[int, ...] | None:
+        """Return the indices of the last ``count`` records that were read, and forget them; None if there are fewer."""
+        if len(self._read) < count:
+            return None
+        found = tuple(self._read[len(self._read) - count :])
+        del self._read[len(self._read) - count :]
+        return found
+
+    @property
+    def unread(self) -> int:
+        """The number of records that were read and not yet returned by ``last``."""
+        return len(self._read)

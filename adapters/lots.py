@@ -1,0 +1,188 @@
+"""Compares the lots of a run, the records that each release was computed on, with the sampling that was accounted.
+
+Under Poisson sampling every record is in every lot independently, with the accounted rate. All levels are exact or
+bounds: of the number of records, of pairs of equal records in two lots, and of neighbouring records in one lot.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, xlog1py, xlogy
+from scipy.stats import binom
+
+from ..audit.arrays import FloatArray
+from ..audit.check_result import CheckResult
+from .alarms import level
+from .recording import Recording
+
+LOTS, RATE, SIZES, OVERLAP, BLOCKS = (
+    "records once in a lot",
+    "sampling rate",
+    "sizes of lots",
+    "records in common",
+    "neighbouring records",
+)
+_FULL = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Lots:
+    """Lots of a run: ``ids``, one tuple per step, of ``population`` records, of which each was accounted to be drawn at
+    ``rate``.
+    """
+
+    ids: tuple[tuple[int, ...], ...]
+    population: int
+    rate: float
+
+    @property
+    def sizes(self) -> FloatArray:
+        return np.array([len(set(lot)) for lot in self.ids], dtype=float)
+
+    def times(self) -> FloatArray:
+        """Return how many lots each record was in, ``(population,)``."""
+        counts = np.zeros(self.population)
+        for lot in self.ids:
+            counts[list(set(lot))] += 1
+        return counts
+
+
+def lot_checks(recording: Recording) -> list[CheckResult]:
+    """Check that lots are as the accountant's history says; records that came twice into one sum count twice."""
+    names = (LOTS, RATE, SIZES, OVERLAP, BLOCKS)
+    seen = [one for one in recording.releases if one.ids is not None]
+    reason = recording.remarks.get("lots", "the records of the lots were not seen")
+    if not seen or recording.population is None:
+        return [CheckResult(name=name, passed=None, witness=reason) for name in names]
+    once = _once(recording)
+    rates = {rate for _, rate, _ in recording.ledger or ()}
+    if len(rates) != 1:
+        why = "nothing was accounted" if not rates else f"{len(rates)} different sampling rates were accounted"
+        return [once, *(CheckResult(name=name, passed=None, witness=why) for name in names[1:])]
+    lots = Lots(tuple(one.ids or () for one in seen), recording.population, rates.pop())
+    if lots.rate >= _FULL:
+        return [once, *(_unneeded(name) for name in names[1:])]
+    if once.passed is False:
+        # A rate of several draws for one step shows in every other test, as the same fault.
+        return [once, *(CheckResult(name=name, passed=None, witness="records come twice") for name in names[1:])]
+    return [once, _rate(lots), _sizes(lots), _overlap(lots), _blocks(lots)]
+
+
+def _unneeded(name: str) -> CheckResult:
+    return CheckResult(name=name, passed=None, witness="all records were accounted for in every step")
+
+
+def _once(recording: Recording) -> CheckResult:
+    """Check that no record entered one sum with two rows, each of which was clipped alone."""
+    for release in recording.releases:
+        if release.ids is None or release.rows is None or release.rows != len(release.ids):
+            continue
+        names, counts = np.unique(release.ids, return_counts=True)
+        if len(names) and counts.max() > 1:
+            worst = int(counts.argmax())
+            witness = f"rows of record {names[worst]} in the sum of step {release.step}, each clipped alone"
+            return CheckResult(name=LOTS, passed=False, measured=int(counts[worst]), allowed=1, witness=witness)
+    compared = sum(one.rows is not None and one.ids is not None for one in recording.releases)
+    return CheckResult(name=LOTS, passed=True, witness=f"{compared} lots")
+
+
+def _rate(lots: Lots) -> CheckResult:
+    """Check that records are not drawn more often than accounted."""
+    trials, drawn = lots.population * len(lots.ids), int(lots.sizes.sum())
+    allowed = float(binom.isf(level(), trials, lots.rate)) / trials
+    witness = f"share of {lots.population} records in {len(lots.ids)} lots, accounted at {lots.rate:.4g}"
+    return CheckResult.at_most(RATE, drawn / trials, allowed, unit="probability", witness=witness)
+
+
+def _sizes(lots: Lots) -> CheckResult:
+    """Check that sizes vary as those of Poisson lots: neither too little nor, one by one, too much."""
+    sizes, n, rate = lots.sizes, lots.population, lots.rate
+    counts = np.arange(n + 1)
+    below = binom.cdf(counts, n, rate)
+    width = int(sizes.max() - sizes.min())
+    inside = below[width:] - np.concatenate([[0.0], below[: n - width]])
+    # P(all sizes within this width) is at most the sum over the places of the window.
+    chance = math.exp(min(0.0, float(_log_sum(len(sizes) * np.log(np.maximum(inside, 1e-300))))))
+    if chance < level(2):
+        words = f"sizes of {len(sizes)} lots differ by at most {width}; Poisson lots at {rate:.4g} of {n} vary more"
+        deviation = math.sqrt(n * rate * (1 - rate))
+        return CheckResult.at_least(SIZES, float(sizes.std()), deviation, unit="records", witness=words)
+    tails = 2 * np.minimum(binom.cdf(sizes, n, rate), binom.sf(sizes - 1, n, rate))
+    worst = int(np.argmin(tails))
+    passed = bool(tails[worst] >= level(2 * len(sizes)))
+    words = f"records in the lot of step {worst}, of {n} at rate {rate:.4g}, the most unusual of {len(sizes)} lots"
+    return CheckResult(name=SIZES, passed=passed, witness=f"{sizes[worst]:g} {words}")
+
+
+def _log_sum(terms: FloatArray) -> float:
+    top = terms.max()
+    return float(top + np.log(np.exp(terms - top).sum()))
+
+
+def _overlap(lots: Lots) -> CheckResult:
+    """Check the number of equal records in two lots, over all pairs of lots, by its exact distribution."""
+    times, steps = lots.times(), len(lots.ids)
+    if steps < 2:
+        return CheckResult(name=OVERLAP, passed=None, witness="there is only one lot")
+    pairs = int((times * (times - 1) / 2).sum())
+    if (found := _neighbours(lots)) is not None:
+        return found
+    low, high = _pair_tails(pairs, lots.population, steps, lots.rate)
+    expected = lots.population * steps * (steps - 1) / 2 * lots.rate**2
+    words = f"pairs of equal records in two of {steps} lots, {expected:.4g} expected of Poisson lots"
+    if min(low, high) >= level(6):
+        return CheckResult(name=OVERLAP, passed=True, witness=f"{pairs} {words}")
+    return _other_overlap(pairs, expected, fewer=low < high, witness=words)
+
+
+def _other_overlap(found: int, expected: float, *, fewer: bool, witness: str) -> CheckResult:
+    bound = CheckResult.at_least if fewer else CheckResult.at_most
+    return bound(OVERLAP, found, expected, unit="pairs", witness=witness)
+
+
+def _neighbours(lots: Lots) -> CheckResult | None:
+    """The equal records in lots 2k and 2k + 1, or 2k + 1 and 2k + 2: binomial, where lots are Poisson lots.
+
+    Lots that share no record within an epoch show here, also where the counts over many epochs are as usual.
+    """
+    held = [set(lot) for lot in lots.ids]
+    for first in (0, 1):
+        places = range(first, len(held) - 1, 2)
+        common = sum(len(held[n] & held[n + 1]) for n in places)
+        trials, chance = lots.population * len(places), lots.rate**2
+        low, high = binom.cdf(common, trials, chance), binom.sf(common - 1, trials, chance)
+        if trials and min(low, high) < level(6):
+            witness = f"equal records in {len(places)} pairs of lots that follow each other"
+            return _other_overlap(common, trials * chance, fewer=low < high, witness=witness)
+    return None
+
+
+def _pair_tails(pairs: int, population: int, steps: int, rate: float) -> tuple[float, float]:
+    """Probabilities of at most and of at least so many pairs: the sum over records of C(c, 2), c ~ Bin(steps, rate)."""
+    taken = np.arange(steps + 1)
+    log_chance = gammaln(steps + 1) - gammaln(taken + 1) - gammaln(steps - taken + 1)
+    chance = np.exp(log_chance + xlogy(taken, rate) + xlog1py(steps - taken, -rate))
+    weights = taken * (taken - 1) // 2
+    mean, square = float(chance @ weights), float(chance @ weights.astype(float) ** 2)
+    spread = math.sqrt(population * max(square - mean**2, 1e-12))
+    size = 1 << int(max(population * mean + 60 * spread + 4 * weights[-1], 2 * pairs, 64)).bit_length()
+    # A wrapped transform of so wide a range errs by less than any level in use; counts beyond it are cut off above.
+    kept = weights < size
+    single = np.bincount(weights[kept], weights=chance[kept], minlength=size)
+    whole = np.maximum(np.fft.irfft(np.fft.rfft(single) ** population, size), 0.0)
+    rounding = 1e-13
+    return min(1.0, float(whole[: pairs + 1].sum()) + rounding), min(1.0, float(whole[pairs:].sum()) + rounding)
+
+
+def _blocks(lots: Lots) -> CheckResult:
+    """Check the number of disjoint pairs of neighbouring records in one lot, such as those of a window of the data."""
+    half, together = lots.population // 2, 0
+    for lot in lots.ids:
+        held = np.zeros(2 * half, dtype=bool)
+        held[[one for one in set(lot) if one < 2 * half]] = True
+        together += int((held[::2] & held[1::2]).sum())
+    trials = half * len(lots.ids)
+    allowed = float(binom.isf(level(), trials, lots.rate**2)) if trials else 0.0
+    words = f"pairs of records 2k and 2k + 1 in one lot, of {trials}"
+    return CheckResult.at_most(BLOCKS, together, allowed, unit="pairs", witness=words)

@@ -1,0 +1,157 @@
+"""Finds parameters and buffers of a model that change outside the noised releases."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..audit.check_result import CheckResult
+from ..fl.seeded import seeded
+from .recording import Movement, Recording
+
+MOVED = "state without noise"
+
+
+@dataclass(kw_only=True)
+class StateWatch:
+    """Compares a model's numbers before and after each update.
+
+    Args:
+        model: whose parameters and buffers are compared.
+        stepped: parameters that noised updates may move; all others must stay.
+    """
+
+    model: nn.Module
+    stepped: frozenset[int]
+    after: dict[str, Tensor] = field(default_factory=dict)
+    found: dict[str, Movement] = field(default_factory=dict)
+    inputs: tuple[Any, ...] | None = None
+    start: dict[str, Tensor] = field(default_factory=dict)
+    ends: dict[str, Tensor] = field(default_factory=dict)
+    updates: int = 0
+
+    def begin(self) -> None:
+        """Remember the numbers at the start of the run, and from now on the inputs of the first call."""
+        self.model.register_forward_pre_hook(self._keep)
+        self.start = {name: one.detach().clone() for name, one in _numbers(self.model)}
+        self.after = self._parameters()
+
+    def before_update(self) -> None:
+        """Compare the parameters with those after the last update: between updates nothing may move them."""
+        self.updates += 1
+        self._compare()
+
+    def _compare(self) -> None:
+        for name, held in self._parameters().items():
+            if name in self.after and not _equal(held, self.after[name]):
+                self._note(name, "changed between two updates", by_data=False)
+
+    def after_update(self) -> None:
+        """Remember the parameters after an update."""
+        self.after = self._parameters()
+
+    def end(self) -> tuple[Movement, ...]:
+        """Return all that moved: also parameters of no optimizer, and buffers whose values depend on the inputs.
+
+        Parameters are left out where no update was seen.
+        """
+        if self.updates:
+            self._compare()
+        self.ends = {name: one.detach().clone() for name, one in _numbers(self.model)}
+        moved = {name for name, one in _numbers(self.model) if name in self.start and not _equal(one, self.start[name])}
+        stepped = {name for name, one in self.model.named_parameters() if id(one) in self.stepped}
+        parameters = {name for name, _ in self.model.named_parameters()}
+        for name in sorted(moved & parameters - stepped) if self.updates else ():
+            self._note(name, "changed and belongs to no noised optimizer", by_data=False)
+        depend = moved_by_inputs(self.model, self.inputs) if moved - parameters else frozenset()
+        for name in sorted(moved - parameters):
+            if name in depend:
+                self._note(name, "changed, and takes other values with other inputs", by_data=True)
+        return tuple(self.found.values())
+
+    def _keep(self, _: Any, inputs: tuple[Any, ...]) -> None:
+        if self.inputs is None and any(isinstance(one, Tensor) and one.ndim and len(one) > 1 for one in inputs):
+            self.inputs = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in inputs)
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {name: one.detach().clone() for name, one in self.model.named_parameters()}
+
+    def _note(self, name: str, how: str, *, by_data: bool) -> None:
+        self.found.setdefault(name, Movement(name=name, how=how, by_data=by_data))
+
+
+def moved_by_inputs(model: nn.Module, inputs: tuple[Any, ...] | None) -> frozenset[str]:
+    """Return the names of buffers that take other values after a call with other inputs, all else equal.
+
+    ``inputs``: arguments of one call of the model; tensors of numbers in them are changed. The model itself is called
+    twice in training mode, and its state is restored.
+    """
+    if inputs is None:
+        return frozenset()
+    # Restored by hand: a model with hooks of a foreign library cannot always be copied.
+    held = {name: one.detach().clone() for name, one in _numbers(model)}
+    ends = []
+    for changed in (inputs, tuple(_changed(one) for one in inputs)):
+        try:
+            with torch.no_grad(), seeded(0):
+                model(*changed)
+            ends.append({name: one.detach().clone() for name, one in _numbers(model)})
+        finally:
+            _restore(model, held)
+    return frozenset(name for name in ends[0] if name in held and not _equal(ends[0][name], ends[1][name]))
+
+
+def differing(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> frozenset[str]:
+    """Return the names of numbers that are not equal at the ends of two runs."""
+    return frozenset(name for name in one if name not in other or not _equal(one[name], other[name]))
+
+
+def _changed(value: Any) -> Any:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    return 2 * value.flip(0) + 1
+
+
+def _numbers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters, buffers, and tensors that modules hold as plain attributes."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+    for prefix, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, Tensor):
+                yield f"{prefix}.{name}" if prefix else name, value
+
+
+def _restore(model: nn.Module, held: Mapping[str, Tensor]) -> None:
+    places = dict(model.named_modules())
+    for name, one in list(_numbers(model)):
+        if name in held and not _equal(one, held[name]):
+            prefix, _, last = name.rpartition(".")
+            owner = places[prefix]
+            if last in vars(owner):
+                setattr(owner, last, held[name])
+            else:
+                with torch.no_grad():
+                    one.copy_(held[name])
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def movement_checks(recording: Recording) -> list[CheckResult]:
+    """Check that nothing but noised updates moved the model."""
+    if recording.moved is None:
+        reason = recording.remarks.get("state", "the model's state was not watched")
+        return [CheckResult(name=MOVED, passed=None, witness=reason)]
+    if not recording.moved:
+        return [CheckResult(name=MOVED, passed=True, witness="no parameter and no buffer moved without noise")]
+    certain = [one for one in recording.moved if one.by_data]
+    words = "; ".join(f"{one.name} {one.how}" for one in (certain or recording.moved)[:3])
+    if certain:
+        return [CheckResult(name=MOVED, passed=False, witness=words)]
+    # An average of noised models, for one, is no fault.
+    words += ": by a function of noised numbers, or by the data, which one run does not show"
+    return [CheckResult(name=MOVED, passed=None, witness=words)]

@@ -1,0 +1,337 @@
+"""Compares the noise of a run's releases with the Gaussian law that the system states, in every tensor and step.
+
+The noise of a release is what left less what came in. All tests are one-sided where more noise than stated is no fault,
+and exact or conservative for Gaussian noise. Noise that is larger than stated is scaled down to the stated size before
+its shape is looked at.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import betainc
+from scipy.stats import binom, chi2, kstwo, norm
+
+from ..audit.arrays import BoolArray, FloatArray
+from ..audit.check_result import CheckResult
+from .alarms import level
+from .recording import Recording, Release
+
+PRESENT, SCALE, FRESH, SHAPE, DATA = (
+    "noise present",
+    "noise scale",
+    "noise fresh",
+    "noise shape",
+    "noise independent of the data",
+)
+_SINGLE = 2.0**-22
+"""Rounding of sums in single precision, with a reserve."""
+_STEPS, _NUMBERS = 128, 2**21
+"""Steps of which every pair is compared, and numbers of which every lag is, at most."""
+_SAMPLE, _NEAR = 4096, 1e-5
+"""Numbers that are compared for equality, and the distance, in standard deviations, at which they count as equal."""
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The noise of a run in units of the stated standard deviation.
+
+    ``values``: ``(steps, d)``; ``sums``: ``(steps, d)``, what came in; ``tensors``: name -> slice of the coordinates;
+    ``numbers``: the step of each row; ``rounding``: of one value, in the same units.
+    """
+
+    values: FloatArray
+    sums: FloatArray
+    tensors: dict[str, slice]
+    numbers: tuple[int, ...]
+    rounding: float
+
+    @cached_property
+    def standard(self) -> FloatArray:
+        """The values, scaled down where they are certainly larger than stated: in a tensor, in a step, or in all.
+
+        Values of the stated size stay as they are, because scaling them would change their distribution.
+        """
+        scaled = self.values.copy()
+        parts = [(slice(None), place) for place in self.tensors.values()]
+        parts += [(slice(row, row + 1), slice(None)) for row in range(len(scaled))]
+        # All together last: scaled first, tensors of the stated size would become too small.
+        parts += [(slice(None), slice(None))]
+        for rows, place in parts:
+            inside = scaled[rows, place]
+            squares = float((inside**2).sum())
+            if squares > inside.size and chi2.sf(squares, inside.size) < level(len(parts)):
+                scaled[rows, place] /= math.sqrt(squares / inside.size)
+        return scaled
+
+
+def noise_of(recording: Recording) -> Noise | None:
+    """Return the noise of all releases whose sum before the noise is known; None if there is no such release, or if
+    none states any noise.
+    """
+    pairs = [(one, _sum(one)) for one in recording.releases if one.noise_std > 0]
+    known = [one for one, total in pairs if total is not None]
+    if not known:
+        return None
+    sums = np.stack([total for _, total in pairs if total is not None])
+    released = np.stack([one.released.double().numpy() for one in known])
+    scale = np.array([[one.noise_std] for one in known])
+    largest = np.maximum(np.abs(sums), np.abs(released)).max(initial=0.0, where=np.isfinite(released))
+    return Noise(
+        values=(released - sums) / scale,
+        sums=sums,
+        tensors={name: place for name, place in recording.layout.slices.items() if place.stop > place.start},
+        numbers=tuple(one.step for one in known),
+        rounding=float(_SINGLE * largest / scale.min()) + max(one.coarseness / one.noise_std for one in known),
+    )
+
+
+def noise_checks(recording: Recording) -> list[CheckResult]:
+    """Check presence, scale, freshness and shape of the noise, and that it does not depend on the data."""
+    names = (PRESENT, SCALE, FRESH, SHAPE, DATA)
+    silent = [one for one in recording.releases if one.noise_std == 0]
+    if silent:
+        words = f"the system states a noise multiplier of 0 in step {silent[0].step}"
+        return [CheckResult(name=PRESENT, passed=False, witness=words)]
+    noise = noise_of(recording)
+    if noise is None:
+        reason = recording.remarks.get("noise", "no release was seen together with the sum before its noise")
+        return [CheckResult(name=name, passed=None, witness=reason) for name in names]
+    if not np.isfinite(noise.values).all():
+        return [CheckResult(name=PRESENT, passed=False, witness="a release is not finite")]
+    found = [_present(noise), _scale(noise)]
+    if any(one.passed is False for one in found):
+        # Of noise that is missing or small in places, the other tests would only repeat the same fault.
+        found.append(_fresh(noise))
+        return found + [_unlooked(name) for name in (SHAPE, DATA)]
+    return [*found, _fresh(noise), _shape(noise), _independent(noise)]
+
+
+def _sum(release: Release) -> FloatArray | None:
+    seen = release.received if release.received is not None else release.expected
+    return None if seen is None else np.asarray(seen.double().numpy())
+
+
+def _unlooked(name: str) -> CheckResult:
+    return CheckResult(name=name, passed=None, witness="not looked at, because noise is missing or too small")
+
+
+def _present(noise: Noise) -> CheckResult:
+    """Check that no tensor and no coordinate holds more exact zeros than Gaussian noise would."""
+    near = max(noise.rounding, 1e-12)
+    zero, chance = np.abs(noise.values) <= near, min(1.0, 2 * near / math.sqrt(2 * math.pi))
+    counts = [(name, int(zero[:, place].sum()), zero[:, place].size) for name, place in noise.tensors.items()]
+    tests = len(counts) + zero.shape[1]
+    for name, count, size in counts:
+        if binom.sf(count - 1, size, chance) < level(tests):
+            witness = f"numbers of {name} that left as they came in, of {size}"
+            return CheckResult(
+                name=PRESENT, passed=False, measured=count, allowed=_most(size, chance, tests), witness=witness
+            )
+    each = zero.sum(0)
+    worst, steps = int(each.argmax()), len(zero)
+    if binom.sf(int(each[worst]) - 1, steps, chance) < level(tests):
+        witness = f"steps in which coordinate {_where(noise, worst)} left as it came in, of {steps}"
+        allowed = _most(steps, chance, tests)
+        return CheckResult(name=PRESENT, passed=False, measured=int(each[worst]), allowed=allowed, witness=witness)
+    witness = f"numbers that left as they came in, of {zero.size} in {len(counts)} tensors"
+    return CheckResult(
+        name=PRESENT, passed=True, measured=int(zero.sum()), allowed=_most(zero.size, chance, 1), witness=witness
+    )
+
+
+def _most(size: int, chance: float, tests: int) -> float:
+    return float(binom.isf(level(tests), size, chance))
+
+
+def _where(noise: Noise, coordinate: int) -> str:
+    name, place = next((n, p) for n, p in noise.tensors.items() if p.start <= coordinate < p.stop)
+    return f"{coordinate - place.start} of {name}"
+
+
+def _scale(noise: Noise) -> CheckResult:
+    """Check the sum of squares of all numbers, of each tensor, step, tensor in a step, and coordinate."""
+    squares = noise.values**2
+    parts = list(_parts(noise, squares))
+    degrees = np.array([size for _, _, size in parts], dtype=float)
+    sums = np.array([total for _, total, _ in parts])
+    at = level(len(parts))
+    surprise = chi2.logcdf(sums, degrees)
+    worst = int(np.argmin(surprise))
+    if surprise[worst] >= math.log(at):
+        worst = 0
+    allowed = math.sqrt(chi2.ppf(at, degrees[worst]) / degrees[worst])
+    measured = math.sqrt(sums[worst] / degrees[worst])
+    return CheckResult.at_least(
+        SCALE,
+        measured,
+        allowed,
+        unit="standard deviations that the system states",
+        witness=f"standard deviation over the stated one, {parts[worst][0]}, {degrees[worst]:g} numbers",
+    )
+
+
+def _parts(noise: Noise, squares: FloatArray) -> Iterator[tuple[str, float, int]]:
+    """Sums of squares of what is tested: words, sum, count."""
+    yield "all tensors and steps", float(squares.sum()), squares.size
+    for name, place in noise.tensors.items():
+        inside = squares[:, place]
+        yield name, float(inside.sum()), inside.size
+        if len(noise.tensors) > 1:
+            for number, total in zip(noise.numbers, inside.sum(1), strict=True):
+                yield f"{name} in step {number}", float(total), inside.shape[1]
+    for number, total in zip(noise.numbers, squares.sum(1), strict=True):
+        yield f"step {number}", float(total), squares.shape[1]
+    for coordinate, total in enumerate(squares.sum(0)):
+        yield f"coordinate {_where(noise, coordinate)}", float(total), len(squares)
+
+
+def _fresh(noise: Noise) -> CheckResult:
+    """Check that no noise is used twice: in two steps, in two tensors of a step, or at any other distance."""
+    for found in (_between_steps(noise), _between_tensors(noise), _at_lags(noise)):
+        if found is not None:
+            return found
+    witness = f"{len(noise.numbers)} steps and {len(noise.tensors)} tensors compared with each other, and all lags"
+    return CheckResult(name=FRESH, passed=True, witness=witness)
+
+
+def _between_steps(noise: Noise) -> CheckResult | None:
+    steps = min(len(noise.values), _STEPS)
+    if steps < 2:
+        return None
+    tests, rows, columns = len(noise.tensors) * steps * (steps - 1) // 2, *np.triu_indices(steps, 1)
+    for name, place in noise.tensors.items():
+        cosines = _cosines(noise.values[:steps, place])[rows, columns]
+        chances = _chance(cosines, place.stop - place.start)
+        worst = int(np.argmin(chances))
+        if chances[worst] < level(3 * tests):
+            pair = f"steps {noise.numbers[rows[worst]]} and {noise.numbers[columns[worst]]}"
+            return _repeated(f"cosine of the noise of {name} in {pair}", cosines[worst])
+    return None
+
+
+def _between_tensors(noise: Noise) -> CheckResult | None:
+    names = list(noise.tensors)
+    pairs = [(one, other) for n, one in enumerate(names) for other in names[n + 1 :]][: 64 * _STEPS]
+    for one, other in pairs:
+        first, second = (noise.values[:, noise.tensors[name]] for name in (one, other))
+        shared = min(first.shape[1], second.shape[1])
+        first, second = first[:, :shared], second[:, :shared]
+        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        cosines = (first * second).sum(1) / np.maximum(lengths, 1e-300)
+        chances = _chance(cosines, shared)
+        worst = int(np.argmin(chances))
+        if chances[worst] < level(3 * len(pairs) * len(noise.values)):
+            step = noise.numbers[worst]
+            return _repeated(
+                f"cosine of the noise of {one} and the first numbers of {other} in step {step}", cosines[worst]
+            )
+    return None
+
+
+def _at_lags(noise: Noise) -> CheckResult | None:
+    """All lags of all numbers in the order of drawing them.
+
+    For independent Gaussian numbers P(|sum of products| >= sqrt(2 n x) + 2 x) <= 2 e^-x (Laurent and Massart 2000,
+    Lemma 1, for the quadratic form of one lag, whose eigenvalues lie in [-1, 1]).
+    """
+    flat = noise.standard.ravel()[:_NUMBERS]
+    if len(flat) < 3:
+        return None
+    size = 1 << (2 * len(flat) - 1).bit_length()
+    spectrum = np.fft.rfft(flat, size)
+    products = np.fft.irfft(spectrum * spectrum.conj(), size)[1 : len(flat)]
+    counts = len(flat) - np.arange(1, len(flat))
+    root = (np.sqrt(2 * counts + 8 * np.abs(products)) - np.sqrt(2 * counts)) / 4
+    chances = 2 * np.exp(-(root**2))
+    worst = int(np.argmin(chances))
+    if chances[worst] >= level(3 * len(products)):
+        return None
+    return _repeated(f"correlation of numbers that are {worst + 1} apart", products[worst] / counts[worst])
+
+
+def _cosines(rows: FloatArray) -> FloatArray:
+    lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-150)
+    return np.asarray((rows @ rows.T) / np.outer(lengths, lengths))
+
+
+def _chance(cosines: FloatArray, size: int) -> FloatArray:
+    """Probability of so large an absolute cosine of two independent Gaussian vectors, by the Beta law of its square."""
+    if size < 2:
+        return np.ones_like(cosines)
+    rest = np.clip(1 - cosines**2, 0.0, 1.0)
+    return np.asarray(betainc((size - 1) / 2, 0.5, rest))
+
+
+def _repeated(witness: str, measured: float) -> CheckResult:
+    return CheckResult(name=FRESH, passed=False, measured=abs(float(measured)), allowed=0.0, witness=witness)
+
+
+def _shape(noise: Noise) -> CheckResult:
+    """Check the whole distribution, the largest number, and that numbers take more than a few values."""
+    flat = np.sort(noise.standard.ravel()[:_NUMBERS])
+    count = len(flat)
+    places = norm.cdf(flat)
+    distance = float(max((np.arange(1, count + 1) / count - places).max(), (places - np.arange(count) / count).max()))
+    if kstwo.sf(distance, count) < level(3):
+        allowed = float(kstwo.isf(level(3), count))
+        witness = f"largest distance of {count} numbers' distribution from the normal one"
+        return CheckResult.at_most(SHAPE, distance, allowed, unit="probability", witness=witness)
+    largest = float(np.abs(flat).max())
+    # Probability that the largest of so many normal numbers is so small.
+    if count * math.log1p(-2 * norm.sf(largest)) < math.log(level(3)):
+        allowed = float(norm.isf(-math.expm1(math.log(level(3)) / count) / 2))
+        witness = f"largest of {count} numbers, in standard deviations: the tails are missing"
+        return CheckResult.at_least(SHAPE, largest, allowed, unit="standard deviations", witness=witness)
+    return _few_values(noise) or CheckResult.at_most(
+        SHAPE,
+        distance,
+        float(kstwo.isf(level(3), count)),
+        unit="probability",
+        witness=f"distance of {count} numbers from the normal distribution",
+    )
+
+
+def _few_values(noise: Noise) -> CheckResult | None:
+    flat = noise.values.ravel()
+    chosen = np.sort(flat[:: max(1, len(flat) // _SAMPLE)][:_SAMPLE])
+    near, count = max(_NEAR, 4 * noise.rounding), len(chosen)
+    equal = int((np.diff(chosen) < near).sum())
+    # Expected for the normal distribution; a half of all numbers is far beyond any chance fluctuation.
+    expected = count**2 * near / (2 * math.sqrt(math.pi))
+    if count < 64 or expected > count / 8 or equal <= count / 2:
+        return None
+    witness = f"numbers of {count} that equal another one: the noise takes few values"
+    return CheckResult(name=SHAPE, passed=False, measured=equal, allowed=count / 2, witness=witness)
+
+
+def _independent(noise: Noise) -> CheckResult:
+    """Check the noise along what came in: standard normal in each step, if the noise does not depend on it."""
+    lengths = np.linalg.norm(noise.sums, axis=1)
+    there = lengths > 0
+    if not there.any():
+        return CheckResult(name=DATA, passed=None, witness="all sums that came in are zero")
+    along = (noise.standard[there] * noise.sums[there]).sum(1) / lengths[there]
+    steps = len(along)
+    largest = float(np.abs(along).max())
+    allowed = float(norm.isf(level(3 * steps) / 2))
+    if largest > allowed:
+        witness = "noise along the sum that came in, largest of the steps, in standard deviations"
+        return CheckResult.at_most(DATA, largest, allowed, unit="standard deviations", witness=witness)
+    mean = abs(float(along.sum())) / math.sqrt(steps)
+    if mean > (limit := float(norm.isf(level(3) / 2))):
+        witness = "noise along the sum that came in, over all steps, in standard deviations"
+        return CheckResult.at_most(DATA, mean, limit, unit="standard deviations", witness=witness)
+    return _along(noise, there, lengths)
+
+
+def _along(noise: Noise, there: BoolArray, lengths: FloatArray) -> CheckResult:
+    """Check that noise is not smaller along what came in than elsewhere."""
+    along = (noise.values[there] * noise.sums[there]).sum(1) / lengths[there]
+    steps = len(along)
+    allowed = math.sqrt(chi2.ppf(level(3), steps) / steps)
+    measured = math.sqrt(float((along**2).sum()) / steps)
+    witness = f"standard deviation of the noise along the sum that came in, {steps} steps"
+    return CheckResult.at_least(DATA, measured, allowed, unit="standard deviations", witness=witness)

@@ -1,0 +1,285 @@
+"""Runs an Opacus training as it is, with hooks on its instances, so that it can be watched, played back and audited."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from ..audit.claim import Claim, Unit
+from ..audit.observer import GLOBAL_MODELS
+from ..defenses.accounting.gaussian import LEAST_NOISE
+from ..defenses.accounting.stated_laws import claim_from_accountant
+from ..defenses.defense import check_delta
+from ..fl.laws.law import GaussianLaw
+from ..fl.layout import Layout
+from ..fl.seeded import seeded
+from .crowd import Crowd
+from .logged_data import LoggedData
+from .movement import differing
+from .opacus_hooks import OpacusHooks
+from .opacus_parts import OpacusParts, parts_of
+from .play_back import PlayBack, Step
+from .recording import Ledger, Movement, Plant, Recording, equal_releases
+from .watch import Watched, watched
+
+
+class Training:
+    """An Opacus training that can be run with and without one unit.
+
+    Example::
+
+        def build(data):
+            model = nn.Linear(64, 10)
+            engine = PrivacyEngine()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loader = DataLoader(data, batch_size=64)
+            parts = engine.make_private(
+                module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0
+            )
+            return (*parts, engine)
+
+
+        print(*opacus.Training(build, train, data, delta=1e-5).watch().lines(), sep="\\n")
+
+    Args:
+        build: ``build(data)`` makes model, optimizer, loader and engine anew, and returns them as a tuple or mapping.
+        train: ``train(*built)``, or ``train(**built)`` for a mapping, trains the model; what it returns is ignored.
+        data: the training set, with a length and indices; ``build`` must read from the one that it is given.
+        delta: in (0, 1), at which the accountant states its epsilon.
+        epsilon: the epsilon that is claimed, where it is larger than the history implies.
+        setting: ``unit``, ``observer`` and ``rounds`` of ``Claim.stated``; by default the adversary sees the model of
+            every step.
+
+    Raises:
+        TypeError: for data without indices, and where ``build`` does not return the parts of an Opacus training.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Any], Any],
+        train: Callable[..., Any],
+        data: Any,
+        *,
+        delta: float,
+        epsilon: float | None = None,
+        unit: Unit | str = Unit.SAMPLE,
+        **setting: Any,
+    ) -> None:
+        check_delta(delta)
+        LoggedData(data)
+        self._build, self._train, self._data = build, train, data
+        self._delta, self._epsilon, self._unit, self._setting = (
+            delta,
+            epsilon,
+            unit,
+            {"observer": GLOBAL_MODELS} | setting,
+        )
+        self.interrupted: Recording | None = None
+        self._ends: dict[str, Tensor] = {}
+
+    def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
+        """Train once, under the seed of all global generators, and return what was seen.
+
+        ``member``: whether the planted unit takes part; in a run without it, the vector of its record is zero, and all
+        else is equal. The unit has the last index of the data, in place of the record there: the training draws,
+        splits, clips and noises it like every other one. ``noise``: another number gives other noise, all else equal.
+
+        An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Raises
+        ValueError for a plant where rows cannot be replaced (ghost clipping) or lots are not seen (loader workers).
+        """
+
+        def units(layout: Layout, index: range) -> dict[int, Tensor]:
+            return {} if plant is None else {index[0]: plant.direction(layout) * (plant.weight * member)}
+
+        return self._run(seed, noise, planted=int(plant is not None), units=units)
+
+    def run_crowd(self, crowd: Crowd, seed: int = 0) -> Recording:
+        """Train once with many planted units, each of which takes part by its coin; they have the last indices.
+
+        Raises ValueError as ``run``, and for more units than records or coordinates.
+        """
+
+        def units(layout: Layout, index: range) -> dict[int, Tensor]:
+            return dict(zip(index, crowd.vectors(layout), strict=True))
+
+        return self._run(seed, 0, planted=crowd.units, units=units)
+
+    def _run(
+        self,
+        seed: int,
+        noise: int = 0,
+        *,
+        planted: int = 0,
+        units: Callable[[Layout, range], dict[int, Tensor]] = lambda layout, index: {},
+        account: bool = False,
+        shift: int = 0,
+        forced: Sequence[Tensor] = (),
+    ) -> Recording:
+        """``account``: whether the accountant is asked for its epsilon, which takes it long; ``shift``: of the records;
+        ``forced``: noised sums of another run.
+        """
+        with seeded(seed):
+            data = LoggedData(self._data, planted=planted, shift=shift)
+            built = self._build(data)
+            parts = parts_of(built)
+            if planted:
+                _check_plant(parts)
+            vectors = units(parts.layout, data.units)
+            hooks = OpacusHooks(parts=parts, data=data, seed=seed, noise=noise, planted=vectors, forced=forced)
+            hooks.attach()
+            try:
+                self._call(built)
+            except Exception as error:
+                self.interrupted = self._recording(hooks, ended=False)
+                error.add_note(f"raised by train after {len(hooks.releases)} releases, kept as Training.interrupted")
+                raise
+            recording = self._recording(hooks, ended=True)
+            self._ends = hooks.state.ends
+            # Without history some accountants fail, and with hardly any noise they need all memory.
+            if account and recording.ledger and min(noise for noise, _, _ in recording.ledger) >= LEAST_NOISE:
+                epsilon = float(parts.accountant.get_epsilon(delta=self._delta))
+                recording = replace(recording, accounted=epsilon)
+            return recording
+
+    def watch(self, seed: int = 0) -> Watched:
+        """Run the training once, unchanged, and check all that was seen."""
+        recording = self._run(seed, account=True)
+        if any(not one.by_data for one in recording.moved or ()):
+            recording = replace(recording, moved=self._explained(recording, seed))
+        return watched(recording)
+
+    def _explained(self, recording: Recording, seed: int) -> tuple[Movement, ...]:
+        """What data move: the training runs again on other records, with the noised sums of the first run as its own.
+
+        All that is a function of noised sums then ends as it did, whatever the training does with them.
+        """
+        releases = [one.released for one in recording.releases]
+        ends = self._ends
+        again = self._run(seed, shift=1, forced=releases)
+        if len(again.releases) != len(releases):
+            return recording.moved or ()
+        moved = [one for one in recording.moved or () if one.by_data]
+        words = "ends with other values on other records, after equal noised sums"
+        for name in sorted(differing(ends, self._ends) - {one.name for one in moved}):
+            moved.append(Movement(name=name, how=words, by_data=True))
+        return tuple(moved)
+
+    def step(self) -> Step:
+        """Return clip and noise of the training, which ``build`` makes anew, as a step that takes rows of one's own.
+
+        Raises ValueError for ghost clipping, which takes no rows.
+        """
+        with seeded(0):
+            parts = parts_of(self._build(LoggedData(self._data)))
+        if parts.ghost:
+            raise ValueError("ghost clipping never holds the vectors of records, so that no rows can be played back")
+        return Step(
+            call=parts.play,
+            layout=parts.layout,
+            clip_norm=float(parts.optimizer.max_grad_norm),
+            noise_multiplier=float(parts.optimizer.noise_multiplier),
+        )
+
+    def play_back(self, seed: int = 0) -> PlayBack:
+        """Play frozen rows through clip and noise of the training, without training. Raises as ``step``."""
+        return PlayBack(self.step(), seed)
+
+    @cached_property
+    def claim(self) -> Claim:
+        """The claim that the accountant's history of a run implies, with its trade-off curve."""
+        return claim_from_accountant(
+            _History(self._first.ledger or ()),
+            delta=self._delta,
+            epsilon=self._epsilon,
+            unit=self._unit,
+            **self._setting,
+        )
+
+    @property
+    def law(self) -> GaussianLaw | None:
+        """The law of one release, where the accountant's history is of one noise multiplier and rate."""
+        ledger, releases = self._first.ledger or (), self._first.releases
+        norms = {one.clip_norm for one in releases}
+        if len(ledger) != 1 or len(norms) != 1:
+            return None
+        noise, rate, _ = ledger[0]
+        norm = norms.pop()
+        return GaussianLaw(clip_norm=norm, scale=1.0, noise_std=noise * norm, rate=rate)
+
+    @cached_property
+    def replayable(self) -> bool:
+        """Whether two runs with one seed release the same numbers.
+
+        Raises ValueError where other seeds do so too: the training seeds itself, and all its runs are one.
+        """
+        again, other = self.run(seed=0), self.run(seed=1)
+        if equal_releases(self._first, other):
+            raise ValueError(
+                "runs with two seeds release the same numbers: the training seeds its generators itself, so that its "
+                "noise is the same in every run. Leave the seeds to the audit"
+            )
+        return equal_releases(self._first, again)
+
+    @cached_property
+    def _first(self) -> Recording:
+        return self.run(seed=0)
+
+    def _call(self, built: Any) -> None:
+        if isinstance(built, Mapping):
+            self._train(**built)
+        else:
+            self._train(*built)
+
+    def _recording(self, hooks: OpacusHooks, *, ended: bool) -> Recording:
+        accountant = hooks.parts.accountant
+        ledger: Ledger | None = None
+        if accountant is not None:
+            ledger = tuple((float(noise), float(rate), int(steps)) for noise, rate, steps in accountant.history)
+        moved = (*hooks.loose, *hooks.state.end()) if ended else tuple(hooks.loose)
+        return Recording(
+            layout=hooks.parts.layout,
+            releases=tuple(hooks.releases),
+            ledger=ledger,
+            delta=self._delta,
+            population=len(hooks.data),
+            moved=moved,
+            steps=hooks.steps,
+            remarks=_remarks(hooks),
+        )
+
+
+class _History:
+    """A history as an accountant holds it."""
+
+    def __init__(self, history: Ledger) -> None:
+        self.history = list(history)
+
+
+def _check_plant(parts: OpacusParts) -> None:
+    if parts.ghost:
+        raise ValueError("ghost clipping never holds the vectors of records, so that none can be replaced")
+    if workers := _workers(parts):
+        raise ValueError(f"num_workers must be 0 for a planted unit, because its lots must be seen, got {workers}")
+
+
+def _workers(parts: OpacusParts) -> int:
+    return max((int(one.num_workers) for one in parts.loaders), default=0)
+
+
+def _remarks(hooks: OpacusHooks) -> dict[str, str]:
+    """What cannot be seen of this training, and why."""
+    parts, found = hooks.parts, {}
+    if parts.accountant is None:
+        found["ledger"] = "build returns neither a PrivacyEngine nor an accountant"
+    if workers := _workers(parts):
+        found["lots"] = f"records are read in {workers} worker processes: set num_workers=0 to compare lots"
+    elif any(one.ids is None for one in hooks.releases):
+        found["lots"] = "records were not read from the data that build received"
+    if parts.ghost and any(one.expected is None for one in hooks.releases):
+        found["rows"] = "ghost clipping holds no rows: return the loss of make_private from build as well"
+    if parts.half:
+        kinds = sorted({str(one.dtype).removeprefix("torch.") for one in parts.optimizer.params})
+        found["noise"] = found["rows"] = f"sums of {', '.join(kinds)} are rounded too coarsely to be compared"
+    return found

@@ -1,0 +1,239 @@
+"""Hooks on the instances of one Opacus training, which record its releases and leave the training as it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..fl.seeded import seeded
+from .logged_data import LoggedData
+from .movement import StateWatch
+from .opacus_parts import OpacusParts
+from .recording import Movement, Release
+from .sums import contributions
+
+_SAME = 1e-4
+"""Relative difference between the noised sum and the gradient of an update that counts as rounding."""
+
+
+@dataclass(kw_only=True)
+class OpacusHooks:
+    """Records the releases of one training.
+
+    Args:
+        planted: vectors before clipping of planted indices, ``(d,)`` in clip norms; zeros for a unit that is left out.
+        noise: a number above 0 replaces the noise of the run by that of this number; 0 leaves it.
+        forced: noised sums ``(d,)`` in place of this run's own, so that its updates are those of another run.
+    """
+
+    parts: OpacusParts
+    data: LoggedData
+    seed: int
+    noise: int = 0
+    planted: Mapping[int, Tensor] = field(default_factory=dict)
+    forced: Sequence[Tensor] = ()
+    releases: list[Release] = field(default_factory=list)
+    steps: int = 0
+    loose: list[Movement] = field(default_factory=list)
+    drawn: int = 0
+    _ids: list[int] | None = field(default_factory=list)
+    _rows: int | None = 0
+    _expected: Tensor | None = None
+    _rest: Tensor | None = None
+    _longest: float | None = 0.0
+    _pending: Tensor | None = None
+    _called: list[int] | None = field(default_factory=list)
+    _rounding: float = 2.0**-23
+
+    def attach(self) -> None:
+        """Wrap the methods of the optimizer, the loss and the model."""
+        optimizer = self.parts.optimizer
+        self.state = StateWatch(model=self.parts.model, stepped=frozenset(id(one) for one in optimizer.params))
+        if self.parts.ghost:
+            self._wrap(optimizer, "accumulate", self._accumulate)
+            if self.parts.loss is not None:
+                self._watch_loss()
+        else:
+            self._wrap(optimizer, "clip_and_accumulate", self._clip)
+        self._wrap(optimizer, "add_noise", self._add_noise)
+        optimizer.original_optimizer.register_step_pre_hook(lambda *_: self._before_update())
+        optimizer.original_optimizer.register_step_post_hook(lambda *_: self.state.after_update())
+        self.parts.model.register_forward_pre_hook(self._before_call, with_kwargs=True)
+        self.state.begin()
+        self.data.begin()
+        self._forget()
+
+    def _wrap(self, owner: Any, name: str, around: Any) -> None:
+        original = getattr(owner, name)
+        setattr(owner, name, lambda *args, **named: around(lambda: original(*args, **named)))
+
+    def _forget(self) -> None:
+        dim = self.parts.layout.dim
+        self._ids, self._rows, self._longest, self._pending = [], 0, 0.0, None
+        self._expected, self._rest = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
+
+    def _before_call(self, model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Take the records of a batch from those that were read, when the model is called on it.
+
+        Calls without gradients, as in an evaluation, take theirs too, and are not part of a lot.
+        """
+        tensors = [one for one in (*inputs, *named.values()) if isinstance(one, Tensor) and one.ndim]
+        ids = self.data.last(len(tensors[0])) if tensors else None
+        if not (torch.is_grad_enabled() and model.training):
+            return
+        if self.data.unread:
+            # Records that were read and not used: the last ones need not be those of this batch.
+            ids = None
+            self.data.begin()
+        self._called = None if self._called is None or ids is None else [*self._called, *ids]
+
+    def _lot(self, rows: int) -> tuple[int, ...] | None:
+        """The records of the calls since the last sum; None where they are not as many as the rows."""
+        found, self._called = self._called, []
+        return tuple(found) if found is not None and len(found) == rows else None
+
+    def _clip(self, original: Any) -> Any:
+        """Record the rows of one physical batch, with the planted one in its place, and what their sum became."""
+        count = len(self.parts.optimizer.grad_samples[0])
+        ids = self._lot(count)
+        places = [] if ids is None else self._put(ids)
+        rows, before = self.parts.rows(), self._sum()
+        self._rounding = max(self._rounding, torch.finfo(rows.dtype).eps)
+        result = original()
+        self._compare(rows, self._sum() - before, ids, places)
+        return result
+
+    def _sum(self) -> Tensor:
+        if any(one.summed_grad is None for one in self.parts.optimizer.params):
+            return torch.zeros(self.parts.layout.dim)
+        return self.parts.flat("summed_grad").clone()
+
+    def _put(self, ids: tuple[int, ...]) -> list[int]:
+        """Write the planted vectors, or zeros, into the per-sample gradients of the planted indices."""
+        optimizer, layout = self.parts.optimizer, self.parts.layout
+        places = [place for place, index in enumerate(ids) if index in self.planted]
+        for tensor, part in zip(optimizer.params, layout.slices.values(), strict=True):
+            batches = tensor.grad_sample if isinstance(tensor.grad_sample, list) else [tensor.grad_sample]
+            starts = np.cumsum([0, *(len(one) for one in batches)])
+            for place in places:
+                batch = int(np.searchsorted(starts, place, side="right")) - 1
+                row = self.planted[ids[place]][part].reshape(tensor.shape) * float(optimizer.max_grad_norm)
+                batches[batch][place - int(starts[batch])] = row.to(batches[batch])
+        return places
+
+    def _compare(self, rows: Tensor, total: Tensor, ids: tuple[int, ...] | None, places: list[int]) -> None:
+        norm = float(self.parts.optimizer.max_grad_norm)
+        clipped = self.parts.clipped(rows.double())
+        found = contributions(rows, total, norm, clipped=clipped)
+        self._ids = None if self._ids is None or ids is None else [*self._ids, *ids]
+        self._rows = None if self._rows is None else self._rows + len(rows)
+        known = self._longest is not None and found.longest is not None
+        self._longest = max(self._longest or 0.0, found.longest or 0.0) if known else None
+        if self._expected is not None:
+            self._expected = self._expected + found.expected
+        others = [place for place in range(len(rows)) if place not in set(places)]
+        kept = None if clipped is None else clipped[others]
+        if self._rest is not None:
+            self._rest = self._rest + contributions(rows[others], None, norm, clipped=kept).expected
+
+    def _accumulate(self, original: Any) -> Any:
+        """Record what ghost clipping added: with rows where the loss was watched, else the lot alone."""
+        before = self._sum()
+        result = original()
+        rows, self._pending = self._pending, None
+        if rows is None:
+            self._ids, self._rows, self._expected, self._rest, self._longest = None, None, None, None, None
+        else:
+            self._compare(rows, self._sum() - before, self._lot(len(rows)), [])
+        return result
+
+    def _watch_loss(self) -> None:
+        """Compute the rows again where the loss is differentiated, because ghost clipping never holds them."""
+        hooks, kind = self, type(self.parts.loss)
+
+        class WatchedLoss(kind):  # type: ignore[misc,valid-type]
+            def __call__(self, *args: Any, **named: Any) -> Any:
+                loss = super().__call__(*args, **named)
+                backward = loss.backward
+
+                def differentiate() -> Any:
+                    hooks._differentiate(loss.loss_per_sample)
+                    return backward()
+
+                loss.backward = differentiate
+                return loss
+
+        # The call of an instance is looked up on its class, so that no attribute could replace it.
+        self.parts.loss.__class__ = WatchedLoss
+
+    def _differentiate(self, losses: Tensor) -> None:
+        model, held = self.parts.model, list(self.parts.optimizer.params)
+        model.disable_hooks()  # type: ignore[operator]
+        found = [torch.autograd.grad(one, held, retain_graph=True, allow_unused=True) for one in losses]
+        model.enable_hooks()  # type: ignore[operator]
+        rows = [_row(one, held) for one in found]
+        self._pending = torch.stack(rows) if rows else torch.zeros(0, self.parts.layout.dim)
+
+    def _add_noise(self, original: Any) -> Any:
+        received = self.parts.flat("summed_grad").clone()
+        optimizer = self.parts.optimizer
+        clip_norm, multiplier = float(optimizer.max_grad_norm), float(optimizer.noise_multiplier)
+        result = self._with_noise(original)
+        if len(self.releases) < len(self.forced):
+            self.parts.put_gradient(self.forced[len(self.releases)])
+        half = self.parts.half
+        self.releases.append(
+            Release(
+                step=len(self.releases),
+                released=self.parts.flat("grad").clone(),
+                received=None if half else received,
+                expected=None if half or (self._longest is None and not self._rows) else self._expected,
+                rest=self._rest if self.planted else None,
+                clip_norm=clip_norm,
+                noise_multiplier=multiplier,
+                rows=self._rows,
+                longest=self._longest,
+                ids=None if self._ids is None else tuple(self._ids),
+                rounding=self._rounding,
+            )
+        )
+        self._forget()
+        return result
+
+    def _with_noise(self, original: Any) -> Any:
+        if not self.noise:
+            return original()
+        self.drawn += 1
+        number = int(np.random.SeedSequence([self.seed, self.noise, self.drawn]).generate_state(1)[0])
+        optimizer = self.parts.optimizer
+        own = optimizer.generator
+        if own is not None:
+            optimizer.generator = torch.Generator(device=own.device).manual_seed(number)
+        try:
+            with seeded(number):
+                return original()
+        finally:
+            optimizer.generator = own
+
+    def _before_update(self) -> None:
+        """Compare the gradient that moves the model with the noised sum: one factor may lie between them."""
+        self.steps += 1
+        self.state.before_update()
+        if not self.releases or any(one.grad is None for one in self.parts.optimizer.params):
+            return
+        used, sent = self.parts.flat("grad").double(), self.releases[-1].released.double()
+        factor = float(used @ sent) / max(float(sent @ sent), 1e-300)
+        # Numbers of half precision are rounded once more when they are averaged.
+        same = max(_SAME, *(8 * torch.finfo(one.dtype).eps for one in self.parts.optimizer.params))
+        if float((used - factor * sent).norm()) > same * max(float(used.norm()), 1e-300) and not self.loose:
+            words = f"of update {self.steps - 1} is not a multiple of the noised sum"
+            self.loose.append(Movement(name="the gradient", how=words, by_data=False))
+
+
+def _row(gradients: Sequence[Tensor | None], held: Sequence[Tensor]) -> Tensor:
+    """One record's gradients of all tensors as a vector; a tensor that the loss does not reach has zeros."""
+    parts = zip(gradients, held, strict=True)
+    return torch.cat([torch.zeros(one.numel()) if part is None else part.reshape(-1).cpu() for part, one in parts])

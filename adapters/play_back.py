@@ -1,0 +1,239 @@
+"""Plays frozen rows through one noised step of a foreign system, without training, and compares neighbouring inputs.
+
+Equal seeds give equal noise, so that the difference of two releases is what one unit adds; other seeds give the noise.
+How far a unit moves the release, over the noise in each tensor, is compared with the claimed noise multiplier. It does
+not matter by what constant the release was scaled.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from scipy.stats import chi2
+from torch import Tensor
+
+from ..audit.arrays import FloatArray
+from ..audit.check_result import CheckResult
+from ..fl.fields import check_positive
+from ..fl.layout import Layout
+from .alarms import level
+from .watch import Watched
+
+REPLAYED, MULTIPLIER, FINITE = "step replayed", "effective noise multiplier", "finite for all rows"
+LENGTHS = (0.0, 1e-2, 1.0, 10.0, 1e4, 1e20)
+"""Lengths of the unit's row, in clip norms."""
+_DRAWS, _OTHERS = 64, 6
+"""Draws of the noise, and rows that surround the unit."""
+_SLACK = 5e-3
+"""Relative shortfall of the multiplier that is rounding of single precision, as in a clip that adds 1e-6 to norms."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """One noised step of a foreign system.
+
+    Args:
+        call: ``call(rows, seed)``: rows ``(n, d)`` of single precision before clipping, n >= 0, and the seed of all
+            noise; returns the release ``(d,)``.
+        layout: tensors of the rows.
+        clip_norm: length of a row in the sum that is claimed, > 0; the rows are made in this unit.
+        noise_multiplier: noise standard deviation over the sensitivity that is claimed, > 0.
+    """
+
+    call: Callable[[Tensor, int], Tensor]
+    layout: Layout
+    clip_norm: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_positive("clip_norm", self.clip_norm)
+        check_positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shift:
+    """How far one unit moved the release.
+
+    Args:
+        over_noise: L2 norm of the movement, in standard deviations of the noise of each tensor; infinite where a
+            tensor without noise moved.
+        witness: the unit and the rows around it, in words.
+    """
+
+    over_noise: float
+    witness: str
+
+
+@dataclass(frozen=True, eq=False)
+class PlayBack:
+    """The plays of one step: its noise in each tensor, and how far units of all lengths move its release.
+
+    Raises whatever the step raises, with a note that names the rows.
+    """
+
+    step: Step
+    seed: int = 0
+
+    @cached_property
+    def noise(self) -> dict[str, dict[str, FloatArray]]:
+        """Noise by surrounding rows and tensor, ``(draws, size)``: releases of equal rows, less their mean."""
+        return {around: self._noise(rows) for around, rows in self._surroundings()}
+
+    @property
+    def deviations(self) -> dict[str, float]:
+        """Standard deviation of the noise of each tensor among rows of all lengths, in the unit of the release."""
+        return {name: deviation_of(values) for name, values in self.noise["split"].items()}
+
+    @cached_property
+    def shifts(self) -> tuple[Shift, ...]:
+        """The movements by finite units, the largest first."""
+        at = level(sum(len(tensors) for tensors in self.noise.values()))
+        # The largest noise that these draws allow, so that a small sample accuses nobody.
+        found = [
+            Shift(over_noise=self._over(moved, around, lambda values: largest_deviation(values, at)), witness=words)
+            for words, around, moved in self._moves
+        ]
+        return tuple(sorted(found, key=lambda one: -one.over_noise))
+
+    @property
+    def effective_multiplier(self) -> float:
+        """The noise multiplier that the release really has: 1 over the largest movement, with the estimated noise."""
+        moved = max(self._over(moved, around, deviation_of) for _, around, moved in self._moves)
+        return math.inf if moved == 0 else 1 / moved
+
+    def results(self) -> Watched:
+        """Return the results of all checks."""
+        if not self._replayed():
+            words = "two plays with one seed differ: noise that cannot be seeded, or state between calls"
+            names = (REPLAYED, MULTIPLIER, FINITE)
+            return Watched(results=tuple(CheckResult(name=name, passed=None, witness=words) for name in names))
+        words = "two plays with one seed are equal" + ("" if self._takes_no_rows else "; an empty lot is refused")
+        done = CheckResult(name=REPLAYED, passed=True, witness=words)
+        return Watched(results=(done, self._multiplier(), *self._finite()))
+
+    def _multiplier(self) -> CheckResult:
+        worst, claimed = self.shifts[0], self.step.noise_multiplier
+        # The unit is compared with the largest noise that the draws allow: a smaller multiplier is certain.
+        bound = math.inf if worst.over_noise == 0 else 1 / worst.over_noise
+        estimate = self.effective_multiplier
+        if bound < claimed * (1 - _SLACK):
+            return CheckResult.at_least(
+                MULTIPLIER, min(estimate, bound), claimed, unit="sensitivities", witness=worst.witness
+            )
+        words = f"of {len(self.shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}"
+        return CheckResult(name=MULTIPLIER, passed=True, witness=words)
+
+    def _finite(self) -> Iterator[CheckResult]:
+        """What rows that are no numbers do. Whether a record can give such a row, the step alone cannot say."""
+        around = dict(self._surroundings())["quiet"]
+        broken = []
+        for name, value in (("NaN", math.nan), ("infinite", math.inf)):
+            row = torch.zeros(1, self.step.layout.dim)
+            row[0, 0] = value
+            try:
+                release = self._play(torch.cat([around, row]), self.seed)
+            except Exception as error:  # Foreign code may refuse such rows by any exception.
+                broken.append(f"a row with an entry {name} raises {type(error).__name__}")
+                continue
+            if not bool(release.isfinite().all()):
+                broken.append(f"a row with an entry {name} makes the release no number")
+        if broken:
+            words = f"{'; '.join(broken)}: the claim holds for records that cannot give such rows"
+            yield CheckResult(name=FINITE, passed=None, witness=words)
+        else:
+            yield CheckResult(name=FINITE, passed=True, witness="rows with an entry NaN or infinite")
+
+    def _replayed(self) -> bool:
+        rows = dict(self._surroundings())["split"]
+        return torch.equal(self._play(rows, self.seed), self._play(rows, self.seed))
+
+    def _surroundings(self) -> Iterator[tuple[str, Tensor]]:
+        """Other rows by name: none, far below the clip norm, far above it, and half of each."""
+        drawn = np.random.default_rng(self.seed).standard_normal((_OTHERS, self.step.layout.dim))
+        rows = torch.from_numpy(drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).float() * self.step.clip_norm
+        if self._takes_no_rows:
+            yield "none", rows[:0]
+        yield "quiet", 0.01 * rows
+        yield "clipped", 100 * rows
+        yield "split", torch.cat([0.01 * rows[: _OTHERS // 2], 100 * rows[_OTHERS // 2 :]])
+
+    def _units(self) -> Iterator[tuple[str, Tensor]]:
+        """Rows of all lengths, in all tensors together and in each alone."""
+        layout = self.step.layout
+        places = {"all tensors": slice(0, layout.dim)}
+        places |= layout.slices if len(layout.slices) > 1 else {}
+        for name, place in places.items():
+            row = torch.zeros(1, layout.dim)
+            row[0, place] = 1 / math.sqrt(place.stop - place.start)
+            for length in LENGTHS:
+                yield f"a row of {length:g} clip norms in {name}", row * length * self.step.clip_norm
+
+    @cached_property
+    def _takes_no_rows(self) -> bool:
+        try:
+            self._play(torch.zeros(0, self.step.layout.dim), self.seed)
+        except Exception:  # Foreign code may refuse an empty lot by any exception; Poisson lots may be empty.
+            return False
+        return True
+
+    @cached_property
+    def _moves(self) -> list[tuple[str, str, Tensor]]:
+        """What each unit adds to the release: words, the rows around it, and the difference ``(d,)``."""
+        found = []
+        for around, rows in self._surroundings():
+            without = self._play(rows, self.seed).double()
+            for words, unit in self._units():
+                with_unit = self._play(torch.cat([rows, unit]), self.seed).double()
+                found.append((f"{words}, other rows {around}", around, with_unit - without))
+        return found
+
+    def _noise(self, rows: Tensor) -> dict[str, FloatArray]:
+        drawn = np.stack([self._play(rows, self.seed + 1 + n).double().numpy() for n in range(_DRAWS)])
+        scaled = (drawn - drawn.mean(0)) * math.sqrt(_DRAWS / (_DRAWS - 1))
+        return {name: scaled[:, place] for name, place in self.step.layout.slices.items()}
+
+    def _play(self, rows: Tensor, seed: int) -> Tensor:
+        try:
+            release = self.step.call(rows.clone(), seed)
+        except Exception as error:
+            error.add_note(f"raised by the step on {len(rows)} rows, the longest of {_longest(rows):g}")
+            raise
+        if release.shape != (self.step.layout.dim,):
+            raise ValueError(f"a release must have shape ({self.step.layout.dim},), got {tuple(release.shape)}")
+        return release.detach().cpu()
+
+    def _over(self, moved: Tensor, around: str, deviation: Callable[[FloatArray], float]) -> float:
+        """Length of a movement in standard deviations of each tensor's noise; infinite where it is no number."""
+        if not bool(moved.isfinite().all()):
+            return math.inf
+        total = 0.0
+        for name, place in self.step.layout.slices.items():
+            length = float(torch.linalg.vector_norm(moved[place]))
+            if length > 0:
+                noise = deviation(self.noise[around][name])
+                total += math.inf if noise == 0 else (length / noise) ** 2
+        return math.sqrt(total)
+
+
+def deviation_of(values: FloatArray) -> float:
+    """Return the standard deviation of noise with mean 0."""
+    return math.sqrt(float(np.mean(values**2)))
+
+
+def largest_deviation(values: FloatArray, at: float) -> float:
+    """Return the largest standard deviation that draws ``(draws, d)`` less their mean allow, at this level."""
+    degrees = values.size * (len(values) - 1) / len(values)
+    return math.sqrt(float((values**2).mean()) * degrees / float(chi2.ppf(at, degrees)))
+
+
+def smallest_deviation(values: FloatArray, at: float) -> float:
+    """Return the smallest standard deviation that draws ``(draws, d)`` less their mean allow, at this level."""
+    degrees = values.size * (len(values) - 1) / len(values)
+    return math.sqrt(float((values**2).mean()) * degrees / float(chi2.isf(at, degrees)))
+
+
+def _longest(rows: Tensor) -> float:
+    return float(rows.norm(dim=1).max()) if len(rows) else 0.0

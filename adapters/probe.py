@@ -1,0 +1,34 @@
+"""All deterministic checks of a foreign system: one watched run, and play-back where the system offers it."""
+
+from typing import Any
+
+from ..audit.check_result import CheckResult
+from .recording import Runner
+from .watch import Watched, watched
+
+PLAYED = "play-back"
+_PARTS = ("claim", "law", "replayable")
+
+
+def is_runner(found: object) -> bool:
+    """Whether an object is a foreign system that can be run with and without a unit. None of its parts is computed."""
+    held = {*dir(type(found)), *getattr(found, "__dict__", {})}
+    return not isinstance(found, type) and callable(getattr(found, "run", None)) and held.issuperset(_PARTS)
+
+
+def probe(runner: Runner, *, seed: int = 0) -> Watched:
+    """Watch one run of a system, and play frozen inputs through it, where it has ``watch`` and ``play_back``.
+
+    A check that fails is a fault that was seen; checks that pass do not show that the claim holds. Raises whatever the
+    system raises.
+    """
+    system: Any = runner
+    seen = system.watch(seed) if hasattr(system, "watch") else watched(runner.run(False, seed))
+    found = tuple(seen.results)
+    if not hasattr(system, "play_back"):
+        return Watched(results=found)
+    try:
+        played = tuple(system.play_back(seed).results().results)
+    except ValueError as error:
+        played = (CheckResult(name=PLAYED, passed=None, witness=str(error)),)
+    return Watched(results=(*found, *played))

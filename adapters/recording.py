@@ -1,0 +1,193 @@
+"""What is kept of one run of a foreign training: noised releases, what went into them, and the accountant's history.
+
+A release is the noised sum as the system computes it, before it is averaged and multiplied by a learning rate, because
+only this sum can be compared with the claim. Tensors of a model are slices of one flat vector (``Layout``).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit.arrays import FloatArray
+from ..audit.claim import Claim
+from ..fl.laws.law import GaussianLaw
+from ..fl.layout import Layout
+
+Ledger = tuple[tuple[float, float, int], ...]
+"""An accountant's history: (noise multiplier, sampling rate, steps)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release:
+    """One noised vector of a run.
+
+    Args:
+        step: number of the release in the run, from 0.
+        released: ``(d,)``, the sum with noise.
+        received: ``(d,)``, the sum before the noise, as the system computed it; None where it was not seen.
+        expected: ``(d,)``, the same sum computed again from the rows that came in; None without rows.
+        rest: ``(d,)``, ``expected`` without the planted unit; None without a plant.
+        clip_norm: the L2 bound of a row that the system states for this step, > 0.
+        noise_multiplier: noise standard deviation over ``clip_norm`` that the system states for this step, >= 0.
+        rows: number of rows in the sum; None where it was not seen.
+        longest: the largest L2 norm with which a row entered the sum, in clip norms; None where it is not known.
+        ids: indices of the records in the lot, in the order of reading them; None where they were not seen.
+        rounding: relative rounding of the numbers from which norms are computed, that of single precision by default.
+        coarseness: absolute rounding of one coordinate, where the vectors are differences of larger numbers, >= 0.
+    """
+
+    step: int
+    released: Tensor
+    received: Tensor | None = None
+    expected: Tensor | None = None
+    rest: Tensor | None = None
+    clip_norm: float
+    noise_multiplier: float
+    rows: int | None = None
+    longest: float | None = None
+    ids: tuple[int, ...] | None = None
+    rounding: float = 2.0**-23
+    coarseness: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip_norm < math.inf:
+            raise ValueError(f"clip_norm of step {self.step} must be > 0 and finite, got {self.clip_norm}")
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ValueError(f"noise_multiplier of step {self.step} must be >= 0, got {self.noise_multiplier}")
+        for name in ("received", "expected", "rest"):
+            one = getattr(self, name)
+            if one is not None and one.shape != self.released.shape:
+                raise ValueError(f"{name} of step {self.step} must have shape {tuple(self.released.shape)}")
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of one coordinate's noise that the system states."""
+        return self.noise_multiplier * self.clip_norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plant:
+    """The unit that an audit puts into a run: one record whose vector, before clipping, is of the audit's choice.
+
+    Args:
+        tensor: name of the tensor that the vector lies in; None for all tensors.
+        weight: L2 norm of the vector in clip norms, > 0; from 10 on, a missing clip shows.
+        seed: of the vector's direction, a random one.
+    """
+
+    tensor: str | None = None
+    weight: float = 10.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < math.inf:
+            raise ValueError(f"weight (of the plant, in clip norms) must be > 0 and finite, got {self.weight}")
+
+    def direction(self, layout: Layout) -> Tensor:
+        """Return the unit vector ``(d,)`` along which the unit lies. Raises ValueError for an unknown tensor."""
+        slices = layout.slices
+        if self.tensor is not None and self.tensor not in slices:
+            raise ValueError(f"tensor must be one of {', '.join(slices)}, got {self.tensor!r}")
+        place = slice(0, layout.dim) if self.tensor is None else slices[self.tensor]
+        vector = torch.zeros(layout.dim, dtype=torch.float64)
+        drawn = np.random.default_rng(self.seed).standard_normal(place.stop - place.start)
+        vector[place] = torch.from_numpy(drawn)
+        unit: Tensor = vector / torch.linalg.vector_norm(vector)
+        return unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Movement:
+    """Something of the trained system that changed and was not noised.
+
+    Args:
+        name: of the parameter or buffer.
+        how: what was seen, in words.
+        by_data: whether it is certain that data move it; False where it only was not explained.
+    """
+
+    name: str
+    how: str
+    by_data: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recording:
+    """All that was seen of one run.
+
+    Args:
+        layout: tensors of the released vectors.
+        releases: in the order of the run.
+        ledger: the accountant's history at the end of the run; None where there is no accountant.
+        accounted: epsilon that the accountant prints at ``delta``; None where it was not asked.
+        population: number of records that lots are drawn from; None where it is not known.
+        moved: parameters and buffers that changed without noise; None where nobody looked.
+        steps: updates of the model that were seen, noised or not.
+        remarks: what could not be seen, and why, by the name of the check.
+    """
+
+    layout: Layout
+    releases: tuple[Release, ...]
+    ledger: Ledger | None = None
+    accounted: float | None = None
+    delta: float | None = None
+    population: int | None = None
+    moved: tuple[Movement, ...] | None = None
+    steps: int | None = None
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+    def projections(self, plant: Plant) -> FloatArray:
+        """Return each release less the known rest, projected on the plant's direction, in clip norms: ``(steps,)``.
+
+        Apart from the noise it is 0 in a step without the unit, and the length with which the unit entered in others.
+        Raises ValueError where the rest of a release is not known.
+        """
+        direction = plant.direction(self.layout)
+        found = np.zeros(len(self.releases))
+        for number, release in enumerate(self.releases):
+            if release.rest is None:
+                raise ValueError(f"step {release.step} holds no sum without the planted unit: its rows were not seen")
+            found[number] = float(direction @ (release.released.double() - release.rest.double())) / release.clip_norm
+        return found
+
+
+def equal_releases(one: Recording, other: Recording) -> bool:
+    """Whether two runs released the same numbers."""
+    pairs = list(zip(one.releases, other.releases, strict=False))
+    same = all(torch.equal(first.released, second.released) for first, second in pairs)
+    return len(one.releases) == len(other.releases) and same
+
+
+class Runner(Protocol):
+    """A foreign system that can be run with and without one unit.
+
+    Equal ``seed`` means equal everything, where ``replayable`` says so.
+    """
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that the system's accountant implies."""
+        ...
+
+    @property
+    def law(self) -> GaussianLaw | None:
+        """The law of one release; None where it is not the same in all steps."""
+        ...
+
+    @property
+    def replayable(self) -> bool:
+        """Whether two runs with one seed are equal."""
+        ...
+
+    def run(self, member: bool, seed: int, *, noise: int = 0, plant: Plant | None = None) -> Recording:
+        """Run the system and return what was seen.
+
+        ``member``: whether the planted unit takes part. ``noise``: another number gives other noise of the mechanism,
+        with all else equal.
+        """
+        ...

@@ -1,0 +1,222 @@
+"""Audits a foreign system by independent runs with and without one unit, as many as the planner names.
+
+Each run is scored by the exact log-likelihood ratio of a broken version of the claimed mechanism, for a worst-case
+adversary who knows all other rows. The errors are counted at a threshold that was fixed by simulation before the first
+run; the bound (Clopper and Pearson 1934) holds for any mechanism. The runs are judged several times, each time at its
+share of alpha, so that an audit of a gross fault ends early.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..audit.arrays import FloatArray
+from ..audit.claim import Claim
+from ..audit.estimators.release_tests import (
+    BrokenRelease,
+    GaussianRelease,
+    ReleaseTest,
+    audit_release_tests,
+    design_test,
+    simulated_release_points,
+)
+from ..audit.evidence import Projections, Setting
+from ..audit.finding import WEAK_TEST, Finding, Verdict, judge
+from ..audit.measurement import Measurement
+from ..audit.power.trials_needed import trials_needed
+from ..audit.supplied.given import check_alpha, check_whole
+from ..audit.supplied.power import with_power
+from .kept_projections import KeptProjections
+from .recording import Plant, Runner
+
+LOOKS = 3
+"""Times that the runs are judged, each at an equal share of alpha."""
+_LIMIT = 10**6
+_PAIRS = 8
+"""Pairs of runs with equal seeds in which a planted unit must have arrived once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaPlan:
+    """How many runs an audit makes, and by which tests it judges them.
+
+    Args:
+        release: the claimed mechanism.
+        tests: scores and thresholds, one per fault that is looked for.
+        looks: runs per arm after which the claim is judged, ascending; the last is the number of runs per arm.
+        alpha: error probability of all looks and tests together.
+        noise_share: the share of the claimed noise against which the number of runs was planned.
+    """
+
+    release: GaussianRelease
+    tests: tuple[ReleaseTest, ...]
+    looks: tuple[int, ...]
+    alpha: float
+    noise_share: float
+
+    @property
+    def runs(self) -> int:
+        """Runs per arm, at most."""
+        return self.looks[-1]
+
+    def line(self) -> str:
+        """Return one line to print before the runs are made."""
+        return (
+            f"{self.runs} runs per arm refute {self.noise_share:g} of the claimed noise with probability 0.9 "
+            f"(judged after {', '.join(str(one) for one in self.looks)}, alpha {self.alpha:g} in all)"
+        )
+
+
+def plan_replicas(
+    runner: Runner, *, plant: Plant | None = None, noise_share: float = 0.5, alpha: float = 0.05, seed: int = 0
+) -> ReplicaPlan:
+    """Plan the runs that refute ``noise_share`` of the claimed noise with probability 0.9.
+
+    ``noise_share`` in (0, 1). The system runs once, to count its releases. Raises ValueError for a system whose steps
+    do not follow one law, and where more than a million runs would be needed.
+    """
+    check_alpha(alpha)
+    if not 0 < noise_share < 1:
+        raise ValueError(f"noise_share must be in (0, 1), got {noise_share}")
+    claim, release = runner.claim, _release(runner)
+    faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=(plant or Plant()).weight))
+    rng = np.random.default_rng(seed)
+    stated: dict[str, Any] = {"curve": claim.curve, "epsilon": claim.epsilon, "delta": claim.delta}
+    points = simulated_release_points(release, faults[0], rng=rng)
+    planned = trials_needed(points, **stated, alpha=alpha / LOOKS / len(faults), limit=_LIMIT)
+    if planned is None:
+        raise ValueError(f"more than {_LIMIT:,} runs per arm would be needed: watch and play back find small faults")
+    looks = tuple(sorted({max(1, planned.trials * n // LOOKS) for n in range(1, LOOKS + 1)}))
+    tests = tuple(design_test(release, one, n=planned.trials, rng=rng, **stated) for one in faults)
+    return ReplicaPlan(release=release, tests=tests, looks=looks, alpha=alpha, noise_share=noise_share)
+
+
+def audit_replicas(
+    runner: Runner,
+    *,
+    plan: ReplicaPlan | None = None,
+    plant: Plant | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    checkpoint: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Finding:
+    """Judge the claim of a system by independent runs with and without a planted unit.
+
+    Args:
+        runner: the system; each run has its own seed of all global generators.
+        plan: as ``plan_replicas`` makes it; None plans for half of the claimed noise.
+        seed: of all runs; one seed gives one finding.
+        jobs: processes; the system must then be picklable by joblib.
+        checkpoint: file of finished runs; an audit of the same system with equal arguments goes on from it.
+        progress: called with the numbers of finished and of all runs after each run.
+
+    The finding is UNDERPOWERED where the unit arrived in no release. Exceptions of the system pass through, with a note
+    that names the run; finished runs stay in the checkpoint. Raises ValueError for a checkpoint of another audit.
+    """
+    check_whole("jobs", jobs, least=1)
+    check_whole("seed", seed, least=0)
+    unit = plant or Plant()
+    found = plan or plan_replicas(runner, plant=unit, seed=seed)
+    path = None if checkpoint is None else Path(checkpoint)
+    kept = KeptProjections(path=path, facts={} if path is None else _facts(runner, found, unit, seed))
+    missing_unit = _unseen(runner, unit, seed)
+    finding = None
+    for look in found.looks:
+        for member, number, values in _made(runner, unit, kept.missing(look), seed, jobs):
+            kept.keep(member, number, values)
+            if progress is not None:
+                progress(len(kept.runs), 2 * found.runs)
+        finding = _judged(runner.claim, found, kept, look, unit, missing_unit)
+        if finding.verdict is Verdict.REFUTED:
+            break
+    assert finding is not None
+    return finding
+
+
+def _release(runner: Runner) -> GaussianRelease:
+    law = runner.law
+    if law is None or law.noise_std == 0:
+        raise ValueError(
+            "replicas need one noise multiplier, clip norm and sampling rate for all steps, which the accountant's "
+            "history does not state; watch and play back need none"
+        )
+    steps = int(runner.claim.parameters.get("steps", 0)) or len(runner.run(False, 0).releases)
+    return GaussianRelease(sigma=law.noise_std / law.clip_norm, rate=law.rate, rounds=steps)
+
+
+def _facts(runner: Runner, plan: ReplicaPlan, plant: Plant, seed: int) -> dict[str, object]:
+    facts = {"claim": runner.claim.claim_id, "plant": asdict(plant), "seed": seed, "steps": plan.release.rounds}
+    if not runner.replayable:
+        return facts
+    # Runs of a system that was changed since then would be mixed with those of the new one.
+    sent = [one.released.numpy().tobytes() for one in runner.run(False, _seed_of(seed, False, 0), plant=plant).releases]
+    return facts | {"first_run_sha256": hashlib.sha256(b"".join(sent)).hexdigest()}
+
+
+def _unseen(runner: Runner, plant: Plant, seed: int) -> str:
+    """Why no run can show the unit; empty where it arrived in a release, or where equal runs cannot be compared."""
+    if not runner.replayable:
+        return ""
+    for number in range(_PAIRS):
+        drawn = _seed_of(seed, True, number)
+        within, out = (runner.run(member, drawn, plant=plant).projections(plant) for member in (True, False))
+        if np.abs(within - out).max(initial=0.0) > 1e-3:
+            return ""
+    return f"the planted unit arrived in no release of {_PAIRS} runs, so that no run could show a violation"
+
+
+def _made(
+    runner: Runner, plant: Plant, wanted: Sequence[tuple[bool, int]], seed: int, jobs: int
+) -> Iterator[tuple[bool, int, FloatArray]]:
+    if jobs == 1 or len(wanted) < 2:
+        for member, number in wanted:
+            yield _one(runner, plant, member, number, seed)
+        return
+    from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
+
+    tasks = (delayed(_one)(runner, plant, member, number, seed) for member, number in wanted)
+    yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
+
+
+def _one(runner: Runner, plant: Plant, member: bool, number: int, seed: int) -> tuple[bool, int, FloatArray]:
+    try:
+        recording = runner.run(member, _seed_of(seed, member, number), plant=plant)
+    except Exception as error:
+        error.add_note(f"raised in run {number} {'with' if member else 'without'} the planted unit")
+        raise
+    return member, number, recording.projections(plant)
+
+
+def _seed_of(seed: int, member: bool, number: int) -> int:
+    return int(np.random.SeedSequence(seed, spawn_key=(int(member), number)).generate_state(1)[0])
+
+
+def _judged(claim: Claim, plan: ReplicaPlan, kept: KeptProjections, look: int, plant: Plant, unseen: str) -> Finding:
+    setting = Setting.claimed(claim)
+    sides = []
+    for member in (True, False):
+        values = kept.arm(member, look)
+        sides.append(Projections(values=values, seen=np.ones(values.shape, dtype=bool), setting=setting))
+    place = "all tensors" if plant.tensor is None else plant.tensor
+    measured = audit_release_tests(
+        sides[0],
+        sides[1],
+        plan.release,
+        plan.tests,
+        alpha=plan.alpha / len(plan.looks),
+        delta=claim.delta,
+        curve=claim.curve,
+        epsilon=claim.epsilon,
+        witness=f"a record of {plant.weight:g} clip norms in {place}, {look} of at most {plan.runs} runs per arm",
+    )
+    return judge(claim, _of_all_looks(with_power(measured, claim), plan), weakness=replace(WEAK_TEST, unseen=unseen))
+
+
+def _of_all_looks(measured: Measurement, plan: ReplicaPlan) -> Measurement:
+    """The measurement with the error probability of all looks: each look had its share."""
+    return replace(measured, alpha=plan.alpha, comparisons=measured.comparisons * len(plan.looks))

@@ -1,0 +1,97 @@
+"""Compares the sum of each release before its noise with the clipped rows that came in."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..audit.check_result import CheckResult
+from ..fl.laws.law import clip
+from .recording import Recording
+
+CLIPPED = "sum of clipped rows"
+_SLACK = 1e-3
+"""Relative error that counts as rounding: foreign code clips in single precision and adds 1e-6 to norms."""
+_CONDITION = 1e4
+"""Condition number of the rows up to which the weight of each in a sum is determined."""
+_ROWS = 2048
+"""Rows whose weights are solved for, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """The lengths with which rows entered a sum.
+
+    ``expected``: ``(d,)``, the sum of the rows clipped by the stated rule; ``longest``: the largest length in clip
+    norms, None where the sum does not determine it; ``explained``: whether the sum is one of weighted rows.
+    """
+
+    expected: Tensor
+    longest: float | None
+    explained: bool
+
+
+def contributions(
+    rows: Tensor, total: Tensor | None, clip_norm: float, *, clipped: Tensor | None = None
+) -> Contributions:
+    """Compare the sum ``total (d,)`` with ``rows (n, d)`` that came in.
+
+    The stated rule scales each row to ``clip_norm``, or is given as the rows ``clipped (n, d)`` after it. A sum of
+    other multiples of the rows is solved for these multiples, where the rows determine them.
+    """
+    rows = rows.double()
+    kept = clip(rows, clip_norm) if clipped is None else clipped.double()
+    expected = kept.sum(0)
+    if total is None or _close(total.double(), expected, clip_norm):
+        longest = float(torch.linalg.vector_norm(kept, dim=1).max()) / clip_norm if len(rows) else 0.0
+        return Contributions(expected, longest, True)
+    return _solved(rows, total.double(), expected, clip_norm)
+
+
+def _close(total: Tensor, expected: Tensor, clip_norm: float, slack: float = _SLACK) -> bool:
+    allowed = slack * max(clip_norm, float(torch.linalg.vector_norm(expected)))
+    return bool(torch.linalg.vector_norm(total - expected) <= allowed)
+
+
+def _solved(rows: Tensor, total: Tensor, expected: Tensor, clip_norm: float) -> Contributions:
+    """The lengths of the rows in a sum that is not that of the stated rule."""
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    used = rows[lengths > 0] / lengths[lengths > 0, None]
+    if not 0 < len(used) <= min(_ROWS, rows.shape[1]) or not bool(rows.isfinite().all() and total.isfinite().all()):
+        return Contributions(expected, None, False)
+    values = torch.linalg.svdvals(used)
+    weights = torch.linalg.lstsq(used.T, total[:, None], driver="gelsd").solution[:, 0]
+    left = torch.linalg.vector_norm(used.T @ weights - total)
+    explained = bool(left <= _SLACK * max(clip_norm, float(torch.linalg.vector_norm(total))))
+    known = explained and bool(values[-1] * _CONDITION > values[0])
+    return Contributions(expected, float(weights.abs().max()) / clip_norm if known else None, explained)
+
+
+def sum_checks(recording: Recording) -> list[CheckResult]:
+    """Check that the noised sum is that of rows of at most one clip norm each, in every step."""
+    seen = [one for one in recording.releases if one.expected is not None and one.received is not None]
+    if not seen:
+        reason = recording.remarks.get("rows", "the rows of the sums were not seen")
+        return [CheckResult(name=CLIPPED, passed=None, witness=reason)]
+    unknown = 0
+    for one in seen:
+        slack = max(_SLACK, 4 * one.rounding)
+        if one.longest is not None and one.longest > 1 + slack:
+            witness = f"clip norms that one row added to the sum of step {one.step}"
+            return [CheckResult.at_most(CLIPPED, one.longest, 1.0, unit="clip norms", witness=witness, slack=slack)]
+        assert one.received is not None
+        assert one.expected is not None
+        most = (one.rows or 0) * one.clip_norm
+        length = float(torch.linalg.vector_norm(one.received.double()))
+        if one.rows is not None and length > (1 + slack) * most + slack * one.clip_norm:
+            witness = f"clip norms of the sum of step {one.step}, of {one.rows} rows"
+            return [CheckResult.at_most(CLIPPED, length / one.clip_norm, one.rows, unit="clip norms", witness=witness)]
+        if one.longest is None and not _close(one.received.double(), one.expected.double(), one.clip_norm, slack):
+            unknown += 1
+    if unknown:
+        witness = f"in {unknown} of {len(seen)} steps the sum is not that of the stated clip: play the step back"
+        return [CheckResult(name=CLIPPED, passed=None, witness=witness)]
+    longest = max((one.longest or 0.0 for one in seen), default=0.0)
+    witness = f"largest length of a row in {len(seen)} sums that were computed again"
+    slack = max(_SLACK, *(4 * one.rounding for one in seen))
+    return [CheckResult.at_most(CLIPPED, longest, 1.0, unit="clip norms", witness=witness, slack=slack)]

@@ -1,0 +1,65 @@
+"""Checks of one real run: every release is compared with what came in, with the stated noise and with the accountant.
+
+The training runs unchanged. Of a system that follows its claim, any check fails with probability ``FALSE_ALARM`` at
+most; a failed check is a fault of the system, not an estimate.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..audit.check_result import CheckResult
+from ..audit.claim import Claim
+from ..audit.finding import Finding, checked_alone
+from .ledger import ledger_checks
+from .lots import lot_checks
+from .movement import movement_checks
+from .noise import noise_checks
+from .recording import Recording
+from .sums import sum_checks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """The results of all checks of one run.
+
+    Args:
+        results: one per check; ``passed`` is None where something was not seen, for the reason in ``witness``.
+    """
+
+    results: tuple[CheckResult, ...]
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        """The checks that failed."""
+        return tuple(one for one in self.results if one.passed is False)
+
+    @property
+    def unseen(self) -> tuple[CheckResult, ...]:
+        """The checks that did not apply or saw too little."""
+        return tuple(one for one in self.results if one.passed is None)
+
+    def lines(self) -> list[str]:
+        """Return one line per check, failed ones first."""
+        words = {False: "FAILED", None: "not checked", True: "passed"}
+        ordered = sorted(self.results, key=lambda one: (one.passed is not False, one.passed is None))
+        return [f"{words[one.passed]}: {one.words}" for one in ordered]
+
+    def finding(self, claim: Claim) -> Finding:
+        """Return the finding on a claim: REFUTED where a check failed. Checks alone never show that a claim holds."""
+        return checked_alone(claim, [one.words for one in self.failed])
+
+
+def watched(recording: Recording) -> Watched:
+    """Check one run of a foreign training.
+
+    Source: each release is recomputed from its rows; the noise tests are exact under the Gaussian law, the tests of
+    lots under Poisson sampling.
+    """
+    found: Sequence[CheckResult] = (
+        *sum_checks(recording),
+        *noise_checks(recording),
+        *lot_checks(recording),
+        *ledger_checks(recording),
+        *movement_checks(recording),
+    )
+    return Watched(results=tuple(found))

@@ -1,0 +1,128 @@
+"""Noise multiplier that Flower's wrappers really have, over the stated one, by inner strategy, examples and replies.
+
+    python benchmarks/flower_multipliers.py             # the table, less than a minute of CPU; needs Flower
+    python benchmarks/flower_multipliers.py --verdicts  # and verdicts by replicas, for the worst cell and a correct one
+
+Eleven clients, a model of 100 numbers, round 1. One client's update is long or absent, among others that are quiet, all
+clipped, split along one coordinate, and split along all. A cell is the smallest multiplier over the stated one; 1 is
+right, ``inf`` where no unit moves the model. ``ten times``: the unit has ten times the examples of the others;
+``half``: 6 of 11 replies arrive. For adaptive clipping the stated multiplier is that of the update, beside the count's.
+The noise is measured by draws: standard deviation of a cell 2 %.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from fedassay.adapters.flower import App
+from fedassay.adapters.flower_frozen import FrozenReplies
+from fedassay.adapters.flower_play_back import FlowerPlayBack, Replies
+from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from flwr.app import Array, ArrayRecord
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
+from flwr.serverapp import ServerApp
+from flwr.serverapp import strategy as flower
+
+CLIENTS, DIMENSIONS, CLIP, DRAWS = 11, 100, 1.0, 12
+STRATEGIES: dict[str, Callable[[], Any]] = {
+    "FedAvg": flower.FedAvg,
+    "FedAvgM": lambda: flower.FedAvgM(server_momentum=0.9),
+    "FedAdam": flower.FedAdam,
+    "FedAdagrad": flower.FedAdagrad,
+    "FedYogi": flower.FedYogi,
+    "FedMedian": flower.FedMedian,
+    "Krum": lambda: flower.Krum(num_malicious_nodes=1),
+    "trimmed mean": flower.FedTrimmedAvg,
+}
+WRAPPERS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
+    "server, fixed": (
+        lambda inner: flower.DifferentialPrivacyServerSideFixedClipping(inner, 1.0, CLIP, CLIENTS),
+        [],
+    ),
+    "client, fixed": (
+        lambda inner: flower.DifferentialPrivacyClientSideFixedClipping(inner, 1.0, CLIP, CLIENTS),
+        [fixedclipping_mod],
+    ),
+    "server, adaptive": (
+        lambda inner: flower.DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.5, CLIENTS, CLIP),
+        [],
+    ),
+    "client, adaptive": (
+        lambda inner: flower.DifferentialPrivacyClientSideAdaptiveClipping(inner, 0.5, CLIENTS, CLIP),
+        [adaptiveclipping_mod],
+    ),
+}
+CASES = (
+    Replies(words="equal, all"),
+    Replies(words="ten times, all", examples=(10, 1)),
+    Replies(words="equal, half", arrived=0.5),
+    Replies(words="ten times, half", examples=(10, 1), arrived=0.5),
+)
+
+
+def back(wrapper: str, strategy: str) -> FlowerPlayBack:
+    """The plays of a wrapper around a strategy."""
+    wrap, mods = WRAPPERS[wrapper]
+
+    def make_server_app() -> ServerApp:
+        app = ServerApp()
+
+        @app.main()
+        def main(grid: Any, context: Any) -> None:
+            wrap(STRATEGIES[strategy]()).start(grid, ArrayRecord({"weight": Array(np.zeros(DIMENSIONS))}))
+
+        return app
+
+    def make_client_app() -> ClientApp:
+        app = ClientApp(mods=list(mods))
+        app.train()(lambda message, context: message)
+        return app
+
+    play = App(make_server_app, make_client_app, nodes=CLIENTS).play()
+    return FlowerPlayBack(play, lengths=(10.0,), draws=DRAWS)
+
+
+def table() -> dict[tuple[str, str, Replies], float]:
+    """Print the table, and return its cells."""
+    cells = {}
+    print(f"| wrapper | inner strategy | {' | '.join(case.words for case in CASES)} |")
+    print("|---" * (2 + len(CASES)) + "|")
+    for wrapper in WRAPPERS:
+        for strategy in STRATEGIES:
+            plays = back(wrapper, strategy)
+            stated = plays.play.stated.noise_multiplier
+            row = [plays.effective_multiplier(case) / stated for case in CASES]
+            cells |= {(wrapper, strategy, case): one for case, one in zip(CASES, row, strict=True)}
+            print(f"| {wrapper} | {strategy} | {' | '.join(f'{one:.2g}' for one in row)} |", flush=True)
+    return cells
+
+
+def verdict(wrapper: str, strategy: str, case: Replies) -> None:
+    """Print what replicas say about one cell."""
+    runner = FrozenReplies(back=back(wrapper, strategy), case=case)
+    plan = plan_replicas(runner)
+    print(f"{wrapper}, {strategy}, {case.words}: {plan.line()}")
+    start = time.process_time()
+    finding = audit_replicas(runner, plan=plan)
+    print(f"{finding.line()} ({time.process_time() - start:.1f} s of CPU)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verdicts", action="store_true", help="judge the worst cell and a correct one by replicas")
+    arguments = parser.parse_args()
+    start = time.process_time()
+    cells = table()
+    print(f"{len(cells)} cells, {time.process_time() - start:.0f} s of CPU")
+    if arguments.verdicts:
+        worst = min(cells, key=lambda cell: cells[cell] if cells[cell] > 0 else math.inf)
+        verdict(*worst)
+        verdict("server, fixed", "FedAvg", CASES[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Carry out ``fedassay probe``, and ``fedassay audit`` on a foreign system: a runner, or a function that makes one."""
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..adapters.probe import is_runner, probe
+from ..adapters.recording import Runner
+from ..adapters.replicas import audit_replicas, plan_replicas
+from ..adapters.watch import Watched
+from ..audit.wording import counted
+from ..suites.config.source import ConfigError
+from ..suites.results.outcome import FAIL, OK, judge_finding
+from .audited_function import find_object, with_config_errors
+from .console import print_lines
+
+
+def find_system(target: str) -> Runner | None:
+    """Return the system that ``module:name`` or ``file.py:name`` is, or that a function without arguments returns.
+
+    None for anything else, such as a mechanism. Raises ConfigError where the name cannot be imported.
+    """
+    found = find_object(target)
+    if is_runner(found):
+        return found  # type: ignore[no-any-return]
+    if not callable(found) or not _takes_nothing(found):
+        return None
+    made = with_config_errors(target, found)
+    return made if is_runner(made) else None
+
+
+def carry_out_probe(target: str, *, seed: int, as_json: bool) -> int:
+    """Check a system, print the results, and return the exit code. Raises ConfigError for a target that is none."""
+    if ":" not in target:
+        raise ConfigError(f"cannot probe {target!r}: the target must be package.module:name or path/to/file.py:name")
+    system = find_system(target)
+    if system is None:
+        raise ConfigError(
+            f"{target} must be a system with run, claim, law and replayable, such as Training of "
+            "fedassay.adapters.opacus, or a function without arguments that returns one"
+        )
+    results = with_config_errors(target, lambda: probe(system, seed=seed))
+    code = FAIL if results.failed else OK
+    for line in _printed(target, results, code, as_json=as_json):
+        print_lines(*line.split("\n"))
+    return code
+
+
+def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
+    """Judge the claim of a system by replicas, print the finding, and return the exit code."""
+    plan = with_config_errors(target, lambda: plan_replicas(system, alpha=given["alpha"], seed=given["seed"]))
+    if not given["json"]:
+        print_lines(f"plan   {plan.line()}")
+    path = None if given["keep"] is None else given["keep"] / "replicas.jsonl"
+    options: dict[str, Any] = {"seed": given["seed"], "jobs": given["jobs"] or 1, "checkpoint": path}
+    finding = with_config_errors(target, lambda: audit_replicas(system, plan=plan, **options))
+    gate = judge_finding(target, finding)
+    if given["json"]:
+        facts = {"target": target, "claim": system.claim.to_dict(), "finding": finding.to_dict()}
+        print_lines(*json.dumps(facts | {"plan": plan.line(), "exit_code": gate.exit_code}, indent=1).split("\n"))
+        return gate.exit_code
+    print_lines(f"claim  {target}  {finding.line()}")
+    if (measured := finding.measurement) is not None:
+        print_lines(f"seen   {measured.estimator}, {measured.trials}; {measured.witness}")
+    print_lines(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    return gate.exit_code
+
+
+def _printed(target: str, results: Watched, code: int, *, as_json: bool) -> list[str]:
+    if as_json:
+        checks = [{"name": one.name, "passed": one.passed, "words": one.words} for one in results.results]
+        return [json.dumps({"target": target, "checks": checks, "exit_code": code}, indent=1)]
+    failed = ", ".join(dict.fromkeys(one.name for one in results.failed))
+    passed = sum(one.passed is True for one in results.results)
+    words = f"FAIL: implementation checks failed: {failed}" if failed else f"OK: {counted(passed, 'check')} passed"
+    return [*results.lines(), f"gate   {words} (exit code {code})"]
+
+
+def _takes_nothing(found: Any) -> bool:
+    if isinstance(found, type):
+        return False
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):
+        return False
+    return True

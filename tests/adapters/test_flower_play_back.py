@@ -1,0 +1,91 @@
+"""Frozen replies through Flower's strategies: the multipliers that are known, and refusals."""
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedassay[flower]'")
+
+from fedassay.adapters.flower import App
+from fedassay.adapters.flower_frozen import FrozenReplies
+from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack, Replies
+from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from flower_apps import CLIP, accounted, client, client_side, fixed, flower, quiet, server
+from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
+
+NODES, DIMENSIONS = 11, 100
+
+
+def played(kind, **options):
+    make = server(
+        lambda: flower.DifferentialPrivacyServerSideFixedClipping(kind(**options), 1.0, 1.0, NODES),
+        shapes={"weight": (DIMENSIONS,)},
+    )
+    return FlowerPlayBack(App(make, client(), nodes=NODES).play(), lengths=(10.0,), draws=32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "options"),
+    [
+        (flower.FedAvg, 1.0, {}),
+        (flower.FedAvgM, 1.0, {"server_momentum": 0.9}),
+        (flower.FedAdam, 0.257, {}),
+        (flower.FedAdagrad, 0.101, {}),
+        (flower.FedYogi, 1.9, {}),
+        (flower.FedMedian, 0.091, {}),
+        (flower.FedTrimmedAvg, 0.636, {}),
+        (flower.Krum, 0.091, {"num_malicious_nodes": 1}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_the_multiplier_of_each_strategy_is_the_known_one(kind, known, options):
+    # 3,200 numbers of noise: standard deviation 1.3 %.
+    assert played(kind, **options).effective_multiplier() == pytest.approx(known, rel=0.05)
+
+
+def test_unequal_examples_missing_replies_and_momentum_lower_the_multiplier():
+    average = FlowerPlayBack(App(server(), client()).play(), lengths=(10.0,), draws=32)
+    _, tenfold, alone, half, two = (average.effective_multiplier(case) for case in CASES)
+    assert (tenfold, alone, half, two) == pytest.approx((19 / 100, 0.1, 0.5, 1.0), rel=0.04)
+    momentum = played(flower.FedAvgM, server_momentum=0.9)
+    assert momentum.effective_multiplier(CASES[-1]) == pytest.approx(math.sqrt(2 / (1 + 1.9**2)), rel=0.05)
+
+
+def test_play_back_fails_what_a_wrapper_does_not_bound_and_passes_the_accounted_one():
+    results = App(server(), client()).play_back().results()
+    failed = [one.name.partition(", ")[2] for one in results.failed]
+    assert failed == [CASES[1].words, CASES[2].words, CASES[3].words]
+    assert "an update of zero raises ZeroDivisionError" in " ".join(results.lines())
+    strict = App(server(accounted), client()).play_back().results()
+    assert strict.failed == ()
+    assert "releases nothing" in " ".join(strict.lines())
+
+
+def test_mods_of_the_clients_are_played_and_a_mod_that_is_missing_is_found():
+    correct = FlowerPlayBack(App(server(client_side), client([fixedclipping_mod])).play())
+    assert correct.effective_multiplier() == pytest.approx(1.0, rel=0.1)
+    assert FlowerPlayBack(App(server(client_side), client()).play()).effective_multiplier() < 1e-3
+    local = App(server(quiet), client([LocalDpMod(CLIP, CLIP, 5.0, 1e-5)])).play()
+    deviation = math.sqrt(2 * math.log(1.25e5)) / 5
+    assert FlowerPlayBack(local).effective_multiplier() == pytest.approx(deviation, rel=0.1)
+
+
+def test_the_worst_neighbours_move_the_model_as_far_as_the_multiplier_says():
+    case = Replies(words="the unit has three times the examples", examples=(3, 1))
+    back = FlowerPlayBack(App(server(lambda: fixed(noise=1e-9)), client()).play(), lengths=(10.0,), draws=32)
+    within, out, direction = back.worst(case)
+    moved = [back.play.releases(rows * CLIP, 0, examples=[1.0] * 9 + [3.0])[-1] @ direction for rows in (within, out)]
+    assert float(moved[0] - moved[1]) == pytest.approx(10 * 3 / 12 * CLIP, rel=0.01)
+    assert EQUAL.examples == (1, 1)
+    assert np.isclose(float(direction.norm()), 1.0)
+
+
+def test_replicas_of_the_worst_neighbours_refute_an_adaptive_optimiser_and_not_the_average():
+    verdicts = []
+    for kind in (flower.FedAdagrad, flower.FedAvg):
+        frozen = FrozenReplies(back=played(kind))
+        verdicts.append(audit_replicas(frozen, plan=plan_replicas(frozen)).verdict.value)
+    assert verdicts == ["REFUTED", "NOT_REFUTED"]
+    with pytest.raises(ValueError, match="rounds of the case must be 1"):
+        FrozenReplies(back=played(flower.FedAvg), case=CASES[-1])

@@ -1,0 +1,38 @@
+"""A data set that logs what was read."""
+
+import pytest
+import torch
+from fedassay.adapters.logged_data import LoggedData
+from torch.utils.data import DataLoader, TensorDataset
+
+DATA = TensorDataset(torch.arange(5.0))
+
+
+def test_indices_are_kept_in_the_order_of_reading():
+    logged = LoggedData(DATA)
+    list(DataLoader(logged, batch_size=2, sampler=[3, 1, 4]))
+    assert logged.last(2) == (1, 4)
+    assert (logged.last(2), logged.unread) == (None, 1)
+    logged.begin()
+    assert logged.unread == 0
+
+
+def test_negative_indices_are_those_of_the_records_and_others_are_refused():
+    logged = LoggedData(DATA)
+    assert logged[-1][0] == 4
+    assert logged.last(1) == (4,)
+    with pytest.raises(IndexError, match="index 5 is out of range for 5 records"):
+        logged[5]
+
+
+def test_planted_units_have_the_last_indices_and_the_number_of_records_stays():
+    logged = LoggedData(DATA, planted=1)
+    assert (len(logged), list(logged.units), logged[4][0]) == (5, [4], 0)
+    assert LoggedData(DATA)[4][0] == 4
+    with pytest.raises(ValueError, match="planted units must be fewer than the 5 records, got 5"):
+        LoggedData(DATA, planted=5)
+
+
+def test_other_attributes_are_those_of_the_data():
+    assert LoggedData(DATA).tensors is DATA.tensors
+    assert not hasattr(LoggedData(DATA), "__getitems__")

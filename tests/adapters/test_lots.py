@@ -1,0 +1,90 @@
+"""Checks of lots: Poisson lots pass, and every other way of drawing them that is accounted as Poisson is named."""
+
+import itertools
+
+import numpy as np
+import pytest
+from fedassay.adapters.lots import BLOCKS, LOTS, OVERLAP, RATE, SIZES, _pair_tails, lot_checks
+from foreign_runs import NOISE, RECORDS, poisson, recording, shuffled
+from foreign_runs import RATE as Q
+
+
+def failed(lots, **other):
+    return {one.name for one in lot_checks(recording(steps=20, lots=lots, **other)) if one.passed is False}
+
+
+def of_fixed_size(rng, steps):
+    return [tuple(rng.choice(RECORDS, int(Q * RECORDS), replace=False)) for _ in range(steps)]
+
+
+def twice_as_often(rng, steps):
+    return [tuple(np.flatnonzero(rng.random(RECORDS) < 2 * Q)) for _ in range(steps)]
+
+
+def the_same_each_epoch(rng, steps):
+    return (poisson(rng, 5) * steps)[:steps]
+
+
+def disjoint_of_varying_size(rng, steps):
+    lots, left = [], []
+    for _ in range(steps):
+        size = rng.binomial(RECORDS, Q)
+        left = left if len(left) >= size else [*rng.permutation(RECORDS)]
+        lots.append(tuple(left[:size]))
+        left = left[size:]
+    return lots
+
+
+def windows(rng, steps):
+    lots = []
+    for _ in range(steps):
+        start, size = rng.integers(RECORDS), rng.binomial(RECORDS, Q)
+        lots.append(tuple((start + np.arange(size)) % RECORDS))
+    return lots
+
+
+def two_draws(rng, steps):
+    return [(*one, *other) for one, other in zip(poisson(rng, steps), poisson(rng, steps), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("lots", "expected"),
+    [
+        (poisson, set()),
+        (shuffled, {SIZES, OVERLAP}),
+        (of_fixed_size, {SIZES}),
+        (twice_as_often, {RATE, SIZES, OVERLAP, BLOCKS}),
+        (the_same_each_epoch, {OVERLAP}),
+        (disjoint_of_varying_size, {OVERLAP}),
+        (windows, {BLOCKS, OVERLAP}),
+        (two_draws, {LOTS}),
+    ],
+)
+def test_each_way_of_drawing_lots_is_told_from_poisson_sampling(lots, expected):
+    assert failed(lots) == expected
+
+
+def test_lots_that_nothing_was_accounted_for_are_not_compared():
+    found = lot_checks(recording(ledger=()))
+    assert {one.passed for one in found if one.name != LOTS} == {None}
+    found = lot_checks(recording(ledger=((NOISE, 0.1, 4), (NOISE, 0.2, 8))))
+    assert "2 different sampling rates" in found[-1].witness
+
+
+def test_all_records_in_all_steps_need_no_sampling():
+    found = lot_checks(recording(lots=lambda rng, steps: [tuple(range(RECORDS))] * steps, ledger=((NOISE, 1.0, 12),)))
+    assert {one.passed for one in found} == {True, None}
+
+
+def test_the_law_of_pairs_is_that_of_all_lots_counted_one_by_one():
+    rate, steps, records = 0.3, 3, 2
+    chances = {}
+    for taken in itertools.product((0, 1), repeat=steps * records):
+        held = np.reshape(taken, (records, steps)).sum(1)
+        chance = np.prod([rate if one else 1 - rate for one in taken])
+        pairs = int((held * (held - 1) / 2).sum())
+        chances[pairs] = chances.get(pairs, 0.0) + chance
+    for pairs in chances:
+        low, high = _pair_tails(pairs, records, steps, rate)
+        assert low == pytest.approx(sum(chance for count, chance in chances.items() if count <= pairs), abs=1e-9)
+        assert high == pytest.approx(sum(chance for count, chance in chances.items() if count >= pairs), abs=1e-9)

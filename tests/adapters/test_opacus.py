@@ -1,0 +1,374 @@
+"""Opacus trainings: correct ones are not accused, eight ways of breaking them are found, and wrong use is refused."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from fedassay.adapters.crowd import Crowd, audit_crowd
+from fedassay.adapters.recording import Plant
+from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.fl.seeded import seeded
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+pytest.importorskip("opacus")
+from fedassay.adapters.opacus import Training
+from opacus_runs import BROKEN, CORRECT, LOSS, RECORDS, NoClip, build, built, network, records, train, with_class
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Secure RNG"),
+    pytest.mark.filterwarnings("ignore:Full backward hook"),
+    pytest.mark.filterwarnings("ignore:Optimal order"),
+]
+
+
+def training(build=build, train=train, **options):
+    return Training(build, train, records(), delta=1e-5, **options)
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_correct_training_passes_all_checks(name):
+    found = training(*CORRECT[name]).watch()
+    assert [one.words for one in found.failed] == []
+    assert [one.name for one in found.unseen] == []
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("name", CORRECT)
+def test_forty_correct_trainings_are_not_accused(name):
+    run = training(*CORRECT[name])
+    assert [one.words for seed in range(40) for one in run.watch(seed).failed] == []
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_way_of_breaking_it_is_found_in_two_seconds(name):
+    build, train, check = BROKEN[name]
+    start = time.process_time()
+    found = training(build, train).watch()
+    assert check in {one.name for one in found.failed}
+    assert time.process_time() - start < 2
+
+
+def test_a_watched_training_ends_with_the_same_model():
+    ends = []
+
+    def keep(model, *rest):
+        train(model, *rest)
+        ends.append([one.detach().clone() for one in model.parameters()])
+
+    with seeded(3):
+        keep(*build(records()))
+    training(train=keep).watch(3)
+    assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
+
+
+def test_the_claim_is_that_of_the_history():
+    run = training()
+    assert run.claim.parameters == {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 20}
+    assert (run.law.clip_norm, run.law.noise_std, run.law.rate) == (1.0, 1.0, 0.1)
+    assert run.replayable
+
+
+def test_other_noise_leaves_the_lots_and_the_sums_of_the_first_step():
+    run = training()
+    one, other, again = (run.run(noise=number) for number in (1, 2, 1))
+    assert [release.ids for release in one.releases] == [release.ids for release in other.releases]
+    assert torch.equal(one.releases[0].received, other.releases[0].received)
+    assert not torch.equal(one.releases[0].released, other.releases[0].released)
+    assert torch.equal(one.releases[-1].released, again.releases[-1].released)
+
+
+def test_a_planted_unit_enters_with_one_clip_norm_in_the_steps_that_draw_it():
+    run, plant = training(), Plant(tensor="0.bias", weight=10.0)
+    within, out = (run.run(member, 5, plant=plant) for member in (True, False))
+    drawn = [RECORDS - 1 in release.ids for release in within.releases]
+    assert drawn == [RECORDS - 1 in release.ids for release in out.releases]
+    assert any(drawn)
+    moved = within.projections(plant) - out.projections(plant)
+    first = drawn.index(True)
+    assert moved[:first] == pytest.approx(0, abs=1e-5)
+    assert moved[first] == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_planted_unit_that_is_not_clipped_enters_whole():
+    build_broken, _, _ = BROKEN["no clip"]
+    plant = Plant(weight=10.0)
+    run = training(build_broken, train)
+    moved = run.run(True, 5, plant=plant).projections(plant) - run.run(False, 5, plant=plant).projections(plant)
+    assert moved.max() > 9
+
+
+class WithoutIndices(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+def test_data_without_indices_are_refused():
+    with pytest.raises(TypeError, match=r"data must have a length and indices, .*got WithoutIndices"):
+        Training(build, train, WithoutIndices(), delta=1e-5)
+
+
+def test_parts_that_are_missing_are_named():
+    with pytest.raises(TypeError, match="build must return what make_private returned"):
+        training(lambda data: (network(), data)).watch()
+    unaccounted = training(lambda data: {"one": build(data)[0], "two": build(data)[1]}, lambda one, two: None)
+    with pytest.raises(TypeError, match="must also return the model whose parameters the optimizer holds"):
+        unaccounted.watch()
+
+
+def test_lots_that_were_not_read_from_the_given_data_are_not_compared():
+    found = training(lambda data: build(records())).watch()
+    assert not found.failed
+    reasons = {one.name: one.witness for one in found.unseen}
+    assert reasons["sizes of lots"] == "records were not read from the data that build received"
+
+
+@pytest.mark.processes
+def test_a_loader_with_workers_is_watched_without_its_lots_and_takes_no_plant():
+    run = training(built(workers=1))
+    found = run.watch()
+    assert not found.failed
+    assert "1 worker processes: set num_workers=0" in {one.name: one.witness for one in found.unseen}["sizes of lots"]
+    with pytest.raises(ValueError, match="num_workers must be 0 for a planted unit"):
+        run.run(True, plant=Plant())
+
+
+def test_ghost_clipping_takes_no_plant():
+    with pytest.raises(ValueError, match="ghost clipping never holds the vectors of records"):
+        training(*CORRECT["ghost clipping"]).run(True, plant=Plant())
+
+
+def test_half_precision_is_not_compared_number_by_number():
+    def build_half(data):
+        halves = TensorDataset(data.tensors[0].bfloat16(), data.tensors[1])
+        return build(_Read(data, halves), model=network().bfloat16())
+
+    found = training(build_half).watch()
+    assert [one.words for one in found.failed] == []
+    assert "sums of bfloat16 are rounded too coarsely" in {one.name: one.witness for one in found.unseen}["noise scale"]
+
+
+class _Read(Dataset):
+    """Reads the logged record, and returns the converted one."""
+
+    def __init__(self, logged, converted):
+        self.logged, self.converted = logged, converted
+
+    def __len__(self):
+        return len(self.logged)
+
+    def __getitem__(self, index):
+        self.logged[index]
+        return self.converted[index]
+
+
+def test_an_exception_in_the_third_step_keeps_what_was_seen():
+    def fails(model, optimizer, loader, engine):
+        for number, (x, y) in enumerate(loader):
+            if number == 3:
+                raise RuntimeError("out of memory")
+            optimizer.zero_grad()
+            LOSS(model(x), y).backward()
+            optimizer.step()
+
+    run = training(train=fails)
+    with pytest.raises(RuntimeError, match="out of memory") as raised:
+        run.run()
+    assert raised.value.__notes__ == ["raised by train after 3 releases, kept as Training.interrupted"]
+    assert len(run.interrupted.releases) == 3
+
+
+def test_a_training_that_seeds_cannot_repeat_is_not_replayable():
+    source = torch.Generator()
+    source.seed()
+    assert not training(built(noise_generator=source)).replayable
+
+
+def test_a_training_that_seeds_itself_is_refused():
+    def build_seeded(data):
+        torch.manual_seed(0)
+        return build(data)
+
+    with pytest.raises(ValueError, match="runs with two seeds release the same numbers"):
+        _ = training(build_seeded).replayable
+
+
+@pytest.mark.parametrize("options", [{"grad_sample_mode": "ew"}, {"grad_sample_mode": "functorch"}])
+def test_other_ways_of_computing_rows_are_watched(options):
+    assert not training(built(**options)).watch().failed
+
+
+def test_adaptive_clipping_is_watched():
+    options = {"target_unclipped_quantile": 0.5, "clipbound_learning_rate": 0.2, "max_clipbound": 10.0}
+    build_adaptive = built(clipping="adaptive", min_clipbound=0.01, unclipped_num_std=2.0, **options)
+    assert not training(build_adaptive).watch().failed
+
+
+@pytest.mark.simulations  # Four seconds: ten laws are composed.
+def test_schedules_of_noise_and_clip_are_watched():
+    from opacus.schedulers import ExponentialGradClip, ExponentialNoise
+
+    def scheduled(model, optimizer, loader, engine):
+        noise, clip = ExponentialNoise(optimizer, gamma=0.9), ExponentialGradClip(optimizer, gamma=0.9)
+        for x, y in loader:
+            optimizer.zero_grad()
+            LOSS(model(x), y).backward()
+            optimizer.step()
+            noise.step()
+            clip.step()
+
+    run = training(train=scheduled)
+    assert not run.watch().failed
+    assert (len(run._first.ledger), run.law) == (10, None)
+    assert run.claim.mechanism == "composition of an accountant's history"
+
+
+def test_a_module_with_attributes_of_its_own_can_hold_the_parts():
+    parts = dict(zip(("model", "optimizer", "loader", "engine"), build(records()), strict=True))
+    assert isinstance(parts["model"], nn.Module)
+    named = training(
+        lambda data: dict(zip(parts, build(data), strict=True)),
+        lambda model, optimizer, loader, engine: train(model, optimizer, loader, engine),
+    )
+    assert not named.watch().failed
+
+
+@pytest.mark.parametrize("name", ["plain", "per layer"])
+def test_a_correct_step_played_back_has_its_claimed_multiplier(name):
+    run = training(*CORRECT[name]).play_back()
+    found = run.results()
+    assert not found.failed
+    assert run.effective_multiplier == pytest.approx(1.0, rel=0.05)
+    # Opacus itself sums rows that are no numbers.
+    assert [one.name for one in found.unseen] == ["finite for all rows"]
+
+
+@pytest.mark.parametrize(
+    ("name", "multiplier"), [("half of the noise", 0.5), ("no clip", 0.0), ("noise on matrices alone", 0.0)]
+)
+def test_steps_that_are_broken_are_found_without_training(name, multiplier):
+    run = training(*BROKEN[name][:2]).play_back()
+    assert [one.name for one in run.results().failed] == ["effective noise multiplier"]
+    assert run.effective_multiplier == pytest.approx(multiplier, abs=0.05)
+
+
+def test_ghost_clipping_cannot_be_played_back():
+    with pytest.raises(ValueError, match="no rows can be played back"):
+        training(*CORRECT["ghost clipping"]).play_back()
+
+
+@pytest.mark.simulations
+def test_replicas_refute_broken_trainings_at_the_first_look_and_not_the_correct_one():
+    plan = plan_replicas(training())
+    assert 100 < plan.runs < 200
+    for name in ("half of the noise", "no clip"):
+        found = audit_replicas(training(*BROKEN[name][:2]), plan=plan)
+        assert (found.verdict.value, found.route) == ("REFUTED", "curve")
+        assert found.measurement.n1 <= plan.runs
+    assert audit_replicas(training(), plan=plan).verdict.value == "NOT_REFUTED"
+
+
+def test_one_run_with_a_crowd_refutes_a_missing_clip_and_not_the_correct_training():
+    # At epsilon 0.5: the 3.6 of the other tests cannot be refuted with so few units.
+    crowd = Crowd(units=200)
+    assert audit_crowd(training(with_class(NoClip, noise_multiplier=4.0)), crowd).verdict.value == "REFUTED"
+    # One run of so few units finds gross faults only, which is stated as a weak test.
+    assert audit_crowd(training(built(noise_multiplier=4.0)), crowd).verdict.value != "REFUTED"
+
+
+def train_with_a_leak(model, optimizer, loader, _):
+    for x, y in loader:
+        optimizer.zero_grad()
+        LOSS(model(x), y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            list(model.parameters())[-1].add_(1e-3 * y.float().mean())
+
+
+def train_and_average(model, optimizer, loader, engine):
+    average = [one.detach().clone() for one in model.parameters()]
+    for x, y in loader:
+        optimizer.zero_grad()
+        LOSS(model(x), y).backward()
+        optimizer.step()
+        for one, parameter in zip(average, model.parameters(), strict=True):
+            one.mul_(0.9).add_(0.1 * parameter.detach())
+    with torch.no_grad():
+        for one, parameter in zip(average, model.parameters(), strict=True):
+            parameter.copy_(one)
+
+
+def train_with_clamped_gradients(model, optimizer, *rest):
+    def clamp(*_):
+        for one in model.parameters():
+            one.grad.clamp_(-0.1, 0.1)
+
+    optimizer.original_optimizer.register_step_pre_hook(clamp)
+    train(model, optimizer, *rest)
+
+
+def train_and_read_other_batches(model, optimizer, loader, _):
+    others = iter(torch.utils.data.DataLoader(loader.dataset, batch_size=13))
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = LOSS(model(x), y)
+        with torch.no_grad():
+            model(next(others)[0])
+        loss.backward()
+        optimizer.step()
+
+
+def train_in_mixed_precision(model, optimizer, loader, _):
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = LOSS(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [train_and_average, train_with_clamped_gradients, train_and_read_other_batches, train_in_mixed_precision],
+)
+def test_unusual_trainings_that_are_correct_are_not_accused(method):
+    found = training(train=method).watch()
+    assert [one.words for one in found.failed + found.unseen] == []
+
+
+def test_a_parameter_that_data_move_outside_of_the_noised_sums_is_found():
+    found = training(train=train_with_a_leak).watch()
+    assert [one.name for one in found.failed] == ["state without noise"]
+    assert "2.bias ends with other values on other records, after equal noised sums" in found.failed[0].witness
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_other_optimizers_are_watched(kind):
+    def build_with(data):
+        model, optimizer, loader, engine = build(data)
+        optimizer.original_optimizer = kind(model.parameters(), lr=0.01)
+        return model, optimizer, loader, engine
+
+    assert not training(build_with).watch().failed
+
+
+def test_an_evaluation_on_the_training_data_does_not_disturb_the_lots():
+    def with_evaluation(model, optimizer, loader, engine):
+        for _ in range(2):
+            train(model, optimizer, loader, engine)
+            model.eval()
+            for x, _ in torch.utils.data.DataLoader(loader.dataset, batch_size=50):
+                model(x)
+            model.train()
+
+    found = training(train=with_evaluation).watch()
+    assert [one.words for one in found.failed + found.unseen] == []
+
+
+@pytest.mark.processes
+def test_without_opacus_the_import_names_the_extra():
+    code = "import sys\nsys.modules['opacus'] = None\nimport fedassay.adapters.opacus"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "needs Opacus: pip install 'fedassay[opacus]'" in done.stderr

@@ -1,0 +1,34 @@
+"""All checks of one run together: their false alarms, the finding, and the words."""
+
+import fedassay.adapters.alarms as alarms
+import pytest
+from fedassay.adapters.watch import watched
+from fedassay.defenses.accounting.stated_laws import claim_from_noise
+from foreign_runs import NOISE, RATE, recording
+
+STEPS = (2, 5, 12, 30)
+
+
+def accused(count):
+    return sum(bool(watched(recording(seed, steps=STEPS[seed % 4])).failed) for seed in range(count))
+
+
+@pytest.mark.simulations
+def test_none_of_a_thousand_correct_runs_is_accused():
+    assert accused(1000) == 0
+
+
+@pytest.mark.simulations
+def test_the_probability_of_a_false_alarm_is_at_most_the_stated_one(monkeypatch):
+    monkeypatch.setattr(alarms, "FALSE_ALARM", 0.5)
+    # 500 expected at most, with a standard deviation of 16; today 169, because only nine of sixteen families exist.
+    assert accused(1000) < 500 * 9 / 16 + 50
+
+
+def test_a_correct_run_passes_and_a_broken_one_refutes():
+    claim = claim_from_noise(NOISE, delta=1e-5, sampling_rate=RATE, steps=12)
+    assert watched(recording()).finding(claim).verdict.value == "NOT_REFUTED"
+    found = watched(recording(ledger=()))
+    assert [one.name for one in found.failed] == ["steps accounted"]
+    assert found.lines()[0].startswith("FAILED: steps accounted 0 < 12")
+    assert found.finding(claim).verdict.value == "REFUTED"

@@ -1,0 +1,94 @@
+"""``fedassay probe`` and ``fedassay audit`` on systems, and the fixture ``fedassay_system``."""
+
+import json
+
+import pytest
+
+SYSTEMS = """\
+from foreign_runner import GaussianRunner
+
+correct, halved, fails = GaussianRunner(), GaussianRunner(share=0.5), GaussianRunner(fails=0)
+quiet = GaussianRunner(share=0.1)
+number = 3
+
+
+def made():
+    return GaussianRunner()
+
+
+def nothing():
+    return None
+
+
+def mechanism(x, rng):
+    return x
+"""
+
+
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "systems.py").write_text(SYSTEMS, encoding="utf-8")
+    return lambda name: f"{tmp_path / 'systems.py'}:{name}"
+
+
+def test_a_correct_system_passes_and_a_tenth_of_the_noise_fails(say, target):
+    passed = say("probe", target("correct"))
+    assert passed.exit_code == 0
+    assert "gate   OK" in passed.output
+    failed = say("probe", target("quiet"))
+    assert failed.exit_code == 10
+    assert "FAILED: noise scale" in failed.output
+    assert "gate   FAIL: implementation checks failed: noise scale" in failed.output
+    assert say("probe", target("made")).exit_code == 0
+
+
+def test_the_results_of_a_probe_as_json(say, target):
+    facts = json.loads(say("probe", target("quiet"), "--json").output)
+    assert facts["exit_code"] == 10
+    assert [one["name"] for one in facts["checks"] if one["passed"] is False] == ["noise scale"]
+
+
+def test_an_audit_of_a_system_takes_its_claim_and_the_planned_runs(say, target, tmp_path):
+    found = say("audit", target("made"), "--keep", tmp_path / "kept")
+    assert found.exit_code == 0
+    assert "runs per arm refute 0.5 of the claimed noise" in found.output
+    assert "NOT REFUTED" in found.output
+    assert (tmp_path / "kept" / "replicas.jsonl").is_file()
+    refuted = say("audit", target("halved"), "--json")
+    assert refuted.exit_code == 10
+    assert json.loads(refuted.output)["finding"]["verdict"] == "REFUTED"
+
+
+def test_wrong_targets_and_options_are_told(say, target):
+    for words, message in (
+        (("probe", target("number")), "must be a system with run, claim, law and replayable"),
+        (("probe", target("nothing")), "must be a system with run, claim, law and replayable"),
+        (("probe", target("missing")), "has no function 'missing'"),
+        (("probe", "nowhere"), "cannot probe 'nowhere'"),
+        (("audit", target("correct"), "--trials", "20"), "--trials can be given only with a mechanism"),
+        (("audit", target("correct"), "--unit", "client"), "--unit can be given only with a file of scores or"),
+        (("audit", target("correct"), "--delta", "0.1"), "leave out --delta"),
+        (("audit", target("correct"), "--epsilon", "1", "--inputs", "0", "1"), "must be a function"),
+        (("audit", target("mechanism"), "--inputs", "0", "1"), "a claim must state epsilon or mu"),
+    ):
+        refused = say(*words)
+        assert refused.exit_code == 2
+        assert message in " ".join(refused.output.split())
+
+
+def test_an_exception_of_the_system_names_the_run(say, target):
+    refused = say("audit", target("fails"))
+    assert refused.exit_code == 1
+    assert "RuntimeError: out of memory" in refused.output
+    assert "raised in run" in refused.output
+
+
+def test_the_fixture_fails_a_test_unless_checks_pass_and_the_claim_is_not_refuted(inner_pytest, tmp_path):
+    code = SYSTEMS + "\n\ndef test_one(fedassay_system):\n    assert fedassay_system(correct).measurement.n0 > 60\n"
+    code += "\n\ndef test_two(fedassay_system):\n    fedassay_system(quiet)\n"
+    code += "\n\ndef test_three(fedassay_system):\n    assert fedassay_system(correct, replicas=False) is None\n"
+    (tmp_path / "test_own.py").write_text(code, encoding="utf-8")
+    exit_code, output = inner_pytest(tmp_path)
+    assert exit_code == 1
+    assert "FAILED: noise scale" in output
+    assert "2 passed" in output
