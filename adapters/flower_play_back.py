@@ -115,7 +115,12 @@ class FlowerPlayBack:
 
     def results(self) -> Watched:
         """Return the results of all checks, one multiplier per case of ``CASES``."""
-        if not self._replayed():
+        try:
+            replayed = self._replayed()
+        except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.
+            words = f"the strategy raises {type(error).__name__}: {error}"
+            return Watched(results=(CheckResult(name=REPLAYED, passed=None, witness=words),))
+        if not replayed:
             words = "two plays with one seed differ: noise that cannot be seeded, or state between runs"
             return Watched(results=(CheckResult(name=REPLAYED, passed=None, witness=words),))
         done = CheckResult(name=REPLAYED, passed=True, witness="two plays with one seed are equal")
@@ -185,7 +190,7 @@ class FlowerPlayBack:
                 words = f"an update of {sign * length:g} clip norms"
                 yield f"{words} in the first coordinate", sign * length * first
                 yield f"{words} in all tensors", sign * length * even
-        slices = self.play.layout.slices
+        slices = {name: place for name, place in self.play.layout.slices.items() if place.stop > place.start}
         for name, place in slices.items() if len(slices) > 1 else ():
             row = torch.zeros_like(even)
             row[place] = 1 / math.sqrt(place.stop - place.start)
