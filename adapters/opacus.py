@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..audit.claim import Claim, Unit
+from ..audit.claim import ONE_TRAINER, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..defenses.accounting.gaussian import LEAST_NOISE
 from ..defenses.accounting.stated_laws import claim_from_accountant
@@ -189,13 +189,14 @@ class Training:
     @cached_property
     def claim(self) -> Claim:
         """The claim that the accountant's history of a run implies, with its trade-off curve."""
-        return claim_from_accountant(
+        claim = claim_from_accountant(
             _History(self._first.ledger or ()),
             delta=self._delta,
             epsilon=self._epsilon,
             unit=self._unit,
             **self._setting,
         )
+        return replace(claim, trust=ONE_TRAINER)
 
     @property
     def law(self) -> GaussianLaw | None:

@@ -71,6 +71,12 @@ def test_the_claim_is_that_of_the_history():
     assert run.replayable
 
 
+def test_a_central_training_has_no_other_clients():
+    text = Training(build, train, records(), delta=1e-5).claim.describe()
+    assert "adversary: whoever receives the model of every step" in text
+    assert "client" not in text
+
+
 def test_other_noise_leaves_the_lots_and_the_sums_of_the_first_step():
     run = training()
     one, other, again = (run.run(noise=number) for number in (1, 2, 1))
