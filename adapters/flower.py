@@ -1,6 +1,6 @@
 """Runs Flower apps as they are, on nodes in this process, so that they can be watched, played back and audited."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from .crowd import Crowd
 from .flower_grid import ProcessGrid, context, in_process, innermost, starting
 from .flower_hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
 from .flower_play import FlowerPlay
-from .flower_play_back import FlowerPlayBack
+from .flower_play_back import CASES, FlowerPlayBack, Replies
 from .recording import Ledger, Plant, Recording, equal_releases
 from .watch import Watched, watched
 
@@ -56,6 +56,7 @@ class App:
         delta: of the claim, in (0, 1); an accountant's own delta takes its place.
         run_config: of the run, for server and clients.
         missing: number of nodes whose replies never arrive.
+        cases: of replies for which play-back checks the claim; fewer where the deployment rules the others out.
 
     The server and every call of a client draw from generators of their own, as in separate processes.
 
@@ -73,6 +74,7 @@ class App:
         delta: float = 1e-5,
         run_config: Mapping[str, Any] | None = None,
         missing: int = 0,
+        cases: Sequence[Replies] = CASES,
     ) -> None:
         check_whole("nodes", nodes, least=1)
         check_whole("missing", missing, least=0)
@@ -83,7 +85,7 @@ class App:
             raise ValueError("law must have noise, got noise_std 0")
         self._make_server_app, self._make_client_app = make_server_app, make_client_app
         self._nodes, self._law, self._delta, self._missing = nodes, law, delta, missing
-        self._run_config = dict(run_config or {})
+        self._run_config, self._cases = dict(run_config or {}), tuple(cases)
         self.interrupted: Recording | None = None
 
     def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
@@ -181,7 +183,7 @@ class App:
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
         """Play frozen replies through the strategy, a new one for each play. No client trains."""
-        return FlowerPlayBack(self.play(), seed)
+        return FlowerPlayBack(self.play(), seed, cases=self._cases)
 
     @cached_property
     def claim(self) -> Claim:

@@ -57,6 +57,8 @@ def test_play_back_fails_what_a_wrapper_does_not_bound_and_passes_the_accounted_
     failed = [one.name.partition(", ")[2] for one in results.failed]
     assert failed == [CASES[1].words, CASES[2].words, CASES[3].words]
     assert "an update of zero raises ZeroDivisionError" in " ".join(results.lines())
+    ruled_out = App(server(), client(), cases=(EQUAL, CASES[-1])).play_back().results()
+    assert ruled_out.failed == ()
     strict = App(server(accounted), client()).play_back().results()
     assert strict.failed == ()
     assert "releases nothing" in " ".join(strict.lines())
