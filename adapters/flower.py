@@ -1,12 +1,14 @@
 """Runs Flower apps as they are, on nodes in this process, so that they can be watched, played back and audited."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
@@ -14,11 +16,13 @@ from ..audit.supplied.given import check_whole
 from ..defenses.accounting.stated_laws import claim_from_noise
 from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
+from ..fl.layout import Layout
 from ..fl.seeded import seeded
+from .crowd import Crowd
 from .flower_grid import ProcessGrid, context, in_process, innermost, starting
-from .flower_hooks import FlowerHooks, noise_of_updates_and_count, stated_by_mod
+from .flower_hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
 from .flower_play import FlowerPlay
-from .flower_play_back import FlowerPlayBack
+from .flower_play_back import CASES, FlowerPlayBack, Replies
 from .recording import Ledger, Plant, Recording, equal_releases
 from .watch import Watched, watched
 
@@ -52,6 +56,7 @@ class App:
         delta: of the claim, in (0, 1); an accountant's own delta takes its place.
         run_config: of the run, for server and clients.
         missing: number of nodes whose replies never arrive.
+        cases: of replies for which play-back checks the claim; fewer where the deployment rules the others out.
 
     The server and every call of a client draw from generators of their own, as in separate processes.
 
@@ -69,6 +74,7 @@ class App:
         delta: float = 1e-5,
         run_config: Mapping[str, Any] | None = None,
         missing: int = 0,
+        cases: Sequence[Replies] = CASES,
     ) -> None:
         check_whole("nodes", nodes, least=1)
         check_whole("missing", missing, least=0)
@@ -79,7 +85,7 @@ class App:
             raise ValueError("law must have noise, got noise_std 0")
         self._make_server_app, self._make_client_app = make_server_app, make_client_app
         self._nodes, self._law, self._delta, self._missing = nodes, law, delta, missing
-        self._run_config = dict(run_config or {})
+        self._run_config, self._cases = dict(run_config or {}), tuple(cases)
         self.interrupted: Recording | None = None
 
     def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
@@ -93,16 +99,42 @@ class App:
         An exception passes through, and what was seen before it is kept as ``interrupted``. Raises TypeError for a
         server app that starts no strategy, ValueError for a plant in a client app that was made before.
         """
-        return self._run(member, seed, noise=noise, plant=plant)[0]
+
+        def planted(layout: Layout) -> dict[int, Tensor]:
+            if plant is None:
+                return {}
+            direction = plant.direction(layout)
+            return {self._nodes: direction * plant.weight if member else quiet_vector(direction)}
+
+        return self._run(seed, planted, noise=noise)[0]
+
+    def run_crowd(self, crowd: Crowd, seed: int = 0) -> Recording:
+        """Run both apps once with many planted units, each of which takes part by its coin; they are the last nodes.
+
+        Raises ValueError as ``run``, for more units than nodes or coordinates, and for a mod that noises each report.
+        """
+        if crowd.units > self._nodes:
+            raise ValueError(f"units must be at most the {self._nodes} nodes, got {crowd.units}")
+
+        def planted(layout: Layout) -> dict[int, Tensor]:
+            vectors = []
+            for coordinate, coin in zip(crowd.coordinates(layout).tolist(), crowd.coins.tolist(), strict=True):
+                axis = torch.zeros(layout.dim, dtype=torch.float64)
+                axis[coordinate] = 1
+                vectors.append(axis * crowd.weight if coin else quiet_vector(axis))
+            return dict(zip(range(self._nodes - crowd.units + 1, self._nodes + 1), vectors, strict=True))
+
+        recording, hooks = self._run(seed, planted)
+        if hooks.mod is not None:
+            raise ValueError("a crowd shares one sum, and a mod noises each report: judge one report by replicas")
+        return recording
 
     def _run(
-        self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None
+        self, seed: int, planted: Callable[[Layout], dict[int, Tensor]] = lambda _: {}, *, noise: int = 0
     ) -> tuple[Recording, FlowerHooks]:
         hooks = FlowerHooks(
             law=self._law,
-            plant=plant,
-            member=member,
-            unit=self._nodes,
+            planted=planted,
             missing=self._missing,
             drawn=lambda number: _other_noise(seed, noise, number),
         )
@@ -128,7 +160,7 @@ class App:
                 "make_server_app must make an app whose main function calls start of a strategy of "
                 "flwr.serverapp.strategy: no strategy was started"
             )
-        if plant is not None and hooks.unmodded:
+        if hooks.has_units and hooks.unmodded:
             raise ValueError(
                 "make_client_app must make a new ClientApp and register its functions: mods are bound then, and the "
                 "planted unit enters by a mod"
@@ -151,7 +183,7 @@ class App:
 
     def play_back(self, seed: int = 0) -> FlowerPlayBack:
         """Play frozen replies through the strategy, a new one for each play. No client trains."""
-        return FlowerPlayBack(self.play(), seed)
+        return FlowerPlayBack(self.play(), seed, cases=self._cases)
 
     @cached_property
     def claim(self) -> Claim:

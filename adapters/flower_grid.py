@@ -115,7 +115,11 @@ class ProcessGrid:
 
     @property
     def run(self) -> Any:
-        raise NotImplementedError("a grid in one process has no run of a SuperLink")
+        """Raise TypeError: apps of the older interface ask for the run of a SuperLink."""
+        raise TypeError(
+            "a grid in one process has no run of a SuperLink: give a ServerApp with a main function that starts a "
+            "strategy of flwr.serverapp.strategy; apps of the older interface (server_fn) are not supported"
+        )
 
     def set_run(self, run: Any) -> None:
         """Nothing to set: there is one run."""

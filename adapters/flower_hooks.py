@@ -13,7 +13,7 @@ from torch import Tensor
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 from .flower_grid import arrays_like, is_training, only_arrays
-from .recording import Movement, Plant, Release
+from .recording import Movement, Release
 from .sums import contributions
 
 try:
@@ -80,6 +80,14 @@ def noise_of_updates_and_count(strategy: Any) -> float:
     return float((multiplier**-2 + (2 * float(strategy.clipped_count_stddev)) ** -2) ** -0.5)
 
 
+def quiet_vector(direction: Tensor) -> Tensor:
+    """Return the update of an absent unit, ``(d,)`` in clip norms: short, in the largest coordinate of a direction."""
+    quiet = torch.zeros_like(direction)
+    largest = int(direction.abs().argmax())
+    quiet[largest] = math.copysign(QUIET, float(direction[largest]))
+    return quiet
+
+
 def flat(record: Any) -> Tensor:
     """Return the arrays of a record as one vector ``(d,)`` of double precision; a copy."""
     parts = [torch.from_numpy(np.array(one, dtype=np.float64)).reshape(-1) for one in record.to_numpy_ndarrays()]
@@ -110,15 +118,13 @@ class FlowerHooks:
 
     Args:
         law: that the user stated; None where wrapper or mod state the noise.
-        plant: the unit of the audit, and ``member``, whether it takes part; ``unit``: its node.
+        planted: updates of the audit's units by node, ``(d,)`` in clip norms, none of them zero.
         missing: replies of the nodes 1 to ``missing`` never arrive.
         drawn: ``drawn(round)``: context in which a strategy aggregates, for other noise.
     """
 
     law: GaussianLaw | None
-    plant: Plant | None
-    member: bool
-    unit: int
+    planted: Callable[[Layout], Mapping[int, Tensor]]
     missing: int = 0
     drawn: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
     strategy: Any = None
@@ -129,12 +135,18 @@ class FlowerHooks:
     rounds: int = 0
     skipped: int = 0
     unmodded: bool = False
+    _units: dict[int, Tensor] = field(default_factory=dict)
     _before: Tensor | None = None
     _after: Tensor | None = None
     _stated: StatedNoise | None = None
     _inner: Tensor | None = None
     _made: dict[int, Tensor] = field(default_factory=dict)
     _arrived: dict[int, Tensor] = field(default_factory=dict)
+
+    @property
+    def has_units(self) -> bool:
+        """Whether updates of the audit are planted."""
+        return bool(self._units)
 
     def see_mod(self, mod: Any) -> None:
         """Remember a mod that noises each report."""
@@ -146,6 +158,7 @@ class FlowerHooks:
         if self.strategy is not None:
             raise TypeError("a run must start one strategy, got a second one")
         self.strategy, self.layout = strategy, layout_of(initial)
+        self._units = dict(self.planted(self.layout))
         configure, aggregate = strategy.configure_train, strategy.aggregate_train
 
         def configured(number: int, arrays: Any, *rest: Any, **options: Any) -> Any:
@@ -178,8 +191,8 @@ class FlowerHooks:
         _, received = only_arrays(message.content)
         node = int(context.node_id)
         stated = self._stated
-        if self.plant is not None and node == self.unit and stated is not None and self.layout is not None:
-            made = added(received, self._vector(self.plant, self.layout) * stated.clip_norm)
+        if node in self._units and stated is not None:
+            made = added(received, self._units[node] * stated.clip_norm)
             reply.content[name] = made
         self._made[node] = flat(made) - flat(received)
         return reply
@@ -199,16 +212,6 @@ class FlowerHooks:
         else:
             self._made.pop(node, None)
         return reply
-
-    def _vector(self, plant: Plant, layout: Layout) -> Tensor:
-        """The unit's update in clip norms; without the unit, a short one in its largest coordinate."""
-        direction = plant.direction(layout)
-        if self.member:
-            return direction * plant.weight
-        quiet = torch.zeros_like(direction)
-        largest = int(direction.abs().argmax())
-        quiet[largest] = math.copysign(QUIET, float(direction[largest]))
-        return quiet
 
     def _configured(self, arrays: Any) -> None:
         self._before = flat(arrays)
@@ -237,7 +240,7 @@ class FlowerHooks:
 
     def _reported(self, node: int) -> None:
         """Keep a report that a mod noised; of a run with a planted unit, the unit's first one."""
-        if self.plant is not None and (node != self.unit or self.releases):
+        if self._units and (node not in self._units or self.releases):
             return
         if node in self._made:
             updates = {node: self._made[node]}
@@ -256,8 +259,8 @@ class FlowerHooks:
         rows = torch.stack([updates[node] for node in nodes]) if nodes else torch.zeros(0, len(released))
         found = contributions(rows, received, stated.clip_norm)
         rest = None
-        if self.plant is not None:
-            others = [number for number, node in enumerate(nodes) if node != self.unit]
+        if self._units:
+            others = [number for number, node in enumerate(nodes) if node not in self._units]
             rest = contributions(rows[others], None, stated.clip_norm).expected
         assert self._before is not None
         self.releases.append(

@@ -66,12 +66,14 @@ class FlowerPlayBack:
         seed: of all plays.
         lengths: of the unit's update, in clip norms.
         draws: of the noise, >= 2.
+        cases: of replies for which the claim must hold.
     """
 
     play: FlowerPlay
     seed: int = 0
     lengths: tuple[float, ...] = LENGTHS
     draws: int = _DRAWS
+    cases: tuple[Replies, ...] = CASES
 
     def shifts(self, case: Replies) -> tuple[Shift, ...]:
         """Return how far each unit moves the released models, the furthest first; none where nothing is released.
@@ -114,12 +116,17 @@ class FlowerPlayBack:
         return self.play.releases(rows, seed, examples=examples, rounds=case.rounds)
 
     def results(self) -> Watched:
-        """Return the results of all checks, one multiplier per case of ``CASES``."""
-        if not self._replayed():
+        """Return the results of all checks, one multiplier per case."""
+        try:
+            replayed = self._replayed()
+        except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.
+            words = f"the strategy raises {type(error).__name__}: {error}"
+            return Watched(results=(CheckResult(name=REPLAYED, passed=None, witness=words),))
+        if not replayed:
             words = "two plays with one seed differ: noise that cannot be seeded, or state between runs"
             return Watched(results=(CheckResult(name=REPLAYED, passed=None, witness=words),))
         done = CheckResult(name=REPLAYED, passed=True, witness="two plays with one seed are equal")
-        return Watched(results=(done, *(self._multiplier(case) for case in CASES), *self._finite()))
+        return Watched(results=(done, *(self._multiplier(case) for case in self.cases), *self._finite()))
 
     def _multiplier(self, case: Replies) -> CheckResult:
         name, claimed = f"{MULTIPLIER}, {case.words}", self.play.stated.noise_multiplier
@@ -185,7 +192,7 @@ class FlowerPlayBack:
                 words = f"an update of {sign * length:g} clip norms"
                 yield f"{words} in the first coordinate", sign * length * first
                 yield f"{words} in all tensors", sign * length * even
-        slices = self.play.layout.slices
+        slices = {name: place for name, place in self.play.layout.slices.items() if place.stop > place.start}
         for name, place in slices.items() if len(slices) > 1 else ():
             row = torch.zeros_like(even)
             row[place] = 1 / math.sqrt(place.stop - place.start)

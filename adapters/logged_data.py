@@ -4,6 +4,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from .logged_batches import LoggedBatches
+
 
 class LoggedData(Dataset[Any]):
     """The records of ``data``, and the indices in the order of reading them.
@@ -30,6 +32,7 @@ class LoggedData(Dataset[Any]):
             raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
         self.data, self.planted, self._shift = data, planted, shift
         self._read: list[int] = []
+        self._batches: LoggedBatches | None = None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -53,12 +56,29 @@ class LoggedData(Dataset[Any]):
             raise AttributeError(name)
         return getattr(self.data, name)
 
+    def follow(self, loader: Any) -> None:
+        """Take the indices from the batch sampler of a loader whose worker processes read these records."""
+        if loader.num_workers and loader.dataset is self and loader.batch_sampler is not None:
+            self._batches = LoggedBatches(loader.batch_sampler)
+            # Loaders forbid the assignment, because other attributes depend on it; those of this one stay.
+            vars(loader)["batch_sampler"] = self._batches
+
+    @property
+    def ahead(self) -> bool:
+        """Whether worker processes read these records ahead of their use."""
+        return self._batches is not None
+
     def begin(self) -> None:
         """Forget what was read until now, such as the record from which a loader learns shapes."""
         self._read.clear()
 
     def last(self, count: int) -> tuple[int, ...] | None:
-        """Return the indices of the last ``count`` records that were read, and forget them; None if there are fewer."""
+        """Return the indices of the last ``count`` records that were read, and forget them; None if there are fewer.
+
+        Where workers read the records: of the next batch that they return.
+        """
+        if self._batches is not None:
+            return self._batches.take(count)
         if len(self._read) < count:
             return None
         found = tuple(self._read[len(self._read) - count :])
@@ -67,5 +87,5 @@ class LoggedData(Dataset[Any]):
 
     @property
     def unread(self) -> int:
-        """The number of records that were read and not yet returned by ``last``."""
-        return len(self._read)
+        """The number of records that were read and not yet returned by ``last``; 0 where workers read ahead."""
+        return 0 if self.ahead else len(self._read)

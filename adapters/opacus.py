@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..audit.claim import Claim, Unit
+from ..audit.claim import ONE_TRAINER, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..defenses.accounting.gaussian import LEAST_NOISE
 from ..defenses.accounting.stated_laws import claim_from_accountant
@@ -87,7 +87,7 @@ class Training:
         splits, clips and noises it like every other one. ``noise``: another number gives other noise, all else equal.
 
         An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Raises
-        ValueError for a plant where rows cannot be replaced (ghost clipping) or lots are not seen (loader workers).
+        ValueError for a plant where rows cannot be replaced (ghost clipping).
         """
 
         def units(layout: Layout, index: range) -> dict[int, Tensor]:
@@ -126,6 +126,8 @@ class Training:
             parts = parts_of(built)
             if planted:
                 _check_plant(parts)
+            for loader in parts.loaders:
+                data.follow(loader)
             vectors = units(parts.layout, data.units)
             hooks = OpacusHooks(parts=parts, data=data, seed=seed, noise=noise, planted=vectors, forced=forced)
             hooks.attach()
@@ -189,13 +191,14 @@ class Training:
     @cached_property
     def claim(self) -> Claim:
         """The claim that the accountant's history of a run implies, with its trade-off curve."""
-        return claim_from_accountant(
+        claim = claim_from_accountant(
             _History(self._first.ledger or ()),
             delta=self._delta,
             epsilon=self._epsilon,
             unit=self._unit,
             **self._setting,
         )
+        return replace(claim, trust=ONE_TRAINER)
 
     @property
     def law(self) -> GaussianLaw | None:
@@ -260,12 +263,6 @@ class _History:
 def _check_plant(parts: OpacusParts) -> None:
     if parts.ghost:
         raise ValueError("ghost clipping never holds the vectors of records, so that none can be replaced")
-    if workers := _workers(parts):
-        raise ValueError(f"num_workers must be 0 for a planted unit, because its lots must be seen, got {workers}")
-
-
-def _workers(parts: OpacusParts) -> int:
-    return max((int(one.num_workers) for one in parts.loaders), default=0)
 
 
 def _remarks(hooks: OpacusHooks) -> dict[str, str]:
@@ -273,10 +270,9 @@ def _remarks(hooks: OpacusHooks) -> dict[str, str]:
     parts, found = hooks.parts, {}
     if parts.accountant is None:
         found["ledger"] = "build returns neither a PrivacyEngine nor an accountant"
-    if workers := _workers(parts):
-        found["lots"] = f"records are read in {workers} worker processes: set num_workers=0 to compare lots"
-    elif any(one.ids is None for one in hooks.releases):
-        found["lots"] = "records were not read from the data that build received"
+    if any(one.ids is None for one in hooks.releases):
+        late = "batches of a loader with workers were left out"
+        found["lots"] = late if hooks.data.ahead else "records were not read from the data that build received"
     if parts.ghost and any(one.expected is None for one in hooks.releases):
         found["rows"] = "ghost clipping holds no rows: return the loss of make_private from build as well"
     if parts.half:

@@ -164,7 +164,8 @@ class PlayBack:
         """Rows of all lengths, in all tensors together and in each alone."""
         layout = self.step.layout
         places = {"all tensors": slice(0, layout.dim)}
-        places |= layout.slices if len(layout.slices) > 1 else {}
+        held = {name: place for name, place in layout.slices.items() if place.stop > place.start}
+        places |= held if len(held) > 1 else {}
         for name, place in places.items():
             row = torch.zeros(1, layout.dim)
             row[0, place] = 1 / math.sqrt(place.stop - place.start)

@@ -89,11 +89,13 @@ class Plant:
             raise ValueError(f"weight (of the plant, in clip norms) must be > 0 and finite, got {self.weight}")
 
     def direction(self, layout: Layout) -> Tensor:
-        """Return the unit vector ``(d,)`` along which the unit lies. Raises ValueError for an unknown tensor."""
+        """Return the unit vector ``(d,)`` along which the unit lies. Raises ValueError for an empty tensor."""
         slices = layout.slices
         if self.tensor is not None and self.tensor not in slices:
             raise ValueError(f"tensor must be one of {', '.join(slices)}, got {self.tensor!r}")
         place = slice(0, layout.dim) if self.tensor is None else slices[self.tensor]
+        if place.stop == place.start:
+            raise ValueError(f"tensor must hold numbers, and {self.tensor or 'the whole model'} holds none")
         vector = torch.zeros(layout.dim, dtype=torch.float64)
         drawn = np.random.default_rng(self.seed).standard_normal(place.stop - place.start)
         vector[place] = torch.from_numpy(drawn)

@@ -24,6 +24,8 @@ PROVABLE, NOT_PROVABLE = "provable_epsilon", "provable"
 """The claim parameter that states what holds instead of the published claim, or in words that nothing does."""
 _NOT_STATED = "not stated"
 _CURVE_SLACK = 1e-6
+ONE_TRAINER = "one party holds all data and trains"
+"""Trust assumption of a central training, which has no clients."""
 _MODEL_OF = {"uploads": "local", "shuffled": "shuffle", "aggregate": "distributed"}
 
 
@@ -223,9 +225,10 @@ class Claim:
         """
         who = "" if self.subjects == "all" else f", for {self.subjects}"
         what = "" if self.part == "joint" else f", {self.part} alone"
+        adversary = self.observer.central_phrase if self.trust == ONE_TRAINER else self.observer.phrase
         return (
             f"eps {plain(self.epsilon)}, delta {plain(self.delta)}, one {self.unit} ({self.adjacency.phrase}), "
-            f"adversary: {self.observer.phrase}{who}{what}"
+            f"adversary: {adversary}{who}{what}"
         )
 
     def to_dict(self) -> dict[str, Any]:

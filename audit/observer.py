@@ -14,6 +14,11 @@ _PHRASES = {
     "shuffled": "the analyser that observes shuffled reports",
     "uploads": "the server that observes individual updates",
 }
+_CENTRAL = {
+    "final_model": "the public (final model)",
+    "global_models": "whoever receives the model of every step",
+}
+"""Phrases for a training without clients."""
 # The phrases are listed from the weakest observer to the strongest, so that their order is the rank.
 _RANKS = {name: rank for rank, name in enumerate(_PHRASES)}
 _FLAGS = {"participation": "who takes part", "masked_words": "the masked words"}
@@ -69,6 +74,11 @@ class Observer:
         """The adversary in words, as a printed claim shows it."""
         extra = " and ".join(_FLAGS[flag] for flag in self._flags)
         return _PHRASES[self.name] + (f", also observing {extra}" if extra else "")
+
+    @property
+    def central_phrase(self) -> str:
+        """The adversary in words, for a training by one party that holds all data."""
+        return _CENTRAL.get(self.name, self.phrase) if not self._flags else self.phrase
 
     def covers(self, other: "Observer") -> bool:
         """Return whether a claim against this observer covers evidence collected by ``other``: only if ``other`` sees

@@ -6,13 +6,17 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedassay[flower]'")
 
+from fedassay.adapters.crowd import Crowd
 from fedassay.adapters.flower import App
 from fedassay.adapters.recording import Plant, equal_releases
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.audit.supplied.one_run import audit_one_run
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.seeded import global_states
 from flower_apps import CLIENTS, CLIP, NOISE, accounted, client, client_side, fixed, flower, quiet, server
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
+from flwr.compat.server import ServerAppComponents
+from flwr.serverapp import ServerApp
 
 
 def adaptive(kind=flower.DifferentialPrivacyServerSideAdaptiveClipping, rate=0.2):
@@ -146,6 +150,18 @@ def test_replicas_refute_an_unequal_weight_and_not_the_wrapper_itself():
     assert audit_replicas(App(server(rounds=1), client()), plan=plan).verdict.value == "NOT_REFUTED"
 
 
+def test_one_run_with_a_crowd_of_nodes_refutes_a_tenth_of_the_noise_and_not_the_stated_one():
+    crowd = Crowd(units=150)
+    correct = App(server(lambda: fixed(clients=200, noise=2.0), rounds=1), client(), nodes=200)
+    broken = App(server(lambda: fixed(clients=200, noise=0.2), rounds=1), client(), nodes=200)
+    for app, refuted in ((correct, False), (broken, True)):
+        scores = crowd.scores(app.run_crowd(crowd), correct.law)
+        found = audit_one_run(scores, crowd.coins, correct.claim, higher_is_member=True)
+        assert (found.verdict.value == "REFUTED") is refuted
+    with pytest.raises(ValueError, match="at most the 10 nodes"):
+        App(server(), client()).run_crowd(crowd)
+
+
 def test_wrong_use_is_told_in_words_and_nothing_is_lost():
     made = client()()
     assert failed(App(server(), lambda: made)) == []
@@ -153,6 +169,8 @@ def test_wrong_use_is_told_in_words_and_nothing_is_lost():
         App(server(), lambda: made).run(True, 0, plant=Plant())
     with pytest.raises(TypeError, match="no strategy was started"):
         App(lambda: lambda grid, context: None, client()).run()
+    with pytest.raises(TypeError, match="older interface"):
+        App(lambda: ServerApp(server_fn=lambda context: ServerAppComponents()), client()).run()
     with pytest.raises(ValueError, match="missing must be fewer"):
         App(server(), client(), missing=10)
 

@@ -57,6 +57,8 @@ def test_play_back_fails_what_a_wrapper_does_not_bound_and_passes_the_accounted_
     failed = [one.name.partition(", ")[2] for one in results.failed]
     assert failed == [CASES[1].words, CASES[2].words, CASES[3].words]
     assert "an update of zero raises ZeroDivisionError" in " ".join(results.lines())
+    ruled_out = App(server(), client(), cases=(EQUAL, CASES[-1])).play_back().results()
+    assert ruled_out.failed == ()
     strict = App(server(accounted), client()).play_back().results()
     assert strict.failed == ()
     assert "releases nothing" in " ".join(strict.lines())
@@ -89,3 +91,12 @@ def test_replicas_of_the_worst_neighbours_refute_an_adaptive_optimiser_and_not_t
     assert verdicts == ["REFUTED", "NOT_REFUTED"]
     with pytest.raises(ValueError, match="rounds of the case must be 1"):
         FrozenReplies(back=played(flower.FedAvg), case=CASES[-1])
+
+
+def test_models_with_empty_arrays_are_played_and_whole_numbers_that_flower_cannot_clip_are_told():
+    shapes = {"weight": (40,), "none": (0, 3)}
+    empty = FlowerPlayBack(App(server(shapes=shapes), client()).play(), lengths=(10.0,), draws=32)
+    assert empty.effective_multiplier() == pytest.approx(1.0, rel=0.07)
+    whole = App(server(shapes={"count": (3,)}, dtype=np.int64), client()).play_back().results()
+    assert whole.failed == ()
+    assert "the strategy raises" in whole.lines()[0]

@@ -36,3 +36,15 @@ def test_planted_units_have_the_last_indices_and_the_number_of_records_stays():
 def test_other_attributes_are_those_of_the_data():
     assert LoggedData(DATA).tensors is DATA.tensors
     assert not hasattr(LoggedData(DATA), "__getitems__")
+
+
+def test_batches_that_workers_read_ahead_are_taken_in_order_and_in_parts():
+    logged = LoggedData(DATA)
+    loader = DataLoader(logged, batch_size=3, sampler=[3, 1, 4, 0], num_workers=1)
+    logged.follow(loader)
+    batches = iter(loader)
+    next(batches)
+    assert (logged.last(2), logged.last(1), logged.unread) == ((3, 1), (4,), 0)
+    next(batches)
+    assert logged.last(2) is None
+    assert logged.last(1) is None, "the order is lost"

@@ -15,7 +15,20 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 pytest.importorskip("opacus")
 from fedassay.adapters.opacus import Training
-from opacus_runs import BROKEN, CORRECT, LOSS, RECORDS, NoClip, build, built, network, records, train, with_class
+from opacus_runs import (
+    BROKEN,
+    CORRECT,
+    LOSS,
+    RECORDS,
+    NoClip,
+    build,
+    built,
+    network,
+    records,
+    train,
+    train_in_parts,
+    with_class,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Secure RNG"),
@@ -69,6 +82,12 @@ def test_the_claim_is_that_of_the_history():
     assert run.claim.parameters == {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 20}
     assert (run.law.clip_norm, run.law.noise_std, run.law.rate) == (1.0, 1.0, 0.1)
     assert run.replayable
+
+
+def test_a_central_training_has_no_other_clients():
+    text = Training(build, train, records(), delta=1e-5).claim.describe()
+    assert "adversary: whoever receives the model of every step" in text
+    assert "client" not in text
 
 
 def test_other_noise_leaves_the_lots_and_the_sums_of_the_first_step():
@@ -126,13 +145,19 @@ def test_lots_that_were_not_read_from_the_given_data_are_not_compared():
 
 
 @pytest.mark.processes
-def test_a_loader_with_workers_is_watched_without_its_lots_and_takes_no_plant():
-    run = training(built(workers=1))
-    found = run.watch()
-    assert not found.failed
-    assert "1 worker processes: set num_workers=0" in {one.name: one.witness for one in found.unseen}["sizes of lots"]
-    with pytest.raises(ValueError, match="num_workers must be 0 for a planted unit"):
-        run.run(True, plant=Plant())
+def test_a_loader_with_workers_is_watched_with_its_lots_and_takes_a_plant():
+    for how in (train, train_in_parts):
+        run, alone = (Training(built(workers=n), how, records(), delta=1e-5) for n in (1, 0))
+        recording = run.run(seed=3)
+        assert all(one.ids is not None and len(one.ids) == one.rows for one in recording.releases)
+        found = run.watch()
+        assert found.failed == ()
+        assert "sizes of lots" not in {one.name for one in found.unseen}
+        plant = Plant()
+        seen = [one.run(True, 3, plant=plant).projections(plant) for one in (run, alone)]
+        assert [one.max() > 0.5 for one in seen] == [True, True]
+    shuffled = Training(built(workers=1, poisson_sampling=False), train, records(), delta=1e-5).watch()
+    assert "sizes of lots" in {one.name for one in shuffled.failed}
 
 
 def test_ghost_clipping_takes_no_plant():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.adapters.play_back import FINITE, MULTIPLIER, PlayBack, Step
+from fedassay.adapters.recording import Plant
 from fedassay.fl.layout import Layout
 
 LAYOUT = Layout(names=("weight", "bias"), shapes=((5, 6), (5,)))
@@ -150,3 +151,17 @@ def test_an_exception_names_the_rows():
 def test_a_step_out_of_range_is_refused(wrong):
     with pytest.raises(ValueError, match="must be a number > 0"):
         Step(**({"call": correct, "layout": LAYOUT, "clip_norm": 1.0, "noise_multiplier": 1.0} | wrong))
+
+
+def test_scalars_and_empty_tensors_are_played_and_a_tensor_without_numbers_takes_no_plant():
+    layout = Layout(names=("scale", "none", "bias"), shapes=((), (0, 2), (4,)))
+    rng = np.random.default_rng
+
+    def call(rows, seed):
+        drawn = torch.from_numpy(rng(seed).standard_normal(layout.dim)).float() * NOISE * CLIP
+        return clip(rows).sum(0) + drawn
+
+    played = PlayBack(Step(call=call, layout=layout, clip_norm=CLIP, noise_multiplier=NOISE))
+    assert played.results().failed == ()
+    with pytest.raises(ValueError, match="none holds none"):
+        Plant(tensor="none").direction(layout)
