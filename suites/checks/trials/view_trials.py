@@ -49,7 +49,7 @@ _MORE = 4
 _COUNTED, _MOST = 2048, 2**15
 """Runs of each arm that are counted, at least and at most."""
 _NUMBERS = 2**29
-"""Numbers that all runs of one arm make in all steps of all rounds, at most; twice as many for the fewest runs."""
+"""Numbers that all runs of one arm make in all steps of all rounds, at most."""
 _BATCH = 256
 """Runs of one batch, at most."""
 _CLEAR = 0.1
@@ -96,9 +96,8 @@ def view_trials(setup: ReplaySetup) -> ViewTrials:
     """
     claim, plan = setup.claim, setup.still.plan
     cost = (plan.clients + 1) * plan.layout.dim * claim.rounds * plan.algorithm.local_steps
-    # Few runs of a costly federation are still worth more than none.
-    most = min(_MOST, max(_NUMBERS // cost, _COUNTED))
-    if 2 * _NUMBERS // cost < _COUNTED:
+    most = min(_MOST, _NUMBERS // cost)
+    if most < _COUNTED:
         return ViewTrials(why_not=f"{_COUNTED} runs of {cost:,} numbers each are too many")
     trials = _Trials(setup=setup, most=most)
     pilots = [one for number, pair in enumerate(neighbours_of(setup)) for one in trials.pilot(number, pair, 1)]
