@@ -26,8 +26,8 @@ states how far the claim holds.
     watched         check one recording of a foreign system
     audit_replicas  judge a foreign system by independent runs with and without a unit
     plan_replicas   plan how many runs that takes
-    audit_crowd     judge a foreign system by one run with a crowd of planted units
-    Crowd           many planted units of one run of a foreign system
+    audit_many_units     judge a foreign system by one run with many planted units
+    ManyUnits           the planted units of one such run
     Function        any callable mechanism, with its own or with global generators, as one that can be audited
     LoopWatch       watches a loop in plain PyTorch by two lines in it
     PlayBack        frozen rows through one noised step of a foreign system
@@ -56,10 +56,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .adapters.crowd import Crowd as Crowd
-    from .adapters.crowd import audit_crowd as audit_crowd
     from .adapters.function import Function as Function
     from .adapters.loop import LoopWatch as LoopWatch
+    from .adapters.many_units import ManyUnits as ManyUnits
+    from .adapters.many_units import audit_many_units as audit_many_units
     from .adapters.play_back import PlayBack as PlayBack
     from .adapters.play_back import Step as Step
     from .adapters.probe import probe as probe
@@ -102,11 +102,11 @@ __all__ = [
     "Adjacency",
     "Attack",
     "Claim",
-    "Crowd",
     "Defense",
     "Finding",
     "Function",
     "LoopWatch",
+    "ManyUnits",
     "Plant",
     "PlayBack",
     "Prepared",
@@ -121,7 +121,7 @@ __all__ = [
     "attack_gradient",
     "attack_labels",
     "attack_membership",
-    "audit_crowd",
+    "audit_many_units",
     "audit_mechanism",
     "audit_one_run",
     "audit_outputs",
@@ -167,8 +167,8 @@ _HOMES = {
     "attack_labels": "suites.attacking.on_gradient",
     "attack_membership": "suites.attacking.on_models",
     "Suite": "suites.config.suite",
-    "Crowd": "adapters.crowd",
-    "audit_crowd": "adapters.crowd",
+    "ManyUnits": "adapters.many_units",
+    "audit_many_units": "adapters.many_units",
     "Function": "adapters.function",
     "LoopWatch": "adapters.loop",
     "PlayBack": "adapters.play_back",

@@ -18,11 +18,11 @@ from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 from ..fl.seeded import seeded
-from .crowd import Crowd
-from .flower_grid import ProcessGrid, context, in_process, innermost, starting
-from .flower_hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
-from .flower_play import FlowerPlay
-from .flower_play_back import CASES, FlowerPlayBack, Replies
+from .flower_parts.grid import ProcessGrid, context, in_process, innermost, starting
+from .flower_parts.hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
+from .flower_parts.play import FlowerPlay
+from .flower_parts.play_back import CASES, FlowerPlayBack, Replies
+from .many_units import ManyUnits
 from .recording import Ledger, Plant, Recording, equal_releases
 from .watch import Watched, watched
 
@@ -108,25 +108,25 @@ class App:
 
         return self._run(seed, planted, noise=noise)[0]
 
-    def run_crowd(self, crowd: Crowd, seed: int = 0) -> Recording:
+    def run_many_units(self, many: ManyUnits, seed: int = 0) -> Recording:
         """Run both apps once with many planted units, each of which takes part by its coin; they are the last nodes.
 
         Raises ValueError as ``run``, for more units than nodes or coordinates, and for a mod that noises each report.
         """
-        if crowd.units > self._nodes:
-            raise ValueError(f"units must be at most the {self._nodes} nodes, got {crowd.units}")
+        if many.units > self._nodes:
+            raise ValueError(f"units must be at most the {self._nodes} nodes, got {many.units}")
 
         def planted(layout: Layout) -> dict[int, Tensor]:
             vectors = []
-            for coordinate, coin in zip(crowd.coordinates(layout).tolist(), crowd.coins.tolist(), strict=True):
+            for coordinate, coin in zip(many.coordinates(layout).tolist(), many.coins.tolist(), strict=True):
                 axis = torch.zeros(layout.dim, dtype=torch.float64)
                 axis[coordinate] = 1
-                vectors.append(axis * crowd.weight if coin else quiet_vector(axis))
-            return dict(zip(range(self._nodes - crowd.units + 1, self._nodes + 1), vectors, strict=True))
+                vectors.append(axis * many.weight if coin else quiet_vector(axis))
+            return dict(zip(range(self._nodes - many.units + 1, self._nodes + 1), vectors, strict=True))
 
         recording, hooks = self._run(seed, planted)
         if hooks.mod is not None:
-            raise ValueError("a crowd shares one sum, and a mod noises each report: judge one report by replicas")
+            raise ValueError("many units share one sum, and a mod noises each report: judge one report by replicas")
         return recording
 
     def _run(

@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
-from .movement import StateWatch
+from .checks.movement import StateWatch
+from .checks.sums import contributions
 from .recording import Ledger, Recording, Release
-from .sums import contributions
 from .watch import Watched, watched
 
 Vectors = Tensor | np.ndarray[Any, Any] | Mapping[str, Tensor] | Sequence[Tensor]

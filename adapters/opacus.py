@@ -15,11 +15,11 @@ from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 from ..fl.seeded import seeded
-from .crowd import Crowd
-from .logged_data import LoggedData
-from .movement import differing
-from .opacus_hooks import OpacusHooks
-from .opacus_parts import OpacusParts, parts_of
+from .checks.movement import differing
+from .many_units import ManyUnits
+from .opacus_parts.hooks import OpacusHooks
+from .opacus_parts.logged_data import LoggedData
+from .opacus_parts.parts import OpacusParts, parts_of
 from .play_back import PlayBack, Step
 from .recording import Ledger, Movement, Plant, Recording, equal_releases
 from .watch import Watched, watched
@@ -95,16 +95,16 @@ class Training:
 
         return self._run(seed, noise, planted=int(plant is not None), units=units)
 
-    def run_crowd(self, crowd: Crowd, seed: int = 0) -> Recording:
+    def run_many_units(self, many: ManyUnits, seed: int = 0) -> Recording:
         """Train once with many planted units, each of which takes part by its coin; they have the last indices.
 
         Raises ValueError as ``run``, and for more units than records or coordinates.
         """
 
         def units(layout: Layout, index: range) -> dict[int, Tensor]:
-            return dict(zip(index, crowd.vectors(layout), strict=True))
+            return dict(zip(index, many.vectors(layout), strict=True))
 
-        return self._run(seed, 0, planted=crowd.units, units=units)
+        return self._run(seed, 0, planted=many.units, units=units)
 
     def _run(
         self,

@@ -8,7 +8,7 @@ not matter by what constant the release was scaled.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -19,10 +19,11 @@ from ..audit.arrays import FloatArray
 from ..audit.check_result import CheckResult
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
-from .alarms import level
+from .checks.alarms import level
+from .checks.finite import FINITE, finite_check
 from .watch import Watched
 
-REPLAYED, MULTIPLIER, FINITE = "step replayed", "effective noise multiplier", "finite for all rows"
+REPLAYED, MULTIPLIER = "step replayed", "effective noise multiplier"
 LENGTHS = (0.0, 1e-2, 1.0, 10.0, 1e4, 1e20)
 """Lengths of the unit's row, in clip norms."""
 _DRAWS, _OTHERS = 64, 6
@@ -91,7 +92,7 @@ class PlayBack:
     def shifts(self) -> tuple[Shift, ...]:
         """The movements by finite units, the largest first."""
         at = level(sum(len(tensors) for tensors in self.noise.values()))
-        # The largest noise that these draws allow, so that a small sample accuses nobody.
+        # The largest noise that these draws allow, so that a small sample accuses no correct system.
         found = [
             Shift(over_noise=self._over(moved, around, lambda values: largest_deviation(values, at)), witness=words)
             for words, around, moved in self._moves
@@ -112,7 +113,7 @@ class PlayBack:
             return Watched(results=tuple(CheckResult(name=name, passed=None, witness=words) for name in names))
         words = "two plays with one seed are equal" + ("" if self._takes_no_rows else "; an empty lot is refused")
         done = CheckResult(name=REPLAYED, passed=True, witness=words)
-        return Watched(results=(done, self._multiplier(), *self._finite()))
+        return Watched(results=(done, self._multiplier(), self._finite()))
 
     def _multiplier(self) -> CheckResult:
         worst, claimed = self.shifts[0], self.step.noise_multiplier
@@ -126,25 +127,18 @@ class PlayBack:
         words = f"of {len(self.shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}"
         return CheckResult(name=MULTIPLIER, passed=True, witness=words)
 
-    def _finite(self) -> Iterator[CheckResult]:
-        """What rows that are no numbers do. Whether a record can give such a row, the step alone cannot say."""
+    def _finite(self) -> CheckResult:
+        """What rows that are no numbers do."""
         around = dict(self._surroundings())["quiet"]
-        broken = []
-        for name, value in (("NaN", math.nan), ("infinite", math.inf)):
+
+        def tried(value: float) -> Tensor:
             row = torch.zeros(1, self.step.layout.dim)
             row[0, 0] = value
-            try:
-                release = self._play(torch.cat([around, row]), self.seed)
-            except Exception as error:  # Foreign code may refuse such rows by any exception.
-                broken.append(f"a row with an entry {name} raises {type(error).__name__}")
-                continue
-            if not bool(release.isfinite().all()):
-                broken.append(f"a row with an entry {name} makes the release no number")
-        if broken:
-            words = f"{'; '.join(broken)}: the claim holds for records that cannot give such rows"
-            yield CheckResult(name=FINITE, passed=None, witness=words)
-        else:
-            yield CheckResult(name=FINITE, passed=True, witness="rows with an entry NaN or infinite")
+            return self._play(torch.cat([around, row]), self.seed)
+
+        entries = (("NaN", math.nan), ("infinite", math.inf))
+        tries = {f"a row with an entry {name}": partial(tried, value) for name, value in entries}
+        return finite_check(tries, where="release", otherwise="records that cannot give such rows")
 
     def _replayed(self) -> bool:
         rows = dict(self._surroundings())["split"]

@@ -128,7 +128,7 @@ class Recording:
         ledger: the accountant's history at the end of the run; None where there is no accountant.
         accounted: epsilon that the accountant prints at ``delta``; None where it was not asked.
         population: number of records that lots are drawn from; None where it is not known.
-        moved: parameters and buffers that changed without noise; None where nobody looked.
+        moved: parameters and buffers that changed without noise; None where they were not looked at.
         steps: updates of the model that were seen, noised or not.
         remarks: what could not be seen, and why, by the name of the check.
     """

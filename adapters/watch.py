@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from ..audit.check_result import CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import Finding, checked_alone
-from .ledger import ledger_checks
-from .lots import lot_checks
-from .movement import movement_checks
-from .noise import noise_checks
+from .checks.ledger import ledger_checks
+from .checks.lots import lot_checks
+from .checks.movement import movement_checks
+from .checks.noise import noise_checks
+from .checks.sums import sum_checks
 from .recording import Recording
-from .sums import sum_checks
 
 
 @dataclass(frozen=True, kw_only=True)

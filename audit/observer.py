@@ -16,7 +16,7 @@ _PHRASES = {
 }
 _CENTRAL = {
     "final_model": "the public (final model)",
-    "global_models": "whoever receives the model of every step",
+    "global_models": "receiver of the model of every step",
 }
 """Phrases for a training without clients."""
 # The phrases are listed from the weakest observer to the strongest, so that their order is the rank.

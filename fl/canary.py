@@ -97,6 +97,11 @@ class Canary:
             return Adjacency.ADD_REMOVE
         return Adjacency.REPLACE_ONE if bool(self.absent.any()) else Adjacency.ZERO_OUT
 
+    @property
+    def added(self) -> bool:
+        """Whether the runs without the canary are those of the plan alone."""
+        return self.absent is None and self.place is None
+
     def check(self, plan: Plan) -> None:
         """Raise ValueError unless the canary's vectors have the model's dimension and a sample canary has a client that
         holds it.

@@ -11,7 +11,7 @@ import pytest
 
 FINDINGS = Path(fedassay.__file__).resolve().parent / "docs" / "findings"
 ROW = re.compile(r"^\| (.+) \| (.+) \| (.+) \| (.+) \| \[\w+\]\(([\w/]+)\.(md|py)\) \|$", re.MULTILINE)
-PARTS = ("**What happens.**", "**The other reading.**", "**A correct version beside it.**", "**How to mend it.**")
+PARTS = ("**What happens.**", "**The other reading.**", "**A correct version.**", "**How to mend it.**")
 
 pytestmark = pytest.mark.skipif(not FINDINGS.is_dir(), reason="an installed wheel has no docs")
 

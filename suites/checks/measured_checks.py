@@ -501,9 +501,11 @@ def releases_of(
     """
     draws = runs.draws if draws is None else draws
     setup, claim, canary = runs.setup, runs.setup.claim, canary_along(runs.setup, direction, client)
-    pairs, alone = [], canary.absent is None and canary.place is None
+    pairs = []
     for place_of, number in enumerate(range(runs.first, runs.first + draws)):
-        without = runs.clean[place_of] if alone else setup.run(noise=number, canary=canary, world=0, rounds=rounds)
+        without = (
+            runs.clean[place_of] if canary.added else setup.run(noise=number, canary=canary, world=0, rounds=rounds)
+        )
         pairs.append((without, setup.run(noise=number, canary=canary, world=1, rounds=rounds)))
     share = 2 if claim.adjacency is Adjacency.REPLACE_ONE else 1
     before, after = (torch.stack([rows_of(pair[arm], client)[:rounds] for pair in pairs]) for arm in (0, 1))

@@ -7,7 +7,7 @@ more in one of k steps. The noise is seen in differences of two draws, whose los
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -89,15 +89,7 @@ def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
     slack = _SLACK * claim.epsilon
     found = CheckResult.at_most(PURE, worst.least, claim.epsilon, unit="epsilon", witness=witness, slack=slack)
     detects = max(claim.epsilon, worst.seen * (claim.epsilon + slack) / worst.least)
-    return CheckResult(
-        name=found.name,
-        passed=found.passed,
-        witness=found.witness,
-        measured=found.measured,
-        allowed=found.allowed,
-        unit=found.unit,
-        detects=detects if found.passed else None,
-    )
+    return replace(found, detects=detects) if found.passed else found
 
 
 def _directions(setup: ReplaySetup) -> list[Direction]:
@@ -154,8 +146,7 @@ def _noise(setup: ReplaySetup, direction: Direction, client: int) -> Tensor:
     pairs = math.ceil(_VECTORS / setup.still.rounds)
     if 2 * pairs * setup.still.rounds * (plan.clients + 1) * plan.layout.dim > _MOST:
         raise NotCheckable(f"{_VECTORS} vectors of noise have more than {_MOST} numbers")
-    alone = canary.absent is None and canary.place is None
-    runs = setup.run_many(2 * pairs, noise=_DRAWS, canary=None if alone else canary, world=0)
+    runs = setup.run_many(2 * pairs, noise=_DRAWS, canary=None if canary.added else canary, world=0)
     return torch.stack([rows_of(run, client) for run in runs])
 
 

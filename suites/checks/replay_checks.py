@@ -584,7 +584,7 @@ def _pair(
         others: runs like the one without it, with other noise.
         noise_too: whether the noise of the two runs is compared.
     """
-    added = canary.absent is None and canary.place is None
+    added = canary.added
     # Rows of zeros are the same whatever the canary.
     same = canary.place is None and not bool(canary.rows(0).any())
 

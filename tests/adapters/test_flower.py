@@ -6,8 +6,8 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedassay[flower]'")
 
-from fedassay.adapters.crowd import Crowd
 from fedassay.adapters.flower import App
+from fedassay.adapters.many_units import ManyUnits
 from fedassay.adapters.recording import Plant, equal_releases
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.audit.supplied.one_run import audit_one_run
@@ -150,16 +150,16 @@ def test_replicas_refute_an_unequal_weight_and_not_the_wrapper_itself():
     assert audit_replicas(App(server(rounds=1), client()), plan=plan).verdict.value == "NOT_REFUTED"
 
 
-def test_one_run_with_a_crowd_of_nodes_refutes_a_tenth_of_the_noise_and_not_the_stated_one():
-    crowd = Crowd(units=150)
+def test_one_run_with_many_nodes_refutes_a_tenth_of_the_noise_and_not_the_stated_one():
+    many = ManyUnits(units=150)
     correct = App(server(lambda: fixed(clients=200, noise=2.0), rounds=1), client(), nodes=200)
     broken = App(server(lambda: fixed(clients=200, noise=0.2), rounds=1), client(), nodes=200)
     for app, refuted in ((correct, False), (broken, True)):
-        scores = crowd.scores(app.run_crowd(crowd), correct.law)
-        found = audit_one_run(scores, crowd.coins, correct.claim, higher_is_member=True)
+        scores = many.scores(app.run_many_units(many), correct.law)
+        found = audit_one_run(scores, many.coins, correct.claim, higher_is_member=True)
         assert (found.verdict.value == "REFUTED") is refuted
     with pytest.raises(ValueError, match="at most the 10 nodes"):
-        App(server(), client()).run_crowd(crowd)
+        App(server(), client()).run_many_units(many)
 
 
 def test_wrong_use_is_told_in_words_and_nothing_is_lost():

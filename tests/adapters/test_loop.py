@@ -57,7 +57,7 @@ def test_two_lines_in_a_loop_find_what_is_broken(broken, stated, expected):
     assert found == expected
 
 
-def test_a_parameter_that_moves_between_two_updates_is_reported_and_accuses_nobody():
+def test_a_parameter_that_moves_between_two_updates_is_reported_and_is_no_accusation():
     model, watch = made()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watch.attach(optimizer)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from fedassay.adapters.crowd import Crowd, audit_crowd
+from fedassay.adapters.many_units import ManyUnits, audit_many_units
 from fedassay.adapters.recording import Plant
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.fl.seeded import seeded
@@ -86,7 +86,7 @@ def test_the_claim_is_that_of_the_history():
 
 def test_a_central_training_has_no_other_clients():
     text = Training(build, train, records(), delta=1e-5).claim.describe()
-    assert "adversary: whoever receives the model of every step" in text
+    assert "adversary: receiver of the model of every step" in text
     assert "client" not in text
 
 
@@ -295,12 +295,12 @@ def test_replicas_refute_broken_trainings_at_the_first_look_and_not_the_correct_
     assert audit_replicas(training(), plan=plan).verdict.value == "NOT_REFUTED"
 
 
-def test_one_run_with_a_crowd_refutes_a_missing_clip_and_not_the_correct_training():
+def test_one_run_with_many_units_refutes_a_missing_clip_and_not_the_correct_training():
     # At epsilon 0.5: the 3.6 of the other tests cannot be refuted with so few units.
-    crowd = Crowd(units=200)
-    assert audit_crowd(training(with_class(NoClip, noise_multiplier=4.0)), crowd).verdict.value == "REFUTED"
+    many = ManyUnits(units=200)
+    assert audit_many_units(training(with_class(NoClip, noise_multiplier=4.0)), many).verdict.value == "REFUTED"
     # One run of so few units finds gross faults only, which is stated as a weak test.
-    assert audit_crowd(training(built(noise_multiplier=4.0)), crowd).verdict.value != "REFUTED"
+    assert audit_many_units(training(built(noise_multiplier=4.0)), many).verdict.value != "REFUTED"
 
 
 def train_with_a_leak(model, optimizer, loader, _):

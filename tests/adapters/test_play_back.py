@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.adapters.play_back import FINITE, MULTIPLIER, PlayBack, Step
+from fedassay.adapters.checks.finite import FINITE
+from fedassay.adapters.play_back import MULTIPLIER, PlayBack, Step
 from fedassay.adapters.recording import Plant
 from fedassay.fl.layout import Layout
 
@@ -105,7 +106,7 @@ def test_forty_correct_steps_of_other_seeds_are_not_accused():
     assert not [one for call in calls for one in played(call).results().failed]
 
 
-def test_rows_that_are_no_numbers_are_reported_and_accuse_nobody():
+def test_rows_that_are_no_numbers_are_reported_and_are_no_accusation():
     assert result(correct, FINITE).passed
     passing = result(lambda rows, seed: (rows * (CLIP / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0), FINITE)
     assert passing.passed is None

@@ -1,6 +1,6 @@
 """All checks of one run together: their false alarms, the finding, and the words."""
 
-import fedassay.adapters.alarms as alarms
+import fedassay.adapters.checks.alarms as alarms
 import pytest
 from fedassay.adapters.watch import watched
 from fedassay.defenses.accounting.stated_laws import claim_from_noise

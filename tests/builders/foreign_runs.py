@@ -2,8 +2,8 @@
 
 import numpy as np
 import torch
+from fedassay.adapters.checks.sums import contributions
 from fedassay.adapters.recording import Recording, Release
-from fedassay.adapters.sums import contributions
 from fedassay.fl.layout import Layout
 
 LAYOUT = Layout(names=("weight", "bias", "head"), shapes=((8, 12), (8,), (5, 8)))

@@ -73,7 +73,7 @@ def _without(setup: ReplaySetup, row: Tensor) -> Tensor | None:
 
 
 def _changing(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Neighbours:
-    """A unit whose row changes its sign from round to round, beside one whose row stays or is absent: draws that are
+    """A unit whose row changes its sign from round to round, and one whose row stays or is absent: draws that are
     kept for later rounds show the change.
     """
     signs = torch.tensor([1.0, -1.0]).unsqueeze(1)

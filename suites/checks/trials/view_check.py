@@ -1,5 +1,7 @@
 """State the trials of everything that a claim's observer receives as a check of the claim, with their power."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ....audit.check_result import CheckResult
@@ -64,9 +66,8 @@ def _result(claim: Claim, found: ViewTrials) -> CheckResult:
     else:
         words = f"a lower bound, {measured.witness}"
         result = CheckResult.at_most(VIEW, measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words)
-    return CheckResult(
-        **{name: getattr(result, name) for name in ("name", "passed", "measured", "allowed", "unit", "witness")},
-        relation=result.relation,
+    return replace(
+        result,
         detects=detects if result.passed else None,
         compared=("everything that the adversary receives, in independent runs with and without the unit",),
         evidence=measured,

@@ -444,5 +444,5 @@ def test_a_drawn_unit_that_takes_anothers_place_moves_a_sum_twice_as_far():
     assert found["fixed"].measured == pytest.approx(twice.measured, rel=1e-3)
     assert found["fixed"].measured > 1.5 * found["poisson"].measured
     assert "takes the place of another" in found["fixed"].witness
-    # Nobody's place is taken where all take part.
+    # Where all take part, no place is taken.
     assert "takes the place" not in found["all"].witness + found["poisson"].witness

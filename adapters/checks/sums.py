@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..audit.check_result import CheckResult
-from ..fl.laws.law import clip
-from .recording import Recording
+from ...audit.check_result import CheckResult
+from ...fl.laws.law import clip
+from ..recording import Recording
 
 CLIPPED = "sum of clipped rows"
 _SLACK = 1e-3

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..fl.laws.law import GaussianLaw
-from ..fl.layout import Layout
-from ..fl.seeded import seeded
-from .flower_grid import ProcessGrid, context, in_process, innermost, only_arrays, starting
-from .flower_hooks import StatedNoise, added, flat, layout_of, stated_by_mod, stated_noise
+from ...fl.laws.law import GaussianLaw
+from ...fl.layout import Layout
+from ...fl.seeded import seeded
+from .grid import ProcessGrid, context, in_process, innermost, only_arrays, starting
+from .hooks import StatedNoise, added, flat, layout_of, stated_by_mod, stated_noise
 
 try:
     from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.adapters.noise import DATA, FRESH, PRESENT, SCALE, SHAPE, noise_checks
+from fedassay.adapters.checks.noise import DATA, FRESH, PRESENT, SCALE, SHAPE, noise_checks
 from foreign_runs import LAYOUT, NOISE, recording
 
 

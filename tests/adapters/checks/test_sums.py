@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fedassay.adapters.sums import contributions, sum_checks
+from fedassay.adapters.checks.sums import contributions, sum_checks
 from foreign_runs import recording
 
 ROWS = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.5, 0.0]])

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..audit.check_result import CheckResult
-from ..fl.seeded import seeded
-from .recording import Movement, Recording
+from ...audit.check_result import CheckResult
+from ...fl.seeded import seeded
+from ..recording import Movement, Recording
 
 MOVED = "state without noise"
 

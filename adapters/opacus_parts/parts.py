@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..fl.layout import Layout
-from ..fl.seeded import seeded
+from ...fl.layout import Layout
+from ...fl.seeded import seeded
 
 try:
     from opacus import PrivacyEngine

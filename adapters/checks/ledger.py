@@ -1,10 +1,10 @@
 """Compares an accountant's history with the releases that were seen: their number, noise and epsilon."""
 
-from ..audit.check_result import CheckResult
-from ..audit.claim import Adjacency
-from ..defenses.accounting.accountant import epsilon_of
-from ..defenses.accounting.stated_laws import event_of
-from .recording import Recording
+from ...audit.check_result import CheckResult
+from ...audit.claim import Adjacency
+from ...defenses.accounting.accountant import epsilon_of
+from ...defenses.accounting.stated_laws import event_of
+from ..recording import Recording
 
 STEPS, MULTIPLIER, EPSILON, UPDATES = (
     "steps accounted",

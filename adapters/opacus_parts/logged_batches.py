@@ -18,7 +18,7 @@ class LoggedBatches:
         self._lost = False
 
     def __iter__(self) -> Iterator[Any]:
-        # An epoch that ended early leaves batches that nobody takes.
+        # An epoch that ended early leaves batches that are not taken.
         self._waiting.clear()
         for batch in self._sampler:
             self._waiting.append([int(index) for index in batch])

@@ -6,13 +6,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Claim, Unit
-from ..audit.observer import GLOBAL_MODELS
-from ..defenses.accounting.stated_laws import claim_from_noise
-from ..fl.laws.law import GaussianLaw
-from ..fl.layout import Layout
-from .flower_play_back import EQUAL, FlowerPlayBack, Replies
-from .recording import Plant, Recording, Release
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.observer import GLOBAL_MODELS
+from ...defenses.accounting.stated_laws import claim_from_noise
+from ...fl.laws.law import GaussianLaw
+from ...fl.layout import Layout
+from ..recording import Plant, Recording, Release
+from .play_back import EQUAL, FlowerPlayBack, Replies
 
 _PILOT = 64
 """Plays without the unit, by seeds of their own, whose mean is taken for the release without noise."""

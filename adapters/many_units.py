@@ -1,4 +1,4 @@
-"""Audits a foreign system by one run with a crowd of planted units, each of which takes part by a fair coin.
+"""Audits a foreign system by one run with many planted units, each of which takes part by a fair coin.
 
 Every unit lies along a coordinate of its own, so that units do not disturb each other, and is scored by the exact
 log-likelihood ratio of its coordinate in the releases less the known rest (Steinke, Nasr, Jagielski 2023).
@@ -25,7 +25,7 @@ from .recording import Recording
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crowd:
+class ManyUnits:
     """Many planted units of one run.
 
     Args:
@@ -76,7 +76,7 @@ class Crowd:
         return total
 
 
-class CrowdRunner(Protocol):
+class ManyUnitsRunner(Protocol):
     """A foreign system that can be run with many planted units."""
 
     @property
@@ -85,19 +85,19 @@ class CrowdRunner(Protocol):
     @property
     def law(self) -> GaussianLaw | None: ...
 
-    def run_crowd(self, crowd: Crowd, seed: int = 0) -> Recording:
-        """Run the system once; each unit of the crowd takes part by its coin."""
+    def run_many_units(self, many: ManyUnits, seed: int = 0) -> Recording:
+        """Run the system once; each of the units takes part by its coin."""
         ...
 
 
-def audit_crowd(runner: CrowdRunner, crowd: Crowd, *, seed: int = 0, alpha: float = 0.05) -> Finding:
-    """Judge the claim of a system by one run with a crowd of planted units.
+def audit_many_units(runner: ManyUnitsRunner, many: ManyUnits, *, seed: int = 0, alpha: float = 0.05) -> Finding:
+    """Judge the claim of a system by one run with many planted units.
 
     One run shows less than replicas: it refutes gross faults only. ``seed``: of the run. Raises ValueError for a system
     whose steps do not follow one law with noise.
     """
     law = runner.law
     if law is None or law.noise_std == 0:
-        raise ValueError("a crowd is scored by one noise multiplier, clip norm and sampling rate for all steps")
-    scores = crowd.scores(runner.run_crowd(crowd, seed), law)
-    return audit_one_run(scores, crowd.coins, runner.claim, higher_is_member=True, alpha=alpha)
+        raise ValueError("many units are scored by one noise multiplier, clip norm and sampling rate for all steps")
+    scores = many.scores(runner.run_many_units(many, seed), law)
+    return audit_one_run(scores, many.coins, runner.claim, higher_is_member=True, alpha=alpha)

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.special import betainc
 from scipy.stats import binom, chi2, kstwo, norm
 
-from ..audit.arrays import BoolArray, FloatArray
-from ..audit.check_result import CheckResult
+from ...audit.arrays import BoolArray, FloatArray
+from ...audit.check_result import CheckResult
+from ..recording import Recording, Release
 from .alarms import level
-from .recording import Recording, Release
 
 PRESENT, SCALE, FRESH, SHAPE, DATA = (
     "noise present",

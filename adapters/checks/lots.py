@@ -11,10 +11,10 @@ import numpy as np
 from scipy.special import gammaln, xlog1py, xlogy
 from scipy.stats import binom
 
-from ..audit.arrays import FloatArray
-from ..audit.check_result import CheckResult
+from ...audit.arrays import FloatArray
+from ...audit.check_result import CheckResult
+from ..recording import Recording
 from .alarms import level
-from .recording import Recording
 
 LOTS, RATE, SIZES, OVERLAP, BLOCKS = (
     "records once in a lot",

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from fedassay.adapters.lots import BLOCKS, LOTS, OVERLAP, RATE, SIZES, _pair_tails, lot_checks
+from fedassay.adapters.checks.lots import BLOCKS, LOTS, OVERLAP, RATE, SIZES, _pair_tails, lot_checks
 from foreign_runs import NOISE, RECORDS, poisson, recording, shuffled
 from foreign_runs import RATE as Q
 

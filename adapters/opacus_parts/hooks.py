@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..fl.seeded import seeded
+from ...fl.seeded import seeded
+from ..checks.movement import StateWatch
+from ..checks.sums import contributions
+from ..recording import Movement, Release
 from .logged_data import LoggedData
-from .movement import StateWatch
-from .opacus_parts import OpacusParts
-from .recording import Movement, Release
-from .sums import contributions
+from .parts import OpacusParts
 
 _SAME = 1e-4
 """Relative difference between the noised sum and the gradient of an update that counts as rounding."""

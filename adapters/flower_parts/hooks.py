@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..fl.laws.law import GaussianLaw
-from ..fl.layout import Layout
-from .flower_grid import arrays_like, is_training, only_arrays
-from .recording import Movement, Release
-from .sums import contributions
+from ...fl.laws.law import GaussianLaw
+from ...fl.layout import Layout
+from ..checks.sums import contributions
+from ..recording import Movement, Release
+from .grid import arrays_like, is_training, only_arrays
 
 try:
     from flwr.clientapp.mod import LocalDpMod

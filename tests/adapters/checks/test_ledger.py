@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fedassay.adapters.ledger import EPSILON, MULTIPLIER, STEPS, UPDATES, ledger_checks
+from fedassay.adapters.checks.ledger import EPSILON, MULTIPLIER, STEPS, UPDATES, ledger_checks
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from foreign_runs import NOISE, RATE, recording
 

@@ -6,19 +6,20 @@ The unit is the last node that is asked. Without it, its update has a thousandth
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.arrays import FloatArray
-from ..audit.check_result import CheckResult
-from .alarms import level
-from .flower_hooks import QUIET
-from .flower_play import FlowerPlay
-from .play_back import FINITE, MULTIPLIER, REPLAYED, Shift, deviation_of, largest_deviation, smallest_deviation
-from .watch import Watched
+from ...audit.arrays import FloatArray
+from ...audit.check_result import CheckResult
+from ..checks.alarms import level
+from ..checks.finite import finite_check
+from ..play_back import MULTIPLIER, REPLAYED, Shift, deviation_of, largest_deviation, smallest_deviation
+from ..watch import Watched
+from .hooks import QUIET
+from .play import FlowerPlay
 
 LENGTHS = (10.0, 1e20)
 """Lengths of the unit's update, in clip norms."""
@@ -126,7 +127,7 @@ class FlowerPlayBack:
             words = "two plays with one seed differ: noise that cannot be seeded, or state between runs"
             return Watched(results=(CheckResult(name=REPLAYED, passed=None, witness=words),))
         done = CheckResult(name=REPLAYED, passed=True, witness="two plays with one seed are equal")
-        return Watched(results=(done, *(self._multiplier(case) for case in self.cases), *self._finite()))
+        return Watched(results=(done, *(self._multiplier(case) for case in self.cases), self._finite()))
 
     def _multiplier(self, case: Replies) -> CheckResult:
         name, claimed = f"{MULTIPLIER}, {case.words}", self.play.stated.noise_multiplier
@@ -147,25 +148,18 @@ class FlowerPlayBack:
         words = f"of {len(shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}"
         return CheckResult(name=name, passed=True, witness=words)
 
-    def _finite(self) -> Iterator[CheckResult]:
-        """What updates that are zero or no numbers do. Whether a client can send them, the strategy cannot say."""
-        broken = []
-        for name, value in (("zero", 0.0), ("NaN", math.nan), ("infinite", math.inf)):
-            rows = dict(self._surroundings(self._count(EQUAL)))["quiet"]
-            row = torch.zeros(1, rows.shape[1], dtype=torch.float64)
+    def _finite(self) -> CheckResult:
+        """What updates that are zero or no numbers do."""
+        around = dict(self._surroundings(self._count(EQUAL)))["quiet"]
+
+        def tried(value: float) -> Tensor | None:
+            row = torch.zeros(1, around.shape[1], dtype=torch.float64)
             row[0, 0] = value
-            try:
-                released = self.released(torch.cat([rows, row]), EQUAL, self.seed)
-            except Exception as error:
-                broken.append(f"an update of {name} raises {type(error).__name__}")
-                continue
-            if released is not None and not bool(released.isfinite().all()):
-                broken.append(f"an update of {name} makes the model no number")
-        if broken:
-            words = f"{'; '.join(broken)}: the claim holds for clients that cannot send such updates"
-            yield CheckResult(name=FINITE, passed=None, witness=words)
-        else:
-            yield CheckResult(name=FINITE, passed=True, witness="updates that are zero, NaN or infinite")
+            return self.released(torch.cat([around, row]), EQUAL, self.seed)
+
+        updates = (("zero", 0.0), ("NaN", math.nan), ("infinite", math.inf))
+        tries = {f"an update of {name}": partial(tried, value) for name, value in updates}
+        return finite_check(tries, where="model", otherwise="clients that cannot send such updates")
 
     def _replayed(self) -> bool:
         rows = dict(self._surroundings(self._count(EQUAL) + 1))["split"]
