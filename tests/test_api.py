@@ -28,6 +28,7 @@ def test_the_table_holds_every_row_under_the_records_own_names(finished):
     assert utility["none"] > utility["ldp_gaussian"]
 
 
+@pytest.mark.simulations
 def test_defenses_are_added_by_name_and_built(assay, suite_file):
     run = assay(suite_file(), defenses=["none", LDPGaussian(epsilon=1.0, clip_norm=0.5)])
     assert list(dict.fromkeys(run.frame().defense)) == ["ldp_gaussian", "ldp_gaussian_2", "none", "none_2"]
@@ -54,6 +55,7 @@ def test_the_manifest_holds_the_call_that_repeats_the_run(assay, suite_file):
     )
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -84,6 +86,7 @@ def test_a_call_with_defaults_is_recorded_without_arguments(finished, suite_file
     assert manifest["command"] == f"fedassay.run({str(path)!r})"
 
 
+@pytest.mark.simulations
 def test_resume_keeps_the_options_of_the_first_call(assay, suite_file):
     run = assay(suite_file(), seed=1, seeds=2, overrides=["audit.replicas=10"])
     resumed = fedassay.resume(run.folder, jobs=1)
@@ -119,6 +122,7 @@ def test_a_mistake_is_a_config_error(assay):
     assert issubclass(ConfigError, ValueError)
 
 
+@pytest.mark.simulations
 def test_a_refuted_claim_raises_for_status(assay, suite_file, own_module):
     source = """\
 from dataclasses import dataclass

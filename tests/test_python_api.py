@@ -15,6 +15,7 @@ def opened(finished):
     return fedassay.open(finished.folder)
 
 
+@pytest.mark.simulations
 def test_a_dictionary_and_an_object_give_the_rows_of_the_suite_file(assay, tiny, finished, timeless):
     tree = tomllib.loads(tiny)
     by_dict, by_object = assay(tree), assay(fedassay.Suite.model_validate(tree))
@@ -36,6 +37,7 @@ def test_a_mistake_in_a_dictionary_is_named_by_its_key(assay, tiny):
         assay(tree)
 
 
+@pytest.mark.simulations
 def test_an_added_defense_runs_alone(assay, suite_file):
     run = assay(suite_file(), defenses=[LDPGaussian(epsilon=1.0)], only=["defenses", "attacks.loss"])
     frame = run.frame()
@@ -113,6 +115,7 @@ def test_an_unfinished_run_is_not_opened(finished, tmp_path):
         fedassay.open(tmp_path)
 
 
+@pytest.mark.simulations
 def test_a_figure_is_drawn_by_name_and_saved(opened, tmp_path):
     assert "claimed-measured" in opened.figures
     figure = opened.figure("claimed-measured")

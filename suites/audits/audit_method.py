@@ -219,7 +219,8 @@ class BlockMethod(AuditMethod):
         torch.set_num_threads(1)
         block = audit.blocks[0]
         small = audited_federation(block) if self.own_federation else checked_federation(block)
-        return received_checks(partial(fitted, block), federation_of(block)[1], small, seed=block.seed)
+        own, most = federation_of(block)[1], block.audit.trials
+        return received_checks(partial(fitted, block), own, small, most=most, seed=block.seed)
 
     def check_power(self, audit: PlannedAudit, checks: Sequence[CheckResult]) -> CheckPower | None:
         block = audit.blocks[0]

@@ -15,6 +15,7 @@ from ..checks.own_model import with_own_model
 from ..checks.pure_checks import pure_checks
 from ..checks.replay_checks import check_claim
 from ..checks.trials.view_check import VIEW, view_checks
+from ..config.suite import MOST_TRIALS
 from .prepared_again import Fitted
 
 
@@ -57,12 +58,13 @@ def claim_checks(
 
 
 def received_checks(
-    fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], *, seed: int = 0
+    fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], *, most: int = MOST_TRIALS, seed: int = 0
 ) -> tuple[CheckResult, ...]:
     """Return the results of the trials of everything that the claim's observer receives.
 
     Args:
         small: a federation that can be run thousands of times.
+        most: runs with and without the unit, at most, each.
     """
     task, plan = small
     there = fit(plan)
@@ -71,7 +73,7 @@ def received_checks(
         reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
     if reason:
         return (CheckResult(name=VIEW, passed=None, witness=reason),)
-    return view_checks(task, plan, there.protection, there.claim, seed=seed)
+    return view_checks(task, plan, there.protection, there.claim, most=most, seed=seed)
 
 
 def _replayed(

@@ -101,6 +101,8 @@ def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
 
 _MOST_REPLICAS = 1_000_000
 """Beyond this, a list of the planned blocks of replicas alone would fill the memory."""
+MOST_TRIALS = 2**15
+"""Runs per arm, at most, of the trials of everything that the observer receives."""
 # Read from the text of the audit methods, which are above this folder: a new method brings the design that chooses it.
 DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
 Whole = Annotated[int, Field(strict=True)]
@@ -302,6 +304,9 @@ class AuditSpec(_Table):
     most_replicas: Whole | None = Field(default=None, ge=2, le=_MOST_REPLICAS, exclude_if=lambda most: most is None)
     """Runs per arm, at most, of a claim that ``replicas`` runs are too few to test. Such a claim gets as many as refute
     twice its epsilon with probability 0.9, if this number is not exceeded. By default no claim gets more."""
+    trials: Whole = Field(default=MOST_TRIALS, ge=0, le=2**20, exclude_if=lambda most: most == MOST_TRIALS)
+    """Runs per arm, at most, of the trials of everything that the observer receives. They count 2048 at least: with
+    fewer none are made, and the report says so."""
     batch: Whole = Field(default=250, ge=1)
     noise_shares: tuple[Annotated[Number, Field(ge=0.001, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
     """The defects that the audit is designed to detect: noise reduced to one of these shares of the claimed noise. Each

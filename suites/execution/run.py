@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from ...defenses.defense import Defense
 from ..attacking.device import check_device
-from ..audits.audit_claim import audit_claim
 from ..config.plugin_path import folder_from_manifest, names_data_files, path_from_run, paths_of
 from ..config.resolve import ResolvedSuite, resolve
 from ..config.source import ConfigError, Source
@@ -196,10 +195,6 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
     try:
         for work, failed in finished_jobs(plan, store, frozenset(recorded), processes, begun.cost):
             _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
-        # Audits come after all jobs, because an audit pools what several of them have written.
-        for audit in plan.audits:
-            if audit.cell.cell_id not in recorded:
-                _append(store, [audit.cell], audit_claim(audit, store), progress)
     finally:
         progress.close()
     return close(begun)

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from ..attacking.shadows import run_shadows
 from ..attacking.trial import run_trial
-from ..audits.audit_claim import run_block
+from ..audits.audit_claim import audit_claim, run_block
 from ..jobs.block_job import BlockJob
 from ..jobs.mutant_job import MutantJob
+from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
 from ..mutation.mutants import run_mutant
 from ..planning.run_plan import Job, RunPlan
@@ -24,8 +25,10 @@ from ..results.cost import Cost
 from ..results.store import Store
 from .memory import keep_freed_memory
 
+Work = Job | PlannedAudit
 
-def _do(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
+
+def _do(job: Work, folder: Path, finished: frozenset[str]) -> list[str]:
     """Do one job; returns the titles of its failed cells with their reasons."""
     store = Store(folder)
     match job:
@@ -37,27 +40,36 @@ def _do(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
             return run_block(job, store, finished)
         case MutantJob():
             return run_mutant(job, store, finished)
+        case PlannedAudit():
+            return audit_claim(job, store)
 
 
 def finished_jobs(
     plan: RunPlan, store: Store, finished: frozenset[str], processes: int, cost: Cost
-) -> Iterable[tuple[Job, list[str]]]:
-    """Carry out the unfinished jobs; yield each job and its failures as soon as it ends.
+) -> Iterable[tuple[Work, list[str]]]:
+    """Carry out the unfinished jobs, then the audits; yield each with its failures as soon as it ends.
 
     The CPU time of worker processes is added to ``cost``.
     """
-    todo = [job for job in plan.jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
-    sent = [job for job in todo if _can_be_sent(job)] if processes > 1 else []
-    if len(sent) < 2:
-        sent = []
-    yield from _by_workers(sent, store.folder, processes, finished, cost)
-    # A part of the user's own that cannot be pickled, such as one that holds a lock, runs in this process.
-    for job in todo:
-        if not any(job is one for one in sent):
-            yield job, _do(job, store.folder, finished)
+    if processes > 1:
+        from joblib.externals.loky import get_reusable_executor  # Lazy: a run in one process does not need it.
+
+        # Workers outlive a run: those of an earlier run in this session would still have that run's version of a part.
+        get_reusable_executor().shutdown(wait=True)
+    # An audit pools what several jobs have written.
+    for stage in (plan.jobs, plan.audits):
+        todo = [job for job in stage if not finished.issuperset(cell.cell_id for cell in job.cells)]
+        sent = [job for job in todo if _can_be_sent(job)] if processes > 1 else []
+        if len(sent) < 2:
+            sent = []
+        yield from _by_workers(sent, store.folder, processes, finished, cost)
+        # A part of the user's own that cannot be pickled, such as one that holds a lock, runs in this process.
+        for job in todo:
+            if not any(job is one for one in sent):
+                yield job, _do(job, store.folder, finished)
 
 
-def _can_be_sent(job: Job) -> bool:
+def _can_be_sent(job: Work) -> bool:
     # The functions with which joblib sends jobs; lazy, because a run in one process does not need them.
     from joblib.externals.loky.backend.reduction import dumps, loads
 
@@ -69,15 +81,12 @@ def _can_be_sent(job: Job) -> bool:
 
 
 def _by_workers(
-    todo: Sequence[Job], folder: Path, processes: int, finished: frozenset[str], cost: Cost
-) -> Iterable[tuple[Job, list[str]]]:
+    todo: Sequence[Work], folder: Path, processes: int, finished: frozenset[str], cost: Cost
+) -> Iterable[tuple[Work, list[str]]]:
     if not todo:
         return
     from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
-    from joblib.externals.loky import get_reusable_executor
 
-    # Workers outlive a run: those of an earlier run in this session would still have that run's version of a part.
-    get_reusable_executor().shutdown(wait=True)
     # batch_size=1: joblib would otherwise group short jobs and report their cells late.
     parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
     numbered = delayed(_numbered)
@@ -105,7 +114,7 @@ class _Done:
     cpu_s: float
 
 
-def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str], run: int) -> _Done:
+def _numbered(index: int, job: Work, folder: Path, finished: frozenset[str], run: int) -> _Done:
     _end_with(run)
     keep_freed_memory()
     failed = _do(job, folder, finished)

@@ -48,3 +48,8 @@ class PlannedAudit:
     attacked: AttackedFederation | None = None
     out_of_scope: str = ""
     request: AuditRequest | None = None
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """A tuple with the single unit of work that this audit stores."""
+        return (self.cell,)

@@ -55,12 +55,14 @@ def test_a_correct_mechanism_that_draws_from_a_global_generator_is_not_refuted(c
     assert torch.equal(before[2], torch.get_rng_state())
 
 
+@pytest.mark.simulations
 def test_too_little_noise_is_refuted_and_the_finding_repeats():
     found = audited(Function(call=too_little))
     assert found.verdict.value == "REFUTED"
     assert audited(Function(call=too_little)) == found
 
 
+@pytest.mark.simulations
 def test_an_object_with_its_own_generator_is_seeded_by_hand():
     library = Library(scale=0.4)
     assert audited(Function(call=library.randomise, reseed=library.seed)).verdict.value == "REFUTED"
@@ -84,6 +86,7 @@ def test_a_batched_mechanism_makes_many_trials_in_a_call():
     assert audited(Function(call=call, batched=True), trials=20_000).verdict.value == "REFUTED"
 
 
+@pytest.mark.simulations
 def test_finished_batches_are_not_made_again(tmp_path):
     calls = []
 

@@ -101,6 +101,7 @@ def test_each_broken_step_fails_with_its_multiplier_and_its_witness(call, multip
         assert found.measured == pytest.approx(multiplier, rel=0.1, abs=1e-3)
 
 
+@pytest.mark.simulations
 def test_forty_correct_steps_of_other_seeds_are_not_accused():
     calls = [lambda rows, seed, k=k: correct(rows, 1000 * k + seed) for k in range(40)]
     assert not [one for call in calls for one in played(call).results().failed]

@@ -16,6 +16,7 @@ def lines(result, first):
     return [line for line in result.stdout.splitlines() if line.startswith(first)]
 
 
+@pytest.mark.simulations
 def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite_file, tmp_path):
     result = say("run", suite_file(), "-j", 1, "-o", "out")
     assert result.exit_code == 0
@@ -40,12 +41,14 @@ def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite
     }
 
 
+@pytest.mark.simulations
 def test_a_run_goes_below_runs_by_default(say, suite_file, tmp_path):
     assert say("run", suite_file(), "-j", 1).exit_code == 0
     (folder,) = (tmp_path / "runs").iterdir()
     assert "_tiny_" in folder.name
 
 
+@pytest.mark.simulations
 def test_a_run_takes_seed_seeds_and_changes(say, suite_file, tmp_path):
     result = say("run", suite_file(), "-j", 1, "-o", "out", "--seed", 2, "--seeds", 2, "--set", "audit.replicas=60")
     assert result.exit_code == 0
@@ -108,6 +111,7 @@ def test_a_resumed_run_prints_what_a_whole_one_does(say, suite_file, monkeypatch
     assert lines(resumed, "gate") == lines(whole, "gate")
 
 
+@pytest.mark.simulations
 def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, monkeypatch):
     real, left = store_module._write_atomically, iter(range(12))
 
@@ -151,6 +155,7 @@ def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_reported(suite_fi
     assert done.stderr == f"{told} Finished cells are kept; go on with: fedassay resume out\n"
 
 
+@pytest.mark.simulations
 def test_a_failing_defense_is_incomplete_and_reported_on_the_way(say, suite_file, own_module):
     broken = MINE + "    def prepare(self, plan):\n        honest = super().prepare(plan)\n"
     broken += "        return Prepared(protection=Broken(), claims=())\n\n\nfrom fedassay import Protection\n\n\n"
@@ -170,6 +175,7 @@ def test_a_hook_with_a_slip_of_the_pen_is_reported_before_anything_runs(say, sui
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.simulations
 def test_a_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_file):
     changes = ["--set", "audit.replicas=600", "--set", "audit.batch=600", "--set", "defenses.ldp_gaussian.epsilon=1"]
     control = ("[defenses.none]", "[defenses.control_noise_halved]\nepsilon = 4.0\n\n[defenses.none]")
@@ -192,6 +198,7 @@ def test_a_report_is_written_again_from_the_records_alone(say, finished, tmp_pat
     assert (tmp_path / "page.md").is_file()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [

@@ -24,6 +24,7 @@ def test_the_readmes_example_is_six_lines():
     assert len([line for line in code.splitlines() if line.strip()]) <= 6
 
 
+@pytest.mark.simulations
 def test_a_mechanism_is_audited_without_torch():
     code = "import sys, fedassay\n"
     code += "claim = fedassay.Claim.stated(delta=1e-5, mu=1.0)\n"

@@ -298,6 +298,7 @@ def test_an_interrupted_audit_ends_with_130(say, tmp_path):
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
+@pytest.mark.simulations
 def test_an_audit_waits_for_no_torch(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     code = "import sys\nfrom typer.testing import CliRunner\nfrom fedassay.cli.app import app\n"

@@ -109,6 +109,7 @@ def test_the_same_from_a_shell_with_every_core(tmp_path, python_m):
     assert_all_that_one_needs_is_printed(text)
 
 
+@pytest.mark.simulations
 def test_the_workflow_is_yaml_that_runs_the_test(demo):
     yaml = pytest.importorskip("yaml")
     told = yaml.safe_load((demo / ".github" / "workflows" / "privacy.yml").read_text())
@@ -116,6 +117,7 @@ def test_the_workflow_is_yaml_that_runs_the_test(demo):
     assert any(step.startswith("pytest --fedassay-report=reports") for step in steps)
 
 
+@pytest.mark.simulations
 def test_every_file_that_the_workflow_names_is_written_and_asks_for_the_version_that_measured(demo):
     """actions/setup-python fails where its cache finds no such file, and pip where it is to install from one."""
     yaml = pytest.importorskip("yaml")

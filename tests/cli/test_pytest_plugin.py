@@ -157,6 +157,7 @@ def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_reported(ow
     assert "fedassay_gate accepts only the keyword arguments seeds, seed, jobs, overrides and device, got job" in said
 
 
+@pytest.mark.simulations
 def test_of_several_markers_the_nearest_states_and_options_go_by_name_only(own_pytest):
     """A marker's mistake fails the test that has it, and no other: one sentence, no source of anybody's."""
     marked = """
@@ -247,6 +248,7 @@ def test_a_mechanism_is_audited(scale, code, words, own_pytest):
     assert words in said
 
 
+@pytest.mark.simulations
 def test_tests_that_run_federations_can_be_left_out(own_pytest):
     code, said = own_pytest(GATED + "\ndef test_other():\n    pass\n", "-m", "not fedassay")
     assert code == 0

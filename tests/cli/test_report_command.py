@@ -140,6 +140,7 @@ def test_an_interrupt_leaves_the_old_page_and_no_scraps(say, again, monkeypatch)
     assert sorted(path.name for path in again.iterdir()) == before
 
 
+@pytest.mark.simulations
 def test_the_same_records_give_the_same_bytes_in_another_process(again, tmp_path):
     formats = ("html", "md", "latex", "csv", "claims")
     code = "import sys\nfrom fedassay.reports.formats.write import read_runs, write_files\nfrom pathlib import Path\n"
@@ -154,6 +155,7 @@ def test_the_same_records_give_the_same_bytes_in_another_process(again, tmp_path
     assert b"<svg" in (tmp_path / "1" / "html").read_bytes()
 
 
+@pytest.mark.simulations
 def test_a_pipe_takes_a_format_and_nothing_else(finished, tmp_path):
     def asked(*words, **options):
         command = [sys.executable, "-m", "fedassay", *map(str, words)]
@@ -166,6 +168,7 @@ def test_a_pipe_takes_a_format_and_nothing_else(finished, tmp_path):
     assert done.stderr.startswith("# fedassay: ")
 
 
+@pytest.mark.simulations
 def test_the_gate_writes_its_summary_and_its_cases_into_pipes(finished, tmp_path):
     words = ["gate", str(finished.folder), "--summary", "/dev/stdout", "--junit", "/dev/stderr"]
     done = subprocess.run(

@@ -67,6 +67,7 @@ CASES = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("layout", ["long", "wide"])
 def test_the_matrix_of_files_has_no_wrong_ok(say, tmp_path, layout, case):

@@ -83,6 +83,7 @@ def test_an_exception_of_the_system_names_the_run(say, target):
     assert "raised in run" in refused.output
 
 
+@pytest.mark.simulations
 def test_the_fixture_fails_a_test_unless_checks_pass_and_the_claim_is_not_refuted(inner_pytest, tmp_path):
     code = SYSTEMS + "\n\ndef test_one(fedassay_system):\n    assert fedassay_system(correct).measurement.n0 > 60\n"
     code += "\n\ndef test_two(fedassay_system):\n    fedassay_system(quiet)\n"

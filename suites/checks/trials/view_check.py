@@ -13,6 +13,7 @@ from ....fl.plan import Plan
 from ....fl.protection import Protection
 from ....fl.task import Task
 from ...config.canaries import why_not_covered
+from ...config.suite import MOST_TRIALS
 from ..replay_checks import replay_setup
 from .view_trials import ViewTrials, view_trials
 
@@ -20,19 +21,20 @@ VIEW = "all that is received"
 
 
 def view_checks(
-    task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
+    task: Task, plan: Plan, protection: Protection, claim: Claim, *, most: int = MOST_TRIALS, seed: int = 0
 ) -> tuple[CheckResult, ...]:
     """Run the trials of a claim in a small federation; the first result's ``evidence`` may refute the claim.
 
     Args:
         plan: of the federation that is run, for which the protection was prepared.
+        most: runs with and without the unit, at most, each.
     """
     reason = _why_not(task, plan, protection, claim)
     if reason:
         return (CheckResult(name=VIEW, passed=None, witness=reason),)
     try:
         setup = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
-        found = view_trials(setup)
+        found = view_trials(setup, most)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
         words = f"the federation could not be run: {type(error).__name__}: {error}"
         return (CheckResult(name=VIEW, passed=None, witness=words),)

@@ -46,8 +46,8 @@ _LEARN, _CHOOSE = 96, 160
 """Runs of each arm from which scores are learnt, and runs on which an event is fixed, at every pair of inputs."""
 _MORE = 4
 """Factor by which both are more at the most promising pair."""
-_COUNTED, _MOST = 2048, 2**15
-"""Runs of each arm that are counted, at least and at most."""
+_COUNTED = 2048
+"""Runs of each arm that are counted, at least."""
 _NUMBERS = 2**29
 """Numbers that all runs of one arm make in all steps of all rounds, at most."""
 _BATCH = 256
@@ -88,15 +88,18 @@ class ViewTrials:
     why_not: str = ""
 
 
-def view_trials(setup: ReplaySetup) -> ViewTrials:
+def view_trials(setup: ReplaySetup, most: int) -> ViewTrials:
     """Run the trials of the setup's claim.
 
     Args:
         setup: a federation with cohorts and lots as they are sampled, which is small enough to be run often.
+        most: runs of each arm that are counted, at most.
     """
+    if most < _COUNTED:
+        return ViewTrials(why_not=f"the audit allows {most} runs, and {_COUNTED} are needed")
     claim, plan = setup.claim, setup.still.plan
     cost = (plan.clients + 1) * plan.layout.dim * claim.rounds * plan.algorithm.local_steps
-    most = min(_MOST, _NUMBERS // cost)
+    most = min(most, _NUMBERS // cost)
     if most < _COUNTED:
         return ViewTrials(why_not=f"{_COUNTED} runs of {cost:,} numbers each are too many")
     trials = _Trials(setup=setup, most=most)

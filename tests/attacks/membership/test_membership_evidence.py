@@ -110,6 +110,7 @@ def test_a_correct_defense_is_not_refuted(court):
     assert shift == pytest.approx(mu**2, abs=4 * mu * (2 / TRIALS) ** 0.5)
 
 
+@pytest.mark.simulations
 def test_half_the_noise_is_refuted_by_the_same_attack(court):
     found = verdict(*court(HalfTheNoise))
     assert (found.verdict, found.route) == (Verdict.REFUTED, "curve")
@@ -122,6 +123,7 @@ def test_a_missing_clip_is_refuted_at_a_threshold_chosen_on_other_runs(court):
     assert (found.verdict, found.route) == (Verdict.REFUTED, "curve")
 
 
+@pytest.mark.simulations
 def test_evidence_of_another_unit_or_observer_is_out_of_scope(court):
     claim, scores = court()
     weaker = replace(claim, observer=FINAL_MODEL)

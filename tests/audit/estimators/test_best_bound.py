@@ -62,6 +62,7 @@ def test_what_is_no_bound_is_not_chosen_from() -> None:
         best_bound([measured(1.0, 0.01), estimate])
 
 
+@pytest.mark.simulations
 def test_the_best_of_five_null_bounds_errs_no_oftener_than_alpha() -> None:
     """Null scores, five thresholds at .05 / 5 over 1000 repeats: more than 73 errors have chance .001 at a true 5 %."""
     rng, errors = np.random.default_rng(3), 0

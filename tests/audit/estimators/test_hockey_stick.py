@@ -80,6 +80,7 @@ def test_null_outputs_are_refuted_no_oftener_than_alpha(outputs_of, most_false_a
     assert alarms <= most_false_alarms(500, 0.05) == 41
 
 
+@pytest.mark.simulations
 def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(outputs_of, most_false_alarms):
     # Randomised response at epsilon 1 beside a coordinate of noise; every learnt event on it keeps the ratio.
     rng, alarms = np.random.default_rng(6), 0

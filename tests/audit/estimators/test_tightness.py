@@ -42,6 +42,7 @@ def test_ten_thousand_trials_come_near_the_limit(scores_of, estimator, least, li
     assert least <= np.mean(bounds) < limit + 0.05
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("gaussian", "least", "limit"), [(False, 1.5, 1.55), (True, 2.2, 2.32)], ids=["one_run", "one_run_fdp"]
 )

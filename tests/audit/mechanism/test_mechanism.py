@@ -153,6 +153,7 @@ def test_streamed_counts_are_those_of_a_reference_that_keeps_every_output():
     assert len(outputs[0.0]) > 4  # Two guards, a pilot and several chunks.
 
 
+@pytest.mark.simulations
 def test_no_two_trials_share_a_draw_and_the_same_seed_draws_the_same():
     def seen(seed):
         drawn = []
@@ -185,6 +186,7 @@ def test_memory_does_not_grow_with_the_trials():
     assert peak(10**6) < 1.05 * peak(10**5) < 40e6
 
 
+@pytest.mark.simulations
 def test_the_search_finds_the_pair_that_leaks_and_audits_it_with_fresh_trials():
     # Laplace noise for sensitivity 1 on the first nine of ten coordinates; the last has a tenth of it.
     scale = np.r_[np.ones(9), 0.1] * 2

@@ -102,6 +102,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_leak_is_refuted_and_its_correct_version_is_not(name):
     broken, correct = PAIRS[name]

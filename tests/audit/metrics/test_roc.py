@@ -32,6 +32,7 @@ def test_the_area_is_the_share_of_right_pairs(member, nonmember):
     assert area(ScoresByRun.of(member, nonmember)) == pytest.approx(naive_area(member, nonmember), abs=1e-12)
 
 
+@pytest.mark.simulations
 @given(st.integers(3, 9), st.integers(0, 100))
 def test_the_interval_of_runs_with_both_sides_is_that_of_the_loops(count, seed):
     rng = np.random.default_rng(seed)

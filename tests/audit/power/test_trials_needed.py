@@ -20,6 +20,7 @@ MU = mu_from_epsilon(1.0, DELTA)
 AGAINST_EPSILON = {"curve": None, "epsilon": 1.0, "delta": DELTA, "alpha": 0.05}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("share", "power", "expected"),
     # Bare bounds, alpha .05, one-step Gaussian with this share of its noise; the reference says 9.3e3, 1.8e4, 8.6e6.

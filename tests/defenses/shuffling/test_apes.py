@@ -35,6 +35,7 @@ def test_at_uniform2_a_coordinates_claims_are_each_clients_own_bound(uniform2):
     assert [claim.epsilon for claim in claims] == pytest.approx([0.0022, 0.0289, 0.0596], abs=5e-5)
 
 
+@pytest.mark.simulations
 def test_at_uniform2_all_coordinates_cost_a_twelfth_of_the_published_total(uniform2):
     joint = [claim for claim in uniform2.claims if claim.unit is Unit.CLIENT]
     for claim in joint:

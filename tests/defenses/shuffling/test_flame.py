@@ -47,6 +47,7 @@ def test_at_rate_one_it_is_the_uniform_shuffle():
     assert flame[0].parameters["local_epsilon"] == pytest.approx(unis[0].parameters["local_epsilon"], rel=1e-4)
 
 
+@pytest.mark.simulations
 def test_the_same_target_allows_a_much_larger_local_budget():
     drawn, all_ = (FLAME(epsilon=2.0, rate=rate).prepare(plan(60, 20)).protection.local_epsilon for rate in (0.1, 1.0))
     assert drawn > 2 * all_

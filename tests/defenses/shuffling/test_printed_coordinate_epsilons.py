@@ -164,6 +164,7 @@ def test_the_printed_epsilon_of_unis_holds_for_the_largest_budgets_of_uniform2(o
     assert unis_delta(budgets, own, 0.0590) <= DELTA
 
 
+@pytest.mark.simulations
 def test_below_these_budgets_the_clones_of_the_clients_own_mechanism_suffice():
     budgets = sorted_budgets()
     for own in (0, 20, 100, 1000, 3000, 5000, 7900):

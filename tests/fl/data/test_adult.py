@@ -87,6 +87,7 @@ def test_files_of_another_kind_are_refused(put, tmp_path):
         adult(DataFolder(tmp_path))
 
 
+@pytest.mark.simulations
 @pytest.mark.skipif(
     not DataFolder.from_environment().has(TRAIN, TEST),
     reason=f"{TRAIN} and {TEST} are not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})",

@@ -97,6 +97,7 @@ def test_an_index_that_is_no_gzip_is_named(put, tmp_path):
         cifar10(folder)
 
 
+@pytest.mark.simulations
 @pytest.mark.skipif(
     not DataFolder.from_environment().has(INDEX),
     reason=f"{INDEX} is not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})",

@@ -307,6 +307,7 @@ def test_a_missing_data_set_of_a_folder_names_the_file_that_it_needs(fresh, name
         load_dataset(name)
 
 
+@pytest.mark.simulations
 @needs_real_data
 @pytest.mark.parametrize(
     ("name", "first", "digest"),

@@ -69,6 +69,7 @@ def test_a_table_that_does_not_fit_is_named(tmp_path, mnist, content, says):
     assert "qmnist-train-labels-idx2-int.gz" in str(caught.value)
 
 
+@pytest.mark.simulations
 @pytest.mark.skipif(
     not DataFolder.from_environment().has(LABELS) or available("mnist") == "would be downloaded",
     reason=f"MNIST and {LABELS} are not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})",

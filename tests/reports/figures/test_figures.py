@@ -222,6 +222,7 @@ def test_every_figure_is_whole_and_stands_alone(quick_folder):
         assert "<metadata" not in figure.svg
 
 
+@pytest.mark.simulations
 def test_no_two_figures_share_an_identifier(quick_folder):
     names = [name for figure in figures(quick_folder) for name in set(re.findall(r' id="([^"]+)"', figure.svg))]
     assert len(names) == len(set(names))

@@ -151,6 +151,7 @@ def test_a_claim_of_which_only_numbers_are_known_states_so(run_maker):
     assert entry["trust"]["as_signed"] == entry["sampling"]["accountant_assumes"] == NOT_STATED
 
 
+@pytest.mark.simulations
 def test_the_claims_of_a_real_run_are_exported_whole(finished):
     (entry,) = entries(RunFolder.read(finished.folder))
     assert entry["statement"].startswith("eps 4, delta 1e-5, one report (replace-one), adversary: the server")

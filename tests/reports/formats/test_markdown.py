@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import pytest
 from fedassay.reports.formats.escaped import CUT, LIMIT, cell
 from fedassay.reports.formats.markdown import markdown
 
@@ -37,6 +38,7 @@ def test_every_table_row_has_as_many_cells_as_its_header(quick_folder):
             assert above.replace("\\|", "").count("|") == below.replace("\\|", "").count("|")
 
 
+@pytest.mark.simulations
 def test_it_is_cut_at_sixty_kibibytes_on_a_whole_line_with_the_failures_kept(run_maker):
     for number in range(900):
         run_maker.row(metric=f"metric_{number}", status="skipped", reason=f"reason {number} " + "é" * 60)

@@ -18,6 +18,7 @@ def test_the_page_is_valid_html(name, pages):
     html5lib.HTMLParser(strict=True).parse(pages[name])
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", ["one", "several"])
 def test_whatever_scrolls_can_be_reached_by_the_keyboard_and_has_a_name(name, pages):
     scrolling = re.findall(r'<div class="(?:wide|card)"([^>]*)>', pages[name])

@@ -104,6 +104,7 @@ def test_the_overview_states_what_each_run_was_and_what_came_of_it(two):
     assert overview(two).rows[1][4] == "–"
 
 
+@pytest.mark.simulations
 def test_page_and_markdown_hold_verdicts_tables_and_the_source_of_each_run(two):
     for text in (html(two), markdown(two)):
         for words in (

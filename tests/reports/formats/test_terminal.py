@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.reading.claims import claim_rows
@@ -102,6 +103,7 @@ def test_the_tables_hold_one_primary_metric_an_attack(run_maker):
     ]
 
 
+@pytest.mark.simulations
 def test_printing_lines_loads_no_drawing_and_no_frame():
     code = "import sys, fedassay.reports.formats.terminal; print([m for m in {} if m in sys.modules])"
     heavy = ["matplotlib", "jinja2", "pandas", "torch"]

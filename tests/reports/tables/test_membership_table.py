@@ -164,6 +164,7 @@ def test_a_run_without_scores_has_no_table(run_maker):
     assert membership_table(run_maker.write()).rows == ()
 
 
+@pytest.mark.simulations
 def test_the_table_stands_on_both_pages(run_maker, add_membership):
     add_membership(run_maker, "none", **normal(1.0))
     folder = run_maker.write()

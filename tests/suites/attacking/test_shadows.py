@@ -70,6 +70,7 @@ def test_every_attack_has_rows_with_intervals_and_the_null_attack_finds_chance(a
         assert null.ci_low < 0.5 < null.ci_high
 
 
+@pytest.mark.simulations
 def test_kept_scores_name_the_federation_that_each_is_of(assay, suite_file):
     run = assay(suite_file(**SUITE))
     kept = np.load(run.folder / rows(run, "loss")["auc"].artifact)

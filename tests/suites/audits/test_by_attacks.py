@@ -59,6 +59,7 @@ def planned(planned):
     return lambda *changes, more="": planned(*changes, text=TABLES + more, **FEDERATION)
 
 
+@pytest.mark.simulations
 def test_a_claim_without_its_noise_is_refuted_and_its_correct_version_is_not(assay, suite_file, own_module):
     silent = f'[defenses.silent]\npart = "{own_module(SILENT)}:Silent"\nepsilon = 1.0\n'
     run = assay(suite_file(text=TABLES + silent, **FEDERATION))

@@ -75,6 +75,7 @@ def by_both(planned):
     return build
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("epsilon", "accused"), [(20.0, False), (1.0, True)])
 def test_audits_and_mutants_make_the_same_checks(by_both, epsilon, accused):
     own, of_mutants = by_both(epsilon)

@@ -116,6 +116,7 @@ def test_one_run_is_that_of_the_first_seed(planned):
     assert "1 audit on 1 replica" in headline(plan)
 
 
+@pytest.mark.simulations
 def test_a_claim_over_the_first_rounds_is_judged_by_them(planned, judged):
     (audit,) = planned().audits
     claim = replace(audit.claim, rounds=2)
@@ -124,6 +125,7 @@ def test_a_claim_over_the_first_rounds_is_judged_by_them(planned, judged):
     assert row.verdict == "NOT_REFUTED"
 
 
+@pytest.mark.simulations
 def test_a_claim_at_delta_0_is_judged(planned, judged):
     (audit,) = planned().audits
     claim = replace(audit.claim, delta=0.0, curve=None)

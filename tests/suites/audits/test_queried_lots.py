@@ -78,6 +78,7 @@ EPSILON = 2.94
 """What the filter asks for 50 steps at (.1, 1), delta .01, so that no client stops before the end."""
 
 
+@pytest.mark.simulations
 def test_the_published_claim_falls_where_the_query_is_read_and_only_there():
     assert found("as_published", EPSILON).verdict is Verdict.REFUTED
     blind = found("as_published", EPSILON, queried=False)

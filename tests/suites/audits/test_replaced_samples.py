@@ -59,6 +59,7 @@ def audits(suite_file, assay):
     return go
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("canary", ["dirac", "crafted"])
 def test_a_correct_claim_of_a_replaced_sample_stands_and_a_broken_one_falls(canary, audits, own_module):
     module = own_module(OWN)

@@ -103,6 +103,7 @@ def test_a_law_of_the_client_contradicts_a_claim_for_samples_only_beyond_what_th
     assert (found[SENSITIVITY].passed is False) <= accused
 
 
+@pytest.mark.simulations
 def test_a_cohort_that_is_drawn_by_a_hook_is_no_fault_where_a_clients_place_is_empty():
     task = toy_task((4, 7, 5, 6, 4), side=4, inert=1)
     plan = Plan(

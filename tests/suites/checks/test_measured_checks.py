@@ -57,6 +57,7 @@ def measured(prepared, plan, *, claim=None, protection=None):
     return found
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("part", [LDPGaussian(), DPSGD(), DPFedAvg()])
 def test_a_correct_defense_keeps_its_claim_and_is_measured_nearly_as_it_is(part):
     plan = plan_of()
@@ -244,6 +245,7 @@ def of_case(name, **fields):
     ]
 
 
+@pytest.mark.simulations
 def test_the_final_model_of_a_defense_that_noises_its_broadcasts_is_measured():
     noise = versions("final_model_only").correct.protection.noise_std
     added, replaced = of_case("final_model_only")
@@ -261,6 +263,7 @@ def test_a_final_model_after_sampled_rounds_is_not_measured():
     assert one.passed is None
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("seed", range(4))
 def test_noise_whose_size_changes_from_run_to_run_is_not_taken_for_dependent(seed):
     found = versions("adaptive_sample_clip")

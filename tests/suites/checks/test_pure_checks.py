@@ -100,6 +100,7 @@ def test_laplace_noise_is_measured_nearly_as_it_is(protection, changes):
     assert 0.6 * EPSILON < result.measured < EPSILON < result.detects < 2 * EPSILON
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "protection",
     [Laplace(scale=2 * ROUNDS / EPSILON, norm=2.0), Laplace(scale=ROUNDS / EPSILON), Laplace(scale=1.0)],

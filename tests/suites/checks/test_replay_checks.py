@@ -106,6 +106,7 @@ def broken(exposures):
     return {name for name, exposure in exposures.items() if exposure.passed is False}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("name", "plan"), thinned(HONEST, PLANS))
 def test_a_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
     laid_out = plan_of(**PLANS[plan])
@@ -157,6 +158,7 @@ def test_the_sensitivity_of_a_correct_defense_is_reached_exactly(part, allowed, 
     assert found.measured == pytest.approx(allowed, rel=1e-4)
 
 
+@pytest.mark.simulations
 def test_a_missing_clip_shows_the_rows_own_length(plan_of, probed):
     found = probed(CONTROLS["control_no_clip"]().prepare(plan_of()), plan_of())["sensitivity"]
     # Rows of a million times the usual length move the release as far without a clip, and 2 with one.
@@ -166,6 +168,7 @@ def test_a_missing_clip_shows_the_rows_own_length(plan_of, probed):
     )
 
 
+@pytest.mark.simulations
 def test_the_noise_scale_is_the_share_that_the_control_adds(plan_of, probed):
     for name, share in (("control_replace_one", 0.5), ("control_noise_one_round", ROUNDS**-0.5)):
         found = probed(CONTROLS[name]().prepare(plan_of()), plan_of())["noise scale"]
@@ -331,6 +334,7 @@ def test_a_claim_against_the_server_that_sees_the_sum_is_probed_like_one_against
     assert found["sensitivity"].measured == pytest.approx(0.5, rel=1e-4)
 
 
+@pytest.mark.simulations
 def test_the_same_seed_gives_the_same_exposures(plan_of, probed):
     prepared = DPSGD().prepare(plan_of())
     assert probed(prepared, plan_of(), seed=4) == probed(prepared, plan_of(), seed=4)

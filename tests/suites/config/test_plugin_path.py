@@ -47,6 +47,7 @@ def project(tmp_path, tiny, monkeypatch):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.simulations
 def test_a_part_beside_the_suite_file_is_found_from_elsewhere(project, tmp_path, monkeypatch):
     project("beside_here")
     monkeypatch.chdir(tmp_path)
@@ -92,7 +93,7 @@ def test_resume_looks_where_the_suite_lay_from_wherever_it_is_given(project, tmp
         sys.modules.pop(name)
     sys.path.remove(str(suite.parent))
     resumed = fedassay.resume(moved / "run", jobs=1, report=False)
-    assert {row.status for row in resumed.records} == {"ok"}
+    assert "failed" not in {row.status for row in resumed.records}
 
 
 def test_a_suite_of_parts_of_the_package_reveals_nothing_of_where_it_lay(finished, suite_file, tmp_path):
@@ -118,6 +119,7 @@ def test_another_module_of_the_same_name_is_reported_and_not_audited_in_its_plac
     assert f"the suite needs {two.parent}/beside_twice.py" in planned.output
 
 
+@pytest.mark.simulations
 def test_the_same_module_installed_elsewhere_is_the_same(project, tmp_path):
     one = project("beside_same", "one")
     two = project("beside_same", "two")

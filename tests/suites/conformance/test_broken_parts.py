@@ -301,6 +301,7 @@ LONG = ["half of the noise", "a bound that is too high", "an attack that knows t
 FAULTS = [pytest.param(name, marks=[pytest.mark.simulations] * (name in LONG)) for name in BAD]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_part_is_named_in_one_paragraph(own_module, fault):
     kind, source, pattern = BAD[fault]

@@ -58,6 +58,7 @@ def begin(tree, folder):
     return json.loads((folder / "manifest.json").read_text())
 
 
+@pytest.mark.simulations
 def test_a_run_with_such_data_is_resumed_from_the_command_line(tiny, tmp_path):
     data = Counted()
     begin(suite(tiny, data), tmp_path / "run")
@@ -78,6 +79,7 @@ def test_the_identity_is_that_of_the_content(tiny, tmp_path):
     assert str(tmp_path) not in json.dumps([first["suite"], first["data"]])
 
 
+@pytest.mark.simulations
 def test_resuming_without_the_copy_names_the_data_and_what_to_do(tiny, tmp_path, cache):
     data = Counted()
     begin(suite(tiny, data), tmp_path / "run")

@@ -134,6 +134,7 @@ def test_an_attack_that_fails_fails_its_own_cells_alone(assay, suite_file, own_m
     assert values(finished).items() <= values(run).items()
 
 
+@pytest.mark.simulations
 def test_two_attacks_may_ask_about_two_clients(assay, suite_file):
     extra = '[attacks.second]\npart = "likelihood_ratio"\nrest = "known"\nclient = 1\ncount = 8\n\n'
     first = extra.replace("second", "first").replace("client = 1", "client = 0")
@@ -210,6 +211,7 @@ def test_a_worker_that_dies_leaves_a_run_that_can_be_resumed(suite_file, tmp_pat
     assert len(results(resumed.folder)) == len(set(results(resumed.folder)))
 
 
+@pytest.mark.simulations
 def test_only_the_worst_case_is_given_the_rest_and_nobody_the_answer(assay, suite_file, own_module):
     body = """from fedassay.audit.observer import UPLOADS as observer
 

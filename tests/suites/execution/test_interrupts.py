@@ -141,6 +141,7 @@ def test_a_worker_ends_when_its_run_dies_and_not_before(monkeypatch):
         assert (codes, seen) == ([1], looks)
 
 
+@pytest.mark.simulations
 def test_a_cell_whose_own_rows_are_damaged_leaves_the_run_incomplete_until_it_is_run_again(
     assay, suite_file, finished, timeless
 ):

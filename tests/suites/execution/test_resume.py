@@ -97,7 +97,6 @@ def test_a_finished_run_resumes_to_itself_without_running_anything(finished, tmp
     folder = shutil.copytree(finished.folder, tmp_path / "copy")
     before = contents(folder)
     monkeypatch.setattr(workers_module, "_do", lambda *arguments: pytest.fail("a finished cell was run again"))
-    monkeypatch.setattr(run_module, "audit_claim", lambda *arguments: pytest.fail("a claim was judged again"))
     resumed = fedassay.resume(folder, jobs=1, report=False)
     assert resumed.records == finished.records
     assert resumed.verdict == finished.verdict
@@ -173,6 +172,7 @@ def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_fini
     sys.modules.pop("own_hanging", None)
 
 
+@pytest.mark.simulations
 def test_a_full_disk_stops_the_run_and_loses_nothing(assay, suite_file, finished, tmp_path, monkeypatch, timeless):
     folder = tmp_path / "run"
     for left in (9, 20):
@@ -213,6 +213,7 @@ def test_an_interrupt_keeps_what_is_finished(suite_file, finished, tmp_path, tim
     assert timeless(resumed.records) == timeless(finished.records)
 
 
+@pytest.mark.simulations
 def test_an_added_defense_is_found_again_on_resume(assay, suite_file, own_defense):
     from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 

@@ -11,6 +11,7 @@ from fedassay.suites.execution import workers as workers_module
 from typer.testing import CliRunner
 
 
+@pytest.mark.simulations
 def test_while_a_run_writes_its_folder_a_second_run_and_a_resume_are_refused(suite_file, tmp_path, monkeypatch):
     real, refused = workers_module._do, []
     words = [str(suite_file()), "-j", "1"]

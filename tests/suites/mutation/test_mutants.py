@@ -101,6 +101,7 @@ def test_every_seed_has_a_row_and_every_federation_its_probes(finished):
     assert "BROKEN" not in set(probed[probed.defense == "control_no_clip (twin)"].verdict)
 
 
+@pytest.mark.simulations
 def test_the_report_counts_kills_and_false_alarms(finished):
     for name in ("report.md", "report.html"):
         text = (finished.folder / name).read_text(encoding="utf-8")

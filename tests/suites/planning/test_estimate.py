@@ -98,6 +98,7 @@ def test_runs_without_their_whole_time_leave_an_estimate_of_the_cells_alone(assa
     assert words.endswith("; start-up, imports and pages not counted: no run recorded them")
 
 
+@pytest.mark.simulations
 def test_a_run_that_was_done_in_parts_does_not_record_its_time(assay, suite_file, tmp_path):
     folder = assay(suite_file()).folder
     fedassay.resume(folder, jobs=1)

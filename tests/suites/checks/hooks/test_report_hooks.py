@@ -134,6 +134,7 @@ LOCAL = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", LOCAL)
 def test_a_bug_in_a_local_randomiser_fails_a_check(checked, kind):
     failed, found = checked(LOCAL[kind], kind)

@@ -359,6 +359,7 @@ CORRECT = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("law", [True, False], ids=("law", "no law"))
 @pytest.mark.parametrize("name", every(2, CORRECT))
 def test_a_correct_protection_passes_every_check(checked, name, law):
@@ -446,6 +447,7 @@ class RoundedTwice(Rounded):
         return rows if last is None else rows + last
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", [Rounded, RoundedCoarsely, RoundedUnstated])
 def test_rounding_after_the_noise_is_no_further_move(checked, kind):
     """The bound on errors of rounding fails once in 10^6 claims."""
@@ -480,6 +482,7 @@ class KeptCohorts(RareCohorts):
         return self.memory["cohort"]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("kind", "failing"), [(RareCohorts, set()), (KeptCohorts, {PARTICIPATION})])
 @pytest.mark.parametrize("stated", [True, False])
 def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, failing, stated):

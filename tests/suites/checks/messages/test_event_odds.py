@@ -21,6 +21,7 @@ def checked(name, *, broken, seed=0, **fields):
     return {one.name: one for one in results}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", ["quantile_unpaid", "chosen_clip"])
 def test_a_state_and_a_noise_scale_that_one_unit_moves_over_their_noise_are_found(name):
     found = checked(name, broken=True)[ODDS]

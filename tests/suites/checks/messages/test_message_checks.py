@@ -142,6 +142,7 @@ class InThePrecision(Sends):
 LOCAL = [InASide, InTheShape, InTheType, ByAbsence, ByOrder, InAnArraysName, InTheWordSize, InLowBits, InThePrecision]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", every(2, LOCAL))
 def test_what_a_client_sends_raw_beside_its_report_is_found_and_the_same_with_noise_is_not(kind, checked):
     found = checked(LDPGaussian(), kind, fields={"raw": True})
@@ -312,6 +313,7 @@ class Queries(DPSGDProtection):
         return total if self.raw else total + self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
 
 
+@pytest.mark.simulations
 def test_a_query_of_a_lot_without_noise_is_found_at_its_client(checked):
     found = checked(DPSGD(), Queries, fields={"raw": True})
     assert failed(found) == {MESSAGE}

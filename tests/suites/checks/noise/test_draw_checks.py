@@ -237,6 +237,7 @@ def on_top(kind):
     return OnTop
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", every(3, BROKEN))
 def test_noise_that_is_not_its_laws_is_found_and_the_same_noise_on_top_of_the_laws_is_not(kind, checked):
     found = checked(LDPGaussian(), kind)
@@ -268,6 +269,7 @@ class NoiseOfTheLongest(DPSGDProtection):
         return (total + noise) / context.plan.expected_lot(client)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", [NoiseForFullLots, NoiseOfTheLongest])
 def test_noise_that_depends_on_the_data_is_found_by_other_data(kind, checked):
     found = checked(DPSGD(), kind, lot=Poisson(0.5))
@@ -317,6 +319,7 @@ def test_noise_of_a_seed_of_its_own_is_no_noise_though_it_is_drawn_for_each_run_
     assert SCALE in failed(checked(DPFedAvg(), LateRoundsSeeded))
 
 
+@pytest.mark.simulations
 def test_correlated_noise_of_enough_variance_is_a_mechanism_of_its_own(checked):
     """Its budget may be computed for the correlation; one round alone does not break it."""
     found = checked(DPFedAvg(epsilon=30.0), Differences)
