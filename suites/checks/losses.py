@@ -1,6 +1,7 @@
 """Scale the privacy losses of an event, to state from which violation a test that counts it would refute a claim."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 
 from scipy.stats import beta, binom
@@ -21,7 +22,9 @@ def cautious_rates(within: int, out: int, n: int) -> tuple[float, float]:
     return low, float(upper_bound(out, n, _CAUTION))
 
 
-def smallest_factor(p: float, q: float, refutes: Callable[[float, float], bool]) -> float | None:
+def smallest_factor(
+    p: float, q: float, refutes: Callable[[float, float], bool], *, below: float = math.inf
+) -> float | None:
     """Return the smallest factor of the privacy losses of an event of rates p and q at which a test refutes; None where
     no factor in reach does, or where p is not larger than q.
 
@@ -29,16 +32,23 @@ def smallest_factor(p: float, q: float, refutes: Callable[[float, float], bool])
     are c times as large are q' = (1 - t^c) / (r^c - t^c) and p' = r^c q'.
 
     Args:
-        refutes: whether the test refutes the claim with probability 0.9 at rates p' and q'.
+        refutes: whether the test refutes the claim with probability 0.9 at rates p' and q'; the larger the losses, the
+            rather it does.
+        below: only smaller factors are of interest.
     """
     if not 0 < q < p < 1:
         return None
     gain, loss = math.log(p / q), math.log((1 - p) / (1 - q))
-    for factor in _FACTORS:
+
+    def at(factor: float) -> bool:
         low = -math.expm1(factor * loss) / (math.exp(factor * gain) - math.exp(factor * loss))
-        if refutes(min(1.0, math.exp(factor * gain) * low), low):
-            return factor
-    return None
+        return refutes(min(1.0, math.exp(factor * gain) * low), low)
+
+    tried = _FACTORS[: bisect_left(_FACTORS, below)]
+    # Most events show little: the largest factor alone rules them out.
+    if not tried or not at(tried[-1]):
+        return None
+    return tried[bisect_left(tried, True, key=at)]
 
 
 def likely_counts(p: float, q: float, n: int) -> tuple[int, int]:

@@ -108,7 +108,9 @@ def view_trials(setup: ReplaySetup, most: int) -> ViewTrials:
         pilots += (further := trials.pilot(best.number, best.pair, _MORE))
         best = _most_promising(further)
     measured = None if best is None else trials.count(best)
-    factor = min((found for one in pilots if (found := trials.factor(one)) is not None), default=None)
+    factor = None
+    for one in pilots:
+        factor = trials.factor(one, below=math.inf if factor is None else factor) or factor
     dependent = best is not None and measured is None
     constant = all(len(rows) == 1 for rows in trials.rows.values())
     return ViewTrials(
@@ -201,10 +203,12 @@ class _Trials:
             found.append(_Pilot(number=number, pair=pair, event=event, out=out, within=within, n=choose, rank=rank))
         return found
 
-    def factor(self, pilot: _Pilot) -> float | None:
-        """The smallest factor of the privacy losses of an event at which counting it refutes the claim."""
+    def factor(self, pilot: _Pilot, below: float) -> float | None:
+        """The smallest factor of the privacy losses of an event at which counting it refutes the claim, if it is less
+        than ``below``.
+        """
         rates = cautious_rates(pilot.within, pilot.out, pilot.n)
-        return smallest_factor(*rates, partial(self._refutes, n=self.most))
+        return smallest_factor(*rates, partial(self._refutes, n=self.most), below=below)
 
     def _refutes(self, p: float, q: float, n: int) -> bool:
         """Whether counts of n runs that occur with probability 0.9 refute the claim, for rates p with the unit and q
