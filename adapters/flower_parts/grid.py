@@ -14,6 +14,7 @@ from typing import Any
 try:
     from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
+    from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
     from flwr.serverapp import Grid
     from flwr.supercore.run import Run, RunNotRunningException
     from flwr.supercore.task_identity import TaskIdentity
@@ -195,6 +196,17 @@ def only_arrays(content: Any) -> tuple[str, Any]:
 def is_training(message: Any) -> bool:
     """Whether a message asks for training."""
     return str(message.metadata.message_type).partition(".")[0] == "train"
+
+
+def is_masked(reply: Any) -> bool:
+    """Whether a reply is one of secure aggregation, which shows no update."""
+    return bool(reply.has_content()) and RECORD_KEY_CONFIGS in reply.content
+
+
+def masked_examples(reply: Any) -> float:
+    """Return the number of examples that a reply of secure aggregation shows; 0 in the stages without an update."""
+    record = reply.content.metric_records.get("fitres.num_examples", {})
+    return float(record.get("num_examples", 0))
 
 
 def arrays_like(record: Any, arrays: list[Any]) -> Any:

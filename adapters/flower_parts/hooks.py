@@ -14,12 +14,13 @@ from ...fl.laws.law import GaussianLaw
 from ...fl.layout import Layout
 from ..checks.sums import contributions
 from ..recording import Movement, Release
-from .grid import arrays_like, is_training, only_arrays
+from .grid import arrays_like, is_masked, is_training, masked_examples, only_arrays
 from .rounds import Rounds
 from .stated import StatedNoise, clips_at_server, noises_reports, stated_by_mod, stated_noise
 
 QUIET = 1e-3
 """Length, in clip norms, of an update that stands for an absent unit: Flower divides by lengths, and fails at zero."""
+_SINGLE = 2.0**-23
 _ROUNDING = 2.0**-22
 """Relative rounding of a model in single precision, with a reserve."""
 
@@ -85,6 +86,8 @@ class FlowerHooks:
     _after: Tensor | None = None
     _stated: StatedNoise | None = None
     _inner: Tensor | None = None
+    _quantum: float = 0.0
+    _masked: float = 0.0
     _made: dict[int, Tensor] = field(default_factory=dict)
     _arrived: dict[int, Tensor] = field(default_factory=dict)
 
@@ -102,7 +105,7 @@ class FlowerHooks:
         """Hook a strategy, when it is started. Raises TypeError for a second strategy."""
         if self.strategy is not None:
             raise TypeError("a run must start one strategy, got a second one")
-        self.strategy = rounds.strategy
+        self.strategy, self._quantum = rounds.strategy, rounds.quantum
         rounds.watch(self)
 
     def fail(self, error: Exception) -> None:
@@ -137,6 +140,9 @@ class FlowerHooks:
         if node <= self.missing:
             self._made.pop(node, None)
             return None
+        if is_masked(reply):
+            self._masked += masked_examples(reply)
+            return reply
         if reply.has_content() and self._before is not None:
             self._arrived[node] = flat(only_arrays(reply.content)[1]) - self._before
             if self.mod is not None:
@@ -158,7 +164,7 @@ class FlowerHooks:
         self._stated = stated_noise(self.strategy, self.law)
         if self._stated is None and self.mod is not None:
             self._stated = stated_by_mod(self.mod)
-        self._made, self._arrived, self._inner = {}, {}, None
+        self._made, self._arrived, self._inner, self._masked = {}, {}, None, 0.0
 
     @contextmanager
     def aggregating(self, number: int) -> Iterator[None]:
@@ -182,7 +188,7 @@ class FlowerHooks:
             return
         if stated is None or self.mod is not None:
             return
-        updates = self._arrived if clips_at_server(self.strategy) else {**self._arrived, **self._made}
+        updates = {**self._made, **self._arrived} if clips_at_server(self.strategy) else {**self._arrived, **self._made}
         received = None if self._inner is None else stated.clients * (self._inner - before)
         self._release(stated, updates, stated.clients * (self._after - before), received, scale=stated.clients)
 
@@ -193,6 +199,12 @@ class FlowerHooks:
         if node in self._made:
             updates = {node: self._made[node]}
             self._release(stated_by_mod(self.mod), updates, self._arrived[node], None, scale=1.0)
+
+    def _rounding_of_masked(self, rows: Tensor) -> float:
+        """The length that secure aggregation's random rounding of rows ``(n, d)`` adds to their average."""
+        if self._masked == 0:
+            return 0.0
+        return self._quantum * math.sqrt(rows.numel()) / 2 / self._masked
 
     def _release(
         self,
@@ -205,7 +217,8 @@ class FlowerHooks:
     ) -> None:
         nodes = sorted(updates)
         rows = torch.stack([updates[node] for node in nodes]) if nodes else torch.zeros(0, len(released))
-        found = contributions(rows, received, stated.clip_norm)
+        rounding = max(_SINGLE, self._rounding_of_masked(rows) * scale / stated.clip_norm)
+        found = contributions(rows, received, stated.clip_norm, rounding=rounding)
         rest = None
         if self._units:
             others = [number for number, node in enumerate(nodes) if node not in self._units]
@@ -222,6 +235,7 @@ class FlowerHooks:
                 clip_norm=stated.clip_norm,
                 noise_multiplier=stated.noise_multiplier,
                 rows=len(rows),
+                rounding=rounding,
                 coarseness=_ROUNDING * scale * float(self._before.abs().max()),
             )
         )

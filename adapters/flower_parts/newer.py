@@ -18,6 +18,7 @@ class NewerRounds:
 
     strategy: Any
     initial: Any
+    quantum: float = 0.0
 
     def initial_of_client(self, grid: Any) -> Any:
         """Return the model that it was started with."""

@@ -24,6 +24,7 @@ class OlderRounds:
         strategy: of the server.
         manager: a ``ClientManager``.
         failing: whether the strategy sees a reply that never arrives as a failure, as from ``Server``.
+        quantum: as of ``Rounds``; where it is not 0, the server sees the sum of replies alone, and none can be played.
 
     Raises:
         TypeError: for strategies whose clients clip inside of their training function.
@@ -32,6 +33,7 @@ class OlderRounds:
     strategy: Any
     manager: Any
     failing: bool = True
+    quantum: float = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.strategy, DPFedAvgFixed):
@@ -66,7 +68,11 @@ class OlderRounds:
         )
 
     def asked(self, number: int, arrays: Any, grid: Any) -> list[Any]:
-        """Return pairs of proxy and instructions."""
+        """Return pairs of proxy and instructions. Raises TypeError for secure aggregation."""
+        if self.quantum > 0:
+            raise TypeError(
+                "frozen replies cannot be played through secure aggregation: watch the app, or use replicas"
+            )
         self._register(grid)
         model = compat.arrayrecord_to_parameters(arrays, keep_input=True)
         return list(self.strategy.configure_fit(number, model, self.manager))

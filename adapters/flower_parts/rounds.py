@@ -33,6 +33,10 @@ class Rounds(Protocol):
         """The strategy itself."""
 
     @property
+    def quantum(self) -> float:
+        """Step of the numbers that secure aggregation adds up, models times examples; 0 without it."""
+
+    @property
     def initial(self) -> Any | None:
         """The model before the first round; None where a client is asked for it."""
 

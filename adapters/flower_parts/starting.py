@@ -14,7 +14,7 @@ from .rounds import Rounds
 
 try:
     from flwr.server.compat import app as older_app
-    from flwr.server.workflow import DefaultWorkflow
+    from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
     from flwr.serverapp.strategy import Strategy
 except ImportError as error:
     raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
@@ -42,7 +42,8 @@ def starting(found: Callable[[Rounds], None]) -> Iterator[None]:
         return server, config
 
     def working(workflow: Any, grid: Any, context: Any) -> None:
-        found(OlderRounds(context.strategy, context.client_manager, failing=False))
+        quantum = _quantum(workflow.fit_workflow)
+        found(OlderRounds(context.strategy, context.client_manager, failing=False, quantum=quantum))
         work(workflow, grid, context)
 
     try:
@@ -50,3 +51,9 @@ def starting(found: Callable[[Rounds], None]) -> Iterator[None]:
         yield
     finally:
         Strategy.start, older_app.init_defaults, DefaultWorkflow.__call__ = start, defaults, work
+
+
+def _quantum(workflow: Any) -> float:
+    if not isinstance(workflow, SecAggPlusWorkflow):
+        return 0.0
+    return 2 * float(workflow.clipping_range) * float(workflow.max_weight) / float(workflow.quantization_range)

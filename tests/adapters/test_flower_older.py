@@ -13,10 +13,10 @@ from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.seeded import global_states
 from flower_apps import CLIENTS, CLIP
-from flwr.client.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
+from flwr.client.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod, secaggplus_mod
 from flwr.compat.server import ServerAppComponents
 from flwr.server import LegacyContext, ServerConfig
-from flwr.server.workflow import DefaultWorkflow
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import ServerApp
 from older_flower_apps import average, client, fixed, older, server
 
@@ -36,15 +36,19 @@ def legacy_server():
     return ServerApp(strategy=fixed(), config=ServerConfig(num_rounds=4))
 
 
-def workflow_server():
+def workflow_server(make_strategy=fixed, **options):
     app = ServerApp()
 
     @app.main()
     def main(grid, context):
-        context = LegacyContext(context=context, strategy=fixed(), config=ServerConfig(num_rounds=4))
-        DefaultWorkflow()(grid, context)
+        context = LegacyContext(context=context, strategy=make_strategy(), config=ServerConfig(num_rounds=4))
+        DefaultWorkflow(**options)(grid, context)
 
     return app
+
+
+def secure_server(make_strategy, max_weight=10.0):
+    return lambda: workflow_server(make_strategy, fit_workflow=SecAggPlusWorkflow(5, 3, max_weight=max_weight))
 
 
 def failed(app, seed=0):
@@ -141,6 +145,21 @@ def test_mods_are_played_and_optimizers_at_the_server_lower_the_multiplier():
     assert effective(local) == pytest.approx(np.sqrt(2 * np.log(1.25e5)) / 5, rel=0.07)
     assert (local.claim.epsilon, local.claim.unit.value) == (5.0, "report")
     assert effective(App(server(lambda: fixed(inner=average(older.FedAdagrad))), client())) < 0.2
+
+
+def test_secure_aggregation_is_watched_by_its_sum():
+    secure = App(secure_server(client_side), client([secaggplus_mod, fixedclipping_mod]))
+    results = secure.watch().results
+    assert [(one.name, one.passed) for one in results if "noise scale" in one.name or "clipped rows" in one.name] == [
+        ("sum of clipped rows", True),
+        ("noise scale", True),
+    ]
+    assert failed(App(secure_server(client_side), client([secaggplus_mod]))) == ["sum of clipped rows"]
+    # A server that sees the sum alone clips the average of all clients instead of each client.
+    assert failed(App(secure_server(fixed), client([secaggplus_mod]))) == ["sum of clipped rows"]
+    rounded = App(secure_server(client_side, max_weight=1000.0), client([secaggplus_mod, fixedclipping_mod]))
+    assert "too coarse to be compared" in " ".join(rounded.watch().lines())
+    assert "cannot be played through secure aggregation" in " ".join(secure.play_back().results().lines())
 
 
 def test_runs_with_and_without_the_unit_differ_by_its_clipped_update_alone():
