@@ -181,7 +181,7 @@ class FlowerHooks:
         """Keep the release of a round."""
         stated, before = self._stated, self._before
         assert before is not None
-        self.unmodded |= bool(set(self._arrived) - set(self._made))
+        self.unmodded |= bool(set(self._arrived) - set(self._made)) or (self._masked > 0 and not self._made)
         self._after = before if arrays is None else flat(arrays)
         if arrays is None:
             self.skipped += 1

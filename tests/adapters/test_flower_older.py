@@ -222,3 +222,6 @@ def test_wrong_use_is_told_in_words():
     made = client()()
     with pytest.raises(ValueError, match="mods are bound then"):
         App(server(), lambda: made).run(True, 0, plant=Plant())
+    masked = client([secaggplus_mod, fixedclipping_mod])()
+    with pytest.raises(ValueError, match="mods are bound then"):
+        App(secure_server(client_side), lambda: masked).run(True, 0, plant=Plant())
