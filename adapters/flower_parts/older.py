@@ -90,10 +90,11 @@ class OlderRounds:
 
     def frozen(self, message: Any, arrays: Any, examples: float) -> Any:
         """Return a client's result as a message."""
+        number: Any = int(examples) if float(examples).is_integer() else examples
         result = FitRes(
             status=Status(Code.OK, ""),
             parameters=compat.arrayrecord_to_parameters(arrays, keep_input=True),
-            num_examples=int(examples),
+            num_examples=number,
             metrics={},
         )
         return Message(compat.fitres_to_recorddict(result, keep_input=True), reply_to=message)
