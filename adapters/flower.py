@@ -18,10 +18,12 @@ from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 from ..fl.seeded import seeded
-from .flower_parts.grid import ProcessGrid, context, in_process, innermost, starting
-from .flower_parts.hooks import FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
+from .flower_parts.grid import ProcessGrid, context, in_process, innermost
+from .flower_parts.hooks import FlowerHooks, quiet_vector
 from .flower_parts.play import FlowerPlay
 from .flower_parts.play_back import CASES, FlowerPlayBack, Replies
+from .flower_parts.starting import NOT_STARTED, starting
+from .flower_parts.stated import noise_of_updates_and_count, stated_by_mod
 from .many_units import ManyUnits
 from .recording import Ledger, Plant, Recording, equal_releases
 from .watch import Watched, watched
@@ -49,8 +51,10 @@ class App:
         print(*flower.App(make_server_app, make_client_app).watch().lines(), sep="\\n")
 
     Args:
-        make_server_app: makes a new ``ServerApp``, because strategies keep state; its ``main`` starts one strategy.
-        make_client_app: makes a new ``ClientApp`` and registers its functions, because mods are bound then.
+        make_server_app: makes a new ``ServerApp``, because strategies keep state; it starts one strategy, in its
+            ``main`` or, in Flower's older interface, by its ``server_fn``.
+        make_client_app: makes a new ``ClientApp`` of the same interface, because mods are bound then: one that
+            registers functions, or one of a ``client_fn``.
         nodes: their number; node n has the configuration ``partition-id`` n - 1 and ``num-partitions``.
         law: of one aggregate, for a strategy that states none: ``scale * (sum of clipped updates) + noise``.
         delta: of the claim, in (0, 1); an accountant's own delta takes its place.
@@ -97,7 +101,8 @@ class App:
         gives other noise, with all else equal.
 
         An exception passes through, and what was seen before it is kept as ``interrupted``. Raises TypeError for a
-        server app that starts no strategy, ValueError for a plant in a client app that was made before.
+        server app that starts no strategy and for apps of two interfaces, ValueError for a server app without rounds
+        and for a plant in a client app that was made before.
         """
 
         def planted(layout: Layout) -> dict[int, Tensor]:
@@ -148,18 +153,21 @@ class App:
                 run_config=self._run_config,
                 answered=hooks.answered,
                 called=lambda node: seeded(_word(seed, _CLIENT, next(calls), node)),
+                failed=hooks.fail,
             )
             try:
                 self._make_server_app()(grid, context(self._run_config))
+                hooks.raise_failure()
             except Exception as error:
                 self.interrupted = None if hooks.layout is None else self._recording(hooks)
                 error.add_note(f"raised after {len(hooks.releases)} releases, kept as App.interrupted")
                 raise
+            finally:
+                grid.close()
         if hooks.strategy is None:
-            raise TypeError(
-                "make_server_app must make an app whose main function calls start of a strategy of "
-                "flwr.serverapp.strategy: no strategy was started"
-            )
+            raise TypeError(NOT_STARTED)
+        if hooks.layout is None:
+            raise ValueError("the server app must run at least one round, got none")
         if hooks.has_units and hooks.unmodded:
             raise ValueError(
                 "make_client_app must make a new ClientApp and register its functions: mods are bound then, and the "

@@ -12,6 +12,8 @@ from ..recording import Recording
 CLIPPED = "sum of clipped rows"
 _SLACK = 1e-3
 """Relative error that counts as rounding: foreign code clips in single precision and adds 1e-6 to norms."""
+_COARSE = 0.1
+"""Rounding, in clip norms, from which on a sum is not compared."""
 _CONDITION = 1e4
 """Condition number of the rows up to which the weight of each in a sum is determined."""
 _ROWS = 2048
@@ -32,17 +34,18 @@ class Contributions:
 
 
 def contributions(
-    rows: Tensor, total: Tensor | None, clip_norm: float, *, clipped: Tensor | None = None
+    rows: Tensor, total: Tensor | None, clip_norm: float, *, clipped: Tensor | None = None, rounding: float = 0.0
 ) -> Contributions:
     """Compare the sum ``total (d,)`` with ``rows (n, d)`` that came in.
 
     The stated rule scales each row to ``clip_norm``, or is given as the rows ``clipped (n, d)`` after it. A sum of
-    other multiples of the rows is solved for these multiples, where the rows determine them.
+    other multiples of the rows is solved for these multiples, where the rows determine them. ``rounding``: of the sum,
+    in clip norms.
     """
     rows = rows.double()
     kept = clip(rows, clip_norm) if clipped is None else clipped.double()
     expected = kept.sum(0)
-    if total is None or _close(total.double(), expected, clip_norm):
+    if total is None or _close(total.double(), expected, clip_norm, max(_SLACK, 4 * rounding)):
         longest = float(torch.linalg.vector_norm(kept, dim=1).max()) / clip_norm if len(rows) else 0.0
         return Contributions(expected, longest, True)
     return _solved(rows, total.double(), expected, clip_norm)
@@ -73,6 +76,9 @@ def sum_checks(recording: Recording) -> list[CheckResult]:
     if not seen:
         reason = recording.remarks.get("rows", "the rows of the sums were not seen")
         return [CheckResult(name=CLIPPED, passed=None, witness=reason)]
+    if (coarse := 4 * max(one.rounding for one in seen)) > _COARSE:
+        witness = f"the sum is rounded, by up to {coarse:.3g} clip norms: too coarse to be compared"
+        return [CheckResult(name=CLIPPED, passed=None, witness=witness)]
     unknown = 0
     for one in seen:
         slack = max(_SLACK, 4 * one.rounding)

@@ -1,11 +1,12 @@
-"""A grid of Flower whose nodes are calls in this process; the only file that uses what Flower does not document.
+"""A grid of Flower whose nodes are calls in this process, and an innermost mod for the client apps that it calls.
 
-Apps run as they are. While they are made and run, two documented methods of Flower are wrapped (``ClientApp.train``,
-``Strategy.start``), so that the innermost mod and the strategy are the audit's to see.
+Apps run as they are. While client apps are made, ``ClientApp.__init__`` and ``ClientApp.train`` are wrapped, so that
+the innermost mod is the audit's. Messages need the identity of a run, which Flower does not document.
 """
 
 import copy
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 try:
     from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
+    from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
     from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import Strategy
+    from flwr.supercore.run import Run, RunNotRunningException
     from flwr.supercore.task_identity import TaskIdentity
 except ImportError as error:
     raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
@@ -22,6 +24,8 @@ except ImportError as error:
 Mod = Callable[[Any, Any, Callable[[Any, Any], Any]], Any]
 """A client-side mod of Flower: ``mod(message, context, call_next) -> reply``."""
 _SERVER, _RUN = 1, 1
+_OLDER_RECORDS = ("fitins.", "evaluateins.")
+_OLDER_QUERIES = ("get_parameters", "get_properties")
 
 
 @contextmanager
@@ -66,22 +70,6 @@ def innermost(mod: Mod, seen: Callable[[Any], None]) -> Iterator[None]:
         ClientApp.__init__, ClientApp.train = make, train
 
 
-@contextmanager
-def starting(found: Callable[[Any, Any], None]) -> Iterator[None]:
-    """Call ``found(strategy, initial arrays)`` whenever a strategy is started inside the context."""
-    start = Strategy.start
-
-    def started(strategy: Any, grid: Any, initial_arrays: Any, *rest: Any, **options: Any) -> Any:
-        found(strategy, initial_arrays)
-        return start(strategy, grid, initial_arrays, *rest, **options)
-
-    try:
-        Strategy.start = started
-        yield
-    finally:
-        Strategy.start = start
-
-
 class ProcessGrid:
     """A grid that calls a client app in this process, one node after the other.
 
@@ -91,6 +79,7 @@ class ProcessGrid:
         run_config: of the run, for server and clients.
         answered: ``answered(asked, reply) -> reply or None``; None is a reply that never arrives.
         called: context of one call of a node, which is its argument.
+        failed: called with an exception of a client, before it passes through.
         copied: copies a message; the identity where nothing keeps or changes them.
     """
 
@@ -102,30 +91,38 @@ class ProcessGrid:
         run_config: Mapping[str, Any],
         answered: Callable[[Any, Any], Any],
         called: Callable[[int], Any],
+        failed: Callable[[Exception], None] = lambda _: None,
         copied: Callable[[Any], Any] = copy.deepcopy,
     ) -> None:
         self._copied = copied
-        self._app, self._nodes, self._answered, self._called = app, nodes, answered, called
+        self._app, self._nodes, self._answered, self._called, self._failed = app, nodes, answered, called, failed
         self._contexts = {
             node: context(run_config, node, {"partition-id": node - 1, "num-partitions": nodes})
             for node in range(1, nodes + 1)
         }
         self._sent = 0
         self._waiting: dict[str, Any] = {}
+        self._closed = False
+        # Servers of the older interface send from threads, and all clients draw from the same global generators.
+        self._one_call = threading.Lock()
 
     @property
     def run(self) -> Any:
-        """Raise TypeError: apps of the older interface ask for the run of a SuperLink."""
-        raise TypeError(
-            "a grid in one process has no run of a SuperLink: give a ServerApp with a main function that starts a "
-            "strategy of flwr.serverapp.strategy; apps of the older interface (server_fn) are not supported"
-        )
+        """A run without a SuperLink, for apps of the older interface."""
+        return Run.create_empty(_RUN)
 
     def set_run(self, run: Any) -> None:
         """Nothing to set: there is one run."""
 
     def get_node_ids(self) -> list[int]:
+        """Return the identifiers of all nodes. Raises Flower's RunNotRunningException after ``close``."""
+        if self._closed:
+            raise RunNotRunningException
         return list(self._contexts)
+
+    def close(self) -> None:
+        """End the run, so that a thread of the older interface that still asks for nodes ends too."""
+        self._closed = True
 
     def create_message(
         self, content: Any, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
@@ -135,9 +132,14 @@ class ProcessGrid:
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
         names = []
         for message in messages:
-            self._sent += 1
-            names.append(str(self._sent))
-            self._waiting[names[-1]] = self._reply(message, names[-1])
+            with self._one_call:
+                self._sent += 1
+                names.append(str(self._sent))
+                try:
+                    self._waiting[names[-1]] = self._reply(message, names[-1])
+                except Exception as error:
+                    self._failed(error)
+                    raise
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
@@ -152,6 +154,7 @@ class ProcessGrid:
         node = message.metadata.dst_node_id
         if node not in self._contexts:
             raise ValueError(f"messages must go to the nodes 1 to {self._nodes}, got node {node}")
+        _refuse_mixed(self._app, message)
         with self._called(node):
             # Copied in both directions: apps and strategies change records in place, which real messages do not share.
             reply = self._app(self._copied(message), self._contexts[node])
@@ -159,6 +162,22 @@ class ProcessGrid:
 
 
 Grid.register(ProcessGrid)
+
+
+def _refuse_mixed(app: Any, message: Any) -> None:
+    """Raise TypeError where server and client have different interfaces, and would not read each other's records."""
+    if not isinstance(app, ClientApp) or not message.has_content():
+        return
+    names = list(message.content.array_records)
+    older = any(name.startswith(_OLDER_RECORDS) for name in names)
+    older |= message.metadata.message_type in _OLDER_QUERIES
+    of_client_fn = app._call is not None
+    if older != of_client_fn and (older or names):
+        interfaces = ("the older one (server_fn)", "the newer one (@app.train)")
+        server, client = interfaces if older else ("the newer one (@app.main)", "the older one (client_fn)")
+        raise TypeError(
+            f"both apps must have one interface of Flower, got a server app of {server} and a client app of {client}"
+        )
 
 
 def context(run_config: Mapping[str, Any], node: int = _SERVER, node_config: Mapping[str, Any] | None = None) -> Any:
@@ -177,6 +196,17 @@ def only_arrays(content: Any) -> tuple[str, Any]:
 def is_training(message: Any) -> bool:
     """Whether a message asks for training."""
     return str(message.metadata.message_type).partition(".")[0] == "train"
+
+
+def is_masked(reply: Any) -> bool:
+    """Whether a reply is one of secure aggregation, which shows no update."""
+    return bool(reply.has_content()) and RECORD_KEY_CONFIGS in reply.content
+
+
+def masked_examples(reply: Any) -> float:
+    """Return the number of examples that a reply of secure aggregation shows; 0 in the stages without an update."""
+    record = reply.content.metric_records.get("fitres.num_examples", {})
+    return float(record.get("num_examples", 0))
 
 
 def arrays_like(record: Any, arrays: list[Any]) -> Any:

@@ -1,8 +1,8 @@
 """Hooks on the instances of one Flower run: updates as clients made them, and each model before and after its noise."""
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,70 +14,15 @@ from ...fl.laws.law import GaussianLaw
 from ...fl.layout import Layout
 from ..checks.sums import contributions
 from ..recording import Movement, Release
-from .grid import arrays_like, is_training, only_arrays
-
-try:
-    from flwr.clientapp.mod import LocalDpMod
-    from flwr.serverapp.strategy import (
-        DifferentialPrivacyClientSideAdaptiveClipping,
-        DifferentialPrivacyClientSideFixedClipping,
-        DifferentialPrivacyServerSideAdaptiveClipping,
-        DifferentialPrivacyServerSideFixedClipping,
-    )
-except ImportError as error:
-    raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
+from .grid import arrays_like, is_masked, is_training, masked_examples, only_arrays
+from .rounds import Rounds
+from .stated import StatedNoise, clips_at_server, noises_reports, stated_by_mod, stated_noise
 
 QUIET = 1e-3
 """Length, in clip norms, of an update that stands for an absent unit: Flower divides by lengths, and fails at zero."""
+_SINGLE = 2.0**-23
 _ROUNDING = 2.0**-22
 """Relative rounding of a model in single precision, with a reserve."""
-_SERVER_SIDE = (DifferentialPrivacyServerSideFixedClipping, DifferentialPrivacyServerSideAdaptiveClipping)
-_ADAPTIVE = (DifferentialPrivacyServerSideAdaptiveClipping, DifferentialPrivacyClientSideAdaptiveClipping)
-_WRAPPERS = (*_SERVER_SIDE, DifferentialPrivacyClientSideFixedClipping, *_ADAPTIVE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatedNoise:
-    """Noise, clip norm and number of clients that a wrapper, a mod or the user states.
-
-    Args:
-        noise_multiplier: noise standard deviation of the sum over ``clip_norm``, >= 0.
-        clip_norm: of one update, > 0.
-        clients: by which the sum is divided, > 0.
-    """
-
-    noise_multiplier: float
-    clip_norm: float
-    clients: float = 1.0
-
-
-def stated_noise(strategy: Any, law: GaussianLaw | None) -> StatedNoise | None:
-    """Return what a strategy states now, or else the law that the user stated; None where neither states any."""
-    if law is not None:
-        deviation = law.noise_std / (law.scale * law.clip_norm)
-        return StatedNoise(noise_multiplier=deviation, clip_norm=law.clip_norm, clients=1 / law.scale)
-    if not isinstance(strategy, _WRAPPERS):
-        return None
-    return StatedNoise(
-        noise_multiplier=float(strategy.noise_multiplier),
-        clip_norm=float(strategy.clipping_norm),
-        clients=float(strategy.num_sampled_clients),
-    )
-
-
-def stated_by_mod(mod: Any) -> StatedNoise:
-    """Return what Flower's mod for local differential privacy states."""
-    deviation = mod.sensitivity * math.sqrt(2 * math.log(1.25 / mod.delta)) / mod.epsilon
-    return StatedNoise(noise_multiplier=deviation / mod.clipping_norm, clip_norm=float(mod.clipping_norm))
-
-
-def noise_of_updates_and_count(strategy: Any) -> float:
-    """Return the noise multiplier of one round: for adaptive clipping, of the noised updates and count together."""
-    multiplier = float(strategy.noise_multiplier)
-    if not isinstance(strategy, _ADAPTIVE) or multiplier == 0:
-        return multiplier
-    # Andrew et al. 2021, Theorem 1, with the deviation of the count.
-    return float((multiplier**-2 + (2 * float(strategy.clipped_count_stddev)) ** -2) ** -0.5)
 
 
 def quiet_vector(direction: Tensor) -> Tensor:
@@ -135,11 +80,14 @@ class FlowerHooks:
     rounds: int = 0
     skipped: int = 0
     unmodded: bool = False
+    failure: Exception | None = None
     _units: dict[int, Tensor] = field(default_factory=dict)
     _before: Tensor | None = None
     _after: Tensor | None = None
     _stated: StatedNoise | None = None
     _inner: Tensor | None = None
+    _quantum: float = 0.0
+    _masked: float = 0.0
     _made: dict[int, Tensor] = field(default_factory=dict)
     _arrived: dict[int, Tensor] = field(default_factory=dict)
 
@@ -150,37 +98,24 @@ class FlowerHooks:
 
     def see_mod(self, mod: Any) -> None:
         """Remember a mod that noises each report."""
-        if isinstance(mod, LocalDpMod):
+        if noises_reports(mod):
             self.mod = mod
 
-    def start(self, strategy: Any, initial: Any) -> None:
-        """Hook the strategy's own methods, when it is started. Raises TypeError for a second strategy."""
+    def start(self, rounds: Rounds) -> None:
+        """Hook a strategy, when it is started. Raises TypeError for a second strategy."""
         if self.strategy is not None:
             raise TypeError("a run must start one strategy, got a second one")
-        self.strategy, self.layout = strategy, layout_of(initial)
-        self._units = dict(self.planted(self.layout))
-        configure, aggregate = strategy.configure_train, strategy.aggregate_train
+        self.strategy, self._quantum = rounds.strategy, rounds.quantum
+        rounds.watch(self)
 
-        def configured(number: int, arrays: Any, *rest: Any, **options: Any) -> Any:
-            self._configured(arrays)
-            return configure(number, arrays, *rest, **options)
+    def fail(self, error: Exception) -> None:
+        """Keep an exception of a client: servers of the older interface would count it and go on."""
+        self.failure = self.failure or error
 
-        def aggregated(number: int, replies: Any) -> Any:
-            with self.drawn(number):
-                arrays, metrics = aggregate(number, replies)
-            self._aggregated(arrays)
-            return arrays, metrics
-
-        strategy.configure_train, strategy.aggregate_train = configured, aggregated
-        if (inner := getattr(strategy, "strategy", None)) is not None:
-            average = inner.aggregate_train
-
-            def averaged(number: int, replies: Any) -> Any:
-                arrays, metrics = average(number, replies)
-                self._inner = None if arrays is None else flat(arrays)
-                return arrays, metrics
-
-            inner.aggregate_train = averaged
+    def raise_failure(self) -> None:
+        """Raise the first exception of a client."""
+        if self.failure is not None:
+            raise self.failure
 
     def inner_mod(self, message: Any, context: Any, call_next: Any) -> Any:
         """Keep the update that a client made, before all mods, and put the planted one in its place."""
@@ -205,6 +140,9 @@ class FlowerHooks:
         if node <= self.missing:
             self._made.pop(node, None)
             return None
+        if is_masked(reply):
+            self._masked += masked_examples(reply)
+            return reply
         if reply.has_content() and self._before is not None:
             self._arrived[node] = flat(only_arrays(reply.content)[1]) - self._before
             if self.mod is not None:
@@ -213,7 +151,11 @@ class FlowerHooks:
             self._made.pop(node, None)
         return reply
 
-    def _configured(self, arrays: Any) -> None:
+    def configured(self, arrays: Any) -> None:
+        """Begin a round: a ``RoundWatcher``, as the next three."""
+        if self.layout is None:
+            self.layout = layout_of(arrays)
+            self._units = dict(self.planted(self.layout))
         self._before = flat(arrays)
         if self._after is not None and not torch.equal(self._before, self._after):
             how = f"changed between the rounds {self.rounds} and {self.rounds + 1}"
@@ -222,19 +164,31 @@ class FlowerHooks:
         self._stated = stated_noise(self.strategy, self.law)
         if self._stated is None and self.mod is not None:
             self._stated = stated_by_mod(self.mod)
-        self._made, self._arrived, self._inner = {}, {}, None
+        self._made, self._arrived, self._inner, self._masked = {}, {}, None, 0.0
 
-    def _aggregated(self, arrays: Any) -> None:
+    @contextmanager
+    def aggregating(self, number: int) -> Iterator[None]:
+        """Draw the noise of a round from generators of its own. Raises what a client raised in this round."""
+        self.raise_failure()
+        with self.drawn(number):
+            yield
+
+    def averaged(self, arrays: Any | None) -> None:
+        """Keep the model before its noise."""
+        self._inner = None if arrays is None else flat(arrays)
+
+    def aggregated(self, arrays: Any | None) -> None:
+        """Keep the release of a round."""
         stated, before = self._stated, self._before
         assert before is not None
-        self.unmodded |= bool(set(self._arrived) - set(self._made))
+        self.unmodded |= bool(set(self._arrived) - set(self._made)) or (self._masked > 0 and not self._made)
         self._after = before if arrays is None else flat(arrays)
         if arrays is None:
             self.skipped += 1
             return
         if stated is None or self.mod is not None:
             return
-        updates = self._arrived if isinstance(self.strategy, _SERVER_SIDE) else {**self._arrived, **self._made}
+        updates = {**self._made, **self._arrived} if clips_at_server(self.strategy) else {**self._arrived, **self._made}
         received = None if self._inner is None else stated.clients * (self._inner - before)
         self._release(stated, updates, stated.clients * (self._after - before), received, scale=stated.clients)
 
@@ -245,6 +199,12 @@ class FlowerHooks:
         if node in self._made:
             updates = {node: self._made[node]}
             self._release(stated_by_mod(self.mod), updates, self._arrived[node], None, scale=1.0)
+
+    def _rounding_of_masked(self, rows: Tensor) -> float:
+        """The length that secure aggregation's random rounding of rows ``(n, d)`` adds to their average."""
+        if self._masked == 0:
+            return 0.0
+        return self._quantum * math.sqrt(rows.numel()) / 2 / self._masked
 
     def _release(
         self,
@@ -257,7 +217,8 @@ class FlowerHooks:
     ) -> None:
         nodes = sorted(updates)
         rows = torch.stack([updates[node] for node in nodes]) if nodes else torch.zeros(0, len(released))
-        found = contributions(rows, received, stated.clip_norm)
+        rounding = max(_SINGLE, self._rounding_of_masked(rows) * scale / stated.clip_norm)
+        found = contributions(rows, received, stated.clip_norm, rounding=rounding)
         rest = None
         if self._units:
             others = [number for number, node in enumerate(nodes) if node not in self._units]
@@ -274,6 +235,7 @@ class FlowerHooks:
                 clip_norm=stated.clip_norm,
                 noise_multiplier=stated.noise_multiplier,
                 rows=len(rows),
+                rounding=rounding,
                 coarseness=_ROUNDING * scale * float(self._before.abs().max()),
             )
         )

@@ -1,6 +1,6 @@
 """Rounds of a Flower strategy on frozen updates: the user's strategy and mods run, and no client trains."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,14 +12,11 @@ from torch import Tensor
 from ...fl.laws.law import GaussianLaw
 from ...fl.layout import Layout
 from ...fl.seeded import seeded
-from .grid import ProcessGrid, context, in_process, innermost, only_arrays, starting
-from .hooks import StatedNoise, added, flat, layout_of, stated_by_mod, stated_noise
-
-try:
-    from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
-    from flwr.clientapp.mod import LocalDpMod
-except ImportError as error:
-    raise ImportError("fedassay.adapters.flower needs Flower: pip install 'fedassay[flower]'") from error
+from .grid import ProcessGrid, context, in_process, innermost, is_training, only_arrays
+from .hooks import added, flat, layout_of
+from .rounds import Rounds
+from .starting import NOT_STARTED, starting
+from .stated import StatedNoise, noises_reports, stated_by_mod, stated_noise
 
 
 class _Started(BaseException):
@@ -51,20 +48,20 @@ class FlowerPlay:
         """
         weights = [1.0] * len(updates) if examples is None else list(examples)
         with seeded(seed), in_process():
-            strategy, arrays = self._started()
-            inner = getattr(strategy, "strategy", strategy)
-            round_ = _Round(self, updates, weights, key=str(getattr(inner, "weighted_by_key", "num-examples")))
+            rounds_ = self._started()
+            arrays = self._initial(rounds_)
+            clients = _Clients(self, rounds_, updates, weights)
             found = []
             for number in range(1, rounds + 1):
-                stated = stated_noise(strategy, self.law)
+                stated = stated_noise(rounds_.strategy, self.law)
                 scale = 1.0 if stated is None else stated.clients
                 before = flat(arrays)
-                messages = strategy.configure_train(number, arrays, ConfigRecord(), round_.grid)
-                replies = round_.answers(messages)
-                if round_.local is not None:
-                    found.append(flat(round_.report) - before)
+                replies = clients.replies(number, arrays)
+                if clients.local is not None:
+                    assert clients.report is not None
+                    found.append(clients.report - before)
                     continue
-                arrays, _ = strategy.aggregate_train(number, replies)
+                arrays = rounds_.aggregated(number, replies)
                 if arrays is None:
                     return None
                 found.append(scale * (flat(arrays) - before))
@@ -74,11 +71,11 @@ class FlowerPlay:
     def stated(self) -> StatedNoise:
         """Noise, clip norm and number of clients that are stated. Raises ValueError where nothing states any."""
         with seeded(0), in_process():
-            strategy, _ = self._started()
-            local = _Round(self, torch.zeros(0, 0), [], key="").local
+            rounds = self._started()
+            local = _Clients(self, rounds).local
         if self.law is None and local is not None:
             return stated_by_mod(local)
-        found = stated_noise(strategy, self.law)
+        found = stated_noise(rounds.strategy, self.law)
         if found is None:
             raise ValueError("the strategy states no noise: hand the law of one aggregate over as law=")
         return found
@@ -87,22 +84,31 @@ class FlowerPlay:
     def asked(self) -> int:
         """The number of nodes that a round asks for updates."""
         with seeded(0), in_process():
-            strategy, arrays = self._started()
-            grid = _Round(self, torch.zeros(0, 0), [], key="").grid
-            return len(list(strategy.configure_train(1, arrays, ConfigRecord(), grid)))
+            rounds = self._started()
+            return len(rounds.asked(1, self._initial(rounds), _Clients(self, rounds).grid))
 
     @cached_property
     def layout(self) -> Layout:
         """Names and shapes of the arrays of the model."""
         with seeded(0), in_process():
-            return layout_of(self._started()[1])
+            return layout_of(self._initial(self._started()))
 
-    def _started(self) -> tuple[Any, Any]:
-        """A new strategy of the server app, and the initial arrays."""
-        caught: list[tuple[Any, Any]] = []
+    def _initial(self, rounds: Rounds) -> Any:
+        return self._initial_of_client if (found := rounds.initial) is None else found
 
-        def found(strategy: Any, initial: Any) -> None:
-            caught.append((strategy, initial))
+    @cached_property
+    def _initial_of_client(self) -> Any:
+        """Asked for once, because it may take long to make a client, and outside of the generators of a play."""
+        with seeded(0), in_process():
+            rounds = self._started()
+            return rounds.initial_of_client(_Clients(self, rounds).grid)
+
+    def _started(self) -> Rounds:
+        """The rounds of a new strategy of the server app."""
+        caught: list[Rounds] = []
+
+        def found(rounds: Rounds) -> None:
+            caught.append(rounds)
             raise _Started
 
         grid = ProcessGrid(None, self.nodes, run_config={}, answered=lambda *_: None, called=lambda _: nullcontext())
@@ -111,19 +117,18 @@ class FlowerPlay:
                 self.make_server_app()(grid, context(self.run_config))
             except _Started:
                 return caught[0]
-        raise TypeError(
-            "make_server_app must make an app whose main function calls start of a strategy of "
-            "flwr.serverapp.strategy: no strategy was started"
-        )
+        raise TypeError(NOT_STARTED)
 
 
-class _Round:
+class _Clients:
     """The client side of a play: the frozen updates pass the user's mods, in the order of the messages."""
 
-    def __init__(self, play: FlowerPlay, updates: Tensor, examples: list[float], *, key: str) -> None:
-        self._updates, self._examples, self._key, self._number = updates, examples, key, 0
+    def __init__(
+        self, play: FlowerPlay, rounds: Rounds, updates: Tensor | None = None, examples: Sequence[float] = ()
+    ) -> None:
+        self._rounds, self._updates, self._examples, self._number = rounds, updates, examples, 0
         self.local: Any = None
-        self.report: Any = None
+        self.report: Tensor | None = None
         self._received: tuple[Any, list[Any]] = (None, [])
         with innermost(self._frozen, self._see):
             client = play.make_client_app()
@@ -136,27 +141,30 @@ class _Round:
             copied=lambda message: message,
         )
 
-    def answers(self, messages: Iterable[Any]) -> list[Any]:
+    def replies(self, number: int, arrays: Any) -> Any:
         """Return the replies of the first nodes that are asked, one for each update; the others never answer."""
         self._number = 0
-        return list(self.grid.send_and_receive(list(messages)[: len(self._updates)]))
+        asked = self._rounds.asked(number, arrays, self.grid)
+        return self._rounds.replies(asked, len(self._examples), self.grid)
 
     def _see(self, mod: Any) -> None:
-        if isinstance(mod, LocalDpMod):
+        if noises_reports(mod):
             self.local = mod
 
     def _frozen(self, message: Any, context: Any, call_next: Any) -> Any:
-        name, received = only_arrays(message.content)
+        if not is_training(message):
+            return call_next(message, context)
+        assert self._updates is not None
+        received = only_arrays(message.content)[1]
         update, weight = self._updates[self._number].double(), self._examples[self._number]
         self._number += 1
         if self._received[0] is not received:
             # Read once in a round, because all nodes receive one record.
             self._received = received, received.to_numpy_ndarrays()
-        made = added(received, update, arrays=self._received[1])
-        content = {name: made, "metrics": MetricRecord({self._key: weight})}
-        return Message(RecordDict(content), reply_to=message)
+        return self._rounds.frozen(message, added(received, update, arrays=self._received[1]), weight)
 
     def _answered(self, asked: Any, reply: Any) -> Any:
-        if reply.has_content():
-            self.report = only_arrays(reply.content)[1]
+        if self.local is not None and is_training(asked) and reply.has_content():
+            # Read now, because servers of the older interface empty replies.
+            self.report = flat(only_arrays(reply.content)[1])
         return reply

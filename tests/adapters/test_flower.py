@@ -15,8 +15,6 @@ from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.seeded import global_states
 from flower_apps import CLIENTS, CLIP, NOISE, accounted, client, client_side, fixed, flower, quiet, server
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
-from flwr.compat.server import ServerAppComponents
-from flwr.serverapp import ServerApp
 
 
 def adaptive(kind=flower.DifferentialPrivacyServerSideAdaptiveClipping, rate=0.2):
@@ -169,8 +167,6 @@ def test_wrong_use_is_told_in_words_and_nothing_is_lost():
         App(server(), lambda: made).run(True, 0, plant=Plant())
     with pytest.raises(TypeError, match="no strategy was started"):
         App(lambda: lambda grid, context: None, client()).run()
-    with pytest.raises(TypeError, match="older interface"):
-        App(lambda: ServerApp(server_fn=lambda context: ServerAppComponents()), client()).run()
     with pytest.raises(ValueError, match="missing must be fewer"):
         App(server(), client(), missing=10)
 
