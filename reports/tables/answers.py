@@ -126,7 +126,7 @@ def _weak(row: ClaimRow, claim: Claim) -> str:
     if row.detectable is None:
         return "it is not known how large a violation this test would find"
     if row.detectable > WEAK * claim.epsilon:
-        return f"only an ε of {numerals.epsilon(row.detectable)} or more would probably be found"
+        return f"it finds too little noise reliably only from a true ε of {numerals.epsilon(row.detectable)} on"
     return ""
 
 
@@ -144,10 +144,10 @@ def _power(row: ClaimRow) -> str:
         said.append(f"The test could have proved a true ε of up to {numerals.epsilon(row.ceiling)}.")
     if row.detectable is not None:
         said.append(
-            f"It would have found a true ε of {numerals.epsilon(row.detectable)} or more with 90 % probability."
+            f"Noise so small that the true ε is {numerals.epsilon(row.detectable)} would have been found with 90 % probability."
         )
     else:
-        said.append("How large a violation it would have found is not known.")
+        said.append("How large a violation would have been found is not known.")
     return " ".join(said)
 
 

@@ -56,7 +56,7 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
     (one,) = answers(folder)
     assert (one.found, one.weak) == ("No violation found", "")
     assert "up to 4.80" in one.power
-    assert "7.00 or more with 90 % probability" in one.power
+    assert "the true ε is 7.00 would have been found with 90 % probability" in one.power
     assert one.unseen == "Not tested: text."
     assert "No membership attack that the claim covers was tried" in one.people
     assert headline(folder) == "No violation found in 1 privacy claim"
