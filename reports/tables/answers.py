@@ -143,9 +143,8 @@ def _power(row: ClaimRow) -> str:
     if row.ceiling is not None:
         said.append(f"The test could have proved a true ε of up to {numerals.epsilon(row.ceiling)}.")
     if row.detectable is not None:
-        said.append(
-            f"Noise so small that the true ε is {numerals.epsilon(row.detectable)} would have been found with 90 % probability."
-        )
+        smallest = numerals.epsilon(row.detectable)
+        said.append(f"Noise so small that the true ε is {smallest} would have been found with 90 % probability.")
     else:
         said.append("How large a violation would have been found is not known.")
     return " ".join(said)
