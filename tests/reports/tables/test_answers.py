@@ -135,7 +135,7 @@ def test_a_refuted_claim_says_nothing_about_weaker_adversaries(one_claim):
 
 
 def test_the_quick_suites_page_answers_before_its_tables(quick_folder, quick_page):
-    assert quick_page.index("<article") < quick_page.index('id="claims"')
+    assert quick_page.index("<article") < quick_page.index('id="claims-section"')
     assert len(answers(quick_folder)) == quick_page.count("<article")
     assert what_was_tested(quick_folder)[0].startswith("Tested: the defenses of the suite quick")
 
