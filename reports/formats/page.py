@@ -22,9 +22,10 @@ from ..figures.spending import spending
 from ..reading.claims import claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
+from ..tables.answers import answers, controls_sentence, headline, what_was_tested
 from ..tables.grid import attack_grids
 from ..tables.pooled_rows import pooled_attacks, pooled_utility
-from ..tables.printed import ROUTES, VERDICTS, check_words, observer_words
+from ..tables.printed import ROUTES, VERDICTS, check_counts, check_words, observer_words
 from ..tables.sections import sections
 from ..tables.several_runs import overview, run_labels, tables_of
 from .templates import environment
@@ -45,6 +46,10 @@ def html(folder: RunFolder) -> str:
             manifest=folder.manifest,
             suite=_suite(folder),
             gate=folder.gate,
+            headline=headline(folder),
+            tested=what_was_tested(folder),
+            answers=answers(folder),
+            controls_words=controls_sentence(claims),
             verdict_line=summary.verdict_line(folder),
             exit_words=summary.exit_words(folder),
             sections=sections(folder),
@@ -61,6 +66,7 @@ def html(folder: RunFolder) -> str:
             numerals=numerals,
             observer_words=observer_words,
             check_words=check_words,
+            check_counts=check_counts,
             breakable=breakable,
             routes=ROUTES,
             verdicts=VERDICTS,

@@ -55,9 +55,18 @@ def check_words(row: ClaimRow) -> str:
     """
     # A reason ends with its method in parentheses, which the row of the check itself keeps.
     failed = [check.reason.partition(" (")[0] for check in row.failed_checks]
+    return _counts(row, f"failed ({'; '.join(failed)})")
+
+
+def check_counts(row: ClaimRow) -> str:
+    """Format the counts of implementation checks that failed, passed and could not be made; empty without checks."""
+    return _counts(row, "failed")
+
+
+def _counts(row: ClaimRow, failed: str) -> str:
     passed = sum(check.verdict == "KEPT" for check in row.checks)
     unknown = sum(check.status != "ok" for check in row.checks)
-    counts = ((len(failed), f"failed ({'; '.join(failed)})"), (passed, "passed"), (unknown, "not possible"))
+    counts = ((len(row.failed_checks), failed), (passed, "passed"), (unknown, "not possible"))
     words = [(count, what) for count, what in counts if count]
     # Only the first count names what is counted, to keep the cell short.
     kind = [f" implementation check{'s' * (words[0][0] > 1)}", *[""] * len(words)] if words else []

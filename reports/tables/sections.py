@@ -6,6 +6,7 @@ from ..reading.claims import claim_rows
 from ..reading.run_folder import RunFolder
 from . import summary
 from .coverage import coverage_table
+from .covered import covered_table
 from .grid import attack_grids
 from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
@@ -43,6 +44,7 @@ def sections(folder: RunFolder) -> list[Section]:
     return [
         # Claims come first, because the verdict of the run is about them.
         _section("claims", replace(claim_table(claims), note=summary.claims_note(claims)), part="claims"),
+        _section("covered", covered_table(folder), part="claims"),
         _section("trust", trust_table(folder), part="claims"),
         _section("coverage", coverage_table(claims)),
         _section("same-epsilon", same_epsilon_table(folder)),

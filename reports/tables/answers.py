@@ -1,0 +1,276 @@
+"""Answer in plain words, for each claim of a run: what was found, what that means for people, and what to do next."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...audit.claim import Claim, Unit
+from ...audit.curve import ProfileCurve
+from ...audit.metrics.low_rate import counted_runs, lowest_rate, tpr_at
+from ...audit.wording import at_least, counted, plain
+from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
+from ..reading.membership import Membership, memberships
+from ..reading.pooling import LEVEL
+from ..reading.run_folder import RunFolder
+from . import numerals
+from .covered import uncovered_attacks, value_words
+
+WEAK = 3.0
+"""An audit is called a weak test where it finds only violations of more than this many times the claimed epsilon."""
+FALSE_ALARMS = 0.01
+"""Share of false alarms at which the consequences for people are stated."""
+_PEOPLE, _STEPS = 1000, 2000
+_FOUND = {
+    "REFUTED": "Violated",
+    "NOT_REFUTED": "No violation found",
+    "UNDERPOWERED": "Not decided",
+    "OUT_OF_SCOPE": "Not tested",
+    "NOT_AUDITED": "Not tested",
+    "NO_CLAIM": "No claim",
+    "FAILED": "The test failed",
+}
+_NEXT = {
+    "REFUTED": "Do not rely on this claim. Mend what the evidence below names, and run the suite again.",
+    "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
+    "UNDERPOWERED": "Do not rely on this test. Raise audit.replicas, for which fedassay plan prints the power.",
+    "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
+    "NOT_AUDITED": "Add an audit to the suite, or finish the run with fedassay resume.",
+    "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a report answers about one claim, each field in whole sentences; empty where there is nothing to say.
+
+    Args:
+        defense: its label, with the federation where the run has several.
+        verdict: of the claim's row.
+        found: two or three words, such as No violation found.
+        weak: why the test counts as weak.
+        promise: the claim in plain words.
+        power: what the test could have shown.
+        people: what the claim allows an attacker to learn about people, and what the best attack of this run learnt.
+        uncovered: the adversaries that the claim does not cover, and what attacks showed to them.
+        unseen: what was not tested.
+        next_step: what to do.
+    """
+
+    defense: str
+    verdict: str
+    found: str
+    weak: str
+    promise: str
+    power: str
+    people: str
+    uncovered: str
+    unseen: str
+    next_step: str
+
+
+def answers(folder: RunFolder) -> list[Answer]:
+    """Return one answer per claim of the run, claims that need attention first, without controls."""
+    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    many = len({row.federation for row in rows}) > 1
+    ordered = sorted(rows, key=lambda row: not row.needs_attention)
+    return [_answer(folder, row, row.stated.claim, many) for row in ordered if row.stated]
+
+
+def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answer:
+    weak = _weak(row, claim)
+    step = _NEXT.get(row.verdict, "")
+    if row.failed_checks and row.verdict != "REFUTED":
+        step = f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
+    elif weak and row.verdict == "NOT_REFUTED":
+        step = _NEXT["UNDERPOWERED"]
+    return Answer(
+        defense=f"{row.federation}/{row.label}" if many else row.label,
+        verdict=row.verdict,
+        found=_found(row),
+        weak=weak,
+        promise=_promise(claim),
+        power=_power(row),
+        people=_people(folder, row, claim),
+        uncovered=_uncovered(folder, row, claim),
+        unseen=_unseen(row),
+        next_step=step,
+    )
+
+
+def _found(row: ClaimRow) -> str:
+    words = _FOUND.get(row.verdict, row.verdict)
+    if row.failed_checks and row.verdict != "REFUTED":
+        return f"{words}, but {len(row.failed_checks)} implementation {_checks(row)} failed"
+    return words
+
+
+def _checks(row: ClaimRow) -> str:
+    return "check" if len(row.failed_checks) == 1 else "checks"
+
+
+def _promise(claim: Claim) -> str:
+    # A report is one message of one round.
+    rounds = "" if claim.unit is Unit.REPORT else f", over {counted(claim.rounds, 'round')}"
+    return (
+        f"Claim: {claim.observer.phrase} learns little about any one {claim.unit} "
+        f"(ε = {plain(claim.epsilon)}, δ = {plain(claim.delta)}, {claim.adjacency.phrase}"
+        f"{rounds})."
+    )
+
+
+def _weak(row: ClaimRow, claim: Claim) -> str:
+    if row.verdict != "NOT_REFUTED":
+        return ""
+    if row.detectable is None:
+        return "it is not known how large a violation this test would find"
+    if row.detectable > WEAK * claim.epsilon:
+        return f"it finds too little noise reliably only from a true ε of {numerals.epsilon(row.detectable)} on"
+    return ""
+
+
+def _power(row: ClaimRow) -> str:
+    if row.verdict in ("NOT_AUDITED", "OUT_OF_SCOPE", "NO_CLAIM", "FAILED"):
+        return ""
+    said = []
+    if row.verdict == "REFUTED":
+        if row.epsilon_low is not None and row.stated and row.epsilon_low > row.stated.claim.epsilon:
+            said.append(f"The true ε is at least {at_least(row.epsilon_low)}.")
+        else:
+            said.append("The error rates of the test lie below the trade-off curve that the claim states.")
+        return " ".join(said)
+    if row.ceiling is not None:
+        said.append(f"The test could have proved a true ε of up to {numerals.epsilon(row.ceiling)}.")
+    if row.detectable is not None:
+        smallest = numerals.epsilon(row.detectable)
+        said.append(f"Noise so small that the true ε is {smallest} would have been found with 90 % probability.")
+    else:
+        said.append("How large a violation would have been found is not known.")
+    return " ".join(said)
+
+
+def allowed_of_thousand(claim: Claim) -> int:
+    """Return how many of 1,000 units that took part the claim lets an attacker find who raises one false alarm in a
+    hundred, rounded up.
+
+    From epsilon and delta (Wasserman and Zhou 2010, Theorem 2.4; Kairouz et al. 2015), and the trade-off curve where
+    one is stated.
+    """
+    # The inner rounding removes binary errors such as 0.29 * 1000 > 290.
+    return math.ceil(round(_PEOPLE * (1 - _least_misses(claim, FALSE_ALARMS)), 6))
+
+
+def _least_misses(claim: Claim, rate: float) -> float:
+    """The smallest false-negative rate that the claim allows at a false-positive rate."""
+    bound = ProfileCurve((claim.epsilon,), (claim.delta,), (claim.delta,))
+    curves = (bound,) if claim.curve is None else (bound, claim.curve)
+    return max(float(curve.fnr(rate)) for curve in curves)
+
+
+def _people(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
+    said = (
+        f"If the claim holds, an attacker who raises 1 false alarm in 100 finds at most "
+        f"{allowed_of_thousand(claim):,} of 1,000 {claim.unit}s that took part"
+    )
+    own = [
+        one
+        for one in memberships(folder)
+        if (one.federation, one.defense) == (row.federation, row.defense) and not one.null and claim in one.claims
+    ]
+    if not own:
+        return f"{said}. No membership attack that the claim covers was tried in this run."
+    best = max(own, key=lambda one: one.area)
+    knows = " (which knows everything else, as differential privacy assumes)" if best.adversary == "worst_case" else ""
+    reached = _reached(best, claim, len(own))
+    return f"{said}. The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
+
+
+def _reached(best: Membership, claim: Claim, of: int) -> str:
+    """What the best of ``of`` attacks reached; its interval holds for all of them jointly."""
+    ends = best.interval(1 - (1 - LEVEL) / of)
+    interval = "" if ends is None else f" [{', '.join(numerals.metric_value('auc', end) for end in ends)}]"
+    area = f"AUC {numerals.metric_value('auc', best.area)}{interval}"
+    reached = f"{area}, where 0.5 is guessing and the claim allows {_allowed_area(claim)}"
+    rate = None if best.shadowed is not None else lowest_rate(counted_runs(best.sides))
+    # Candidates of few runs share their noise: a rate of false alarms among them says nothing about other runs.
+    if rate is None or rate > FALSE_ALARMS:
+        return f"reached {reached}"
+    found = tpr_at(best.sides.member, best.sides.nonmember, FALSE_ALARMS)
+    return f"found {round(_PEOPLE * found):,} of 1,000 and reached {reached}"
+
+
+def _allowed_area(claim: Claim) -> str:
+    """The largest AUC of an attack under the claim, rounded up."""
+    rates = np.linspace(0, 1, _STEPS + 1)
+    # The false-negative rate falls, so that its right ends give no smaller an AUC.
+    most = 1 - float(np.mean([_least_misses(claim, float(rate)) for rate in rates[1:]]))
+    return f"{math.ceil(round(1000 * most, 6)) / 1000:.3f}"
+
+
+def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
+    """Adversaries that see more, with the attack results on this defense that no claim of it covers."""
+    rounds = row.rounds_run
+    left = [words for words in left_unprotected(claim, rounds) if words.startswith("against the")]
+    if not left:
+        return ""
+    words = f"Not covered by this claim: {', '.join(words.removeprefix('against ') for words in left)}."
+    shown = [
+        f"{one.attack} on {one.federation} reached {value_words(one)}" for one in uncovered_attacks(folder, row.defense)
+    ]
+    return f"{words} To them, attacks of this run showed: {'; '.join(shown)}." if shown else words
+
+
+def _unseen(row: ClaimRow) -> str:
+    names = list(dict.fromkeys(item.partition(":")[0] for item in row.not_looked_at))
+    return f"Not tested: {', '.join(names)}." if names else ""
+
+
+def headline(folder: RunFolder) -> str:
+    """Return one sentence that answers what a run found about the claims under test."""
+    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    if folder.gate is None:
+        return "This run is not finished"
+    if not rows:
+        return str(folder.manifest.suite.get("name", "")) or "A run without claims"
+    broken = sum(row.verdict == "REFUTED" for row in rows)
+    total = counted(len(rows), "privacy claim")
+    if broken:
+        return f"{broken} of {total} violated"
+    if folder.gate.exit_code == 12:
+        return f"Incomplete: {total} cannot be judged yet"
+    open_ = sum(row.verdict != "NOT_REFUTED" or bool(row.failed_checks) for row in rows)
+    if open_:
+        return f"{open_} of {total} not decided" if open_ > 1 or len(rows) > 1 else "The privacy claim is not decided"
+    return f"No violation found in {total}"
+
+
+def controls_sentence(rows: Sequence[ClaimRow]) -> str:
+    """Return what the controls show about the audits of a run; empty without controls."""
+    controls = [row for row in rows if row.should_be_refuted]
+    if not controls:
+        return ""
+    found = sum(row.verdict == "REFUTED" for row in controls)
+    shows = (
+        "so these audits do find violations"
+        if found == len(controls)
+        else "so these audits miss violations, and their other answers say little"
+    )
+    return (
+        f"{counted(len(controls), 'defense')} of this run {'is' if len(controls) == 1 else 'are'} broken on purpose "
+        f"(controls). {found} of {len(controls)} {'was' if found == 1 else 'were'} found, {shows}."
+    )
+
+
+def what_was_tested(folder: RunFolder) -> list[str]:
+    """Return what was tested: suite, data, model, federation, and the size of the audit."""
+    trained = dict.fromkeys((row.federation, row.dataset, row.model) for row in folder.rows())
+    said = []
+    for federation, dataset, model in sorted(trained):
+        clients, rounds = folder.clients_of(federation), folder.rounds_of(federation)
+        size = [counted(count, what) for count, what in ((clients, "client"), (rounds, "round")) if count is not None]
+        said.append(f"{federation}: the model {model} on the data {dataset}{''.join(', ' + words for words in size)}")
+    about = f"Tested: the defenses of the suite {folder.manifest.suite.get('name', '')} in simulated federations"
+    audited = dict.fromkeys(row.audited_on for row in claim_rows(folder) if row.audited_on)
+    extra = [f"Their claims were {words}." for words in audited]
+    return [f"{about} ({'; '.join(said)})." if said else f"{about}.", *extra]

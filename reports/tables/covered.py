@@ -1,0 +1,76 @@
+"""Tabulate which adversaries each claim covers, with what the run found, and what attacks showed to the others."""
+
+from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.run_folder import RunFolder
+from . import numerals
+from .grid import attack_grids
+from .pooled_rows import AttackRow, pooled_attacks
+from .printed import defense_words, verdict_words
+from .table import Table
+
+_LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
+
+
+def covered_table(folder: RunFolder) -> Table:
+    """Return a table with one row per claim and one column per adversary: the verdict below the claim's own adversary,
+    and below those that the claim does not cover the results of attacks, which no claim of this defense bounds.
+    """
+    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and row.stated.claim.part == "joint"]
+    many = len({row.federation for row in rows}) > 1
+    return Table(
+        title="Claims by adversary",
+        headers=("defense", "one", *(observer.phrase for observer in _LADDER)),
+        rows=tuple(
+            (
+                defense_words(row.defense, row.control, row.federation if many else ""),
+                str(row.stated.claim.unit) if row.stated else "",
+                *(_cell(folder, row, observer) for observer in _LADDER),
+            )
+            for row in rows
+        ),
+        note="Adversaries from the weakest to the strongest. The verdict stands below the claim's adversary; the claim "
+        "also covers every adversary who receives less. Not covered: nothing is claimed, and the attacks on this "
+        "defense that received as much show what is possible.",
+        about=2,
+    )
+
+
+def _cell(folder: RunFolder, row: ClaimRow, observer: Observer) -> str:
+    claimed = row.stated.claim.observer if row.stated else None
+    if claimed is not None and claimed.rank == observer.rank:
+        return verdict_words(row)
+    if claimed is not None and claimed.covers(observer):
+        # What refutes a claim may need all that its adversary receives.
+        return "covered by a refuted claim" if row.verdict == "REFUTED" else "covered"
+    shown = [
+        f"{one.attack} {value_words(one)}"
+        for one in uncovered_attacks(folder, row.defense)
+        if one.observer == str(observer)
+    ]
+    return "; ".join(("not covered", *shown))
+
+
+def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
+    """Return the primary result of each attack on a defense whose observer no claim of the defense covers."""
+    claims = [one.claim for one in folder.claims if one.defense == defense]
+    found = []
+    for grid in attack_grids(pooled_attacks(folder)):
+        for line in grid.primary:
+            if not line.null and not any(_covers(claim.observer, line.observer) for claim in claims):
+                found += [cell for cell in line.cells if cell and cell.defense == defense and cell.pooled]
+    return found
+
+
+def value_words(one: AttackRow) -> str:
+    """Format the pooled value of an attack with its metric, such as ``PSNR 38.8 dB``."""
+    metric = numerals.metric(one.metric)
+    value = numerals.metric_value(one.metric, one.pooled.value) if one.pooled else numerals.NOTHING
+    return f"{metric.name} {value} {metric.unit}".rstrip()
+
+
+def _covers(observer: Observer, other: str) -> bool:
+    try:
+        return observer.covers(Observer.parse(other))
+    except ValueError:  # Rows of other versions may name observers that this one does not have.
+        return False

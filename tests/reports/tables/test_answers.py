@@ -1,0 +1,145 @@
+"""Answers in plain words: known consequences for people, and every kind of verdict."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from fedassay.audit.claim import Unit
+from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
+from fedassay.reports.formats.page import html
+from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables.answers import allowed_of_thousand, answers, controls_sentence, headline, what_was_tested
+from fedassay.reports.tables.covered import covered_table
+from toy_claim import toy_claim
+
+GATE = {"verdict_line": "a line", "exit_code": 0}
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "curve", "found"),
+    [
+        # e^4 / 100 = 0.54598, and the other side of the region, 1 - 0.99 / e^4 = 0.98187, is larger.
+        (4.0, 0.0, None, 546),
+        (4.0, 1e-3, None, 547),
+        # e^6 / 100 > 1: 1 - 0.99 / e^6 = 0.99755.
+        (6.0, 0.0, None, 998),
+        # Phi(Phi^-1(0.01) + 1) = Phi(-1.32635) = 0.09236.
+        (4.0, 1e-5, GaussianCurve(1.0), 93),
+        # A curve that allows more than epsilon and delta do not.
+        (0.01, 0.0, GaussianCurve(0.001), 11),
+    ],
+)
+def test_what_a_claim_allows_of_a_thousand_people(epsilon, delta, curve, found):
+    claim = replace(toy_claim(), epsilon=epsilon, delta=delta, curve=None)
+    assert allowed_of_thousand(claim if curve is None else replace(claim, curve=curve)) == found
+
+
+@pytest.fixture
+def one_claim(run_maker):
+    """(fields of the verdict, fields of the claim) -> the run of one claim."""
+
+    def build(claim=None, gate=GATE, **fields):
+        signed = run_maker.sign("mine", claim or replace(toy_claim(), epsilon=4.0))
+        run_maker.verdict_row(signed, **({"defense": "mine", "attack": "canary", "verdict": "NOT_REFUTED"} | fields))
+        run_maker.gate = gate
+        run_maker.manifest["planned_cells"] = len({line["cell_id"] for line in run_maker.lines})
+        return run_maker.write()
+
+    return build
+
+
+def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
+    folder = one_claim(
+        replace(toy_claim(), epsilon=4.0), detectable=7.0, ceiling=4.8, not_looked_at=["text: none sent"]
+    )
+    (one,) = answers(folder)
+    assert (one.found, one.weak) == ("No violation found", "")
+    assert "up to 4.80" in one.power
+    assert "the true ε is 7.00 would have been found with 90 % probability" in one.power
+    assert one.unseen == "Not tested: text."
+    assert "No membership attack that the claim covers was tried" in one.people
+    assert headline(folder) == "No violation found in 1 privacy claim"
+
+
+@pytest.mark.parametrize(("detectable", "word"), [(None, "not known"), (12.1, "12.10")])
+def test_a_test_of_small_or_unknown_power_is_called_weak(one_claim, detectable, word):
+    folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=detectable)
+    (one,) = answers(folder)
+    assert word in one.weak
+    assert one.next_step.startswith("Do not rely on this test")
+    assert "weak test" in html(folder)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fields", "found", "step"),
+    [
+        ("REFUTED", {"value": 5.123}, "Violated", "Do not rely on this claim"),
+        ("UNDERPOWERED", {}, "Not decided", "Do not rely on this test"),
+        ("OUT_OF_SCOPE", {"value": None}, "Not tested", "No audit method"),
+        ("", {"value": None, "status": "failed", "reason": "boom"}, "The test failed", "Mend the error"),
+    ],
+)
+def test_every_verdict_has_its_words_and_a_next_step(one_claim, verdict, fields, found, step):
+    folder = one_claim(replace(toy_claim(), epsilon=4.0), verdict=verdict, **fields)
+    (one,) = answers(folder)
+    assert one.found == found
+    assert one.next_step.startswith(step)
+    if verdict == "REFUTED":
+        assert one.power == "The true ε is at least 5.12."
+        assert headline(folder) == "1 of 1 privacy claim violated"
+    elif fields.get("status") == "failed":
+        assert headline(folder) == "Incomplete: 1 privacy claim cannot be judged yet"
+    else:
+        assert headline(folder) == "The privacy claim is not decided"
+
+
+def test_a_failed_check_takes_away_the_word_that_nothing_was_found(one_claim, run_maker):
+    signed = toy_claim()
+    run_maker.row(
+        role="probe", attack="replay", metric="probe_sensitivity", defense="mine", verdict="BROKEN", seed=None,
+        claim_id=signed.claim_id, cell_id="judged", reason="sensitivity 2 > 1 allowed (a row)",
+    )  # fmt: skip
+    (one,) = answers(folder := one_claim(signed, cell_id="judged", detectable=signed.epsilon))
+    assert one.found == "No violation found, but 1 implementation check failed"
+    assert "implementation check failed" in one.next_step
+    assert headline(folder) == "The privacy claim is not decided"
+
+
+def test_an_unfinished_run_says_so_first(one_claim):
+    folder = one_claim(gate=None)
+    assert headline(folder) == "This run is not finished"
+    assert re.search(r"<h1>This run is not finished</h1>", html(folder))
+
+
+def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one_claim, run_maker):
+    for seed in (0, 1):
+        run_maker.row(
+            role="attack", attack="inverting_gradients", metric="psnr", observer="uploads", defense="mine", value=31.0,
+            direction="higher_leaks", seed=seed,
+        )  # fmt: skip
+    folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS, unit=Unit.CLIENT))
+    (one,) = answers(folder)
+    assert "the server that observes individual updates" in one.uncovered
+    assert "inverting_gradients on main reached PSNR 31.0 dB" in one.uncovered
+    (row,) = covered_table(folder).rows
+    assert row[2:4] == ("covered", "NOT REFUTED")
+    assert row[4:6] == ("not covered", "not covered")
+    assert row[6] == "not covered; inverting_gradients PSNR 31.0 dB"
+
+
+def test_a_refuted_claim_says_nothing_about_weaker_adversaries(one_claim):
+    (row,) = covered_table(one_claim(replace(toy_claim(), observer=UPLOADS), verdict="REFUTED", value=9.0)).rows
+    assert row[2:6] == ("covered by a refuted claim",) * 4
+    assert row[6] == "REFUTED"
+
+
+def test_the_quick_suites_page_answers_before_its_tables(quick_folder, quick_page):
+    assert quick_page.index("<article") < quick_page.index('id="claims-section"')
+    assert len(answers(quick_folder)) == quick_page.count("<article")
+    assert what_was_tested(quick_folder)[0].startswith("Tested: the defenses of the suite quick")
+
+
+def test_controls_say_whether_the_audits_find_violations(quick_folder):
+    assert re.search(r"\(controls\)\. \d of 2 ", controls_sentence(claim_rows(quick_folder)))
+    assert controls_sentence([]) == ""
