@@ -30,6 +30,9 @@ from .stated_release import stated_release, unit_of
 
 _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
 
+_HARDLY = 0.1
+"""Share of the law's shift up to which a canary counts as one that did not reach the release."""
+
 
 class PlantedCanary(CanaryMethod):
     """An audit method that adds a canary along an unused weight, so that the exact likelihood ratio is known (Nasr et
@@ -95,9 +98,15 @@ class PlantedCanary(CanaryMethod):
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
         # Also a check that could not be made counts: a canary that was never seen has shown nothing.
-        missed = [check.words for check in checks if check.name == ARRIVES and check.passed is not True]
-        unseen = f"the canary hardly reached the release ({missed[0]}): plant one that does" if missed else ""
+        missed = next((check for check in checks if check.name == ARRIVES and check.passed is not True), None)
+        part = missed is not None and (missed.measured or 0.0) > _HARDLY
+        unseen = ""
+        if missed is not None and not part:
+            unseen = f"the canary hardly reached the release ({missed.words}): plant one that does"
         release = claimed_release(audit.blocks[0])
+        if missed is not None and part:
+            # The planned power is that of the law's shift.
+            return Weakness(no_power=f"the canary reached the release in part ({missed.words})")
         if release is None:
             return Weakness(unseen=unseen, no_power=unknown_power(checks))
         if measured.detectable is not None:

@@ -444,10 +444,11 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
         unit="share of rounds",
         witness=f"{worst[4]}: {worst[1]} of {worst[2]}, chance {worst[0]:.2g} at the rate of the claim",
     )
-    # A share above the rate is no fault in itself, within chance.
-    yield replace(result, measured=min(result.measured or 0.0, worst[3])) if result.passed else result
-    if result.passed and setup.claim.unit is not Unit.SAMPLE:
-        yield from _between_clients(sampled)
+    if result.passed:
+        together = None if setup.claim.unit is Unit.SAMPLE else _between_clients(sampled)
+        # A share above the rate is no fault in itself, within chance.
+        result = together or replace(result, measured=min(result.measured or 0.0, worst[3]))
+    yield result
 
 
 def _rate(sampled: Sampled, client: int) -> float:
@@ -504,11 +505,17 @@ def _histories(used: BoolArray, rate: float, cohort: object) -> Iterator[tuple[f
         yield chance(hits, int(never.sum())), hits, int(never.sum()), f"round {turn}, after no use"
 
 
-def _between_clients(sampled: Sampled) -> Iterator[CheckResult]:
-    """Whether who takes part, by the hook ``participates``, depends on who else does, by Fisher's exact test."""
+def _between_clients(sampled: Sampled) -> CheckResult | None:
+    """The failed check where who takes part, by the hook ``participates``, depends on who else does, by Fisher's exact
+    test; None where it does not, or may.
+    """
     setup, plan = sampled.setup, sampled.setup.plan
-    if type(setup.protection).participates is Protection.participates or not isinstance(plan.cohort, Poisson):
-        return
+    own = type(setup.protection).participates is not Protection.participates
+    # Where a unit is added or removed, amplification by sampling rests on independent coins, whoever tosses them.
+    added = isinstance(plan.cohort, Full) and setup.claim.adjacency is Adjacency.ADD_REMOVE
+    rests = added and any(_rate(sampled, client) < 1 for client in range(plan.clients))
+    if not own or not (rests or isinstance(plan.cohort, Poisson)):
+        return None
     streams = ReplayedStreams(setup.seed, 1)
     state, cohorts = setup.protection.initial_state(plan), list[BoolArray]()
     for turn in range(min(3, sampled.around.rounds)):
@@ -528,17 +535,16 @@ def _between_clients(sampled: Sampled) -> Iterator[CheckResult]:
             words = f"client {client} in round {turn} and client {other} in round {later}"
             tests.append((chance, both / _MANY, first * second / _MANY**2, words))
     worst = min(tests, key=lambda one: one[0], default=None)
-    if worst is None:
-        return
-    if worst[0] < level(len(tests)):
-        yield CheckResult(
-            name=PARTICIPATION,
-            passed=False,
-            measured=worst[1],
-            allowed=worst[2],
-            unit="share of cohorts",
-            witness=f"{worst[3]} take part together, in {_MANY} cohorts of a Poisson rule, chance {worst[0]:.2g}",
-        )
+    if worst is None or worst[0] >= level(len(tests)):
+        return None
+    return CheckResult(
+        name=PARTICIPATION,
+        passed=False,
+        measured=worst[1],
+        allowed=worst[2],
+        unit="share of cohorts",
+        witness=f"{worst[3]} take part together, in {_MANY} cohorts of independent coins, chance {worst[0]:.2g}",
+    )
 
 
 def _by_data(sampled: Sampled) -> Iterator[CheckResult]:

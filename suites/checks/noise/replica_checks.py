@@ -80,7 +80,10 @@ def check_centred(batches: list[Projections]) -> None:
 
 
 def _arrival(member: Projections, nonmember: Projections, release: GaussianRelease) -> CheckResult:
-    """Check the canary's shift of the releases over the law's: a canary that a filter drops can show no violation."""
+    """Check the canary's shift of the releases over the law's: a canary that a filter drops can show no violation.
+
+    A shorter shift is no fault of a defense, which may protect more than its law states, but then the runs show less.
+    """
     within, out = (np.where(side.seen, side.values, 0.0).sum(axis=1) for side in (member, nonmember))
     expected = release.rate * release.steps * release.rounds
     # The law is for rounds in which the sender was drawn.
@@ -90,9 +93,13 @@ def _arrival(member: Projections, nonmember: Projections, release: GaussianRelea
     measured = float(within.mean() - out.mean()) / expected
     error = math.sqrt(within.var(ddof=1) / len(within) + out.var(ddof=1) / len(out)) / expected
     witness = f"{len(within)} replicas with the canary, standard error {error:.2g}"
-    return CheckResult.at_least(
+    found = CheckResult.at_least(
         ARRIVES, measured, 1 - _ERRORS * error, unit="share of the law's shift", witness=witness
     )
+    if found.passed:
+        return found
+    words = f"{measured:.3g} of the law's shift, of at least {found.allowed:.3g} ({witness})"
+    return CheckResult(name=ARRIVES, passed=None, measured=measured, witness=words)
 
 
 def _columns(seen: Projections) -> Iterator[FloatArray]:

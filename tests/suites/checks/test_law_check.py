@@ -25,7 +25,15 @@ from fedassay.fl.algorithms.proximal import BoundedUpdate
 from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
-from fedassay.suites.checks.law_check import LAW_CURVE, LAW_EPSILON, law_check, law_checks
+from fedassay.suites.checks.law_check import (
+    LAW_CURVE,
+    LAW_EPSILON,
+    law_check,
+    law_checks,
+    rounds_alike,
+    with_law_checks,
+)
+from fedassay.suites.checks.replay_checks import SENSITIVITY
 from known_parts import parts_by_name
 from toy_federation import toy_plan, toy_task
 
@@ -325,6 +333,37 @@ class Filtered(LDPGaussianProtection):
 
     def participates(self, context, state, rng):
         return torch.ones(1, 1, dtype=torch.bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounding(LDPGaussianProtection):
+    """Methods and functions called ``round`` do not read the number of the round."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        return sent.with_values(torch.round(sent.values.round(decimals=6), decimals=6))
+
+
+def test_a_method_that_rounds_does_not_read_the_number_of_the_round():
+    plan = plan_for(rounds=8)
+    prepared = LDPGaussian().prepare(plan)
+    claim = prepared.claims[0]
+    assert rounds_alike(Rounding(**vars(prepared.protection)), claim, plan) == (8, "")
+    assert rounds_alike(GrowingNoise(**vars(prepared.protection)), claim, plan)[0] == 1
+
+
+@pytest.mark.parametrize("kind", [LDPGaussianProtection, Filtered])
+def test_a_unit_that_moves_further_than_the_laws_bound_is_excused_only_by_all_rounds(kind):
+    """One round of eight at 1.5 times the law's move is within the claim, and all eight are not."""
+    plan = plan_for(rounds=8)
+    prepared = LDPGaussian(epsilon=4.0).prepare(plan)
+    far = replace(replayed(SENSITIVITY, 1.5, 1.0), passed=False)
+    claim = replace(prepared.claims[0], epsilon=4.0, curve=None)
+    kept, _ = with_law_checks(kind(**vars(prepared.protection)), claim, plan, [far])
+    assert kept[0].passed is False
+    loose = replace(claim, epsilon=40.0)
+    kept, _ = with_law_checks(kind(**vars(prepared.protection)), loose, plan, [far])
+    assert kept[0].passed is None
 
 
 @pytest.mark.parametrize("kind", [GrowingNoise, Filtered])

@@ -13,7 +13,7 @@ from fedassay.defenses.controls.control_noise_halved import ControlNoiseHalved
 from fedassay.defenses.controls.control_noise_one_layer import ControlNoiseOneLayer
 from fedassay.defenses.controls.control_replace_one import ControlReplaceOne
 from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
-from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.data.datasets import load_dataset
@@ -193,7 +193,27 @@ def test_no_bundled_defense_without_its_law_exceeds_its_claim(name):
 # What is not measured, and why
 
 
-def test_a_published_law_is_not_measured_again():
+@dataclass(frozen=True, kw_only=True)
+class Counted(LDPGaussianProtection):
+    """A public counter in the state, which leaves open whether the law holds in every round."""
+
+    def initial_state(self, plan):
+        return {"rounds": 0}
+
+    def close_round(self, aggregate, context, state):
+        return {"rounds": state["rounds"] + 1}
+
+
+@pytest.mark.parametrize(("accounted", "passed"), [(8, True), (3, False)])
+def test_a_law_that_may_be_that_of_one_round_is_no_substitute_for_a_measurement(accounted, passed):
+    plan = plan_of(rounds=8)
+    prepared = LDPGaussian().prepare(plan_of(rounds=accounted))
+    protection, claim = Counted(**vars(prepared.protection)), replace(prepared.claims[0], rounds=8)
+    (found,) = measured_checks(TASK, plan, protection, claim, plan)
+    assert (found.name, found.passed) == (MEASURED, passed)
+
+
+def test_a_published_law_of_every_round_is_not_measured_again():
     plan = plan_of()
     prepared = LDPGaussian().prepare(plan)
     assert measured_checks(TASK, plan, prepared.protection, prepared.claims[0], plan) == ()

@@ -482,8 +482,18 @@ class KeptCohorts(RareCohorts):
         return self.memory["cohort"]
 
 
+class FixedCohorts(RareCohorts):
+    """Exactly a third of the clients, which is accounted as independent coins."""
+
+    def participates(self, context, state, rng):
+        order = uniform(rng, (context.replicas, len(context.senders))).argsort(dim=1).argsort(dim=1)
+        return order < round(self.rate * context.plan.clients)
+
+
 @pytest.mark.simulations
-@pytest.mark.parametrize(("kind", "failing"), [(RareCohorts, set()), (KeptCohorts, {PARTICIPATION})])
+@pytest.mark.parametrize(
+    ("kind", "failing"), [(RareCohorts, set()), (KeptCohorts, {PARTICIPATION}), (FixedCohorts, {PARTICIPATION})]
+)
 @pytest.mark.parametrize("stated", [True, False])
 def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, failing, stated):
     """Without a law; a claim without a rate cannot be compared, because each rate would give another epsilon."""
@@ -500,4 +510,5 @@ def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, fail
         found = [*measured_checks(task, plan, protection, claim, plan, seed=seed)]
         found += hook_checks(task, plan, protection, claim, seed=seed)
         assert {one.name for one in found if one.passed is False} == (failing if stated else set())
+        assert len([one for one in found if one.name == PARTICIPATION]) <= 1
         assert stated or all("no claim states" in one.witness for one in found if one.name in (MEASURED, AS_SAMPLED))
