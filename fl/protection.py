@@ -129,7 +129,8 @@ class Protection:
         """Turn what arrived at the server into the aggregate, shape ``(R, d)`` with one row per replica (independent
         run).
 
-        By default it is the mean weighted by the clients' sizes (FedAvg).
+        By default it is the mean weighted by the clients' sizes (FedAvg), in single precision whatever the numbers of
+        the reports are.
 
         Where a shuffler has hidden the senders, every row has the same weight.
         """
@@ -138,7 +139,7 @@ class Protection:
         weights = received.present * torch.tensor(sizes)
         # A round to which no client came has an aggregate of zero, not NaN.
         total = weights.sum(1, keepdim=True).clamp_min(1e-12)
-        return torch.einsum("rk,rkd->rd", weights / total, received.values)
+        return torch.einsum("rk,rkd->rd", weights / total, received.values.to(weights.dtype))
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
         """Return the defense's public state after the server has released something about the reports in addition to

@@ -8,7 +8,7 @@ from ...audit.finding import CheckPower
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from .hooks.event_checks import EVENTS
-from .law_check import AS_SAMPLED, LAW_EPSILON, law_checks, rounds_alike
+from .law_check import AS_SAMPLED, LAW_EPSILON, law_checks, law_of_all_rounds
 from .measured_checks import MEASURED
 from .noise.noise_checks import SCALE
 from .pure_checks import PURE
@@ -39,7 +39,7 @@ def power_of_checks(
         return None
     made = {check.name: check for check in checks if check.passed is not None}
     found = [_of_noise(checks, made, protection, claim, plan)]
-    if LAW_EPSILON in made and FITS in made:
+    if LAW_EPSILON in made and FITS in made and not law_of_all_rounds(protection):
         found.append(
             _power(claim, made[FITS].detects, "the privacy losses of its reports exceed the law's by one factor")
         )
@@ -60,7 +60,7 @@ def _of_noise(
     share = made[SCALE].detects if SCALE in made else None
     # A unit that moves the release further than the law's bound has a number too, although it alone is no fault.
     moved = any(check.name == SENSITIVITY and check.measured is not None for check in checks)
-    if not share or not moved or LAW_EPSILON not in made or rounds_alike(protection, claim, plan)[1]:
+    if not share or not moved or LAW_EPSILON not in made or law_of_all_rounds(protection):
         return None
     first = law_checks(protection, claim, plan, checks, noise=share)[0]
     if first.measured is None or first.unit != "epsilon":

@@ -37,6 +37,16 @@ def test_the_aggregate_weighs_each_client_present_by_its_samples(plan):
     assert aggregate.flatten().tolist() == pytest.approx([(2 * 1 + 6 * 10) / 8, 1.0, 0.0])
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_reports_of_other_numbers_have_an_aggregate_of_the_models_precision(plan, kind):
+    message = received([[1.0, 10.0]], [[True, True]], (0, 1))
+    message = message.with_values(message.values.to(kind))
+    context = Context(plan=plan, round=0, replicas=1, senders=(0, 1))
+    aggregate = Protection().aggregate(message, context, {}, rng())
+    assert aggregate.dtype is torch.float32
+    assert aggregate.item() == pytest.approx((2 * 1 + 6 * 10) / 8)
+
+
 def test_a_canary_client_weighs_as_the_mean_client(plan):
     message = received([[1.0, 10.0]], [[True, True]], (1, 3))
     context = Context(plan=plan, round=0, replicas=1, senders=(1, 3))
