@@ -127,7 +127,9 @@ def test_the_verdict_stands_behind_the_defense_and_its_reasons_below_both(run_ma
     (judged, why) = re.findall(
         r"<tr(?: class=\"\w+\")?>\n?(?:<th scope=\"row\">|<td colspan).*?</tr>", table, re.DOTALL
     )
-    assert re.findall(r"<t[dh][^>]*>.*?</t[dh]>", judged, re.DOTALL)[1].startswith('<td><span class="chip REFUTED')
+    assert re.findall(r"<t[dh][^>]*>.*?</t[dh]>", judged, re.DOTALL)[1].startswith(
+        '<td data-label="verdict"><span class="chip REFUTED'
+    )
     assert "a long story" not in judged
     assert f'<td colspan="{len(headers)}">' in why
     assert '<span class="visually-hidden"> about dp_fedavg, REFUTED</span>' in why

@@ -29,7 +29,7 @@ def damaged(run_maker):
 def test_the_page_states_what_it_leaves_out_and_shows_all_else(damaged):
     page = html(damaged)
     assert "INCOMPLETE: 3 rows that cannot be read" in page
-    assert page.count('href="#unread"') == page.count('id="unread"') == 1
+    assert page.count('id="unread"') == 1 <= page.count('href="#unread"')
     table = page[page.index('id="unread"') :]
     for words in ("newer", "&#39;result-2&#39;", "edited", "value must be a number", "cut off while"):
         assert words in table
