@@ -135,3 +135,42 @@ def test_a_suite_of_very_many_values_or_letters_is_refused(refusal):
 def test_a_text_of_many_dots_is_no_deep_key(suite_file):
     text = "A sentence. " * 500 + "1.2.3.4.5.6.7.8.9.10 " * 50
     assert load_suite(str(suite_file("Two clients, two rounds.", text)))[0].description == text
+
+
+def tables(kind, count, text):
+    return "".join(f"[{kind}.many{number}]\n{text}\n" for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("seeds = 1", "seeds = 1001", "seeds must be <= 1000, got 1001"),
+        ("[0.5]", str([0.5] * 21), "audit.noise_shares must have at most 20 entries, got 21"),
+        (
+            "[audit]",
+            tables("attacks", 500, "part = 'loss'") + "[audit]",
+            "attacks must have at most 500 entries, got 502",
+        ),
+        ("[audit]", tables("defenses", 500, "part = 'none'") + "[audit]", "defenses must have at most 500 entries"),
+        (
+            "[attacks.loss]",
+            tables("attacks", 60, "part = 'loss'") + "[attacks.loss]",
+            "the suite plans 126000 cells (trainings and attacks, on each federation, for each defense and seed), and "
+            "at most 50000 are planned: choose fewer seeds, or fewer tables with only or a preset",
+        ),
+    ],
+)
+def test_a_suite_of_too_many_seeds_tables_or_cells_is_refused_before_anything_is_built(suite_file, old, new, says):
+    many = ("seeds=1000",) if "many59" in new else ()
+    path = str(suite_file(old, new))
+    with pytest.raises(ConfigError) as refused:
+        load_suite(path, overrides=many)
+    assert says in str(refused.value)
+    assert len(refused.value.args) == 1
+
+
+def test_the_schema_of_suites_names_the_bounds():
+    schema = Suite.model_json_schema()
+    assert schema["properties"]["seeds"]["maximum"] == 1000
+    assert [schema["properties"][kind]["maxProperties"] for kind in ("federations", "defenses", "attacks")] == [500] * 3
+    assert schema["$defs"]["AuditSpec"]["properties"]["noise_shares"]["maxItems"] == 20
