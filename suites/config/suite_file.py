@@ -75,7 +75,7 @@ def _source_of(suite: str | Mapping[str, Any] | Suite) -> Source:
             return Source(f"suite {suite.name!r}", given=suite.model_dump(mode="json", exclude_unset=True))
         except ValueError as error:  # A value that no file can hold, or one of more levels than pydantic writes.
             raise ConfigError(
-                f"suite {suite.name!r} cannot be written as a suite file, perhaps because it is nested too deeply: {error}"
+                f"suite {suite.name!r} cannot be written as a suite file, perhaps as it is nested too deeply: {error}"
             ) from None
     if isinstance(suite, Mapping):
         return Source("the suite's dictionary", given=_with_kept_data(suite))

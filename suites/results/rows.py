@@ -21,7 +21,6 @@ A new schema adds one function here: ``UPGRADES["result-1"] = ...`` returns a ro
 of still older schemas then pass through it as well.
 """
 _START = re.compile(rb'(?=\{"schema":)')
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 TORN = "cut off while it was written"
 REPEATED = "the same as an earlier row"
 CONTRADICTED = "another row for what an earlier row has measured; the earlier one is kept"
@@ -113,10 +112,7 @@ class _Reader:
 
 def _parsed(text: bytes) -> Any:
     try:
-        content = json.loads(text)
-        if _SURROGATE.search(text):  # Half of a surrogate pair cannot be encoded: writing the report would fail.
-            json.dumps(content, ensure_ascii=False).encode()
-        return content
+        return json.loads(text)
     except RecursionError:
         raise ValueError("the line is not JSON: it is nested too deeply") from None
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Suites that nobody means to write: nested very deeply, or with very large numbers. They are refused in one paragraph."""
+"""Suites that are nested very deeply or hold very large numbers: they are refused in one paragraph."""
 
 import resource
 import sys
