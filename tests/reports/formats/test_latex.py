@@ -55,9 +55,7 @@ def test_the_run_stands_in_a_comment_on_one_line(run_maker):
     run_maker.manifest["command"] = "fedassay run x\n\\input{secret}\r\u2028\\end"
     run_maker.row(value=0.5)
     text = latex([run_maker.write()])
-    assert re.search(
-        r"^% run run, id r{12}, suite quick, version 1: fedassay run x /input\{secret\} /end$", text, re.M
-    )
+    assert re.search(r"^% run run, id r{12}, suite quick, version 1: fedassay run x /input\{secret\} /end$", text, re.M)
     assert all(line.startswith("%") for line in text.splitlines() if "input" in line or "usepackage" in line)
 
 

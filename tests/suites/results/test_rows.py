@@ -193,3 +193,11 @@ def test_half_of_a_surrogate_pair_is_written_and_read_back(tmp_path):
     written = read_record(row("a", dataset="\udcff\ud800.npz", looked_at=["\udfff"]))
     (tmp_path / "results.jsonl").write_text(written.to_line(), encoding="ascii")
     assert read_rows(tmp_path / "results.jsonl").records == (written,)
+
+
+def test_equal_texts_of_many_rows_are_stored_once(tmp_path):
+    """Without this, 200,000 rows took 1.3 GB."""
+    one, other = read(tmp_path, line("a", dataset_sha256="5" * 64) + line("b", dataset_sha256="5" * 64)).records
+    assert one.dataset_sha256 is other.dataset_sha256
+    assert one.model_fields_set is other.model_fields_set
+    assert one.model_copy(update={"seed": 3}).model_fields_set - one.model_fields_set == {"seed"}
