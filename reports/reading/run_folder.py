@@ -84,6 +84,13 @@ class RunFolder:
         folder = Path(path)
         if not (folder / "manifest.json").is_file():
             raise FileNotFoundError(no_run(folder))
+        try:
+            return cls._read(folder)
+        except RecursionError:
+            raise ValueError(f"{folder}: a JSON file of the run is nested too deeply") from None
+
+    @classmethod
+    def _read(cls, folder: Path) -> Self:
         rows = read_rows(folder / "results.jsonl")
         # At the entrance, so that no output format has to clean names and reasons again.
         records = tuple(printable_record(record) for record in rows.records)
