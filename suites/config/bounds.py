@@ -32,11 +32,11 @@ def outside_bounds(tree: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | Non
     """
     # A stack of its own, because Python's may end before the bound of nesting is reached.
     left: list[tuple[tuple[str, ...], Any]] = [((), tree)]
-    visited = 0
+    values = 0
     while left:
         path, value = left.pop()
-        visited += 1
-        if visited > MOST_VALUES:
+        values += len(value) if isinstance(value, Mapping | list | tuple) else 0
+        if values > MOST_VALUES:
             return (), f"a suite must hold at most {MOST_VALUES} values"
         if len(path) > DEEPEST:
             return path[:4], f"{'.'.join(path[:4])} is nested more than {DEEPEST} levels deep"
@@ -49,9 +49,8 @@ def outside_bounds(tree: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | Non
 def _inside(path: tuple[str, ...], value: Any) -> list[tuple[tuple[str, ...], Any]]:
     if isinstance(value, Mapping):
         return [((*path, str(key)), item) for key, item in value.items()]
-    return (
-        [((*path, str(number)), item) for number, item in enumerate(value)] if isinstance(value, list | tuple) else []
-    )
+    items = value if isinstance(value, list | tuple) else ()
+    return [((*path, str(number)), item) for number, item in enumerate(items)]
 
 
 def _wrong_number(value: Any) -> str:
