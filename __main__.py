@@ -9,15 +9,20 @@ def main() -> None:
     # One thread per process, set before numpy or torch load: two on a busy machine were measured 50 times slower.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+    from .cli.signals import exit_code, leave_at_once, stop_once, word
+
+    stop_once()
     try:
         from .cli.app import app
         from .cli.console import keep_running_without_reader
 
         keep_running_without_reader()
         sys.exit(app())
-    except KeyboardInterrupt:  # Interrupted while modules load; commands handle it themselves once they run.
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    except KeyboardInterrupt as error:  # While modules load; commands handle it themselves once they run.
+        print(word(error), file=sys.stderr)
+        sys.exit(exit_code(error))
+    finally:
+        leave_at_once(sys.exception())
 
 
 if __name__ == "__main__":

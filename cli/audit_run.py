@@ -28,6 +28,7 @@ from .console import print_lines
 from .errors import fail
 from .kept_runs import MOST_BY_DEFAULT, KeptRuns, RunFailed, Training
 from .score_files import SUFFIXES, Columns, ScoreTable, is_score_file, read_scores
+from .signals import exit_code, word
 
 if TYPE_CHECKING:
     from ..adapters.recording import Runner
@@ -281,8 +282,9 @@ def _trained(
     def audit() -> Finding:
         try:
             out, within = runs.outputs(trials, jobs=given["jobs"] or 1, silent=given["json"])
-        except KeyboardInterrupt:
-            fail(f"interrupted. Finished runs are kept in {runs.folder}; the same command goes on", code=130)
+        except KeyboardInterrupt as error:
+            kept = f"Finished runs are kept in {runs.folder}; the same command goes on"
+            fail(f"{word(error)}. {kept}", code=exit_code(error))
         except RunFailed as error:
             fail(str(error), code=1)
         look = {"trials": trials, "alpha": alpha, "claim": claim.claim_id, "estimator": estimator}

@@ -10,8 +10,9 @@ from typing import NoReturn
 import typer
 
 from .console import print_lines
+from .signals import exit_code, word
 
-_USAGE, _INCOMPLETE, _INTERRUPTED = 2, 12, 130
+_USAGE, _INCOMPLETE = 2, 12
 _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 _PHRASES = {
     errno.ENOENT: "it does not exist and cannot be created",
@@ -35,8 +36,8 @@ def reported_errors() -> Iterator[None]:
         fail(_described(error), code=_USAGE)
     except OSError as error:
         fail(f"INCOMPLETE: {_described(error)}", code=_INCOMPLETE)
-    except KeyboardInterrupt:
-        fail("interrupted", code=_INTERRUPTED)
+    except KeyboardInterrupt as error:
+        fail(word(error), code=exit_code(error))
 
 
 @contextmanager
@@ -45,8 +46,8 @@ def resumable(folder: Path) -> Iterator[None]:
     go_on = f"Finished cells are kept; go on with: fedassay resume {shlex.quote(str(folder))}"
     try:
         yield
-    except KeyboardInterrupt:
-        fail(f"interrupted. {go_on}", code=_INTERRUPTED)
+    except KeyboardInterrupt as error:
+        fail(f"{word(error)}. {go_on}", code=exit_code(error))
     except _MISTAKES:
         raise
     except OSError as error:

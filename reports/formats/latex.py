@@ -99,8 +99,11 @@ def _set(character: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """A comment on one line, because LaTeX would typeset what follows a line end."""
-    return "% " + " ".join(re.sub(r"[^\x20-\x7e]", " ", text).split())
+    """A comment on one line, because LaTeX would typeset what follows a line end.
+
+    A backslash becomes a slash, because an editor may break a long comment, and what follows would be a command.
+    """
+    return "% " + " ".join(re.sub(r"[^\x20-\x7e]", " ", text.replace("\\", "/")).split())
 
 
 def _shortened(table: Table) -> Table:

@@ -9,7 +9,6 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; raise ValueError, with the file's name, for any other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(content, ensure_ascii=False).encode()  # Fails for half of a surrogate pair, which JSON can escape.
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):

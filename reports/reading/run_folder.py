@@ -1,5 +1,6 @@
 """Read a run's manifest, result rows, claims and outcome as data; write nothing."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -70,7 +71,7 @@ class RunFolder:
     missing: int
     """Number of planned cells without a row."""
     changed: tuple[str, ...]
-    """Files that differ from the checksums in gate.json."""
+    """Files that differ from the checksums in gate.json, and gate.json where it lacks one."""
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -83,12 +84,19 @@ class RunFolder:
         folder = Path(path)
         if not (folder / "manifest.json").is_file():
             raise FileNotFoundError(no_run(folder))
+        try:
+            return cls._read(folder)
+        except RecursionError:
+            raise ValueError(f"{folder}: a JSON file of the run is nested too deeply") from None
+
+    @classmethod
+    def _read(cls, folder: Path) -> Self:
         rows = read_rows(folder / "results.jsonl")
         # At the entrance, so that no output format has to clean names and reasons again.
         records = tuple(printable_record(record) for record in rows.records)
         manifest, claims = _read_manifest(folder / "manifest.json"), _read_claims(folder / "claims.json")
         stored = _read_gate(folder / "gate.json")
-        changed = changed_files(stored or {}, folder / "claims.json", rows)
+        changed = () if stored is None else changed_files(stored, folder, rows)
         # Never negative: a hand-edited manifest may plan fewer cells than the run holds.
         missing = max(0, manifest.planned_cells - len({record.cell_id for record in rows.records}))
         return cls(
@@ -106,6 +114,16 @@ class RunFolder:
     def files(self) -> CellFiles:
         """The data files that the run stored."""
         return CellFiles(path=self.path)
+
+    @property
+    def without_gate(self) -> str:
+        """The sentence about a missing gate.json, with what to do; empty where the file is there."""
+        if self.gate is not None:
+            return ""
+        return (
+            "gate.json is missing, without which a change of the run's files cannot be detected: write it with "
+            f"fedassay resume {shlex.quote(str(self.path))}"
+        )
 
     def claim_of(self, record: Record) -> StatedClaim | None:
         """Return the claim that this result row is about; None if there is none."""

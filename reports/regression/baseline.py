@@ -24,6 +24,8 @@ from .cells import CellKey, Series, family
 SCHEMA = "baseline-1"
 _CURVE_AT = (0.01, 0.1, 0.5)
 
+_AGAIN = "restore the file, or write it again with fedassay gate RUN --baseline FILE --accept"
+
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -157,6 +159,8 @@ class Baseline(_Table):
         if run.skipped:
             # Unreadable rows may belong to any cell, so the readable ones must not be compared as if they were all.
             raise ConfigError(f"{place}: {'; '.join(unread_rows(run.skipped))}")
+        if run.without_gate:
+            raise ConfigError(f"{place}: {run.without_gate}")
         # Edited rows must not become a standard that later runs are measured by.
         if run.changed:
             raise ConfigError(f"{place}: these files changed since the run was finished: {', '.join(run.changed)}")
@@ -176,8 +180,10 @@ class Baseline(_Table):
             found = cls.model_validate(content)
         except ValidationError as error:
             raise ConfigError(f"{path}: {first_mistake(error)}") from error
+        if digest is None:
+            raise ConfigError(f"{path} has no checksum (key sha256), so that a change cannot be detected: {_AGAIN}")
         if digest != found.digest:
-            raise ConfigError(f"{path} was edited by hand (its sha256 differs): write it again with --accept")
+            raise ConfigError(f"{path} was changed since it was written (its sha256 differs): {_AGAIN}")
         return found
 
     @property

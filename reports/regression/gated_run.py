@@ -164,9 +164,10 @@ def accept(folder: RunFolder, baseline: str | Path) -> Path:
 
 def _of_the_run(folder: RunFolder) -> list[Problem]:
     """Problems that need no baseline: claims, controls, failures, missing rows."""
-    # Without this problem a run that planned nothing would end as OK.
-    empty = [] if folder.records else [Problem(exit_code=INCOMPLETE, text="the run holds no row")]
-    return empty + problems_of(
+    # Without the first problem a run that planned nothing would end as OK.
+    gaps = ["the run holds no row"] if not folder.records else []
+    gaps += [folder.without_gate] if folder.without_gate else []
+    return [Problem(exit_code=INCOMPLETE, text=gap) for gap in gaps] + problems_of(
         folder.records, missing=folder.missing, changed=folder.changed, **skipped_counts(folder.skipped)
     )
 

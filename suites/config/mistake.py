@@ -39,6 +39,8 @@ def mistake_text(key: str, item: Mapping[str, Any]) -> str:
         return f"{key} is missing"
     if item["type"] == "extra_forbidden":
         return f"{key} is an unknown key"
+    if item["type"] == "too_long":
+        return f"{key} must have at most {item['ctx']['max_length']} entries, got {len(item['input'])}"
     allowed = _ALLOWED.get(item["type"], item["msg"])
     for words, sign in _SIGNS.items():
         allowed = allowed.replace(words, sign)

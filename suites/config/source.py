@@ -5,11 +5,13 @@ import tomllib
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .bounds import DEEPEST, TOO_DEEP, TOO_LARGE, unreadable
+
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
-_TOO_DEEP = "its lists or tables are nested too deeply"
 _KEY = re.compile(r"^\s*([A-Za-z0-9_\-.\"']+)\s*=")
 
 
@@ -54,18 +56,19 @@ class Source:
         """Parse the suite file and return it as a dictionary.
 
         Raises:
-            ConfigError: if it is not TOML; the message gives the file, the line and the parser's own message.
+            ConfigError: if it is not TOML, with the line and the parser's own message, or nested too deeply.
         """
         if self.given is not None:
-            return deepcopy(dict(self.given))  # Presets and overrides change the tree, never the caller's dictionary.
+            try:
+                return deepcopy(dict(self.given))  # Presets and overrides change the tree, never the caller's one.
+            except RecursionError:
+                raise ConfigError(f"{self.name}: {TOO_DEEP}") from None
         try:
-            return tomllib.loads(self.text)
+            return _parsed(self.text, f"{self.name}: the file cannot be read")
         except tomllib.TOMLDecodeError as error:
             # The parser names a line for every mistake except one at the end of the file.
             what = str(error).replace("at end of document", f"at the end, line {self.text.rstrip().count(chr(10)) + 1}")
             raise ConfigError(f"{self.name}: not a TOML file: {what}") from None
-        except RecursionError:
-            raise ConfigError(f"{self.name}: the file cannot be read: {_TOO_DEEP}") from None
 
     def where(self, path: tuple[str, ...]) -> str:
         """Return the file name and line of a suite's key, for an error message.
@@ -81,13 +84,14 @@ class Source:
             if path and overridden[:shared] == path[:shared]:
                 return f"--set {key}"
         ours = ("presets", self.preset)
-        found = [(key[:2] == ours, key, number) for number, key in self._keys()]
+        found = [(key[:2] == ours, key, number) for number, key in self._keys]
         # A preset's key replaces the file's, so its line is the right one; among several lines the first is reported.
         named = [
             (len(key) - 2 * preset, preset, -line) for preset, key, line in found if _is_prefix(key[2 * preset :], path)
         ]
         return f"{self.name}, line {-max(named)[2]}" if named else self.name
 
+    @cached_property
     def _keys(self) -> list[tuple[int, tuple[str, ...]]]:
         table: tuple[str, ...] = ()
         keys = []
@@ -111,15 +115,29 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
     path = [part.strip() for part in key.split(".")]
     if not sign or not all(path):
         raise ConfigError(f"--set must have the form key.sub=value, got {assignment!r}")
+    if len(path) > DEEPEST:
+        raise ConfigError(f"--set {key[:80]}...: the key must not be nested more than {DEEPEST} levels deep")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except RecursionError:
-        raise ConfigError(f"--set {key}: the value cannot be read: {_TOO_DEEP}") from None
+        value = _parsed(f"value = {text}", f"--set {key}: the value cannot be read")["value"]
     except tomllib.TOMLDecodeError:
         # Shells remove quotes, so that `name=quick` arrives as bare text.
         value = text.strip()
     set_key(tree, path, value, change=f"--set {assignment}")
     return ".".join(path)
+
+
+def _parsed(text: str, place: str) -> dict[str, Any]:
+    """Parse TOML. Raises ConfigError, which starts with ``place``, for a text that no parser should read."""
+    if reason := unreadable(text):
+        raise ConfigError(f"{place}: {reason}")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise ConfigError(f"{place}: {TOO_DEEP}") from None
+    except ValueError:  # Python reads no number of more than 4300 digits.
+        raise ConfigError(f"{place}: {TOO_LARGE}") from None
 
 
 def set_key(tree: dict[str, Any], path: list[str], value: Any, *, change: str) -> None:

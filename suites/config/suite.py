@@ -101,6 +101,9 @@ def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
 
 _MOST_REPLICAS = 1_000_000
 """Beyond this, a list of the planned blocks of replicas alone would fill the memory."""
+_MOST_TABLES = 500
+_MOST_CELLS = 50_000
+"""A plan holds every cell, with its identity: of so many it takes some ten seconds and 100 MB."""
 MOST_TRIALS = 2**15
 """Runs per arm, at most, of the trials of everything that the observer receives."""
 # Read from the text of the audit methods, which are above this folder: a new method brings the design that chooses it.
@@ -308,7 +311,9 @@ class AuditSpec(_Table):
     """Runs per arm, at most, of the trials of everything that the observer receives. They count 2048 at least: with
     fewer none are made, and the report says so."""
     batch: Whole = Field(default=250, ge=1)
-    noise_shares: tuple[Annotated[Number, Field(ge=0.001, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
+    noise_shares: tuple[Annotated[Number, Field(ge=0.001, le=1)], ...] = Field(
+        default=(0.8, 0.5, 0.1), min_length=1, max_length=20
+    )
     """The defects that the audit is designed to detect: noise reduced to one of these shares of the claimed noise. Each
     share has a test of its own, and so has a canary that is not clipped. The tests share alpha, and their thresholds
     are fixed by simulation before any score is known."""
@@ -384,12 +389,12 @@ class Suite(_Table):
     alpha: Number = Field(default=0.01, ge=1e-9, lt=1)
     """Probability that any true claim of the run is refuted, shared equally by its audits, including those by
     attacks."""
-    seeds: Whole = Field(default=3, ge=1, le=10_000)
+    seeds: Whole = Field(default=3, ge=1, le=1000)
     device: DeviceName = "cpu"
     """Device of the attacks that search for images; everything else runs on the CPU."""
-    federations: dict[Label, FederationSpec]
-    defenses: dict[Label, Annotated[DefenseSpec, _table("defense")]]
-    attacks: dict[Label, Annotated[AttackSpec, _table("attack")]] = Field(default_factory=dict)
+    federations: dict[Label, FederationSpec] = Field(max_length=_MOST_TABLES)
+    defenses: dict[Label, Annotated[DefenseSpec, _table("defense")]] = Field(max_length=_MOST_TABLES)
+    attacks: dict[Label, Annotated[AttackSpec, _table("attack")]] = Field(default_factory=dict, max_length=_MOST_TABLES)
     audit: AuditSpec | None = None
     mutants: MutantsSpec | None = None
     gate: GateSpec = GateSpec()
@@ -415,6 +420,24 @@ class Suite(_Table):
             if not getattr(self, place) and self.mutants is None:
                 raise _misplaced(place, f"at least one [{place}.NAME] table is needed, or a [mutants] table")
         return self
+
+    @model_validator(mode="after")
+    def _few_cells(self) -> "Suite":
+        cells = sum(self._cells_on(name) for name in self.federations)
+        if cells > _MOST_CELLS:
+            raise _misplaced(
+                "seeds",
+                f"the suite plans {cells} cells (trainings and attacks, on each federation, for each defense and seed),"
+                f" and at most {_MOST_CELLS} are planned: choose fewer seeds, or fewer tables with only or a preset",
+            )
+        return self
+
+    def _cells_on(self, federation: str) -> int:
+        own = self.federations[federation].calibrated_on or federation
+        found = [one for one in self.defenses.values() if one.federation == own]
+        found = found or [one for one in self.defenses.values() if one.federation is None]
+        attacks = sum(federation in attack.federations for attack in self.attacks.values())
+        return (1 + attacks) * sum(min(self.seeds, one.seeds or self.seeds) for one in found)
 
     @model_validator(mode="after")
     def _references(self) -> "Suite":

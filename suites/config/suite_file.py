@@ -1,7 +1,6 @@
 """Read and check a suite from a file or from the package, and report every mistake with its line."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from ...audit.nearest import nearest
 from ...fl.data.files.from_python import is_object, keep
+from .bounds import outside_bounds
 from .bundled_suites import bundled_suites
 from .margins import GateSpec
 from .mistake import mistake_text
@@ -71,7 +71,12 @@ def load_suite(
 
 def _source_of(suite: str | Mapping[str, Any] | Suite) -> Source:
     if isinstance(suite, Suite):
-        return Source(f"suite {suite.name!r}", given=suite.model_dump(mode="json", exclude_unset=True))
+        try:
+            return Source(f"suite {suite.name!r}", given=suite.model_dump(mode="json", exclude_unset=True))
+        except ValueError as error:  # A value that no file can hold, or one of more levels than pydantic writes.
+            raise ConfigError(
+                f"suite {suite.name!r} cannot be written as a suite file, perhaps as it is nested too deeply: {error}"
+            ) from None
     if isinstance(suite, Mapping):
         return Source("the suite's dictionary", given=_with_kept_data(suite))
     bundled, path = bundled_suites(), Path(suite)
@@ -115,17 +120,16 @@ def named_changes(**changes: int | str | None) -> tuple[str, ...]:
 
 def check_suite(tree: dict[str, Any], source: Source) -> Suite:
     """Check a parsed suite; raise ConfigError with the file and line of each mistake."""
-    infinite = next(_infinite(tree, ()), None)
-    if infinite is not None:
-        raise ConfigError(f"{source.where(infinite)}: {'.'.join(infinite)} must be finite, got NaN or infinity")
+    if (found := outside_bounds(tree)) is not None:
+        raise ConfigError(f"{source.where(found[0])}: {found[1]}")
     # A suite of mutants needs no federations and defenses. For any other suite the missing tables are an error.
     defaults: dict[str, Any] = {} if tree.get("mutants") is None else {"federations": {}, "defenses": {}}
     try:
         spec = Suite.model_validate(defaults | tree)
     except ValidationError as error:
         # A list with a wrong value also counts as too short, even where it is not empty.
-        found = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
-        lines = [_explain(dict(item), source) for item in found]
+        mistakes = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
+        lines = [_explain(dict(item), source) for item in mistakes]
         raise ConfigError(*dict.fromkeys(lines)) from None
     return with_data_files(spec, source.data_folder, {})
 
@@ -137,18 +141,6 @@ def with_data_files(spec: Suite, folder: str, digests: dict[str, str]) -> Suite:
         return spec
     found = {name: one.reading(folder, digests) for name, one in spec.federations.items()}
     return spec.model_copy(update={"federations": found})
-
-
-def _infinite(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Places of nan and inf: TOML has them, but JSON, in which the manifest is written, does not."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _infinite(item, (*path, str(key)))
-    elif isinstance(value, list):
-        for item in value:
-            yield from _infinite(item, path)
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield path
 
 
 def _explain(item: dict[str, Any], source: Source) -> str:

@@ -21,7 +21,7 @@ from ..results.cost import Cost
 from ..results.environment import PACKAGES, cores, git, hardware, versions
 from ..results.outcome import Outcome, judge_run
 from ..results.rows import skipped_counts
-from ..results.store import CLAIMS, GATE, MANIFEST, Store
+from ..results.store import GATE, MANIFEST, Store
 from .workers import finished_jobs
 
 
@@ -208,7 +208,7 @@ def close(begun: Launch) -> Outcome:
     missing = planned - {record.cell_id for record in rows.records}
     gate = judge_run(rows.records, missing=len(missing), **skipped_counts(rows.skipped))
     found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
-    store.write_json(GATE, found | digests(store.folder / CLAIMS, rows))
+    store.write_json(GATE, found | digests(store.folder, rows))
     # The manifest is last: its time of finishing means that gate.json is complete.
     manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
     store.write_json(MANIFEST, manifest)

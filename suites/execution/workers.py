@@ -97,6 +97,10 @@ def _by_workers(
         for done in results:
             cost.add_worker(done.worker, done.cpu_s)
             yield todo[done.index], done.failed
+    except Exception:
+        # A signal to the whole group ends the workers a moment before it reaches this process, which it should stop.
+        time.sleep(0.1)
+        raise
     finally:
         with warnings.catch_warnings():
             # When a run is interrupted, joblib warns with advice for programmers; the command line explains it itself.

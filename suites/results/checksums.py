@@ -1,4 +1,4 @@
-"""Compute digests of a finished run's result rows and claims, stored in gate.json to detect later changes."""
+"""Compute digests of a finished run's rows, claims and manifest, stored in gate.json to detect later changes."""
 
 import hashlib
 import json
@@ -8,20 +8,35 @@ from typing import Any
 
 from .rows import Rows
 
-ROWS, CLAIMS = "rows_sha256", "claims_sha256"
+ROWS, CLAIMS, MANIFEST = "rows_sha256", "claims_sha256", "manifest_sha256"
+_FILES = {ROWS: "results.jsonl", CLAIMS: "claims.json", MANIFEST: "manifest.json"}
+_LATER = ("finished", "cpu_s")
+"""Keys of the manifest that are written after the digests."""
 
 
-def digests(claims: Path, rows: Rows) -> dict[str, str]:
-    """Compute the SHA-256 digests of a run's result rows and of its claims file; a missing file has an empty digest."""
-    # The claims are hashed in canonical form: only their content counts, not the layout of the file.
-    content = json.loads(claims.read_text(encoding="utf-8")) if claims.is_file() else None
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return {ROWS: rows.digest, CLAIMS: "" if content is None else hashlib.sha256(text.encode()).hexdigest()}
+def digests(folder: Path, rows: Rows) -> dict[str, str]:
+    """Compute the SHA-256 digests of a run's result rows, claims and manifest; a missing file has an empty digest."""
+    return {
+        ROWS: rows.digest,
+        CLAIMS: _digest(folder / _FILES[CLAIMS]),
+        MANIFEST: _digest(folder / _FILES[MANIFEST], without=_LATER),
+    }
 
 
-def changed_files(gate: Mapping[str, Any], claims: Path, rows: Rows) -> tuple[str, ...]:
-    """Return the names of the files that changed since the run's verdict ``gate`` was stored; empty if it has no
-    digests.
+def _digest(path: Path, without: tuple[str, ...] = ()) -> str:
+    if not path.is_file():
+        return ""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for key in without:
+        content.pop(key, None)
+    # In canonical form: only the content counts, not the layout of the file.
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def changed_files(gate: Mapping[str, Any], folder: Path, rows: Rows) -> tuple[str, ...]:
+    """Return the names of the files that changed since the run's verdict ``gate`` was stored; gate.json is one of them
+    where it lacks a digest.
     """
-    now, what = digests(claims, rows), {ROWS: "results.jsonl", CLAIMS: "claims.json"}
-    return tuple(name for key, name in what.items() if key in gate and gate[key] != now[key])
+    now = digests(folder, rows)
+    changed = [name for key, name in _FILES.items() if key in gate and gate[key] != now[key]]
+    return (*changed, *(["gate.json"] if _FILES.keys() - gate.keys() else []))

@@ -11,7 +11,7 @@ from ..config.source import ConfigError
 from .audited_model import audited_on, own_training
 from .record import Record, printed_label
 
-OK, CRASH, USAGE, FAIL, INCONCLUSIVE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 10, 11, 12, 130
+OK, FAIL, INCONCLUSIVE, INCOMPLETE = 0, 10, 11, 12
 PRECEDENCE = (INCOMPLETE, FAIL, INCONCLUSIVE)
 """The run takes the exit code of the first of these that occurs: what was not measured may hide something worse."""
 WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}

@@ -1,8 +1,10 @@
 """Define a row of results.jsonl, one per measurement, from which every report is built (schema result-1)."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticSerializationError
 
 from ...audit.observer import Observer
 
@@ -142,7 +144,10 @@ class Record(BaseModel):
 
     def to_line(self) -> str:
         """Return this row as one line of JSON, newline included."""
-        return self.model_dump_json(by_alias=True) + "\n"
+        try:
+            return self.model_dump_json(by_alias=True) + "\n"
+        except PydanticSerializationError:  # Half of a surrogate pair: UTF-8 holds it only as an escape of JSON.
+            return json.dumps(self.model_dump(mode="json", by_alias=True), separators=(",", ":")) + "\n"
 
 
 CORRECT = " (twin)"

@@ -1,6 +1,7 @@
 """Read a file of result rows line by line; report lines that cannot be read and keep all others."""
 
 import hashlib
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,6 @@ A new schema adds one function here: ``UPGRADES["result-1"] = ...`` returns a ro
 of still older schemas then pass through it as well.
 """
 _START = re.compile(rb'(?=\{"schema":)')
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 TORN = "cut off while it was written"
 REPEATED = "the same as an earlier row"
 CONTRADICTED = "another row for what an earlier row has measured; the earlier one is kept"
@@ -67,13 +67,16 @@ def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows
     only its first row counts.
     """
     reader = _Reader(upgrades)
-    # Bytes, because str.splitlines would also break a line inside a reason, at U+2028.
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    for number, line in enumerate(lines, start=1):
-        for part in _parts(line):
-            reader.read(number, part)
+    lines: set[bytes] = set()
+    # Bytes, because a text file would also break a line inside a reason, at U+2028; one by one, because of the memory.
+    with path.open("rb") if path.exists() else io.BytesIO() as file:
+        for number, line in enumerate(file, start=1):
+            for part in _parts(line):
+                reader.read(number, part)
+            if line.strip():
+                lines.add(hashlib.sha256(line.strip()).digest())
     # Sorted: workers finish in any order, and a resumed run appends its cells in another one.
-    digest = hashlib.sha256(b"\n".join(sorted({line.strip() for line in lines} - {b""}))).hexdigest()
+    digest = hashlib.sha256(b"".join(sorted(lines))).hexdigest()
     return Rows(records=tuple(reader.records.values()), skipped=tuple(reader.skipped), digest=digest)
 
 
@@ -94,16 +97,26 @@ class _Reader:
         self.upgrades = upgrades
         self.records: dict[tuple[object, ...], Record] = {}
         self.skipped: list[SkippedRow] = []
+        self.known: dict[object, Any] = {}
 
     def read(self, number: int, text: bytes) -> None:
         content: Any = None
         try:
             content = _parsed(text)
-            self._keep(read_record(content, upgrades=self.upgrades))
+            self._keep(self._shared(read_record(content, upgrades=self.upgrades)))
         except ValueError as error:
             found = content.get("cell_id") if isinstance(content, dict) else None
             cell_id = found if isinstance(found, str) else ""
             self.skipped.append(SkippedRow(line=number, cell_id=cell_id, reason=str(error)))
+
+    def _shared(self, record: Record) -> Record:
+        """The record, with the texts that it has in common with earlier ones: they are half of the memory."""
+        for name, value in vars(record).items():
+            if type(value) is str:
+                vars(record)[name] = self.known.setdefault(value, value)
+        stated = record.model_fields_set
+        object.__setattr__(record, "__pydantic_fields_set__", self.known.setdefault(frozenset(stated), stated))
+        return record
 
     def _keep(self, record: Record) -> None:
         earlier = self.records.setdefault(_measurement(record), record)
@@ -113,10 +126,7 @@ class _Reader:
 
 def _parsed(text: bytes) -> Any:
     try:
-        content = json.loads(text)
-        if _SURROGATE.search(text):  # Half of a surrogate pair cannot be encoded: writing the report would fail.
-            json.dumps(content, ensure_ascii=False).encode()
-        return content
+        return json.loads(text)
     except RecursionError:
         raise ValueError("the line is not JSON: it is nested too deeply") from None
     except ValueError as error:

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json
 LOCK = ".lock"
 RECOMPUTE = "resume the run with --retry-failed to compute the data again"
 _RECORDS = "records.jsonl"
+_TEMPORARY = re.compile(r"\..+\.(jsonl?|npz|csv|txt)\.\d+")
+"""Name of a file while ``_write_atomically`` writes it."""
 _OF_THE_DISK = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 """Errors that pass, after which the same call may succeed."""
 
@@ -256,13 +259,21 @@ class Store:
 
     def collect(self) -> set[str]:
         """Repair results.jsonl, append every finished cell (unit of work) that it lacks, and return the ids of all
-        cells in it.
+        cells in it. Files that a killed process left half written are removed.
         """
+        self._remove_temporary()
         present = self._repair()
         missing = sorted(self.finished() - present)
         for cell_id in missing:
             self.append(cell_id)
         return present | set(missing)
+
+    def _remove_temporary(self) -> None:
+        for pattern in (".*", "cells/*/.*"):
+            for path in self.folder.glob(pattern):
+                if _TEMPORARY.fullmatch(path.name):
+                    with _naming(path):
+                        path.unlink(missing_ok=True)
 
     def append(self, cell_id: str) -> None:
         """Append the rows of one finished cell (unit of work) to results.jsonl in one write, and flush them to the

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.audit.claim import Claim
+from fedassay.suites.results.checksums import digests
+from fedassay.suites.results.rows import read_rows
 
 
 @dataclass
@@ -27,7 +29,13 @@ class RunFiles:
         (self.path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.lines))
         (self.path / "claims.json").write_text(json.dumps({"schema": "claims-1", "claims": self.claims}))
         if self.gate is not None:
-            (self.path / "gate.json").write_text(json.dumps(self.gate))
+            finish(self.path, **self.gate)
+
+
+def finish(folder: Path, **gate: Any) -> None:
+    """Writes gate.json with the checksums of what the folder holds, as a run does last."""
+    found = {"verdict_line": "OK", "exit_code": 0} | gate | digests(folder, read_rows(folder / "results.jsonl"))
+    (folder / "gate.json").write_text(json.dumps(found))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -219,3 +219,17 @@ def test_a_folder_that_cannot_be_reported_is_reported_in_one_line(say, finished,
 def test_a_report_is_not_written_over_a_folder(say, finished, tmp_path):
     (tmp_path / "page").mkdir()
     assert say("report", finished.folder, "--html", "page").exit_code == 2
+
+
+@pytest.mark.simulations
+@pytest.mark.skipif(sys.platform != "linux", reason="only here may a file's name be no text")
+def test_a_folder_whose_name_is_not_utf_8_holds_a_run_and_its_report(say, suite_file, tmp_path):
+    folder = f"{tmp_path}/run\udcff"
+    made = say("run", suite_file(), "-j", 1, "-o", folder)
+    assert made.exit_code == 0, made.output
+    assert "run\\udcff" in made.stdout
+    assert say("report", folder, "--latex", tmp_path / "t.tex", "--csv", tmp_path / "t.csv").exit_code == 0
+    assert say("gate", folder, "--junit", tmp_path / "j.xml", "--summary", tmp_path / "s.md").exit_code == 0
+    assert say("gate", folder, "--baseline", tmp_path / "b.json", "--accept").exit_code == 0
+    # One seed shows no difference; what counts is that both are read.
+    assert say("gate", folder, "--baseline", tmp_path / "b.json").exit_code == 11

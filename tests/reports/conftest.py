@@ -264,6 +264,17 @@ def run_maker(tmp_path: Path) -> RunMaker:
     return maker(tmp_path / "run")
 
 
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Rows of an attack and of the training on three seeds, and a row of a failure; read it only."""
+    run = maker(tmp_path_factory.mktemp("small") / "run")
+    for number in range(3):
+        run.row(value=0.5, seed=number)
+        run.accuracy_row(value=0.9, seed=number)
+    run.row(status="failed", reason="x")
+    return run.write()
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[[str], RunMaker]:
     """(name) -> the maker of a run of that name, in a folder of its own."""

@@ -3,13 +3,15 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from fedassay.reports.formats.fitting import parts
 from fedassay.reports.formats.latex import _COMMANDS, escaped, latex
+from fedassay.reports.reading.printable import printable_record
 from fedassay.reports.tables.sections import run_tables
 from fedassay.reports.tables.table import Table
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SPECIAL = set("\\{}$&#%_^~")
@@ -53,9 +55,7 @@ def test_the_run_stands_in_a_comment_on_one_line(run_maker):
     run_maker.manifest["command"] = "fedassay run x\n\\input{secret}\r\u2028\\end"
     run_maker.row(value=0.5)
     text = latex([run_maker.write()])
-    assert re.search(
-        r"^% run run, id r{12}, suite quick, version 1: fedassay run x \\input\{secret\} \\end$", text, re.M
-    )
+    assert re.search(r"^% run run, id r{12}, suite quick, version 1: fedassay run x /input\{secret\} /end$", text, re.M)
     assert all(line.startswith("%") for line in text.splitlines() if "input" in line or "usepackage" in line)
 
 
@@ -139,3 +139,66 @@ def test_pdflatex_does_not_stop_at_a_word_of_thousands_of_letters(run_maker, tmp
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "too large" not in done.stdout
+
+
+HOSTILE = st.lists(
+    st.sampled_from(
+        [
+            *(
+                r"\input{x}",
+                r"\write18{ls}",
+                r"\immediate\write18",
+                "^^5cinput",
+                "^^M\\input",
+                "%",
+                "\n",
+                "\r",
+                "\x00",
+                "\x85",
+            ),
+            *("\u2028", "\ud800", "{", "}", "$", "&", "#", "\\\\", "\\", " ", "a", "_", "|", "[", "*", "ε"),
+        ]
+    )
+    | st.text(max_size=4),
+    max_size=12,
+).map("".join)
+OWN = {
+    *(
+        "begin",
+        "end",
+        "centering",
+        "caption",
+        "scriptsize",
+        "setlength",
+        "tabcolsep",
+        "toprule",
+        "midrule",
+        "bottomrule",
+    ),
+    *("par", "smallskip", "footnotesize", "raggedleft", "raggedright", "arraybackslash", "allowbreak", "arabic"),
+    *(command[1:].rstrip("{}") for command in _COMMANDS.values() if re.match(r"\\[a-z]", command)),
+    *("varepsilon", "delta", "mu", "sigma", "geq", "leq", "uparrow", "downarrow", "rightarrow", "times", "pm", "infty"),
+}
+
+
+def active_commands(text):
+    """Names of the commands that TeX carries out: it knows no escape of a backslash, and skips comments."""
+    lines = (re.sub(r"(?<!\\)((?:\\\\)*)%.*", r"\1", line) for line in text.splitlines())
+    return {found for line in lines for found in re.findall(r"\\([a-zA-Z@]+)", line.replace("\\\\", ""))}
+
+
+@given(st.lists(HOSTILE, min_size=8, max_size=8))
+@settings(max_examples=60)
+def test_no_command_of_a_name_is_carried_out(small_run, names):
+    defense, attack, federation, metric, reason, command, suite, run_id = names
+    told = {"defense": defense, "attack": attack, "federation": federation, "metric": metric, "reason": reason}
+    manifest = small_run.manifest.model_copy(
+        update={"command": command, "run_id": run_id, "suite": small_run.manifest.suite | {"name": suite}}
+    )
+    records = tuple(printable_record(record.model_copy(update=told)) for record in small_run.records)
+    text = latex([replace(small_run, records=records, manifest=manifest)])
+    assert active_commands(text) <= OWN
+    comments = [line for line in text.splitlines() if line.startswith("% run")]
+    assert not any("\\" in line for line in comments), "a comment may be broken into lines on its way"
+    table = Table(title=defense, headers=(attack, "n"), rows=((metric, reason),), note=command)
+    assert active_commands(latex([small_run], only=table)) <= OWN

@@ -66,7 +66,6 @@ def test_a_claim_comes_back_as_it_was_stated(run_maker, make_claim):
         ({"git": {"commit": 3}}, "is not a valid run manifest: git.commit must be text"),
         ({"git": "main"}, "is not a valid run manifest: git "),
         ({"seeds": ["x"]}, "is not a valid run manifest: seeds.0 "),
-        ({"command": "\ud800"}, "is not JSON: .*surrogates not allowed"),
     ],
 )
 def test_a_manifest_that_was_changed_to_none_is_an_error_with_its_place(run_maker, change, says):
@@ -124,3 +123,16 @@ def test_a_gate_that_did_not_see_a_row_that_cannot_be_read_is_not_repeated(run_m
     gate = run_maker.write().gate
     assert gate.exit_code == 12
     assert gate.verdict_line.startswith("INCOMPLETE: 1 row that cannot be read (the outcome when the run finished: OK:")
+
+
+@pytest.mark.parametrize("depth", [600, 900, 100_000])
+def test_a_manifest_that_is_nested_too_deeply_is_an_error_that_names_the_run(run_maker, depth):
+    folder = run_maker.write().path
+    text = (
+        (folder / "manifest.json")
+        .read_text()
+        .replace('"description"', f'"own": {"[" * depth}{"]" * depth}, "description"')
+    )
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(ValueError, match=r"run.*(nested too deeply|recursion)"):
+        RunFolder.read(folder)

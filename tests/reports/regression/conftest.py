@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from row_facts import FACTS
-from run_files import RunFiles
+from run_files import RunFiles, finish
 from toy_claim import toy_claim
 
 DIRECTIONS = {"accuracy": "higher_better"}
@@ -49,6 +49,7 @@ class Crafted(RunFiles):
         cells = {line["cell_id"] for line in self.lines}
         self.manifest["planned_cells"] = len(cells) if planned is None else planned
         self.save()
+        finish(self.path)
         return self.path
 
 

@@ -44,8 +44,8 @@ def test_writing_twice_gives_the_same_bytes(baseline, tmp_path):
     [
         ('"schema": "baseline-1"', '"schema": "baseline-2"', "schema must be 'baseline-1', which this version"),
         ('"schema": "baseline-1"', '"schema": "manifest-1"', "schema must be 'baseline-1', which this version"),
-        ('"rounds": 20', '"rounds": 21', "was edited by hand"),
-        ('"sha256": "', '"sha256": "0', "was edited by hand"),
+        ('"rounds": 20', '"rounds": 21', "was changed since it was written"),
+        ('"sha256": "', '"sha256": "0', "was changed since it was written"),
         ('"metric": "auc"', '"metric": "auc", "more": 1', "more is an unknown key"),
         ('"metric": "auc", ', "", "metric is missing"),
         ("{\n", "", "is not JSON"),

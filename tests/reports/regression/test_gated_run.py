@@ -16,6 +16,7 @@ from fedassay.reports.regression.junit import junit
 from fedassay.reports.regression.step_summary import step_summary
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS
+from run_files import finish
 
 SCHEMA = xmlschema.XMLSchema(str(Path(__file__).with_name("junit.xsd")))
 CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
@@ -390,6 +391,9 @@ def test_a_suite_states_what_is_minded_and_the_command_states_it_last(pair, tmp_
     same = json.loads((base / "manifest.json").read_text())
     same["suite"]["gate"] = {"margins": {"auc": 0.7}}
     (base / "manifest.json").write_text(json.dumps(same))
+    finish(base)
+    finish(folder.path)
+    told = RunFolder.read(folder.path)
     assert judge_folder(told, base).outcome.exit_code == OK
     assert judge_folder(told, base, margins={"auc": 0.2}).outcome.exit_code == FAIL
     assert judge_folder(told, base, margins={"psnr": 2.0}).outcome.exit_code == OK

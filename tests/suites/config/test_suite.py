@@ -259,15 +259,6 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
         load_suite(str(tmp_path / "x.toml"))
 
 
-def test_lists_that_are_nested_too_deeply_are_refused_in_one_sentence(suite_file):
-    path = suite_file("[audit]", f"x = {'[' * 3000}\n[audit]")
-    with pytest.raises(ConfigError) as refused:
-        load_suite(str(path))
-    assert str(refused.value) == f"{path}: the file cannot be read: its lists or tables are nested too deeply"
-    with pytest.raises(ConfigError, match=r"^--set x: the value cannot be read: its lists"):
-        load_suite("quick", overrides=(f"x={'[' * 3000}",))
-
-
 def test_a_value_of_an_option_of_its_own_is_refused_under_the_options_name():
     with pytest.raises(ConfigError, match=r"^--device: unknown device 'tpu'; known: cpu or cuda$"):
         load_suite("quick", options=("device=tpu",))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from fedassay.__main__ import main
+from fedassay.cli import signals as signals_module
 from fedassay.cli.app import app
 from fedassay.suites.execution import workers as workers_module
 from fedassay.suites.results import store as store_module
@@ -162,6 +163,17 @@ def test_a_cell_whose_own_rows_are_damaged_leaves_the_run_incomplete_until_it_is
     assert timeless(store.records()) == timeless(finished.records)
 
 
+@pytest.fixture
+def own_handlers():
+    """The handlers of signals that a test sets are those of the tests again afterwards."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_handlers")
 def test_ctrl_c_while_modules_load_is_one_word(monkeypatch, capsys):
     def find_spec(name, path=None, target=None):
         if name == "fedassay.cli.app":
@@ -173,3 +185,80 @@ def test_ctrl_c_while_modules_load_is_one_word(monkeypatch, capsys):
         main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+SLEEPING = """(Path('hang').write_text(str(os.getpid())), time.sleep(120)) if not Path('go').exists() else None"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(
+    ("signals", "group", "code", "word"),
+    [
+        ([signal.SIGTERM], False, 143, "terminated"),
+        ([signal.SIGTERM], True, 143, "terminated"),
+        ([signal.SIGINT] * 5, True, 130, "interrupted"),
+        ([signal.SIGTERM, signal.SIGINT, signal.SIGTERM], False, 143, "terminated"),
+    ],
+)
+def test_a_run_that_is_stopped_by_signals_says_one_line_and_goes_on_later(
+    suite_file, tmp_path, own_source, jobs, signals, group, code, word
+):
+    (tmp_path / "own_sleeping.py").write_text(own_source(SLEEPING))
+    command = [sys.executable, "-m", "fedassay"]
+    options = {
+        "cwd": tmp_path,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "env": {**os.environ, "OMP_NUM_THREADS": "1"},
+    }
+    words = ["run", str(suite_file()), "-j", str(jobs), "-d", "own_sleeping:Mine", "-o", "run"]
+    process = subprocess.Popen([*command, *words], start_new_session=True, preexec_fn=hears_ctrl_c, **options)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "hang").exists() or not (tmp_path / "hang").read_text():
+            assert process.poll() is None, "the run ended before it could be stopped"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for number in signals:
+            (os.killpg if group else os.kill)(process.pid, number)
+            time.sleep(0.1)
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, said) == (
+        code,
+        f"{word}. Finished cells are kept; go on with: fedassay resume run\n",
+    )
+    worker = int((tmp_path / "hang").read_text())
+    deadline = time.monotonic() + 30
+    while is_running(worker):
+        assert time.monotonic() < deadline, "a worker outlives its run"
+        time.sleep(0.1)
+    kept = Store(tmp_path / "run").finished()
+    (tmp_path / "go").touch()
+    again = subprocess.run([*command, "resume", "run", "-j", "1"], check=False, timeout=120, **options)
+    assert again.returncode == 0, again.stderr
+    rows = Store(tmp_path / "run").records()
+    assert not any(row.status == "failed" for row in rows)
+    assert kept <= {row.cell_id for row in rows}
+
+
+@pytest.mark.usefixtures("own_handlers")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_is_repeated_while_the_command_stops_is_ignored_and_later_not(monkeypatch, number, code):
+    clock = iter([100.0, 100.5, 105.0, 120.0])
+    monkeypatch.setattr(signals_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_DFL)
+    signals_module.stop_once()
+    stopped = []
+    for _ in range(4):
+        try:
+            signal.raise_signal(number)
+            stopped.append(None)
+        except KeyboardInterrupt as error:
+            stopped.append(signals_module.exit_code(error))
+    assert stopped == [code, None, None, code]

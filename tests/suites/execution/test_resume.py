@@ -81,6 +81,7 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_rows(
                 fedassay.run(str(path), jobs=1, folder=folder, report=False)
         done = {cell: (folder / "cells" / cell / "records.jsonl").read_bytes() for cell in Store(folder).finished()}
         resumed = fedassay.resume(folder, jobs=1, report=False)
+        assert list(folder.rglob(".*.999")) == []
         assert timeless(resumed.records) == timeless(finished.records)
         assert len(results(folder)) == len(set(results(folder)))
         assert resumed.verdict == finished.verdict

@@ -322,3 +322,15 @@ def test_spending_that_is_no_epsilon_names_the_defense(planned, wrong):
     spent = replace(signed, marks=(1,), spending=lambda rounds: wrong)
     with pytest.raises(ConfigError, match=rf"defenses\.{signed.defense}: spending\(1\), .* must be a number >= 0, got"):
         spent.to_dict()
+
+
+@pytest.mark.simulations
+def test_of_very_many_audits_the_first_hundred_are_described(planned):
+    many = "".join(
+        f'[defenses.d{number}]\npart = "ldp_gaussian"\nepsilon = 4.0\ndelta = 1e-5\n\n' for number in range(101)
+    )
+    plan = planned("[defenses.none]", f"{many}[defenses.none]")
+    lines = plan_lines(plan)
+    assert len(plan.audits) == 102
+    assert sum(line.startswith("audit  d") or line.startswith("audit  ldp") for line in lines) == 100
+    assert lines[-1] == "audit  and 2 more, which --only shows by their defenses"

@@ -391,3 +391,20 @@ def test_however_many_start_in_one_folder_at_once_one_of_them_has_it(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         begun = [name for name in pool.map(start, range(8)) if name is not None]
     assert begun == [Store.open(tmp_path / "run").manifest()["name"]]
+
+
+def test_what_a_killed_process_left_half_written_is_no_result_and_is_removed(store):
+    whole = "".join(record.to_line() for record in rows("a", 2))
+    store.save_text("a", "rounds.csv", "round,accuracy\n")
+    own = store.cell_folder("a") / ".notes.7"
+    left = [store.cell_folder("a") / ".records.jsonl.999", store.cell_folder("a") / ".scores.npz.12"]
+    left += [store.folder / ".results.jsonl.999", store.folder / ".manifest.json.31", store.folder / ".gate.json.4"]
+    for path in left:
+        path.write_text(whole)
+    own.write_text("of the user")
+    assert store.finished() == set()
+    assert store.collect() == set()
+    assert [path for path in left if path.exists()] == []
+    assert own.exists()
+    assert (store.cell_folder("a") / "rounds.csv").exists()
+    assert store.records() == []
