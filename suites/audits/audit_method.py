@@ -211,7 +211,6 @@ class BlockMethod(AuditMethod):
             federation_of(block)[1],
             checked_federation(block),
             own_model=own_model_federation(block),
-            trials=False,
             seed=block.seed,
         )
 
@@ -239,7 +238,7 @@ class BlockMethod(AuditMethod):
             found = fitted(block, plan)
             return replace(found, claim=replace(found.claim, observer=claim.observer))
 
-        checks = claim_checks(fit, claim, own, checked_federation(block), trials=False, seed=block.seed)
+        checks = claim_checks(fit, claim, own, checked_federation(block), seed=block.seed)
         power = power_of_checks(checks, fit(own).protection, claim, own)
         words = f", all against a stronger adversary: {claim.observer.phrase}"
         return power and replace(power, assumption=power.assumption + words)

@@ -1,4 +1,6 @@
-"""Run every implementation check of one claim: replays, calls of hooks, the published law, and measurements."""
+"""Run every implementation check of one claim: replays, calls of hooks, the published law, measurements, and trials of
+everything that is received.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,10 +28,9 @@ def claim_checks(
     checked: tuple[Task, Plan],
     *,
     own_model: tuple[Task, Plan] | None = None,
-    trials: bool = True,
     seed: int = 0,
 ) -> tuple[CheckResult, ...]:
-    """Return the results of all implementation checks of a claim.
+    """Return the results of all implementation checks of a claim except those of trials.
 
     A move that is longer than the law's bound is no failure where the claim's epsilon covers it at the law's noise,
     whichever check measured it.
@@ -39,7 +40,6 @@ def claim_checks(
         claim, own: the claim, and the plan for which it is stated.
         checked: the federation that is run.
         own_model: a few clients with the claim's own model, where the federation has another one.
-        trials: whether the trials of everything that is received are run too, in the federation that is run.
     """
     task, plan = checked
     there, whole = fit(plan), replace(own, layout=plan.layout)
@@ -53,8 +53,7 @@ def claim_checks(
         about = plan if there.again else own
         given = (task, plan, there.protection, there.claim, about)
         measured = (*measured_checks(*given, seed=seed), *pure_checks(*given, seed=seed))
-    view = received_checks(fit, own, checked, seed=seed) if trials else ()
-    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :], *view)
+    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :])
 
 
 def received_checks(

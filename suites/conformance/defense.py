@@ -98,7 +98,9 @@ def claims_hold(subject: Subject) -> str | None:
     task, plan, prepared = _prepared(defense, inert=1)
     if not prepared.claims:
         return "not checked: it states no claim"
-    found = checks_of(Versions(name=subject.name, task=task, plan=plan, correct=prepared, broken=None), broken=False)
+    found = checks_of(
+        Versions(name=subject.name, task=task, plan=plan, correct=prepared, broken=None), broken=False, trials=True
+    )
     failed = [result.words for result in found if result.passed is False]
     require(not failed, "; ".join(failed))
     made = [result.name for result in found if result.passed]

@@ -30,7 +30,7 @@ from ...fl.streams import Streams
 from ...fl.task import Task, build_task
 from ...fl.training.local import Batch
 from ..audits.audited_federation import release_of
-from ..audits.claim_checks import claim_checks
+from ..audits.claim_checks import claim_checks, received_checks
 from ..audits.planted_canary import canary_words
 from ..audits.prepared_again import Fitted
 from ..config.canaries import absent_row
@@ -111,15 +111,22 @@ def federated_mutant(versions: Versions) -> Mutant:
     )
 
 
-def checks_of(versions: Versions, *, broken: bool) -> tuple[CheckResult, ...]:
+def checks_of(versions: Versions, *, broken: bool, trials: bool) -> tuple[CheckResult, ...]:
     """Run the implementation checks of the broken or of the correct version. Of several claims, the result of a check
     is that of the first claim on which it fails.
+
+    Args:
+        trials: whether everything that is received is audited too, where no other check fails.
     """
     prepared = versions.broken if broken and versions.broken is not None else versions.correct
     found: dict[str, CheckResult] = {}
     for claim in prepared.claims:
-        given = Fitted(protection=prepared.protection, claim=claim)
-        for result in claim_checks(partial(_given, given), claim, versions.plan, (versions.task, versions.plan)):
+        fit = partial(_given, Fitted(protection=prepared.protection, claim=claim))
+        checks = claim_checks(fit, claim, versions.plan, (versions.task, versions.plan))
+        # As in an audit: trials cost seconds, and a bug that is found needs none.
+        if trials and all(check.passed is not False for check in checks):
+            checks += received_checks(fit, versions.plan, (versions.task, versions.plan))
+        for result in checks:
             kept = found.setdefault(result.name, result)
             found[result.name] = result if result.passed is False and kept.passed is not False else kept
     return tuple(found.values())

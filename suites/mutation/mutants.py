@@ -126,7 +126,7 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
 
 def _checks(job: MutantJob, kind: str, cell: Cell) -> tuple[CheckResult, ...]:
     # A mechanism has no federation to replay.
-    return () if kind == MECHANISM else checks_of(versions(job.name), broken=cell is job.broken)
+    return () if kind == MECHANISM else checks_of(versions(job.name), broken=cell is job.broken, trials=job.spec.trials)
 
 
 def _audit(job: MutantJob, kind: str, checks: Mapping[str, tuple[CheckResult, ...]]) -> MutantAudit | None:

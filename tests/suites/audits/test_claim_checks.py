@@ -70,7 +70,7 @@ def by_both(planned):
         given = fitted(block, federation)
         prepared = Prepared(protection=given.protection, claims=(given.claim,))
         versions = Versions(name="loose", task=task, plan=federation, correct=prepared, broken=None)
-        return own, checks_of(versions, broken=False)
+        return own, checks_of(versions, broken=False, trials=True)
 
     return build
 

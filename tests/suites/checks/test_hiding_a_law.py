@@ -8,7 +8,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussia
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import normal
-from fedassay.suites.audits.claim_checks import claim_checks
+from fedassay.suites.audits.claim_checks import claim_checks, received_checks
 from fedassay.suites.audits.prepared_again import Fitted
 from fedassay.suites.checks.check_power import power_of_checks
 from fedassay.suites.conformance.toy import toy_plan
@@ -100,6 +100,7 @@ def evidence(kind, *, law, stated):
     claim = claim if stated else replace(claim, curve=None, parameters={"clip_norm": 1.0})
     given = Fitted(protection=protection, claim=claim)
     checks = claim_checks(lambda _: given, claim, PLAN, (TASK, PLAN))
+    checks += received_checks(lambda _: given, PLAN, (TASK, PLAN))
     if any(check.passed is False for check in checks):
         return FAILED
     return UNKNOWN if power_of_checks(checks, protection, claim, PLAN) is None else EVIDENCE
