@@ -92,7 +92,7 @@ def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_repo
     assert "none_2" in page
     assert f"fedassay {' '.join(words).replace(' -o out', '')}" in page
     rows = Store(tmp_path / "out").records()
-    assert {row.status for row in rows if row.defense == "MyDefense"} == {"ok"}
+    assert "failed" not in {row.status for row in rows if row.defense == "MyDefense"}
     assert any("MyDefense" in line and "NOT REFUTED" in line for line in done.stdout.splitlines())
 
 
