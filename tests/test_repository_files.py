@@ -1,0 +1,93 @@
+"""Files for other tools: action, hook, container, citation and release are parsed, and their commands run."""
+
+import os
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from fedassay.cli.app import app
+from typer.testing import CliRunner
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def parsed(name):
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def gate_steps():
+    """The steps of the action by their names."""
+    return {step["name"]: step for step in parsed("action.yml")["runs"]["steps"]}
+
+
+def test_every_input_of_the_action_is_used_and_every_variable_is_one_of_its_own(gate_steps):
+    action = parsed("action.yml")
+    used = set()
+    for step in gate_steps.values():
+        used |= {re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", value)[1] for value in step["env"].values()}
+        # A value inside the script itself could carry commands of its own.
+        assert "${{" not in step["run"]
+        assert set(re.findall(r"\$\{?([A-Z_]+)", step["run"])) <= {*step["env"], "GITHUB_STEP_SUMMARY"}
+    assert used == set(action["inputs"])
+
+
+@pytest.mark.parametrize("baseline", ["", "baselines/main file"])
+def test_the_scripts_of_the_action_call_the_command_with_whole_words(gate_steps, tmp_path, baseline):
+    seen = tmp_path / "seen"
+    command = tmp_path / "fedassay"
+    command.write_text(f'#!/bin/sh\nfor word in "$@"; do echo "$word" >> {seen}; done\nexit 11\n')
+    command.chmod(0o755)
+    values = {"SUITE": "my suite.toml", "PRESET": "", "OUTPUT": "runs/a b", "BASELINE": baseline, "FAIL_ON": "fail"}
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": "summary.md", **values}
+    codes = [
+        subprocess.run(["bash", "-e", "-c", gate_steps[name]["run"]], env=environment, check=False).returncode
+        for name in ("Run", "Gate")
+    ]
+    # The run's own verdict is left to the gate.
+    assert codes == [0, 11]
+    given = ["--baseline", baseline] if baseline else []
+    assert seen.read_text().splitlines() == [
+        *("run", "my suite.toml", "-o", "runs/a b"),
+        *("gate", "runs/a b", *given, "--fail-on", "fail", "--junit", "runs/a b-junit.xml", "--summary", "summary.md"),
+    ]
+
+
+def test_every_option_of_action_and_hook_exists(gate_steps):
+    (hook,) = parsed(".pre-commit-hooks.yaml")
+    name, *words = shlex.split(hook["entry"])
+    assert name in PROJECT["scripts"]
+    for command, script in (("run", "Run"), ("gate", "Gate"), (words[0], None)):
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+        options = re.findall(r"--[a-z-]+", gate_steps[script]["run"]) if script else []
+        assert "Usage" in shown
+        assert [one for one in options if one not in shown] == []
+
+
+def test_the_citation_names_version_and_licence_of_the_project():
+    citation = parsed("CITATION.cff")
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+
+
+def test_a_release_is_built_and_checked_before_it_is_published():
+    jobs = parsed(".github/workflows/release.yml")["jobs"]
+    assert jobs["publish"]["needs"] == "build"
+    commands = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
+    assert ".ci/run" in commands
+    (check,) = [command for command in commands if "GITHUB_REF_NAME" in command]
+    for tag, code in ((f"v{PROJECT['version']}", 0), ("v9.9.9", 1)):
+        environment = os.environ | {"GITHUB_REF_NAME": tag}
+        done = subprocess.run(["bash", "-c", check], cwd=ROOT, env=environment, check=False, capture_output=True)
+        assert done.returncode == code
+
+
+def test_the_container_starts_the_command_of_the_project():
+    lines = (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("ENTRYPOINT")] == ['ENTRYPOINT ["fedassay"]']
+    assert any(line.startswith("RUN pip install /source") for line in lines)
