@@ -291,6 +291,7 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         except ValueError as error:
             raise ConfigError(f"federation {federation}: {error}") from error
     for claim in prepared.claims:
+        _check_law(entry.label, prepared.protection, claim, plan)
         if claim.rounds > plan.rounds:
             raise ConfigError(
                 f"defense {entry.label} states a claim over {claim.rounds} rounds, but federation {federation} is "
@@ -303,6 +304,19 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
                 f"{claim.curve_shortfall():.2g} below those that this epsilon and delta imply"
             )
     return prepared
+
+
+def _check_law(label: str, protection: Protection, claim: Claim, plan: Plan) -> None:
+    try:
+        law = protection.law(claim.observer, plan, 0)
+    except Exception as error:  # As of prepare, above.
+        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ConfigError(f"defense {label}: law(observer, plan, client) failed for client 0: {words}") from error
+    methods = ("contribution", "sample", "log_density")
+    if law is not None and not all(callable(getattr(law, name, None)) for name in methods):
+        raise ConfigError(
+            f"defense {label}: law(observer, plan, client) must return a law such as GaussianLaw, or None, got {law!r}"
+        )
 
 
 def _is_sound(prepared: object) -> bool:

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.models.normalise import Normalisation
@@ -143,6 +143,40 @@ def test_a_defense_that_cannot_be_prepared_or_returns_rubbish_is_reported(resolv
     said = refusal(prepare, suite, suite.defenses[2], "main", 0)
     assert said.startswith("defense Mine")
     assert says in said
+
+
+class Lawless(LDPGaussianProtection):
+    """A protection whose law is what ``answer`` returns."""
+
+    def answer(self):
+        return 3.0
+
+    def law(self, observer, plan, client):
+        return self.answer()
+
+
+class Failing(Lawless):
+    def answer(self):
+        return {}["noise"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (Lawless, "law(observer, plan, client) must return a law such as GaussianLaw, or None, got 3.0"),
+        (Failing, "law(observer, plan, client) failed for client 0: KeyError: 'noise'"),
+    ],
+)
+def test_a_law_that_is_none_is_reported_with_its_method(resolved, monkeypatch, kind, says):
+    suite = resolved(extra=(LDPGaussian(),))
+    right = LDPGaussian.prepare
+
+    def prepared(self, plan):
+        found = right(self, plan)
+        return dataclasses.replace(found, protection=kind(**vars(found.protection)))
+
+    monkeypatch.setattr(LDPGaussian, "prepare", prepared)
+    assert refusal(prepare, suite, suite.defenses[2], "main", 0).endswith(says)
 
 
 def test_a_defense_that_does_not_define_prepare_is_reported(resolved, own_module):
