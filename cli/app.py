@@ -273,6 +273,18 @@ def report(
 
 
 @app.command()
+def site(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, of any suites and versions.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the site.", metavar="DIR")],
+) -> None:
+    """Write a static site over many runs: comparable claims, the history of each defense, and every run's page."""
+    with reported_errors():
+        from .printing import print_site
+
+        print_lines(*print_site(runs, output))
+
+
+@app.command()
 def schema(kind: Annotated[str, typer.Argument(help="result, claim or suite.")]) -> None:
     """Print the JSON Schema of result rows, claims or suite files."""
     with reported_errors():

@@ -63,6 +63,24 @@ def print_report(
     ]
 
 
+def print_site(folders: Sequence[Path], place: Path) -> list[str]:
+    """Write a static site over the runs in these folders; return the lines to print.
+
+    Raises ConfigError if a run cannot be read or a file cannot be written.
+    """
+    from ..reports.formats.site import write_site
+    from ..reports.formats.terminal import unread_words
+    from ..reports.formats.write import read_runs
+
+    try:
+        runs = read_runs(folders)
+        files = write_site(runs, place)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    unread = [f"{line} ({run.path})" for run in runs for line in unread_words(run)]
+    return [*unread, f"open   {files[0]} ({len(files)} files)"]
+
+
 def print_schema(kind: str) -> str:
     """Return the JSON Schema of result rows, claims or suite files; raise ConfigError for an unknown kind of file."""
     from ..suites.results.schemas import schema_of
