@@ -36,7 +36,7 @@ _NEXT = {
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
     "UNDERPOWERED": "Do not rely on this test. Raise audit.replicas, for which fedassay plan prints the power.",
     "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
-    "NOT_AUDITED": "Add an audit to the suite, or finish the run with fedassay resume.",
+    "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
 }
 
@@ -85,6 +85,8 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
         step = f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
     elif weak and row.verdict == "NOT_REFUTED":
         step = _NEXT["UNDERPOWERED"]
+    if folder.gate is None and row.verdict == "NOT_AUDITED":
+        step = f"Finish the run: fedassay resume {folder.path}."
     return Answer(
         defense=f"{row.federation}/{row.label}" if many else row.label,
         verdict=row.verdict,
@@ -242,7 +244,11 @@ def headline(folder: RunFolder) -> str:
     open_ = sum(row.verdict != "NOT_REFUTED" or bool(row.failed_checks) for row in rows)
     if open_:
         return f"{open_} of {total} not decided" if open_ > 1 or len(rows) > 1 else "The privacy claim is not decided"
-    return f"No violation found in {total}"
+    weak = sum(bool(row.stated and _weak(row, row.stated.claim)) for row in rows)
+    if not weak:
+        return f"No violation found in {total}"
+    tests = "the test is" if len(rows) == 1 else f"{weak} of {len(rows)} tests {'is' if weak == 1 else 'are'}"
+    return f"No violation found in {total}, but {tests} weak"
 
 
 def controls_sentence(rows: Sequence[ClaimRow]) -> str:

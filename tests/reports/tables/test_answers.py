@@ -69,6 +69,7 @@ def test_a_test_of_small_or_unknown_power_is_called_weak(one_claim, detectable, 
     assert word in one.weak
     assert one.next_step.startswith("Do not rely on this test")
     assert "weak test" in html(folder)
+    assert headline(folder) == "No violation found in 1 privacy claim, but the test is weak"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,14 @@ def test_an_unfinished_run_says_so_first(one_claim):
     folder = one_claim(gate=None)
     assert headline(folder) == "This run is not finished"
     assert re.search(r"<h1>This run is not finished</h1>", html(folder))
+
+
+def test_what_was_not_audited_yet_is_told_to_be_finished(run_maker):
+    run_maker.sign("mine", toy_claim())
+    run_maker.accuracy_row(defense="mine", value=0.5)
+    (one,) = answers(run_maker.write())
+    assert (one.found, one.power) == ("Not tested", "")
+    assert one.next_step == f"Finish the run: fedassay resume {run_maker.path}."
 
 
 def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one_claim, run_maker):
