@@ -22,6 +22,21 @@ WEAK = 3.0
 FALSE_ALARMS = 0.01
 """Share of false alarms at which the consequences for people are stated."""
 _PEOPLE, _STEPS = 1000, 2000
+_GUESSED = round(_PEOPLE * FALSE_ALARMS)
+_UNITS = {
+    Unit.SAMPLE: "one record of the data",
+    Unit.CLIENT: "one participant with all its data",
+    Unit.USER: "one person with all records",
+    Unit.REPORT: "one message of one participant",
+    Unit.COORDINATE: "one number of a message",
+    Unit.LABEL: "the label of one record",
+}
+_SHOWN = {
+    "auc": "told participants from others",
+    "psnr": "rebuilt images",
+    "ssim": "rebuilt images",
+    "label_accuracy": "named the labels of the data",
+}
 _FOUND = {
     "REFUTED": "Violated",
     "NOT_REFUTED": "No violation found",
@@ -34,7 +49,7 @@ _FOUND = {
 _NEXT = {
     "REFUTED": "Do not rely on this claim. Mend what the evidence below names, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
-    "UNDERPOWERED": "Do not rely on this test. Raise audit.replicas, for which fedassay plan prints the power.",
+    "UNDERPOWERED": "Do not rely on this test. Raise audit.replicas; fedassay plan prints what so many runs find.",
     "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
@@ -93,7 +108,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
         found=_found(row),
         weak=weak,
         promise=_promise(claim),
-        power=_power(row),
+        power=_power(row, claim),
         people=_people(folder, row, claim),
         uncovered=_uncovered(folder, row, claim),
         unseen=_unseen(row),
@@ -116,9 +131,8 @@ def _promise(claim: Claim) -> str:
     # A report is one message of one round.
     rounds = "" if claim.unit is Unit.REPORT else f", over {counted(claim.rounds, 'round')}"
     return (
-        f"Claim: {claim.observer.phrase} learns little about any one {claim.unit} "
-        f"(ε = {plain(claim.epsilon)}, δ = {plain(claim.delta)}, {claim.adjacency.phrase}"
-        f"{rounds})."
+        f"Claim: {claim.observer.phrase} can learn little about any one {claim.unit}, which is {_UNITS[claim.unit]} "
+        f"(ε = {plain(claim.epsilon)}, δ = {plain(claim.delta)}, {claim.adjacency.phrase}{rounds})."
     )
 
 
@@ -126,30 +140,43 @@ def _weak(row: ClaimRow, claim: Claim) -> str:
     if row.verdict != "NOT_REFUTED":
         return ""
     if row.detectable is None:
-        return "it is not known how large a violation this test would find"
+        return "how large a violation it would find is not known"
     if row.detectable > WEAK * claim.epsilon:
-        return f"it finds too little noise reliably only from a true ε of {numerals.epsilon(row.detectable)} on"
+        return f"it may miss a true ε that is {row.detectable / claim.epsilon:.0f} times the claimed one"
     return ""
 
 
-def _power(row: ClaimRow) -> str:
+def _power(row: ClaimRow, claim: Claim) -> str:
     if row.verdict in ("NOT_AUDITED", "OUT_OF_SCOPE", "NO_CLAIM", "FAILED"):
         return ""
-    said = []
     if row.verdict == "REFUTED":
-        if row.epsilon_low is not None and row.stated and row.epsilon_low > row.stated.claim.epsilon:
-            said.append(f"The true ε is at least {at_least(row.epsilon_low)}.")
-        else:
-            said.append("The error rates of the test lie below the trade-off curve that the claim states.")
-        return " ".join(said)
-    if row.ceiling is not None:
-        said.append(f"The test could have proved a true ε of up to {numerals.epsilon(row.ceiling)}.")
-    if row.detectable is not None:
-        smallest = numerals.epsilon(row.detectable)
-        said.append(f"Noise so small that the true ε is {smallest} would have been found with 90 % probability.")
-    else:
-        said.append("How large a violation would have been found is not known.")
-    return " ".join(said)
+        return " ".join(filter(None, (_violation(row, claim), _false_alarm(row))))
+    if row.detectable is None:
+        return "How large a violation this test would find is not known."
+    found = numerals.epsilon(row.detectable)
+    between = f"; between ε {plain(claim.epsilon)} and {found} it may miss it" if row.detectable > claim.epsilon else ""
+    return f"If the noise is so small that the true ε is {found}, this test finds it in 9 of 10 cases{between}."
+
+
+def _violation(row: ClaimRow, claim: Claim) -> str:
+    if row.epsilon_low is not None and row.epsilon_low > claim.epsilon:
+        return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
+    if row.fpr_high is None or row.fnr_high is None or claim.curve is None:
+        return "The evidence contradicts the trade-off curve that the claim states."
+    least = float(claim.curve.fnr(row.fpr_high))
+    return (
+        f"At {_percent(row.fpr_high)} false alarms at most, the test missed at most {_percent(row.fnr_high)} of the "
+        f"runs with the {claim.unit}; by the claim every attack misses at least {_percent(least)}."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _false_alarm(row: ClaimRow) -> str:
+    level = row.record.ci_level if row.record else None
+    return "" if level is None else f"A correct defense is refuted with probability {_percent(1 - level)} at most."
 
 
 def allowed_of_thousand(claim: Claim) -> int:
@@ -171,17 +198,18 @@ def _least_misses(claim: Claim, rate: float) -> float:
 
 
 def _people(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    said = (
-        f"If the claim holds, an attacker who raises 1 false alarm in 100 finds at most "
-        f"{allowed_of_thousand(claim):,} of 1,000 {claim.unit}s that took part"
-    )
+    most = f"{allowed_of_thousand(claim):,} of 1,000 {claim.unit}s that took part (guessing: {_GUESSED})"
+    if row.verdict == "REFUTED":
+        said = f"The claim says that an attacker who raises 1 false alarm in 100 finds at most {most}. It does not hold"
+    else:
+        said = f"If the claim holds, an attacker who raises 1 false alarm in 100 finds at most {most}"
     own = [
         one
         for one in memberships(folder)
         if (one.federation, one.defense) == (row.federation, row.defense) and not one.null and claim in one.claims
     ]
     if not own:
-        return f"{said}. No membership attack that the claim covers was tried in this run."
+        return f"{said}."
     best = max(own, key=lambda one: one.area)
     knows = " (which knows everything else, as differential privacy assumes)" if best.adversary == "worst_case" else ""
     reached = _reached(best, claim, len(own))
@@ -190,10 +218,13 @@ def _people(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
 
 def _reached(best: Membership, claim: Claim, of: int) -> str:
     """What the best of ``of`` attacks reached; its interval holds for all of them jointly."""
-    ends = best.interval(1 - (1 - LEVEL) / of)
-    interval = "" if ends is None else f" [{', '.join(numerals.metric_value('auc', end) for end in ends)}]"
-    area = f"AUC {numerals.metric_value('auc', best.area)}{interval}"
-    reached = f"{area}, where 0.5 is guessing and the claim allows {_allowed_area(claim)}"
+    ends, allowed = best.interval(1 - (1 - LEVEL) / of), _allowed_area(claim)
+    area = f"AUC {numerals.metric_value('auc', best.area)}"
+    if ends is not None:
+        low, high = (numerals.metric_value("auc", end) for end in ends)
+        area += f", with a 95 % interval from {low} to {high}"
+    agrees = " (no contradiction: the interval contains it)" if ends and ends[0] <= allowed < best.area else ""
+    reached = f"{area}; guessing reaches 0.5, and the claim allows {allowed:.3f}{agrees}"
     rate = None if best.shadowed is not None else lowest_rate(counted_runs(best.sides))
     # Candidates of few runs share their noise: a rate of false alarms among them says nothing about other runs.
     if rate is None or rate > FALSE_ALARMS:
@@ -202,12 +233,12 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
     return f"found {round(_PEOPLE * found):,} of 1,000 and reached {reached}"
 
 
-def _allowed_area(claim: Claim) -> str:
-    """The largest AUC of an attack under the claim, rounded up."""
+def _allowed_area(claim: Claim) -> float:
+    """The largest AUC of an attack under the claim, rounded up to three decimals."""
     rates = np.linspace(0, 1, _STEPS + 1)
     # The false-negative rate falls, so that its right ends give no smaller an AUC.
     most = 1 - float(np.mean([_least_misses(claim, float(rate)) for rate in rates[1:]]))
-    return f"{math.ceil(round(1000 * most, 6)) / 1000:.3f}"
+    return math.ceil(round(1000 * most, 6)) / 1000
 
 
 def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
@@ -218,14 +249,15 @@ def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
         return ""
     words = f"Not covered by this claim: {', '.join(words.removeprefix('against ') for words in left)}."
     shown = [
-        f"{one.attack} on {one.federation} reached {value_words(one)}" for one in uncovered_attacks(folder, row.defense)
+        f"{one.attack} on {one.federation} {_SHOWN.get(one.metric, 'reached')} ({value_words(one)})"
+        for one in uncovered_attacks(folder, row.defense)
     ]
-    return f"{words} To them, attacks of this run showed: {'; '.join(shown)}." if shown else words
+    return f"{words} For them, this run shows: {'; '.join(shown)}." if shown else words
 
 
 def _unseen(row: ClaimRow) -> str:
     names = list(dict.fromkeys(item.partition(":")[0] for item in row.not_looked_at))
-    return f"Not tested: {', '.join(names)}." if names else ""
+    return f"Not looked at: {', '.join(names)}." if names else ""
 
 
 def headline(folder: RunFolder) -> str:
@@ -276,7 +308,11 @@ def what_was_tested(folder: RunFolder) -> list[str]:
         clients, rounds = folder.clients_of(federation), folder.rounds_of(federation)
         size = [counted(count, what) for count, what in ((clients, "client"), (rounds, "round")) if count is not None]
         said.append(f"{federation}: the model {model} on the data {dataset}{''.join(', ' + words for words in size)}")
-    about = f"Tested: the defenses of the suite {folder.manifest.suite.get('name', '')} in simulated federations"
+    tested = "Tested" if folder.gate is not None else "To be tested"
+    about = (
+        f"{tested} in simulated federations, not in a running system: the defenses of the suite "
+        f"“{folder.manifest.suite.get('name', '')}”"
+    )
     audited = dict.fromkeys(row.audited_on for row in claim_rows(folder) if row.audited_on)
     extra = [f"Their claims were {words}." for words in audited]
     return [f"{about} ({'; '.join(said)})." if said else f"{about}.", *extra]
