@@ -69,8 +69,9 @@ def measured_checks(
     """
     try:
         setup = replay_setup(task, plan, protection, claim, seed=seed)
-        # A law that may be that of one round alone leaves the others to be measured.
-        if describes_release(protection.law(claim.observer, plan, setup.holder)) and not law_of_all_rounds(protection):
+        # A law that may be that of one round alone leaves the others to be measured; who takes part has other checks.
+        every_round = not law_of_all_rounds(protection) or leaves_out(protection, plan)
+        if every_round and describes_release(protection.law(claim.observer, plan, setup.holder)):
             return ()
         found = _measured(setup, own)
     except NotCheckable as reason:
