@@ -98,3 +98,5 @@ SHUFFLED = Observer("shuffled")
 AGGREGATE = Observer("aggregate")
 GLOBAL_MODELS = Observer("global_models")
 FINAL_MODEL = Observer("final_model")
+LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
+"""From the weakest observer to the strongest."""

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED, Claim
-from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from ...audit.observer import AGGREGATE, LADDER
 from ...suites.results.audited_model import Trained, audited_on, own_training
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record, printed_label
 from .order import Order
 from .run_folder import RunFolder, once_per_run
-
-# From the weakest to the strongest observer, which is the order of the printed list.
-_LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +207,7 @@ def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
     """Return phrases that describe what the claim leaves unprotected, as far as the claim's fields (such as its
     observer, unit and rounds) imply it.
     """
-    uncovered = [f"against {observer.phrase}" for observer in _LADDER if not claim.observer.covers(observer)]
+    uncovered = [f"against {observer.phrase}" for observer in LADDER if not claim.observer.covers(observer)]
     if not claim.observer.sees_participation:
         uncovered.append("against an adversary who also observes which clients take part in a round")
     if claim.observer.name == AGGREGATE.name and not claim.observer.sees_masked_words:

@@ -4,11 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...audit.claim import Claim, Unit
-from ...audit.curve import ProfileCurve
 from ...audit.metrics.low_rate import counted_runs, lowest_rate, tpr_at
+from ...audit.metrics.reconstruction import success_bound
 from ...audit.wording import at_least, counted, plain
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
 from ..reading.membership import Membership, memberships
@@ -163,7 +161,7 @@ def _violation(row: ClaimRow, claim: Claim) -> str:
         return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
     if row.fpr_high is None or row.fnr_high is None or claim.curve is None:
         return "The evidence contradicts the trade-off curve that the claim states."
-    least = float(claim.curve.fnr(row.fpr_high))
+    least = 1 - _most_found(claim, row.fpr_high)
     return (
         f"At {_percent(row.fpr_high)} false alarms at most, the test missed at most {_percent(row.fnr_high)} of the "
         f"runs with the {claim.unit}; by the claim every attack misses at least {_percent(least)}."
@@ -187,14 +185,12 @@ def allowed_of_thousand(claim: Claim) -> int:
     one is stated.
     """
     # The inner rounding removes binary errors such as 0.29 * 1000 > 290.
-    return math.ceil(round(_PEOPLE * (1 - _least_misses(claim, FALSE_ALARMS)), 6))
+    return math.ceil(round(_PEOPLE * _most_found(claim, FALSE_ALARMS), 6))
 
 
-def _least_misses(claim: Claim, rate: float) -> float:
-    """The smallest false-negative rate that the claim allows at a false-positive rate."""
-    bound = ProfileCurve((claim.epsilon,), (claim.delta,), (claim.delta,))
-    curves = (bound,) if claim.curve is None else (bound, claim.curve)
-    return max(float(curve.fnr(rate)) for curve in curves)
+def _most_found(claim: Claim, rate: float) -> float:
+    """The largest true-positive rate that the claim allows at a false-positive rate."""
+    return success_bound(rate, epsilon=claim.epsilon, delta=claim.delta, curve=claim.curve)
 
 
 def _people(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
@@ -235,9 +231,8 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
 
 def _allowed_area(claim: Claim) -> float:
     """The largest AUC of an attack under the claim, rounded up to three decimals."""
-    rates = np.linspace(0, 1, _STEPS + 1)
-    # The false-negative rate falls, so that its right ends give no smaller an AUC.
-    most = 1 - float(np.mean([_least_misses(claim, float(rate)) for rate in rates[1:]]))
+    # The true-positive rate rises, so that the right ends of its steps give no smaller an AUC.
+    most = sum(_most_found(claim, step / _STEPS) for step in range(1, _STEPS + 1)) / _STEPS
     return math.ceil(round(1000 * most, 6)) / 1000
 
 

@@ -1,6 +1,6 @@
 """Tabulate which adversaries each claim covers, with what the run found, and what attacks showed to the others."""
 
-from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from ...audit.observer import LADDER, Observer
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.run_folder import RunFolder
 from . import numerals
@@ -8,8 +8,6 @@ from .grid import attack_grids
 from .pooled_rows import AttackRow, pooled_attacks
 from .printed import defense_words, verdict_words
 from .table import Table
-
-_LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
 
 
 def covered_table(folder: RunFolder) -> Table:
@@ -20,12 +18,12 @@ def covered_table(folder: RunFolder) -> Table:
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Claims by adversary",
-        headers=("defense", "one", *(observer.phrase for observer in _LADDER)),
+        headers=("defense", "one", *(observer.phrase for observer in LADDER)),
         rows=tuple(
             (
                 defense_words(row.defense, row.control, row.federation if many else ""),
                 str(row.stated.claim.unit) if row.stated else "",
-                *(_cell(folder, row, observer) for observer in _LADDER),
+                *(_cell(folder, row, observer) for observer in LADDER),
             )
             for row in rows
         ),

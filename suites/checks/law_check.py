@@ -523,17 +523,12 @@ def _quieter(law: Law, noise: float) -> Law:
 def rounds_alike(protection: Protection, claim: Claim, plan: Plan) -> tuple[int, str]:
     """Return how many rounds surely follow the law, and why not all of them do (empty text if they do)."""
     rounds = min(claim.rounds, plan.rounds)
-    why = _changes(protection)
+    why = law_of_all_rounds(protection)
     return (rounds, "") if rounds == 1 or not why else (1, f"; of one round alone, because {why}")
 
 
 def law_of_all_rounds(protection: Protection) -> str:
     """Return why one round's release may not be distributed as those of other rounds; empty if all are alike."""
-    return _changes(protection)
-
-
-def _changes(protection: Protection) -> str:
-    """Why the law of one round may not be that of the others; empty if it is."""
     kinds = [kind for kind in type(protection).__mro__ if issubclass(kind, Protection) and kind is not Protection]
     for hook in _STATE_HOOKS:
         if any(hook in vars(kind) for kind in kinds):
@@ -543,7 +538,7 @@ def _changes(protection: Protection) -> str:
     if _read_round([function for function in functions if isfunction(function)]):
         return "its hooks read the number of the round"
     inner = [part for part in vars(protection).values() if isinstance(part, Protection)]
-    return next((why for part in inner if (why := _changes(part))), "")
+    return next((why for part in inner if (why := law_of_all_rounds(part))), "")
 
 
 def _read_round(functions: Sequence[FunctionType]) -> bool:

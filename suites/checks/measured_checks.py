@@ -69,9 +69,8 @@ def measured_checks(
     """
     try:
         setup = replay_setup(task, plan, protection, claim, seed=seed)
-        # A law that may be that of one round alone leaves the others to be measured; who takes part has other checks.
-        every_round = not law_of_all_rounds(protection) or leaves_out(protection, plan)
-        if every_round and describes_release(protection.law(claim.observer, plan, setup.holder)):
+        # A law that may be that of one round alone leaves the others to be measured.
+        if describes_release(protection.law(claim.observer, plan, setup.holder)) and not law_of_all_rounds(protection):
             return ()
         found = _measured(setup, own)
     except NotCheckable as reason:
@@ -314,8 +313,10 @@ def _directions(runs: Runs) -> Iterator[tuple[Direction, int]]:
         return Direction(values=_unit(values), words=words)
 
     whole = drawn(slice(0, layout.dim), "along all weights")
-    # One more client, the largest, the smallest, and the one that a brief run shows most.
-    places = [sender, *setup.probed[:2], *_most_exposed(runs, whole)] if subject is None else [sender]
+    # One more client, the largest, the smallest, and the one that a brief run shows most. A hook that draws a cohort
+    # draws in the order of the clients: were one of them removed, those behind it would get other draws.
+    alone = subject is not None or (not sampled and leaves_out(setup.protection, setup.still.plan))
+    places = [sender] if alone else [sender, *setup.probed[:2], *_most_exposed(runs, whole)]
     yield from ((whole, client) for client in dict.fromkeys(places))
     yield from ((drawn(place, f"along {name}"), sender) for name, place in extreme_layers(layout))
 

@@ -511,7 +511,7 @@ def _between_clients(sampled: Sampled) -> CheckResult | None:
     """
     setup, plan = sampled.setup, sampled.setup.plan
     own = type(setup.protection).participates is not Protection.participates
-    # Where a unit is added or removed, amplification by sampling rests on independent coins, whoever tosses them.
+    # Where a unit is added or removed, amplification by sampling rests on independent coins.
     added = isinstance(plan.cohort, Full) and setup.claim.adjacency is Adjacency.ADD_REMOVE
     rests = added and any(_rate(sampled, client) < 1 for client in range(plan.clients))
     if not own or not (rests or isinstance(plan.cohort, Poisson)):

@@ -1,5 +1,6 @@
 """Sensitivity over noise without a published law: known answers, bugs, and correct defenses that change their noise."""
 
+import re
 from dataclasses import dataclass, replace
 
 import pytest
@@ -263,6 +264,17 @@ def of_case(name, **fields):
         for claim in found.correct.claims
         for one in measured_checks(found.task, found.plan, protection, claim, found.plan)
     ]
+
+
+def test_a_client_whose_absence_changes_the_draws_of_others_is_not_measured_by_it():
+    """Without one client, those behind it get other coins of the hook, which moves the sum further than a row does."""
+    case = versions("secret_cohorts")
+    prepared, plan = case.correct, case.plan
+    multiplier = prepared.protection.noise_multiplier
+    claim = replace(prepared.claims[0], parameters={"rate": 0.15, "noise_multiplier": multiplier})
+    for seed in (8, 9, 11, 13):
+        (found,) = measured_checks(case.task, plan, without_law(prepared.protection), claim, plan, seed=seed)
+        assert float(re.search(r"at least ([\d.]+) noise", found.witness)[1]) <= 1 / multiplier
 
 
 @pytest.mark.simulations
