@@ -10,9 +10,9 @@ from typing import Any
 from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from ...suites.results.claims_file import StatedClaim
+from ..overviews.several_runs import run_labels
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected
 from ..reading.run_folder import RunFolder
-from ..tables.several_runs import run_labels
 
 SCHEMA = "deployment-1"
 NOT_STATED = "not stated"

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..overviews.several_runs import run_labels, tables_of
 from ..reading.run_folder import RunFolder
-from ..tables.several_runs import run_labels, tables_of
 from ..tables.table import Table
 from .fitting import TablePart, parts
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ..overviews.sections import run_tables
+from ..overviews.several_runs import overview, run_labels, tables_of
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import summary
 from ..tables.pooled_rows import OmissionRow, omission_rows
 from ..tables.printed import VERDICTS
-from ..tables.sections import run_tables
-from ..tables.several_runs import overview, run_labels, tables_of
 from ..tables.unread import unread_lines
 from .escaped import cell, cut
 from .templates import environment

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from jinja2 import Environment
 from markupsafe import Markup
 
+from ..claim_tables.answers import answers, controls_sentence, headline, what_was_tested
 from ..figures.accuracy_spent import accuracy_spent
 from ..figures.by_round import leakage_by_round
 from ..figures.claimed_measured import claimed_measured
@@ -19,15 +20,14 @@ from ..figures.privacy_utility import privacy_utility
 from ..figures.reconstructions import reconstructions
 from ..figures.roc import roc
 from ..figures.spending import spending
+from ..overviews.sections import sections
+from ..overviews.several_runs import overview, run_labels, tables_of
 from ..reading.claims import claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
-from ..tables.answers import answers, controls_sentence, headline, what_was_tested
 from ..tables.grid import attack_grids
 from ..tables.pooled_rows import pooled_attacks, pooled_utility
 from ..tables.printed import ROUTES, VERDICTS, check_counts, check_words, observer_words
-from ..tables.sections import sections
-from ..tables.several_runs import overview, run_labels, tables_of
 from .templates import environment
 
 _ROOM = 500_000

@@ -5,9 +5,9 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..overviews.scoreboard import claims_of_runs, histories, scoreboards
+from ..overviews.several_runs import overview, run_labels
 from ..reading.run_folder import RunFolder
-from ..tables.scoreboard import claims_of_runs, histories, scoreboards
-from ..tables.several_runs import overview, run_labels
 from ..tables.table import Table
 from .atomic_write import check_targets, write_whole
 from .spreadsheet import quiet, spreadsheet

@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 
 from ...suites.results.record import Record
+from ..overviews.several_runs import run_labels
 from ..reading.run_folder import RunFolder
-from ..tables.several_runs import run_labels
 
 COLUMNS = ("run", *(field.alias or name for name, field in Record.model_fields.items()))
 _FORMULA = "=+-@＝＋－＠"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..figures.figure import SUFFIXES
+from ..overviews.several_runs import run_labels
 from ..reading.run_folder import RunFolder
-from ..tables.several_runs import run_labels
 from .atomic_write import check_targets, write_whole
 
 
@@ -56,7 +56,7 @@ def write_chosen_table(
     runs: Sequence[RunFolder], path: Path, *, columns: Sequence[str], metrics: Sequence[str], label: str = ""
 ) -> Path:
     """Write one LaTeX table of the runs with the chosen columns and metrics, see ``chosen_table``; return ``path``."""
-    from ..tables.chosen import chosen_table
+    from ..overviews.chosen import chosen_table
     from .latex import latex
 
     check_targets([path], [run.path for run in runs])

@@ -25,8 +25,8 @@ from ...suites.results.outcome import (
 )
 from ...suites.results.outcome import problems as problems_of
 from ...suites.results.rows import skipped_counts
+from ..claim_tables.coverage import coverage_lines
 from ..reading.run_folder import RunFolder
-from ..tables.coverage import coverage_lines
 from ..tables.unread import unread_lines
 from .baseline import Baseline, baseline_file
 from .cells import family

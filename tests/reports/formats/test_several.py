@@ -8,9 +8,9 @@ from fedassay.reports.formats.markdown import markdown_of_several as markdown
 from fedassay.reports.formats.page import html_of_several as html
 from fedassay.reports.formats.spreadsheet import spreadsheet
 from fedassay.reports.formats.write import read_runs, write_files
+from fedassay.reports.overviews.sections import run_tables
+from fedassay.reports.overviews.several_runs import overview, run_labels, side_by_side, tables_of
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.reports.tables.sections import run_tables
-from fedassay.reports.tables.several_runs import overview, run_labels, side_by_side, tables_of
 from fedassay.reports.tables.table import Table
 
 

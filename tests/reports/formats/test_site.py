@@ -9,9 +9,9 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.site import write_site
+from fedassay.reports.overviews.scoreboard import claims_of_runs, histories, scoreboards
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
-from fedassay.reports.tables.scoreboard import claims_of_runs, histories, scoreboards
 from toy_claim import toy_claim
 
 VERSIONS = (("1" * 40, 0.5), ("2" * 40, 1.25), ("3" * 40, 4.5))

@@ -14,11 +14,11 @@ from ..reading.gains import Gain, gains
 from ..reading.membership import memberships
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
-from . import numerals
-from .pooled_rows import WHOLE_CELL, pooled_attacks, pooled_utility
-from .printed import VERDICTS, pooled_words
-from .source_inference import SourceInference, source_inferences
-from .table import Table
+from ..tables import numerals
+from ..tables.pooled_rows import WHOLE_CELL, pooled_attacks, pooled_utility
+from ..tables.printed import VERDICTS, pooled_words
+from ..tables.source_inference import SourceInference, source_inferences
+from ..tables.table import Table
 
 _BEYOND = "*"
 LABELS = "label_accuracy"

@@ -6,9 +6,9 @@ from typing import Any
 
 from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
-from . import numerals
-from .pooled_rows import pooled_attacks, pooled_utility
-from .table import Table
+from ..tables import numerals
+from ..tables.pooled_rows import pooled_attacks, pooled_utility
+from ..tables.table import Table
 
 EPSILON = "epsilon"
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ...audit.wording import counted
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
-from .table import Table
+from ..tables.table import Table
 
 
 def coverage_table(rows: Sequence[ClaimRow]) -> Table:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from ...audit.claim import NOT_PROVABLE, PROVABLE
 from ...audit.wording import at_least, at_most
 from ..reading.claims import ClaimRow
-from . import numerals
-from .printed import VERDICTS
-from .table import Table
+from ..tables import numerals
+from ..tables.printed import VERDICTS
+from ..tables.table import Table
 
 _EVIDENCE = re.compile("; (?:witness|evidence): (.*?)(?:; (?:probe|implementation check): |$)")
 

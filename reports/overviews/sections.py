@@ -2,24 +2,24 @@
 
 from dataclasses import dataclass, replace
 
+from ..claim_tables.coverage import coverage_table
+from ..claim_tables.covered import covered_table
+from ..claim_tables.mutants import mutant_rows, mutant_table
+from ..claim_tables.papers import paper_table
+from ..claim_tables.published import published_table, published_values
+from ..claim_tables.same_epsilon import same_epsilon_table
+from ..claim_tables.trust import trust_table
 from ..reading.claims import claim_rows
 from ..reading.run_folder import RunFolder
-from . import summary
-from .coverage import coverage_table
-from .covered import covered_table
-from .grid import attack_grids
-from .membership_table import membership_table
-from .mutants import mutant_rows, mutant_table
-from .papers import paper_table
-from .pooled_rows import omission_rows, pooled_attacks, pooled_utility
-from .printed import attack_table, claim_table, omission_table, utility_table
-from .published import published_table, published_values
-from .reconstruction import reconstruction_rows, reconstruction_table
-from .same_epsilon import same_epsilon_table
-from .shares import spread_table, traffic_table
-from .table import Table
-from .trust import trust_table
-from .unread import unread_table
+from ..tables import summary
+from ..tables.grid import attack_grids
+from ..tables.membership_table import membership_table
+from ..tables.pooled_rows import omission_rows, pooled_attacks, pooled_utility
+from ..tables.printed import attack_table, claim_table, omission_table, utility_table
+from ..tables.reconstruction import reconstruction_rows, reconstruction_table
+from ..tables.shares import spread_table, traffic_table
+from ..tables.table import Table
+from ..tables.unread import unread_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from ...suites.results.record import printed_label
 from ..reading.claims import left_unprotected
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
-from .numerals import NOTHING
-from .table import Table
+from ..tables.numerals import NOTHING
+from ..tables.table import Table
 
 MODELS = {
     "central": "central",

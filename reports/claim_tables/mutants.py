@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ...audit.wording import counted
 from ...suites.results.record import CORRECT, Record
 from ..reading.run_folder import RunFolder
-from . import numerals
-from .table import Table
+from ..tables import numerals
+from ..tables.table import Table
 
 _KINDS = ("mechanisms", "federations", "pairs", "correct cases")
 """The federations' names in the rows of mutants, as ``planning.plan_mutants`` writes them."""

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..reading.run_folder import RunFolder
-from . import numerals, summary
+from ..tables import numerals, summary
+from ..tables.table import Table
 from .sections import run_tables
-from .table import Table
 
 
 def tables_of(folders: Sequence[RunFolder]) -> list[Table]:

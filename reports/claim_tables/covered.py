@@ -3,11 +3,11 @@
 from ...audit.observer import LADDER, Observer
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.run_folder import RunFolder
-from . import numerals
-from .grid import attack_grids
-from .pooled_rows import AttackRow, pooled_attacks
-from .printed import defense_words, verdict_words
-from .table import Table
+from ..tables import numerals
+from ..tables.grid import attack_grids
+from ..tables.pooled_rows import AttackRow, pooled_attacks
+from ..tables.printed import defense_words, verdict_words
+from ..tables.table import Table
 
 
 def covered_table(folder: RunFolder) -> Table:

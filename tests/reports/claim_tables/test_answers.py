@@ -7,10 +7,16 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
+from fedassay.reports.claim_tables.answers import (
+    allowed_of_thousand,
+    answers,
+    controls_sentence,
+    headline,
+    what_was_tested,
+)
+from fedassay.reports.claim_tables.covered import covered_table
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.claims import claim_rows
-from fedassay.reports.tables.answers import allowed_of_thousand, answers, controls_sentence, headline, what_was_tested
-from fedassay.reports.tables.covered import covered_table
 from toy_claim import toy_claim
 
 GATE = {"verdict_line": "a line", "exit_code": 0}

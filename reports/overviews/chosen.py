@@ -7,11 +7,11 @@ from ...audit.wording import plain
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
-from . import numerals
-from .pooled_rows import AttackRow, UtilityRow, pooled_attacks, pooled_utility
-from .printed import VERDICTS, metric_words, pooled_words
+from ..tables import numerals
+from ..tables.pooled_rows import AttackRow, UtilityRow, pooled_attacks, pooled_utility
+from ..tables.printed import VERDICTS, metric_words, pooled_words
+from ..tables.table import Table
 from .several_runs import run_labels
-from .table import Table
 
 _CLAIM_COLUMNS: dict[str, tuple[str, Callable[[ClaimRow], str]]] = {
     "epsilon": ("claimed ε", lambda row: plain(row.stated.claim.epsilon) if row.stated else numerals.NOTHING),

@@ -12,7 +12,7 @@ from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder
-from . import numerals
+from ..tables import numerals
 from .covered import uncovered_attacks, value_words
 
 WEAK = 3.0

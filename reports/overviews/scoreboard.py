@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from ...audit.claim import Claim
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
-from . import numerals
-from .pooled_rows import pooled_utility
-from .printed import neighbours_of, verdict_words
+from ..tables import numerals
+from ..tables.pooled_rows import pooled_utility
+from ..tables.printed import neighbours_of, verdict_words
+from ..tables.table import Table
 from .several_runs import run_labels
-from .table import Table
 
 _HEADERS = (
     "defense",

@@ -1,0 +1,1 @@
+"""Tables and answers about the claims of a run."""
