@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from types import FrameType
-from typing import NoReturn
 
 _PATIENCE_S = 10.0
 """Seconds in which further signals are ignored: a second exception would interrupt the end of the workers."""
@@ -43,19 +42,22 @@ def stop_once() -> None:
     atexit.register(_handle, signal.SIG_IGN)
 
 
-def leave_at_once(leaving: BaseException | None) -> None:
-    """From now on end this process at either signal without a word, with the exit code of the exception ``leaving``:
-    all its work is done, and only Python's own end is left.
+def leave(leaving: BaseException | None) -> None:
+    """From now on let Python's own end finish whatever signals come, for all work is done: ended in the middle of it,
+    semaphores of workers would stay behind with a warning. After ``_PATIENCE_S`` a signal ends the process with the
+    exit code of the exception ``leaving``.
     """
     code = leaving.code if isinstance(leaving, SystemExit) and isinstance(leaving.code, int) else 1
+    began = time.monotonic()
 
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        os._exit(code)
+    def end(number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - began >= _PATIENCE_S:
+            os._exit(code)
 
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    _handle(leave)
+    _handle(end)
 
 
 def _handle(handler: "signal._HANDLER") -> None:

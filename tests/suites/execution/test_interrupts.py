@@ -262,3 +262,16 @@ def test_a_signal_that_is_repeated_while_the_command_stops_is_ignored_and_later_
         except KeyboardInterrupt as error:
             stopped.append(signals_module.exit_code(error))
     assert stopped == [code, None, None, code]
+
+
+@pytest.mark.usefixtures("own_handlers")
+def test_signals_let_pythons_own_end_finish_and_end_it_where_it_hangs(monkeypatch):
+    clock, ended = iter([100.0, 100.5, 105.0, 120.0]), []
+    monkeypatch.setattr(signals_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(signals_module.os, "_exit", ended.append)
+    signals_module.leave(SystemExit(130))
+    counts = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        signal.raise_signal(number)
+        counts.append(len(ended))
+    assert (counts, ended) == ([0, 0, 1], [130])
