@@ -106,6 +106,16 @@ def _by_workers(
             # When a run is interrupted, joblib warns with advice for programmers; the command line explains it itself.
             warnings.filterwarnings("ignore", r"\d+ tasks (which were|have been)", UserWarning)
             results.close()
+        _end_feeders()
+
+
+def _end_feeders() -> None:
+    """Wait for the threads that fed jobs to workers: ended with Python in the middle of freeing the semaphore of their
+    queue, they would leave a warning about it.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(timeout=1)
 
 
 @dataclass(frozen=True, kw_only=True)
