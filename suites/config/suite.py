@@ -377,7 +377,10 @@ class MutantsSpec(_Table):
     limit_pairs: Whole = Field(default=5_000, ge=1, exclude_if=lambda limit: limit == 5_000)
     """The same for pairs that no implementation check refutes."""
     trials: bool = Field(default=True, exclude_if=bool)
-    """Whether to audit by trials. Without them only implementation checks run, and mechanisms are left out."""
+    """Whether to audit by planned trials. Without them implementation checks alone run, mechanisms are left out, and
+    everything that is received is tried only on broken versions that no other check refutes."""
+    correct_cases: bool = Field(default=True, exclude_if=bool)
+    """Whether unusual correct cases run too, which have no broken version."""
 
 
 class Suite(_Table):

@@ -54,13 +54,15 @@ def known_mutants() -> dict[str, str]:
 
 def chosen_mutants(spec: MutantsSpec) -> dict[str, str]:
     """Return a dictionary from the names of the chosen mutants (planted bugs) to their kinds. If ``only`` is empty, all
-    are chosen, without trials all those of federations; an unknown name raises ConfigError.
+    are chosen; mechanisms are left out without trials, and correct cases where the settings say so. An unknown name
+    raises ConfigError.
     """
     known = known_mutants()
     for name in spec.only:
         if name not in known:
             raise ConfigError(f"unknown mutant {name!r}; known: {nearest(name, known)}")
-    return {name: known[name] for name in spec.only or known if spec.trials or known[name] != MECHANISM}
+    left_out = {MECHANISM: not spec.trials, CORRECT_CASE: not spec.correct_cases}
+    return {name: known[name] for name in spec.only or known if not left_out.get(known[name], False)}
 
 
 # Cached: planning and the run both need the mutant, and a federated one loads data.
@@ -126,7 +128,10 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
 
 def _checks(job: MutantJob, kind: str, cell: Cell) -> tuple[CheckResult, ...]:
     # A mechanism has no federation to replay.
-    return () if kind == MECHANISM else checks_of(versions(job.name), broken=cell is job.broken, trials=job.spec.trials)
+    if kind == MECHANISM:
+        return ()
+    broken = cell is job.broken
+    return checks_of(versions(job.name), broken=broken, trials=job.spec.trials or broken)
 
 
 def _audit(job: MutantJob, kind: str, checks: Mapping[str, tuple[CheckResult, ...]]) -> MutantAudit | None:

@@ -13,8 +13,10 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from fedassay.suites.config.part_listing import cases, summaries
 from fedassay.suites.config.source import ConfigError
+from fedassay.suites.config.suite import MutantsSpec
+from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.mutation.federated_mutant import versions_of
-from fedassay.suites.mutation.mutants import build_mutant, known_mutants, module_of, versions
+from fedassay.suites.mutation.mutants import build_mutant, chosen_mutants, known_mutants, module_of, versions
 
 FEW = ['mutants.only=["control_no_clip", "visible_lots"]', "mutants.pilot_federations=400", "mutants.pilot=2000"]
 
@@ -75,6 +77,21 @@ def test_without_trials_pairs_and_correct_cases_are_checked_and_mechanisms_left_
     text = (run.folder / "report.md").read_text(encoding="utf-8")
     assert "Of the 1 pair that engineers wrote without knowledge of the checks, 1 refuted." in text
     assert "Of 1 unusual correct protection, 0 refuted." in text
+
+
+def test_correct_cases_and_mechanisms_can_be_left_out():
+    settings = load_suite("mutants", preset="quick")[0].mutants
+    assert set(chosen_mutants(settings).values()) == {"federation", "pair"}
+    assert set(chosen_mutants(MutantsSpec()).values()) == {"federation", "pair", "mechanism", "correct case"}
+
+
+@pytest.mark.simulations
+def test_without_trials_a_broken_version_that_no_check_refutes_is_tried(tmp_path):
+    only = ["mutants.trials=false", 'mutants.only=["biased_coin"]']
+    run = fedassay.run("mutants", overrides=only, folder=tmp_path / "out", jobs=1)
+    assert {row.defense for row in run.records if row.verdict == "BROKEN"} == {"biased_coin"}
+    tried = {row.defense for row in run.records if row.metric == "probe_all_that_is_received"}
+    assert (tried, run.verdict.exit_code) == ({"biased_coin"}, 0)
 
 
 @pytest.mark.simulations
