@@ -28,6 +28,9 @@ from ..jobs.planned_audit import PlannedAudit
 from .audited_federation import audited_federation, canary_length, knowledge, observed, published_law
 from .replicas import Arms, ReplicaMethod
 
+_ALONE = 128
+"""Runs that are made one at a time where it is in doubt whether runs made together are independent."""
+
 
 class CanaryMethod(ReplicaMethod):
     """An audit method that runs whole federations with and without a canary, and scores each run by projecting what the
@@ -141,6 +144,17 @@ def check_independent(batches: list[Projections], *, noisy: bool, spacing: float
 def _batches(job: BlockJob) -> list[int]:
     whole, rest = divmod(job.replicas, job.audit.batch)
     return [job.audit.batch] * whole + ([rest] if rest else [])
+
+
+def runs_alone(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary) -> Projections:
+    """Run federations without the canary one at a time, so that no two of them can share a draw."""
+    first = len(_batches(job))
+    each = [_evidence(job, task, plan, canary, 0, 1, first + number) for number in range(_ALONE)]
+    return replace(
+        each[0],
+        values=np.concatenate([one.values for one in each]),
+        seen=np.concatenate([one.seen for one in each]),
+    )
 
 
 def _evidence(

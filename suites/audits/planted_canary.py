@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
 from .audit_method import Reading, pooled_replicas, unknown_power
 from .audited_federation import audited_federation, claimed_release, published_law
-from .canary_replicas import CanaryMethod, canary_for
+from .canary_replicas import CanaryMethod, canary_for, runs_alone
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .replicas import Arms, pooled, replicas_words
 from .stated_release import stated_release, unit_of
@@ -50,9 +51,8 @@ class PlantedCanary(CanaryMethod):
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
         arms, more = super().trials(job)
         task, plan = audited_federation(job)
-        law = published_law(job, plan)
+        law, canary = published_law(job, plan), canary_for(job, task, plan)
         if stated_release(job) is not None:
-            canary = canary_for(job, task, plan)
             # A canary that moves nothing is scored as it is.
             unit = (unit_of(job, task, plan, canary) if isinstance(canary, Canary) else 0.0) or 1.0
             # A row and its opposite lie half of their distance from the middle, whatever a clip leaves of them.
@@ -60,7 +60,7 @@ class PlantedCanary(CanaryMethod):
             arms = [[replace(batch, values=(batch.values - middle) / unit + middle) for batch in arm] for arm in arms]
         # A replaced sample is there without the canary too: under a misplaced law it does not scatter about zero.
         if isinstance(law, GaussianLaw) and not law.then and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE:
-            check_centred(arms[0])
+            check_centred(arms[0], partial(runs_alone, job, task, plan, canary))
         return arms, more
 
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:

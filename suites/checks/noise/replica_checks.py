@@ -5,7 +5,7 @@ canary the projections are noise alone: no draw should come twice, and no round 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -25,6 +25,8 @@ _ERRORS = 7.0
 """Standard errors by which a round must fall short: once in 10^11 rounds of a correct mechanism."""
 _DEPENDENT = 9.0
 """Standard errors of a round's mean from 0 beyond which replicas share part of their noise."""
+_BIASED = 4.0
+"""Standard errors by which the mean of runs made alone is off where the noise itself is biased."""
 _SPACED, _WIDE = 256, 0.25
 """Projections of a round that show a lattice, and its steps at most, in standard deviations."""
 _FEWEST = 30
@@ -58,25 +60,39 @@ def _seen_spacing(columns: list[FloatArray], sigma: float) -> float:
     return found if found <= _WIDE else 0.0
 
 
-def check_centred(batches: list[Projections]) -> None:
-    """Raise ValueError if runs without the canary have a mean far from zero, because they then share a part of their
-    noise.
+def check_centred(batches: list[Projections], alone: Callable[[], Projections]) -> None:
+    """Raise ValueError if runs without the canary share a part of their noise: their mean lies far from zero.
+
+    A noise whose mean is not zero is another matter, which checks of the noise judge: runs that were made one at a time
+    share nothing, and their mean lies on the same side.
+
+    Args:
+        alone: makes such runs; called only where a mean is off.
 
     Raises:
-        ValueError: if the mean of a round lies nine standard errors off.
+        ValueError: if the mean of a round lies nine standard errors off, and that of runs made alone not even four.
     """
     # Batch by batch: noise that one call shares could cancel out over many calls.
     for batch in batches:
-        for number, column in enumerate(_columns(batch)):
-            if len(column) < _FEWEST:
-                continue
-            error = float(column.std(ddof=1)) / math.sqrt(len(column))
-            if abs(float(column.mean())) > _DEPENDENT * error > 0:
-                raise ValueError(
-                    "parallel runs share part of their noise, or it is biased: without the canary the mean of round "
-                    f"{number} lies {abs(float(column.mean())) / error:.3g} standard errors from 0; draw noise in the "
-                    "shape of the whole tensor, whose first axis is the run"
-                )
+        means = {number: _off(column) for number, column in enumerate(_columns(batch)) if len(column) >= _FEWEST}
+        off = {number: mean for number, mean in means.items() if abs(mean) > _DEPENDENT}
+        if not off:
+            continue
+        runs = alone()
+        sides = np.where(runs.seen, runs.values, 0.0)[:, list(off)] * np.sign(list(off.values()))
+        if _off(sides.sum(axis=1)) <= _BIASED:
+            number = max(off, key=lambda one: abs(off[one]))
+            raise ValueError(
+                f"parallel runs share part of their noise: without the canary the mean of round {number} lies "
+                f"{abs(off[number]):.3g} standard errors from 0, and that of runs made alone does not; draw noise in "
+                "the shape of the whole tensor, whose first axis is the run"
+            )
+
+
+def _off(column: FloatArray) -> float:
+    """The mean in standard errors."""
+    error = float(column.std(ddof=1)) / math.sqrt(len(column))
+    return float(column.mean()) / error if error > 0 else 0.0
 
 
 def _arrival(member: Projections, nonmember: Projections, release: GaussianRelease) -> CheckResult:

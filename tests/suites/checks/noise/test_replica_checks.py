@@ -1,6 +1,7 @@
 """What projections say round by round: bare rounds, bare replicas, shared noise, a canary that is dropped."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_a_correct_mechanism_keeps_all_over_many_seeds():
     """100 seeds of 20 rounds at seven standard errors: a false alarm has a chance of about 1e-8."""
     for seed in range(100):
         assert broken(runs(1, seed=seed), runs(0, seed=seed)) == set()
-        check_centred([runs(0, seed=seed)])
+        check_centred([runs(0, seed=seed)], pytest.fail)
 
 
 def test_one_round_without_noise_among_twenty_is_seen():
@@ -123,7 +124,18 @@ def test_a_part_of_the_noise_that_replicas_share_is_no_independent_trial(share):
     rng = np.random.default_rng(2)
     values = 1.5 * (np.sqrt(1 - share) * rng.standard_normal((1000, 20)) + np.sqrt(share) * rng.standard_normal(20))
     with pytest.raises(ValueError, match="parallel runs share part of their noise"):
-        check_centred([replace(runs(0), values=values)])
+        check_centred([replace(runs(0), values=values)], partial(runs, 0, n=128, seed=3))
+
+
+@pytest.mark.parametrize("bias", [0.5, -0.5])
+def test_noise_whose_mean_is_not_zero_in_runs_made_alone_either_is_not_shared(bias):
+    def moved(seed, n=1000):
+        side = runs(0, n=n, seed=seed)
+        return replace(side, values=side.values + bias * side.values.std())
+
+    check_centred([moved(0)], partial(moved, 1, n=128))
+    with pytest.raises(ValueError, match="that of runs made alone does not"):
+        check_centred([moved(0)], partial(runs, 0, n=128, seed=1))
 
 
 @pytest.mark.parametrize(("spacing", "passes"), [(0.02, True), (2.0, False)])
