@@ -76,24 +76,18 @@ class Weakness:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.
         no_power: why no violation would have been refuted; it counts where no detectable epsilon was found.
         unknown_power: why the power is not known; it counts where also nothing was shown.
-        weak_beyond: multiple of the claimed epsilon above which the minimum detectable epsilon makes the audit a weak
-            test; infinite where no such limit applies.
     """
 
     unseen: str = ""
     no_power: str = ""
     unknown_power: str = ""
-    weak_beyond: float = math.inf
 
 
 WEAK_BEYOND = 10.0
-"""Checks, and audits outside a suite, are a weak test where their minimum detectable epsilon is more than so many times
-the claimed one.
-"""
+"""Audits and checks are a weak test where their minimum detectable epsilon is more than so many times the claimed one."""
 WEAK_TEST = Weakness(
     no_power="weak test: no violation of the claim would be refuted with 90 % power",
     unknown_power="weak test: nothing was shown, and the power of this estimator is not known",
-    weak_beyond=WEAK_BEYOND,
 )
 """The weakness of an audit of evidence from outside a suite, where only the measurement is known."""
 
@@ -134,7 +128,8 @@ def judge(
     where a curve was tested, even zero errors on both sides would not fall under it (a curve is refutable from far
     fewer trials than an epsilon); the reason states the smallest sufficient number of trials. A point estimate or a
     credible interval never refutes: UNDERPOWERED. Else NOT_REFUTED, unless ``weakness`` names a reason why this audit
-    would have refuted nothing: then UNDERPOWERED.
+    would have refuted nothing, or its minimum detectable epsilon is more than ten times the claimed one: then
+    UNDERPOWERED.
 
     ``checked``: the power of implementation checks that held the defense against the claim, and passed. They are
     evidence too: a bound that was too weak alone then ends as NOT_REFUTED, and the detectable epsilon is theirs. They
@@ -234,10 +229,10 @@ def _downgraded(finding: Finding, weakness: Weakness) -> Finding:
         reason = weakness.no_power or (weakness.unknown_power if measured.epsilon_low <= 0 else "")
         if reason:
             return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
-    elif finding.claim is not None and measured.detectable > weakness.weak_beyond * finding.claim.epsilon:
+    elif finding.claim is not None and measured.detectable > WEAK_BEYOND * finding.claim.epsilon:
         reason = (
             f"weak test: the minimum detectable epsilon {plain(round(measured.detectable, 2))} is more than "
-            f"{plain(weakness.weak_beyond)} times the claimed {plain(finding.claim.epsilon)}"
+            f"{plain(WEAK_BEYOND)} times the claimed {plain(finding.claim.epsilon)}"
         )
         return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
     # Applies also where a detectable epsilon was computed: power means nothing if the canary never reached the release.
