@@ -39,7 +39,7 @@ partition = { kind = "dirichlet", alpha = 1.0 }
 clients = 6
 samples = 90
 rounds = 5
-algorithm = { name = "fedsgd", learning_rate = 1.0 }
+algorithm = { name = "ALGORITHM", learning_rate = 1.0LOCAL_STEPS }
 
 [audit]
 clients = 2

@@ -1,7 +1,8 @@
 """Run small federations with and without a canary, and project what the observer receives onto the canary."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,7 +68,8 @@ class CanaryMethod(ReplicaMethod):
         ]
         law = published_law(job, plan)
         spacing = law.grid / law.noise_std if isinstance(law, GaussianLaw) and law.grid else 0.0
-        check_independent(arms[0], noisy=isinstance(law, GaussianLaw) and not law.then, spacing=spacing)
+        if isinstance(law, GaussianLaw) and not law.then:
+            check_independent(arms[0], partial(runs_alone, job, task, plan, canary), spacing=spacing)
         return arms, {}
 
     def witness(self, audit: PlannedAudit) -> str:
@@ -121,24 +123,32 @@ def place_of(job: BlockJob) -> int | None:
     return None
 
 
-def check_independent(batches: list[Projections], *, noisy: bool, spacing: float = 0.0) -> None:
-    """Raise ValueError if runs without the canary are equal, because they then share their noise and are not
+def check_independent(batches: list[Projections], alone: Callable[[], Projections], *, spacing: float = 0.0) -> None:
+    """Raise ValueError if noisy runs without the canary are equal, because they then share their noise and are not
     independent.
 
+    Runs that were made one at a time share nothing: where these are equal too, the mechanism has no noise there.
+
+    Args:
+        alone: makes such runs; called only where runs are equal.
+
     Raises:
-        ValueError: if, under a law that is ``noisy``, a tenth more of the replicas repeat another one bit for bit than
-            noise rounded to ``spacing`` of its deviations would. Replicas in which the canary's sender was never drawn
-            show no noise and are left out.
+        ValueError: if a tenth more of the replicas repeat another one bit for bit than noise rounded to ``spacing`` of
+            its deviations would. Replicas in which the canary's sender was never drawn show no noise and are left out.
     """
     # Over all batches together: batches that draw the same noise are no more independent than equal replicas.
-    values = np.concatenate([batch.values[batch.seen.any(axis=1)] for batch in batches])
-    if not noisy or not len(values):
-        return
-    if len(np.unique(values, axis=0)) < (0.9 - expected_repeats(len(values), spacing)) * len(values):
+    if _repeated(batches, spacing) and not _repeated([alone()], spacing):
         raise ValueError(
             "parallel runs share their noise: draw it in the shape of the whole tensor, whose first axis is the run, "
             "not once for all of them"
         )
+
+
+def _repeated(batches: list[Projections], spacing: float) -> bool:
+    values = np.concatenate([batch.values[batch.seen.any(axis=1)] for batch in batches])
+    if not len(values):
+        return False
+    return len(np.unique(values, axis=0)) < (0.9 - expected_repeats(len(values), spacing)) * len(values)
 
 
 def _batches(job: BlockJob) -> list[int]:

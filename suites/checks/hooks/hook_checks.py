@@ -26,7 +26,9 @@ from .surroundings import Surroundings, draw_surroundings
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8
 """Rounds and runs of one claim at most, and runs at least."""
 _NUMBERS = 2**20
-"""Numbers of one round of all runs, at most: rows of clients, or of the samples of a lot."""
+"""Numbers of one round of all runs: rows of clients, or of the samples of a lot."""
+_MOST = 2**22
+"""The same, at most, where no fewer would make enough runs; they take about 2 GB."""
 _HOLDERS = 4
 """Clients that hold the unit: the largest, the smallest and random ones."""
 _DISCRETE = 2**17
@@ -69,7 +71,8 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
         reason = "the adversary receives neither a report nor the sum of one round"
     rounds, dim = min(claim.rounds, _ROUNDS), plan.layout.dim
     # Only one row in several is the unit's where samples are drawn, so that more runs are needed.
-    runs = min(_RUNS, (2 if claim.unit is Unit.SAMPLE else 1) * _NUMBERS // (_rows(setup) * dim))
+    size = _rows(setup) * dim
+    runs = min(_RUNS, max((2 if claim.unit is Unit.SAMPLE else 1) * _NUMBERS // size, min(_LEAST, _MOST // size)))
     if claim.observer.sees_masked_words:
         rounds, runs = min(rounds, 2), min(runs, masked_runs(plan, _RUNS // 8, _DISCRETE))
     if not reason and runs < _LEAST:

@@ -6,7 +6,7 @@ rounds (momentum, delays) is not taken for another use.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -50,8 +50,12 @@ _SCATTER, _SHIFTS = 32, 8
 """Runs of noise and runs of rows from which their ratio is measured without a law."""
 _CLEAR, _BATCHES = 0.5, 8
 """Share of the shift over noise that its lower bound must reach, and batches of runs from which it is measured else."""
+_DOUBTFUL = 1e-3
+"""Chance of what was counted, at most, below which more runs are made to count it again."""
 _DITHER, _ROUNDED = 1.0, 8
 """Steps of a grid from which noise makes errors of rounding independent, and runs whose errors are averaged."""
+_EXACT_ZERO = 2.0**-22
+"""Chance, at most, that a normal number of single precision is exactly zero."""
 _MARGIN = 1.1
 """Share by which a measured number of a whole sample may exceed the law's."""
 
@@ -103,9 +107,7 @@ class Sampled:
         stated = max((law.grid for law in self.laws or ()), default=0.0)
         if stated:
             return stated
-        seen = [spacing(row.numpy()) for row in self.releases[0].flatten(0, 1)[:64] if bool(row.any())]
-        # A release without noise takes few values too: rounding shows in all of them.
-        return max(seen) if seen and min(seen) > 0 else 0.0
+        return _step_of(self.releases[0])
 
     @cached_property
     def reach(self) -> Tensor:
@@ -203,6 +205,13 @@ class Sampled:
         return None if any(law is None for law in laws) else [law for law in laws if law is not None]
 
 
+def _step_of(releases: Tensor) -> float:
+    """The distance of the values that the numbers of releases ``(R, T, d)`` can take; 0 for full precision."""
+    seen = [spacing(row.numpy()) for row in releases.flatten(0, 1)[:64] if bool(row.any())]
+    # A release without noise takes few values too: rounding shows in all of them.
+    return max(seen) if seen and min(seen) > 0 else 0.0
+
+
 def _moved(releases: Sequence[Tensor], *, absent: bool) -> Tensor:
     """How the unit moved each release; ``absent``: whether the runs without it have one client less."""
     within, without, alone, empty = releases
@@ -273,11 +282,54 @@ def _as_sampled(sampled: Sampled) -> CheckResult:
             return CheckResult(
                 name=AS_SAMPLED, passed=False, measured=1.0, allowed=0.0, unit="releases", witness=witness
             )
+    if not sampled.step and (found := _bare(sampled, first) or _coarse(sampled)):
+        return found
     if sampled.step and not sampled.clean:
         # How far a single run's release moved holds its rounding too, which nothing here tells from the move.
         return shift
     least = sampled.reach.diagonal(dim1=1, dim2=2).numpy() if sampled.step else moved
     return _over_noise(sampled, laws, least, allowed, first) or shift
+
+
+def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
+    """The failed check where a row moves numbers whose noise is exactly zero; None where it moves no more than chance
+    gives in single precision.
+    """
+    sent = torch.from_numpy(first) & (sampled.noise != 0).any(-1)
+    moved = (sampled.moved != 0) & sent.unsqueeze(-1)
+    count, bare = int(moved.sum()), int((moved & (sampled.noise == 0)).sum())
+    allowed = float(binom.isf(level(1), max(1, count), _EXACT_ZERO))
+    if bare <= allowed:
+        return None
+    run, turn, place = (moved & (sampled.noise == 0)).nonzero()[0].tolist()
+    witness = (
+        f"of {count} numbers that a row moves, those without any noise: number {place} of client "
+        f"{int(sampled.around.holders[run])}, round {turn}, in {_words(sampled, run, turn)}"
+    )
+    return CheckResult(
+        name=AS_SAMPLED, passed=False, measured=float(bare), allowed=allowed, unit="bare numbers", witness=witness
+    )
+
+
+def _coarse(sampled: Sampled) -> CheckResult | None:
+    """The failed check where noise takes fewer values than releases do: the digits that it lacks are those of rows."""
+    noise, releases = sampled.noise, sampled.releases[0]
+    step = _step_of(noise)
+    single = [bool((numbers == numbers.float().double()).all()) for numbers in (noise, releases)]
+    if step:
+        words = f"noise lies on a grid of steps of {step:.3g}"
+    elif single == [True, False]:
+        words = "noise has single precision"
+    else:
+        return None
+    return CheckResult(
+        name=AS_SAMPLED,
+        passed=False,
+        measured=1.0,
+        allowed=0.0,
+        unit="releases with digits that the noise lacks",
+        witness=f"the {words}, and releases of rows do not: their last digits are those of the rows",
+    )
 
 
 def _over_noise(
@@ -412,7 +464,7 @@ def _ratios(
 
 def _participation(sampled: Sampled) -> Iterator[CheckResult]:
     """How often rows are used, given what happened to the unit in earlier rounds, at the rate of the claim."""
-    setup, plan = sampled.setup, sampled.setup.plan
+    setup = sampled.setup
     rates = {client: _rate(sampled, client) for client in sorted(set(sampled.around.holders.tolist()))}
     if not any(rate < 1 for rate in rates.values()):
         return
@@ -421,33 +473,27 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
             name=PARTICIPATION, passed=None, witness="equal draws do not cancel: a row moves other numbers too"
         )
         return
-    found = list[tuple[float, int, int, float, str]]()
-    for client, rate in rates.items():
-        used = sampled.used[(sampled.around.holders == client).numpy()]
-        if rate < 1:
-            found += [(*one[:3], rate, f"client {client}, {one[3]}") for one in _histories(used, rate, plan.cohort)]
-            for kind, words in enumerate(PLACES if setup.claim.unit is Unit.SAMPLE else ()):
-                there = (sampled.around.kinds == kind).numpy() & (sampled.around.holders == client).numpy()
-                found.append(
-                    (*_chance(int(sampled.used[there].sum()), int(there.sum()) * used.shape[1], rate), rate, words)
-                )
-    if len(set(rates.values())) == 1:
-        rate = next(iter(rates.values()))
-        found += [(*one[:3], rate, f"all clients, {one[3]}") for one in _histories(sampled.used, rate, plan.cohort)]
-    worst = min(found, key=lambda one: one[0])
-    limit = level(len(found))
+    counted = _counts(sampled, rates)
+    words, worst = min(counted.items(), key=lambda one: one[1].chance)
+    # Half of the level for what these runs show, half for one hypothesis that they raised, on fresh runs.
+    limit = level(2 * len(counted))
+    if limit <= worst.chance < _DOUBTFUL and sampled.further is not None:
+        others = [sampled.further(number) for number in range(1, _BATCHES)]
+        again = [_counts(other, rates).get(words) for other in others if other.clean]
+        fresh = sum((one for one in again if one is not None), replace(worst, hits=0, count=0, chosen=0))
+        worst, limit = (fresh, level(2)) if fresh.chance < level(2) else (worst, limit)
     result = CheckResult(
         name=PARTICIPATION,
-        passed=worst[0] >= limit,
-        measured=worst[1] / max(1, worst[2]),
-        allowed=worst[3],
+        passed=worst.chance >= limit,
+        measured=worst.hits / max(1, worst.count),
+        allowed=worst.rate,
         unit="share of rounds",
-        witness=f"{worst[4]}: {worst[1]} of {worst[2]}, chance {worst[0]:.2g} at the rate of the claim",
+        witness=f"{words}: {worst.hits} of {worst.count}, chance {worst.chance:.2g} at the rate of the claim",
     )
     if result.passed:
         together = None if setup.claim.unit is Unit.SAMPLE else _between_clients(sampled)
         # A share above the rate is no fault in itself, within chance.
-        result = together or replace(result, measured=min(result.measured or 0.0, worst[3]))
+        result = together or replace(result, measured=min(result.measured or 0.0, worst.rate))
     yield result
 
 
@@ -470,39 +516,78 @@ def _of_steps(rate: float, sampled: Sampled) -> float:
     return 1 - (1 - rate) ** steps
 
 
-def _chance(hits: int, count: int, rate: float) -> tuple[float, int, int]:
-    return float(binom.sf(hits - 1, count, rate)) if hits else 1.0, hits, count
+@dataclass(frozen=True, kw_only=True)
+class _Uses:
+    """How often a row was used, among how many times, where ``rate`` is the largest chance of each.
+
+    Args:
+        chosen: how many times there were in all, where any number of them may have been chosen by outcomes; 0 where
+            none was.
+    """
+
+    hits: int
+    count: int
+    rate: float
+    chosen: int = 0
+
+    @property
+    def chance(self) -> float:
+        """The chance of so many uses or more, at most."""
+        if not self.hits:
+            return 1.0
+        return min(1.0, max(1, self.chosen) * float(binom.sf(self.hits - 1, self.count, self.rate)))
+
+    def __add__(self, other: "_Uses") -> "_Uses":
+        return replace(
+            self,
+            hits=self.hits + other.hits,
+            count=self.count + other.count,
+            chosen=self.chosen + other.chosen,
+        )
 
 
-def _histories(used: BoolArray, rate: float, cohort: object) -> Iterator[tuple[float, int, int, str]]:
-    """Chance, number used, number counted, and words, of rounds that follow a given history.
+def _counts(sampled: Sampled, rates: Mapping[int, float]) -> dict[str, _Uses]:
+    """The uses of rows by client, round, place in the lot and history, in words."""
+    found, cohort = dict[str, _Uses](), sampled.setup.plan.cohort
+    for client, rate in rates.items():
+        held = (sampled.around.holders == client).numpy()
+        used = sampled.used[held]
+        if rate < 1:
+            found |= {f"client {client}, {words}": one for words, one in _histories(used, rate, cohort)}
+            for kind, words in enumerate(PLACES if sampled.setup.claim.unit is Unit.SAMPLE else ()):
+                there = (sampled.around.kinds == kind).numpy() & held
+                hits, count = int(sampled.used[there].sum()), int(there.sum()) * used.shape[1]
+                found[f"client {client}, {words}"] = _Uses(hits=hits, count=count, rate=rate)
+    if len(set(rates.values())) == 1:
+        rate = next(iter(rates.values()))
+        found |= {f"all clients, {words}": one for words, one in _histories(sampled.used, rate, cohort)}
+    return found
+
+
+def _histories(used: BoolArray, rate: float, cohort: object) -> Iterator[tuple[str, _Uses]]:
+    """Uses in rounds that follow a given history, in words.
 
     Given any history the row is used with probability ``rate`` at most, so that the number used is at most binomial.
     Where rounds of several histories are counted together, any number of them may have been chosen by their outcome.
     """
-    runs, rounds = used.shape
 
-    def chance(hits: int, count: int, chosen: int = 1) -> float:
-        return min(1.0, chosen * float(binom.sf(hits - 1, count, rate))) if hits else 1.0
+    def uses(picked: BoolArray, chosen: int = 0) -> _Uses:
+        return _Uses(hits=int(picked.sum()), count=picked.size, rate=rate, chosen=chosen)
 
-    total = int(used.sum())
-    yield chance(total, used.size), total, used.size, "all rounds"
+    yield "all rounds", uses(used)
+    rounds = used.shape[1]
     for turn in range(rounds):
-        hits = int(used[:, turn].sum())
-        yield chance(hits, runs), hits, runs, f"round {turn}"
+        yield f"round {turn}", uses(used[:, turn])
     # The rounds of one pass depend on each other by design.
     if isinstance(cohort, Epoch):
         return
     for lag in range(1, rounds):
         before, after = used[:, :-lag], used[:, lag:]
         for state, words in ((True, "used"), (False, "not used")):
-            picked = after[before == state]
-            hits = int(picked.sum())
-            yield chance(hits, len(picked), after.size), hits, len(picked), f"rounds {lag} after it was {words}"
+            yield f"rounds {lag} after it was {words}", uses(after[before == state], after.size)
     for turn in range(1, rounds):
         never = ~used[:, :turn].any(1)
-        hits = int(used[never, turn].sum())
-        yield chance(hits, int(never.sum())), hits, int(never.sum()), f"round {turn}, after no use"
+        yield f"round {turn}, after no use", uses(used[never, turn])
 
 
 def _between_clients(sampled: Sampled) -> CheckResult | None:

@@ -73,7 +73,7 @@ def draw_surroundings(
     """Draw the surroundings of ``replicas`` runs; each of ``holders`` holds the unit in equally many of them.
 
     The rows of all other clients are zero, random, along the unit's row, against it, or along one coordinate. Each run
-    has lengths of its own, of the unit's rows and of all others.
+    has lengths of its own, of the unit's rows and of all others, and in every second run the unit's rows are sparse.
     """
     rng = Streams(seed).generator("surroundings")
     held = torch.tensor(holders).repeat(replicas)[:replicas]
@@ -93,6 +93,7 @@ def draw_surroundings(
     chosen = kinds[torch.from_numpy(rng.integers(len(kinds), size=replicas)), torch.arange(replicas)]
     places = torch.from_numpy(rng.random(replicas))
     sorts = torch.from_numpy(rng.integers(len(PLACES), size=replicas))
+    units = _sparse(units, parts[:rounds], rng)
     return Surroundings(
         holders=held,
         places=torch.where(sorts == 0, 0.0, torch.where(sorts == 1, 1 - 1e-9, places)),
@@ -102,6 +103,21 @@ def draw_surroundings(
         parts=parts,
         long=lengths[0] >= _LONG,
     )
+
+
+def _sparse(units: Tensor, parts: tuple[slice, ...], rng: np.random.Generator) -> Tensor:
+    """Rows of which every second run keeps some entries alone, from one to all, at the same length: a clip may treat
+    sparse rows in another way.
+    """
+    replicas = len(units)
+    shares = torch.from_numpy(rng.permutation(np.arange(replicas) / replicas)).float()
+    sparse, order = units.clone(), torch.from_numpy(rng.random(units.shape[::2]))
+    for turn, part in enumerate(parts):
+        size = part.stop - part.start
+        kept = torch.where(shares < 0.5, (size + 1) ** (2 * shares), float(size)).long().clamp(1, max(1, size))
+        ranks = order[:, part].argsort(dim=1).argsort(dim=1)
+        sparse[:, turn, part] *= (ranks < kept.unsqueeze(1)) * (size / kept.unsqueeze(1)) ** 0.5
+    return sparse
 
 
 def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float, seed: int) -> Surroundings:

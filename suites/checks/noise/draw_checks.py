@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from scipy.stats import beta, binom, norm
+from scipy.stats import beta, binom, chi2, norm
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
 from ....audit.check_result import CheckResult
@@ -36,6 +36,8 @@ _BOUNDS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
 """Distances from the centre, in standard deviations, within which no more noise may lie than the law states."""
 _BOUNDS_OF_ONE = (0.25, 1.0, 2.0)
 """The same for a single weight, of which there are few numbers."""
+_SHARES_OF_LENGTHS = (0.5, 0.84, 0.975)
+"""Shares of noise vectors that are shorter than a bound under the law; no more may be."""
 _RIDGE = 1e-9
 """Share of the law's variance that is added where columns are exactly dependent."""
 _COLUMNS = 512
@@ -380,9 +382,25 @@ def _distribution(sample: NoiseSample, tested: _Tested) -> Iterator[CheckResult]
         for name in layers:
             part = counts[tested.law.layers[name]]
             found.append(_most_within(part.sum(keepdims=True), part.size * len(away), bound, [name], len(layers)))
+    found += _lengths(tested)
     # Of all weights together a shortfall is the clearest.
     worst = min(found, key=lambda one: (one[1] <= one[2], one[0]))
     yield CheckResult.at_most(SHAPE, worst[1], worst[2], unit="share of the noise", witness=worst[3])
+
+
+def _lengths(tested: _Tested) -> Iterator[tuple[float, float, float, str]]:
+    """Check that no more noise vectors are short than under the law: those of a bounded length hide no unit at all.
+
+    Independent noise on top of the law's makes no length smaller, in distribution.
+    """
+    squares = np.square(tested.vectors()).sum(axis=1)
+    for share in _SHARES_OF_LENGTHS:
+        bound = float(chi2.ppf(share, tested.noise.shape[-1]))
+        count = int((squares <= bound).sum())
+        allowed = float(binom.isf(level(1), len(squares), share))
+        surprise = float(binom.logsf(count - 1, len(squares), share))
+        words = f"vectors of {len(squares)} that are as short as {share:g} of them are under the law"
+        yield surprise, count / len(squares), allowed / len(squares), words
 
 
 def _most_within(

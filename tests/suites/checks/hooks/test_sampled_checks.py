@@ -15,6 +15,7 @@ from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.laws.law import clip, clipped_sum
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal, uniform
+from fedassay.suites.checks.hooks import sampled_checks
 from fedassay.suites.checks.hooks.hook_checks import hook_checks
 from fedassay.suites.checks.hooks.sampled_checks import ONCE, PARTICIPATION
 from fedassay.suites.checks.hooks.surroundings import draw_surroundings
@@ -220,6 +221,13 @@ class ThinnedLot(DPSGDProtection):
         return law and replace(law, rate=law.rate * 0.5)
 
 
+class KeepsMore(ThinnedLot):
+    """Keeps .63 of each lot and accounts for one half."""
+
+    def kept(self, gradients, context, rng):
+        return uniform(rng, tuple(gradients.shape[:2])) < 0.63
+
+
 class LongestRows(ThinnedLot):
     """Keeps rows that are longer than the mean one."""
 
@@ -376,6 +384,26 @@ def test_no_seed_of_thirty_accuses_a_correct_protection(checked, name):
     for seed in range(30):
         failed, found = checked(part, kind, seed=seed, **changes)
         assert not failed, (seed, [one.words for one in found])
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.simulations) for seed in (1, 2))])
+def test_a_rate_that_is_in_doubt_is_counted_again_in_fresh_runs(checked, monkeypatch, seed):
+    """A rate of .252 where .2 is accounted: five standard errors in the first runs, and twelve in the fresh ones."""
+    failed, found = checked(SAMPLES, KeepsMore, seed=seed, **LOTS)
+    assert PARTICIPATION in failed, [one.words for one in found if one.name == PARTICIPATION]
+    monkeypatch.setattr(sampled_checks, "_DOUBTFUL", 0.0)
+    assert PARTICIPATION not in checked(SAMPLES, KeepsMore, seed=seed, **LOTS)[0]
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("name", ["client", "thinned lot"])
+def test_counting_again_accuses_no_correct_rate(checked, monkeypatch, name):
+    """Ten seeds in which every rate counts as in doubt: one false alarm in 30,000 repeats of this test."""
+    monkeypatch.setattr(sampled_checks, "_DOUBTFUL", 1.1)
+    part, kind, changes = CORRECT[name]
+    for seed in range(10):
+        failed, found = checked(part, kind, seed=seed, **changes)
+        assert PARTICIPATION not in failed, (seed, [one.words for one in found])
 
 
 @pytest.mark.parametrize("kind", [PassesABand, PassesAHighBand])
