@@ -84,7 +84,7 @@ class Weakness:
 
 
 WEAK_BEYOND = 10.0
-"""Audits and checks are a weak test where their minimum detectable epsilon is more than so many times the claimed one."""
+"""An audit or a check is a weak test if its minimum detectable epsilon is more than so many times the claimed one."""
 WEAK_TEST = Weakness(
     no_power="weak test: no violation of the claim would be refuted with 90 % power",
     unknown_power="weak test: nothing was shown, and the power of this estimator is not known",

@@ -39,7 +39,7 @@ partition = { kind = "dirichlet", alpha = 1.0 }
 clients = 6
 samples = 90
 rounds = 5
-algorithm = { name = "ALGORITHM", learning_rate = 1.0LOCAL_STEPS }
+algorithm = { name = "fedsgd", learning_rate = 1.0 }
 
 [audit]
 clients = 2
@@ -48,6 +48,7 @@ replicas = 200
 most_replicas = 2000
 batch = 200
 """
+SGD = '{ name = "fedsgd", learning_rate = 1.0 }'
 PLANS = {
     Unit.SAMPLE: "plan = { lot = { poisson = 0.25 } }",
     Unit.CLIENT: "plan = { cohort = { poisson = 0.5 } }",
@@ -116,6 +117,17 @@ def main() -> None:
 
 def measured(names: list[str], seed: int, version: str, *, hidden: bool) -> list[dict[str, object]]:
     """Run all cases on one seed; return their exit codes with the reasons."""
+    steps = {name: cases(FOLDERS[version])[name].load().local_steps for name in names}
+    alike = [[name for name in names if steps[name] == count] for count in sorted(set(steps.values()))]
+    return [row for few in alike for row in _measured(few, seed, version, steps[few[0]], hidden=hidden)]
+
+
+def _measured(names: list[str], seed: int, version: str, steps: int, *, hidden: bool) -> list[dict[str, object]]:
+    suite = (
+        SUITE
+        if steps == 1
+        else SUITE.replace(SGD, f'{{ name = "fedavg", learning_rate = 1.0, local_steps = {steps} }}')
+    )
     tables = [
         f'[defenses.{name}]\npart = "case_exit_codes:AuditedCase"\ncase = "{name}"\n'
         f'version = "{version}"\nhidden = {str(hidden).lower()}\n'
@@ -124,7 +136,7 @@ def measured(names: list[str], seed: int, version: str, *, hidden: bool) -> list
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "honest.toml"
-        path.write_text("\n\n".join([SUITE, *tables]) + "\n", encoding="utf-8")
+        path.write_text("\n\n".join([suite, *tables]) + "\n", encoding="utf-8")
         records = run(path, seed=seed, seeds=1, jobs=1, folder=Path(folder) / "out", report=False).records
     return [_row(name, seed, [one for one in records if one.defense == name]) for name in names]
 

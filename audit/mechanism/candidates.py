@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..arrays import FloatArray, IntArray
 from ..estimators.hockey_stick import Classifier, fit
 from .cells import cells_of
-from .columns import SUMMARIES, Columns, Coordinates, Difference, Steps, Summary, summaries
+from .columns import SUMMARIES, Columns, Coordinates, Difference, Product, Steps, Summary, standardised, summaries
 from .low_bits import learn_low_bits
 from .marginals import Marginals, Value, learn_chain, learn_marginals
 from .numbers import finite, numbers
@@ -28,6 +28,8 @@ _MOST_FEATURES = 200
 # Of more coordinates, those that differ most are looked at more closely.
 _MOST_COORDINATES, _CHOSEN = 40, 16
 _MOST_PAIRED, _MOST_ROUNDED = 24, 4
+_MULTIPLIED, _MOST_MULTIPLIED, _MOST_OF_THREE = 20_000, 1024, 64
+"""Trials per input, and coordinates, of which products of two and of three are compared."""
 # With so many trials per output, no other score can order the outputs better than their table.
 _CLEAR = 1000
 _FITTED, _MOST_FITTED, _KEPT = 12_000_000, 400_000, 100_000
@@ -211,6 +213,37 @@ def _structure(member: FloatArray, nonmember: FloatArray, chosen: IntArray | Non
     pairs = [Difference(int(first), int(second)) for first, second in combinations(chosen, 2)]
     gains = [_evidence(pair.of(member)[:, 0], pair.of(nonmember)[:, 0]) for pair in pairs]
     yield from _single(member, nonmember, pairs[int(np.argmax(gains))])
+    for product in _products(member, nonmember):
+        yield from _single(member, nonmember, product)
+
+
+def _products(member: FloatArray, nonmember: FloatArray) -> Iterator[Product]:
+    """The product of two coordinates, and of three of not too many, whose mean differs most between the inputs."""
+    width = member.shape[1]
+    if width > _MOST_MULTIPLIED:
+        return
+    rows = min(len(member), _MULTIPLIED)
+    both = np.concatenate([finite(member[:rows]), finite(nonmember[:rows])])
+    centre, spread = both.mean(axis=0), both.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    inside, outside = (standardised(side, centre, spread) for side in (both[:rows], both[rows:]))
+
+    def best(places: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+        """The largest difference of means of products of these coordinates and two later ones."""
+        sides = [side[:, places].prod(axis=1, keepdims=True) * side if places else side for side in (inside, outside)]
+        means = sides[0].T @ inside - sides[1].T @ outside
+        gaps = np.triu(np.abs(means), 1)
+        if places:
+            gaps[: places[-1] + 1] = 0.0
+        first, second = np.unravel_index(int(gaps.argmax()), gaps.shape)
+        return float(gaps[first, second]), (*places, int(first), int(second))
+
+    found = [best(())[1]]
+    if 3 <= width <= _MOST_OF_THREE:
+        found.append(max(best((place,)) for place in range(width - 2))[1])
+    for places in found:
+        chosen = np.array(places)
+        yield Product(chosen, centre[chosen], spread[chosen])
 
 
 def _single(member: FloatArray, nonmember: FloatArray, columns: Columns) -> Iterator[Score]:

@@ -1,7 +1,7 @@
 """Columns of numbers that are computed from a mechanism's outputs, one row per output, for scores to be learnt on.
 
 Structure that no single coordinate shows is a column here: the difference of two coordinates (which is also the XOR
-of two bits), steps along a sequence, a row's smallest and largest entry, the parity of its bits.
+of two bits), products of a few, steps along a sequence, a row's smallest and largest entry, the parity of its bits.
 """
 
 from dataclasses import dataclass
@@ -60,6 +60,30 @@ class Difference:
     def of(self, outputs: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore", over="ignore"):
             return outputs[:, [self.first]] - outputs[:, [self.second]]
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """The product of a few coordinates, each less its centre and in units of its spread, cut at 3; of bits, it is their
+    XOR. It shows a dependence that no single coordinate does.
+    """
+
+    places: IntArray
+    centre: FloatArray
+    spread: FloatArray
+
+    def __str__(self) -> str:
+        return f"the product of the coordinates {', '.join(map(str, self.places[:-1]))} and {self.places[-1]}"
+
+    def of(self, outputs: FloatArray) -> FloatArray:
+        chosen = standardised(outputs[:, self.places], self.centre, self.spread)
+        return np.asarray(chosen.prod(axis=1, keepdims=True))
+
+
+def standardised(outputs: FloatArray, centre: FloatArray, spread: FloatArray) -> FloatArray:
+    """Return outputs less their centres, in units of their spreads, cut at 3; 0 for NaN."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.nan_to_num(np.clip((outputs - centre) / spread, -3.0, 3.0)))
 
 
 SUMMARIES = ("sum", "smallest entry", "largest entry", "range", "sum of sizes", "parity", "sign of the product", "NaN")
