@@ -397,7 +397,7 @@ def _lengths(tested: _Tested) -> Iterator[tuple[float, float, float, str]]:
     for share in _SHARES_OF_LENGTHS:
         bound = float(chi2.ppf(share, tested.noise.shape[-1]))
         count = int((squares <= bound).sum())
-        allowed = float(binom.isf(level(1), len(squares), share))
+        allowed = float(binom.isf(level(len(_SHARES_OF_LENGTHS)), len(squares), share))
         surprise = float(binom.logsf(count - 1, len(squares), share))
         words = f"vectors of {len(squares)} that are as short as {share:g} of them are under the law"
         yield surprise, count / len(squares), allowed / len(squares), words

@@ -68,6 +68,28 @@ def wide(scale):
     return mechanism
 
 
+def of_three(value):
+    """Twenty fair coins, of which the XOR of three is ``value`` of the input."""
+
+    def mechanism(x, rng):
+        out = rng.integers(0, 2, size=(len(x), 20))
+        out[:, 13] = value(x.astype(int), rng) ^ out[:, 4] ^ out[:, 9]
+        return out
+
+    return mechanism
+
+
+def correlated(correlation):
+    """A hundred normal numbers, of which two have a ``correlation`` that depends on the input."""
+
+    def mechanism(x, rng):
+        out, share = rng.normal(size=(len(x), 100)), correlation(x)
+        out[:, 70] = share * out[:, 31] + np.sqrt(1 - share**2) * out[:, 70]
+        return out
+
+    return mechanism
+
+
 def cells(value):
     """A flag; where it is set a noisy number, else ``value`` of the input."""
 
@@ -95,6 +117,14 @@ PAIRS = {
     "xor": (
         in_pairs(lambda x, coin, rng: coin ^ coins(x, rng, 2.0)),
         in_pairs(lambda x, coin, rng: coin ^ coins(x, rng, 0.9)),
+    ),
+    "xor of three bits": (
+        of_three(lambda x, rng: coins(x, rng, 2.0)),
+        of_three(lambda x, rng: coins(x, rng, 0.9)),
+    ),
+    "correlation": (
+        correlated(lambda x: 1.8 * x - 0.9),
+        correlated(lambda x: np.zeros(x.shape)),
     ),
     "difference": (offset(0.3), offset(1.2)),
     "thin coordinate": (wide(0.3), wide(1.2)),

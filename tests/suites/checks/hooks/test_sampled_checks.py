@@ -439,6 +439,65 @@ def test_a_shift_that_equal_draws_do_not_show_is_measured_over_more_runs():
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drawn(LDPGaussianProtection):
+    """LDPGaussian, of which a broken version draws its noise or clips its rows in another way."""
+
+    def drawn(self, shape, rng):
+        return normal(rng, shape)
+
+    def row(self, updates):
+        return clip(updates.values, self.clip_norm)
+
+    def report(self, updates, context, state, rng):
+        return updates.with_values(self.row(updates) + self.noise_std * self.drawn(tuple(updates.values.shape), rng))
+
+
+class NoiseDropped(Drawn):
+    """One number of noise in five hundred is left out."""
+
+    def drawn(self, shape, rng):
+        return normal(rng, shape) * (uniform(rng, shape) > 0.002)
+
+
+class MaskedAfterwards(Drawn):
+    """Numbers are left out with their noise: post-processing."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        return sent.with_values(sent.values * (uniform(rng, tuple(sent.values.shape)) > 0.3))
+
+
+class NoiseOnAGrid(Drawn):
+    """Noise is rounded, the row is not."""
+
+    def drawn(self, shape, rng):
+        return (normal(rng, shape) * 2.0**8).round() / 2.0**8 / self.noise_std
+
+
+class SinglePrecision(Drawn):
+    """Noise of single precision on a row of double precision."""
+
+    def row(self, updates):
+        return clip(updates.values.double(), self.clip_norm)
+
+
+class DoublePrecision(SinglePrecision):
+    """Noise and row of double precision."""
+
+    def drawn(self, shape, rng):
+        return normal(rng, shape, dtype=torch.float64)
+
+
+class SparseUnclipped(Drawn):
+    """Rows of few numbers are clipped number by number."""
+
+    def row(self, updates):
+        count = (updates.values != 0).sum(-1, keepdim=True)
+        bounded = updates.values.clamp(-self.clip_norm, self.clip_norm)
+        return torch.where((count >= 3) & (count <= 6), bounded, super().row(updates))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rounded(LDPGaussianProtection):
     """Rounds each noised number to a public grid: post-processing."""
 
@@ -540,3 +599,23 @@ def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, fail
         assert {one.name for one in found if one.passed is False} == (failing if stated else set())
         assert len([one for one in found if one.name == PARTICIPATION]) <= 1
         assert stated or all("no claim states" in one.witness for one in found if one.name in (MEASURED, AS_SAMPLED))
+
+
+@pytest.mark.parametrize("kind", [NoiseDropped, NoiseOnAGrid, SinglePrecision, SparseUnclipped])
+def test_noise_that_lacks_numbers_or_digits_and_clips_that_miss_sparse_rows_are_found(checked, kind):
+    failed, found = checked(LDPGaussian(epsilon=4.0), kind)
+    assert AS_SAMPLED in failed, [one.words for one in found]
+
+
+@pytest.mark.parametrize("kind", [Drawn, DoublePrecision])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.simulations) for seed in range(1, 10))])
+def test_noise_of_one_precision_is_no_fault(checked, kind, seed):
+    failed, found = checked(LDPGaussian(epsilon=4.0), kind, seed=seed)
+    assert not failed, [one.words for one in found]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.simulations) for seed in range(1, 10))])
+def test_numbers_that_are_left_out_with_their_noise_are_not_bare(checked, seed):
+    """The law does not state the mask, so that other checks may fail."""
+    _, found = checked(LDPGaussian(epsilon=4.0), MaskedAfterwards, seed=seed)
+    assert not any("without any noise" in one.words for one in found)

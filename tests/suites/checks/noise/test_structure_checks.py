@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.suites.checks.noise.noise_sample import NoiseSample
-from fedassay.suites.checks.noise.structure_checks import Move, structure_checks
+from fedassay.suites.checks.noise.structure_checks import REPEATS, Move, structure_checks
 
 DIM, ROUNDS = 40, 12
 
@@ -25,3 +25,18 @@ def test_a_direction_without_noise_is_found_whatever_the_sizes_of_the_rounds(gro
     claim = Claim.stated(epsilon=1.0, delta=1e-5, rounds=ROUNDS)
     *_, found = structure_checks(sample, moves, claim)
     assert found.passed is not shown, found.words
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_releases_of_zeros_are_no_copies_and_equal_releases_are(copied):
+    rng = np.random.default_rng(2)
+    noise = rng.normal(size=(8, 2, ROUNDS, DIM))
+    # Lost or withheld after the noise, at random.
+    noise[rng.random(noise.shape[:3]) < 0.3] = 0.0
+    noise[0, :, 0] = 0.0
+    if copied:
+        noise[1, 0, 3] = noise[2, 0, 5] = rng.normal(size=DIM)
+    steady, present = np.ones(ROUNDS, dtype=bool), np.ones((2, ROUNDS), dtype=bool)
+    sample = NoiseSample(values=noise, present=present, steady=steady, senders=(0, 1))
+    found = {one.name: one for one in structure_checks(sample, [], Claim.stated(epsilon=1.0, delta=1e-5))}
+    assert found[REPEATS].passed is not copied, found[REPEATS].words
