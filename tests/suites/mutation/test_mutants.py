@@ -87,11 +87,11 @@ def test_correct_cases_and_mechanisms_can_be_left_out():
 
 @pytest.mark.simulations
 def test_without_trials_a_broken_version_that_no_check_refutes_is_tried(tmp_path):
-    only = ["mutants.trials=false", 'mutants.only=["biased_coin"]']
+    only = ["mutants.trials=false", 'mutants.only=["coin_reused"]']
     run = fedassay.run("mutants", overrides=only, folder=tmp_path / "out", jobs=1)
-    assert {row.defense for row in run.records if row.verdict == "BROKEN"} == {"biased_coin"}
+    assert {row.defense for row in run.records if row.verdict == "BROKEN"} == {"coin_reused"}
     tried = {row.defense for row in run.records if row.metric == "probe_all_that_is_received"}
-    assert (tried, run.verdict.exit_code) == ({"biased_coin"}, 0)
+    assert (tried, run.verdict.exit_code) == ({"coin_reused"}, 0)
 
 
 @pytest.mark.simulations
