@@ -26,7 +26,17 @@ from ....fl.partitions.sampling import Epoch, Full, Poisson
 from ....fl.protection import Context, Protection
 from ....fl.replay import ReplayedStreams, unequal_stream
 from ..law_check import AS_SAMPLED, NotCheckable, law_check
-from ..measured_checks import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, steps_of
+from ..measured_checks import (
+    Direction,
+    Ratio,
+    bound_of,
+    check_stated,
+    hold,
+    rate_of,
+    stated_rate,
+    states_gaussian,
+    steps_of,
+)
 from ..noise.noise_sample import spacing
 from .hook_run import ABSENT, PRESENT, ZERO, HookRun, HookSetup
 from .level import level
@@ -243,7 +253,8 @@ def _as_sampled(sampled: Sampled) -> CheckResult:
     """The largest shift of a release, and the largest shift over its noise, in what the law states."""
     setup, laws = sampled.setup, sampled.laws
     if laws is None:
-        return _by_claim(sampled)
+        stated = states_gaussian(setup.claim) and not sampled.step
+        return (_coarse(sampled) if stated else None) or _by_claim(sampled)
     moved = sampled.fresh.numpy()
     first = np.array(sampled.runs[0].first_state)
     allowed = np.array([abs(law.scale) * law.clip_norm * law.steps for law in laws])[:, None]

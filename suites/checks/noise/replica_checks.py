@@ -67,18 +67,19 @@ def check_centred(batches: list[Projections], alone: Callable[[], Projections]) 
     share nothing, and their mean lies on the same side.
 
     Args:
-        alone: makes such runs; called only where a mean is off.
+        alone: makes such runs; called once, and only where a mean is off.
 
     Raises:
         ValueError: if the mean of a round lies nine standard errors off, and that of runs made alone not even four.
     """
+    runs: Projections | None = None
     # Batch by batch: noise that one call shares could cancel out over many calls.
     for batch in batches:
         means = {number: _off(column) for number, column in enumerate(_columns(batch)) if len(column) >= _FEWEST}
         off = {number: mean for number, mean in means.items() if abs(mean) > _DEPENDENT}
         if not off:
             continue
-        runs = alone()
+        runs = alone() if runs is None else runs
         sides = np.where(runs.seen, runs.values, 0.0)[:, list(off)] * np.sign(list(off.values()))
         if _off(sides.sum(axis=1)) <= _BIASED:
             number = max(off, key=lambda one: abs(off[one]))

@@ -67,7 +67,7 @@ def _repeats(sample: NoiseSample) -> CheckResult:
         if not turns:
             continue
         vectors = sample.values[:, row][:, turns].reshape(sample.runs * len(turns), -1)
-        # Two releases of zeros, as of a report that is lost or withheld after the noise, tell nothing.
+        # Two releases of zeros, as of a report that is lost or withheld after the noise, show nothing.
         sent = vectors.any(axis=1)
         copies = _copies(vectors[sent], np.repeat(np.arange(sample.runs), len(turns))[sent])
         repeated, total = repeated + copies, total + int(sent.sum())
