@@ -61,30 +61,35 @@ _NUMBERS = re.compile(r"\d[\d,.]*(e-?\d+)?")
 class AuditedCase(Defense):
     """A case of the suite ``mutants`` as a defense; the claims of correct cases state their noise.
 
-    ``version``: ``case`` (an unusual correct case), or the ``broken`` or the ``correct`` one of a pair; ``hidden``:
-    whether no law is published, also where the case has one.
+    ``version``: ``case`` (an unusual correct case), or the ``broken`` or the ``correct`` one of a pair. ``law`` of a
+    pair: its ``own``, ``hidden``, or hidden with claims that have their noise ``stated``.
     """
 
     case: str
     version: str = "case"
-    hidden: bool = False
+    law: str = "own"
 
     def prepare(self, plan: Plan) -> Prepared:
         if self.version != "case":
             part = cases("pairs")[self.case].load()
-            if self.hidden:
+            if self.law != "own":
                 part = type(part.__name__, (part,), {"law": _no_law, "__module__": part.__module__})
-            return part.prepare(plan, broken=self.version == "broken")
-        prepared: Prepared = cases("correct")[self.case].load().prepare(plan)
-        multiplier = getattr(prepared.protection, "noise_multiplier", None)
-        # As the documentation asks of a defense without a law; noise at delta 0 is not Gaussian.
-        claims = tuple(
-            replace(claim, parameters={**claim.parameters, "noise_multiplier": multiplier})
-            if multiplier and claim.delta > 0 and "rate" in claim.parameters
-            else claim
-            for claim in prepared.claims
-        )
-        return Prepared(protection=prepared.protection, claims=claims)
+            prepared = part.prepare(plan, broken=self.version == "broken")
+            return _stated(prepared) if self.law == "stated" else prepared
+        return _stated(cases("correct")[self.case].load().prepare(plan))
+
+
+def _stated(prepared: Prepared) -> Prepared:
+    """The defense with claims that state their noise, as the documentation asks where no law is published."""
+    multiplier = getattr(prepared.protection, "noise_multiplier", None)
+    # Noise at delta 0 is not Gaussian.
+    claims = tuple(
+        replace(claim, parameters={**claim.parameters, "noise_multiplier": multiplier})
+        if multiplier and claim.delta > 0 and "rate" in claim.parameters
+        else claim
+        for claim in prepared.claims
+    )
+    return Prepared(protection=prepared.protection, claims=claims)
 
 
 def _no_law(self: object, observer: object, plan: object, client: object) -> None:
@@ -97,7 +102,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of cases, with commas")
     parser.add_argument("--out", type=Path, default=None, help="file to which results are appended")
     parser.add_argument("--version", choices=["case", "broken", "correct"], default="case")
-    parser.add_argument("--law", choices=["own", "hidden"], default="own")
+    parser.add_argument("--law", choices=["own", "hidden", "stated"], default="own")
     parser.add_argument("--table", action="store_true", help="print the table of the file alone")
     args = parser.parse_args()
     names = args.only.split(",") if args.only else sorted(cases(FOLDERS[args.version]))
@@ -106,7 +111,7 @@ def main() -> None:
     known = {(row["case"], row["seed"]) for row in rows if row.items() >= kind.items()}
     for seed in range(0 if args.table else args.seeds):
         if left := [name for name in names if (name, seed) not in known]:
-            found = [row | kind for row in measured(left, seed, args.version, hidden=args.law == "hidden")]
+            found = [row | kind for row in measured(left, seed, args.version, args.law)]
             rows += found
             if args.out is not None:
                 with args.out.open("a", encoding="utf-8") as file:
@@ -115,14 +120,14 @@ def main() -> None:
     print_table(rows)
 
 
-def measured(names: list[str], seed: int, version: str, *, hidden: bool) -> list[dict[str, object]]:
+def measured(names: list[str], seed: int, version: str, law: str) -> list[dict[str, object]]:
     """Run all cases on one seed; return their exit codes with the reasons."""
     steps = {name: cases(FOLDERS[version])[name].load().local_steps for name in names}
     alike = [[name for name in names if steps[name] == count] for count in sorted(set(steps.values()))]
-    return [row for few in alike for row in _measured(few, seed, version, steps[few[0]], hidden=hidden)]
+    return [row for few in alike for row in _measured(few, seed, version, steps[few[0]], law)]
 
 
-def _measured(names: list[str], seed: int, version: str, steps: int, *, hidden: bool) -> list[dict[str, object]]:
+def _measured(names: list[str], seed: int, version: str, steps: int, law: str) -> list[dict[str, object]]:
     suite = (
         SUITE
         if steps == 1
@@ -130,8 +135,7 @@ def _measured(names: list[str], seed: int, version: str, steps: int, *, hidden: 
     )
     tables = [
         f'[defenses.{name}]\npart = "case_exit_codes:AuditedCase"\ncase = "{name}"\n'
-        f'version = "{version}"\nhidden = {str(hidden).lower()}\n'
-        + PLANS.get(cases(FOLDERS[version])[name].load().sampled, "")
+        f'version = "{version}"\nlaw = "{law}"\n' + PLANS.get(cases(FOLDERS[version])[name].load().sampled, "")
         for name in names
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...fl.plan import Plan
 from ...fl.task import Task
-from ..checks.hooks.hook_checks import hook_checks
+from ..checks.hooks.hook_checks import hook_checks, laws_seen
 from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import measured_checks
 from ..checks.messages.message_checks import MESSAGE
@@ -84,7 +84,8 @@ def _replayed(
 ) -> tuple[CheckResult, ...]:
     if there.unprepared:
         return (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
-    checks = check_claim(*checked, there.protection, there.claim, seed=seed)
+    seen = laws_seen(*checked, there.protection, there.claim, seed=seed)
+    checks = check_claim(*checked, there.protection, there.claim, seed=seed, seen=seen)
     if own_model is None or (same := fit(own_model[1])).unprepared:
         return checks
     return with_own_model(checks, *own_model, same.protection, same.claim, seed=seed)

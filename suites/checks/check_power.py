@@ -9,7 +9,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Protection
 from .hooks.event_checks import EVENTS
 from .law_check import AS_SAMPLED, LAW_EPSILON, law_checks, law_of_all_rounds
-from .measured_checks import MEASURED
+from .measured_checks import MEASURED, states_gaussian
 from .noise.noise_checks import SCALE
 from .pure_checks import PURE
 from .replay_checks import SENSITIVITY
@@ -28,6 +28,9 @@ def power_of_checks(
     the measured move over the measured noise implies at most the claim's epsilon; or trials of everything that is
     received, or of reports on extreme rows, did not refute it, nor did the tails of additive noise.
 
+    The last two need something that says what the noise is: a law, a claim that states it or has no delta, or runs that
+    show it. Else its shape and size are held against nothing, and a defense would gain by publishing less.
+
     Args:
         checks: all results for the claim.
         plan: the plan for which the defense was prepared.
@@ -43,15 +46,23 @@ def power_of_checks(
         found.append(
             _power(claim, made[FITS].detects, "the privacy losses of its reports exceed the law's by one factor")
         )
-    for name in (MEASURED, AS_SAMPLED):
+    silent = _says_nothing(made, protection, claim, plan)
+    for name in () if silent else (MEASURED, AS_SAMPLED):
         if name in made:
             words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
             found.append(_power(claim, made[name].detects, words))
     for name, what in ((EVENTS, "its reports"), (PURE, "its releases"), (VIEW, "all that is received")):
-        if name in made:
+        if name in made and not (silent and name == VIEW):
             words = f"the privacy losses of {what} exceed those of the runs by one factor"
             found.append(_power(claim, made[name].detects, words))
     return min((one for one in found if one is not None), key=lambda one: one.detectable, default=None)
+
+
+def _says_nothing(made: dict[str, CheckResult], protection: Protection, claim: Claim, plan: Plan) -> bool:
+    """Whether neither a law nor the claim nor runs say what the noise of a release is."""
+    if claim.delta == 0 or SCALE in made or states_gaussian(claim):
+        return False
+    return protection.law(claim.observer, plan, 0) is None
 
 
 def _of_noise(

@@ -6,7 +6,7 @@ sensitivity, or the noise that is missing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
 
@@ -49,6 +49,7 @@ from .noise.draw_checks import LawOfDraws, draw_checks, other_data_check
 from .noise.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
 from .noise.noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, spacing
 from .noise.structure_checks import Move, structure_checks
+from .seen_laws import SeenLaws
 
 SENSITIVITY = "sensitivity"
 _CLIENTS, _DRAWS = 16, 3
@@ -95,6 +96,7 @@ class ReplaySetup:
     claim: Claim
     clip_norm: float
     seed: int
+    seen: SeenLaws = field(default_factory=SeenLaws)
 
     def run(
         self,
@@ -149,6 +151,8 @@ class ReplaySetup:
     def law(self, sender: int) -> GaussianLaw | None:
         """Return the noise distribution of what this client releases; None if it is not Gaussian."""
         law = self.protection.law(self.claim.observer, self.still.plan, sender)
+        if law is None:
+            return self.seen.of(sender)
         return law if isinstance(law, GaussianLaw) and not law.then else None
 
     @property
@@ -243,7 +247,13 @@ class ReplaySetup:
 
 
 def check_claim(
-    task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
+    task: Task,
+    plan: Plan,
+    protection: Protection,
+    claim: Claim,
+    *,
+    seed: int = 0,
+    seen: SeenLaws | None = None,
 ) -> tuple[CheckResult, ...]:
     """Run every implementation check that applies to the claim, by some thirty runs of the federation, most of them
     brief.
@@ -251,8 +261,11 @@ def check_claim(
     Sensitivity and noise scale are compared with the published law, in the rounds that share the first one's public
     state; a claim without a Gaussian law gets the other checks. Everything else that the claim's observer receives is
     compared between runs that differ by a unit.
+
+    Args:
+        seen: the laws that runs of the hooks show where none is published.
     """
-    setup = replay_setup(task, plan, protection, claim, seed=seed)
+    setup = replace(replay_setup(task, plan, protection, claim, seed=seed), seen=seen or SeenLaws())
     message, moves, moved, unequal = _message(setup), list[CheckResult](), list[Move](), dict[str, str]()
     reason, constant = "", {*range(setup.still.rounds)}
     sampled = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
@@ -265,7 +278,7 @@ def check_claim(
         moved += _moved(setup, pair)
     moves += moves_of_all(setup)
     found = (
-        _sensitivity(setup, moves, reason, unequal),
+        setup.seen.named(_sensitivity(setup, moves, reason, unequal)),
         *_noise(setup, setup.draws, moved, constant),
         *message.results(),
     )
@@ -421,13 +434,13 @@ def _sampled(
         yield CheckResult(name=SCALE, passed=None, witness=reason)
         return
     if law is not None:
-        yield from draw_checks(sample, law, setup.claim)
+        yield from map(setup.seen.named, draw_checks(sample, law, setup.claim))
         few, brief = 8 if rows >= _FEW else 16, min(_BRIEF, rounds)
         others = enumerate(other_data(still), start=1)
         samples = {words: draw(other, runs=few, rounds=brief, number=n) for n, (words, other) in others}
-        yield other_data_check(samples, law, sample.silent)
+        yield setup.seen.named(other_data_check(samples, law, sample.silent))
     yield from structure_checks(sample, moved, setup.claim)
-    if law is None and setup.claim.unit in _PLANTED:
+    if (law is None or setup.seen) and setup.claim.unit in _PLANTED:
         yield from bare_checks(sample, setup.claim, partial(_sample_with_unit, setup, draw, sample))
 
 

@@ -12,6 +12,7 @@ from ....fl.protection import Protection
 from ....fl.task import Task
 from ..law_check import AS_SAMPLED
 from ..report_checks import AMPLIFIED, LOCAL
+from ..seen_laws import SeenLaws
 from .amplified_checks import amplified_checks
 from .chosen_checks import chosen_check
 from .event_checks import EVENTS, event_checks, local_checks
@@ -64,7 +65,36 @@ def hook_checks(
     return tuple(result for name, checks in made for result in _guarded(name, checks))
 
 
+def laws_seen(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> SeenLaws:
+    """Return the laws that runs of the hooks show where none is published.
+
+    Args:
+        plan: the plan for which the protection was prepared, with the layout of the task's model.
+    """
+    setup = HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed)
+    try:
+        runs = _runs(setup)
+        return SeenLaws() if isinstance(runs, str) else runs.seen
+    except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
+        return SeenLaws()
+
+
 def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
+    sampled = _runs(setup)
+    if isinstance(sampled, str):
+        yield CheckResult(name=AS_SAMPLED, passed=None, witness=sampled)
+        return
+    found = sampled_checks(sampled)
+    most = sampled.around.replicas
+    yield _worse(next(found), _tried(lambda: chosen_check(setup, _holders(setup), most=most)))
+    yield from found
+    yield from joint_checks(sampled)
+    together = _tried(lambda: state_check(sampled))
+    yield from () if together is None else (together,)
+
+
+def _runs(setup: HookSetup) -> Sampled | str:
+    """The runs of hooks with cohorts and lots as sampled, or why there are none."""
     claim, plan = setup.claim, setup.plan
     reason = setup.why_not()
     if not reason and claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
@@ -78,20 +108,13 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
     if not reason and runs < _LEAST:
         reason = f"{plan.clients} clients and {dim} weights are too many for {_LEAST} runs"
     if reason:
-        yield CheckResult(name=AS_SAMPLED, passed=None, witness=reason)
-        return
+        return reason
 
     def batch(number: int) -> Sampled:
         other = replace(setup, seed=setup.seed + _SEEDS * number)
         return Sampled(setup=other, around=_around(other, rounds=rounds, runs=runs))
 
-    sampled = replace(batch(0), further=batch)
-    found = sampled_checks(sampled)
-    yield _worse(next(found), _tried(lambda: chosen_check(setup, _holders(setup), most=runs)))
-    yield from found
-    yield from joint_checks(sampled)
-    together = _tried(lambda: state_check(sampled))
-    yield from () if together is None else (together,)
+    return replace(batch(0), further=batch)
 
 
 def _tried(check: Callable[[], CheckResult | None]) -> CheckResult | None:

@@ -75,6 +75,20 @@ class HookRun:
             sent.append(message.present[replicas, rows])
         return torch.stack(found, dim=1), torch.stack(sent, dim=1)
 
+    def rows(self, claim: Claim, clients: int) -> Tensor:
+        """Return what the claim's observer receives, ``(R, T, clients, d)`` in double precision, with zeros for clients
+        that sent nothing; of a sum ``(R, T, 1, d)``.
+        """
+        if claim.observer.rank < SHUFFLED.rank:
+            return torch.stack(list(self.aggregates), dim=1).double().unsqueeze(2)
+        found = list[Tensor]()
+        for message in self.reports:
+            if message.senders is None or set(range(clients)) - {*message.senders}:
+                raise CannotRun("the defense's reports name no senders")
+            order = torch.tensor([message.senders.index(one) for one in range(clients)])
+            found.append(message.values[:, order].double() * message.present[:, order].unsqueeze(-1))
+        return torch.stack(found, dim=1)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HookSetup:

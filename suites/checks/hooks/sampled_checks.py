@@ -21,7 +21,7 @@ from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import SHUFFLED
 from ....audit.wording import plain
-from ....fl.laws.law import GaussianLaw
+from ....fl.laws.law import GaussianLaw, Law
 from ....fl.partitions.sampling import Epoch, Full, Poisson
 from ....fl.protection import Context, Protection
 from ....fl.replay import ReplayedStreams, unequal_stream
@@ -38,8 +38,10 @@ from ..measured_checks import (
     steps_of,
 )
 from ..noise.noise_sample import spacing
+from ..seen_laws import SeenLaws
 from .hook_run import ABSENT, PRESENT, ZERO, HookRun, HookSetup
 from .level import level
+from .seen_law import Shown, seen_laws
 from .surroundings import PLACES, Surroundings
 
 PARTICIPATION, UNUSED, ONCE = (
@@ -202,10 +204,35 @@ class Sampled:
         found = [(self.moved[:, turn:, part] != 0).flatten(1).any(1) for turn, part in enumerate(parts)]
         return torch.stack(found, dim=1).numpy()
 
+    @cached_property
+    def seen(self) -> SeenLaws:
+        """The laws that these runs show where none is published."""
+        setup, holders = self.setup, range(self.setup.plan.clients)
+        if setup.claim.delta == 0 or any(self._published(client) is not None for client in holders):
+            return SeenLaws()
+        shown = Shown(
+            noise=self.runs[2].rows(setup.claim, setup.plan.clients),
+            moved=self.moved,
+            again=self._again(1),
+            own=self.noise,
+            rows=self.around.units,
+            alone=(self.around.others == 0).flatten(1).all(1),
+            parts=self.around.parts,
+            rounded=_step_of(self.releases[0]) > 0,
+        )
+        return seen_laws(shown, setup.claim, setup.plan, setup.protection, clip_norm=setup.length)
+
     def law(self, client: int) -> GaussianLaw | None:
-        """Return the Gaussian law of what is released of a client, if the release can be compared with it."""
-        law = self.setup.protection.law(self.setup.claim.observer, self.setup.plan, client)
+        """Return the Gaussian law of what is released of a client, published or seen, if the release can be compared
+        with it.
+        """
+        law = self._published(client)
+        if law is None:
+            return self.seen.of(client)
         return law if isinstance(law, GaussianLaw) and not law.then and law.additive else None
+
+    def _published(self, client: int) -> Law | None:
+        return self.setup.protection.law(self.setup.claim.observer, self.setup.plan, client)
 
     @cached_property
     def laws(self) -> list[GaussianLaw] | None:
@@ -251,10 +278,19 @@ def _of_equal_draws(sampled: Sampled, result: CheckResult) -> CheckResult:
 
 def _as_sampled(sampled: Sampled) -> CheckResult:
     """The largest shift of a release, and the largest shift over its noise, in what the law states."""
-    setup, laws = sampled.setup, sampled.laws
-    if laws is None:
-        stated = states_gaussian(setup.claim) and not sampled.step
-        return (_coarse(sampled) if stated else None) or _by_claim(sampled)
+    laws = sampled.laws
+    if laws is not None and not sampled.seen:
+        return _by_law(sampled, laws)
+    stated = states_gaussian(sampled.setup.claim) and not sampled.step
+    found = (_coarse(sampled) if stated else None) or _by_claim(sampled)
+    if laws is None or found.passed is False:
+        return found
+    seen = sampled.seen.named(_by_law(sampled, laws))
+    return seen if seen.passed is False else found
+
+
+def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
+    setup = sampled.setup
     moved = sampled.fresh.numpy()
     first = np.array(sampled.runs[0].first_state)
     allowed = np.array([abs(law.scale) * law.clip_norm * law.steps for law in laws])[:, None]

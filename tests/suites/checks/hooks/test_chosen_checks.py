@@ -12,8 +12,10 @@ from fedassay.fl.streams import normal
 from fedassay.suites.checks.hooks.chosen_checks import chosen_check, with_one_label
 from fedassay.suites.checks.hooks.hook_checks import hook_checks
 from fedassay.suites.checks.hooks.hook_run import HookSetup
+from fedassay.suites.checks.hooks.sampled_checks import Sampled
 from fedassay.suites.checks.hooks.surroundings import CONSTELLATIONS, COSINES, draw_surroundings, in_constellations
 from fedassay.suites.checks.law_check import AS_SAMPLED
+from fedassay.suites.checks.seen_laws import SeenLaws
 from toy_federation import toy_plan, toy_task
 
 SIZES, ROUNDS = (4, 9, 6, 5, 7, 4), 6
@@ -137,7 +139,9 @@ def test_a_factor_by_the_labels_after_the_clip_is_found_and_before_it_is_none(la
     assert found is None or found.passed, found.words
 
 
-def test_it_is_part_of_the_sensitivity_as_sampled(task):
+def test_it_is_part_of_the_sensitivity_as_sampled(task, monkeypatch):
+    # Runs show the law of this one, and then other surroundings suffice.
+    monkeypatch.setattr(Sampled, "seen", SeenLaws())
     setup, _ = checked(task, SERVER, ClosestRow, law=False)
     found = [one for one in hook_checks(task, setup.plan, setup.protection, setup.claim) if one.name == AS_SAMPLED]
     assert [one.passed for one in found] == [False]
