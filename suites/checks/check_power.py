@@ -62,6 +62,9 @@ def _says_nothing(made: dict[str, CheckResult], protection: Protection, claim: C
     """Whether neither a law nor the claim nor runs say what the noise of a release is."""
     if claim.delta == 0 or SCALE in made or states_gaussian(claim):
         return False
+    if MEASURED in made and made[MEASURED].measured == 0:
+        # What no unit moves needs no noise.
+        return False
     return protection.law(claim.observer, plan, 0) is None
 
 

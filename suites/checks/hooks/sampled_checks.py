@@ -39,7 +39,7 @@ from ..measured_checks import (
 )
 from ..noise.noise_sample import spacing
 from ..seen_laws import SeenLaws
-from .hook_run import ABSENT, PRESENT, ZERO, HookRun, HookSetup
+from .hook_run import ABSENT, OPPOSITE, PRESENT, ZERO, HookRun, HookSetup
 from .level import level
 from .seen_law import Shown, seen_laws
 from .surroundings import PLACES, Surroundings
@@ -156,6 +156,13 @@ class Sampled:
         return _moved(releases, absent=self.base == ABSENT)
 
     @property
+    def _opposite(self) -> Tensor:
+        """The moves by the unit's opposite rows."""
+        run = self.setup.run(self.around, OPPOSITE)
+        within = run.releases(self.setup.claim, self.around.holders)[0]
+        return _moved([within, *self.releases[1:]], absent=self.base == ABSENT)
+
+    @property
     def noise(self) -> Tensor:
         """The releases where all rows are zeros, ``(R, T, d)``."""
         return self.releases[2]
@@ -216,6 +223,7 @@ class Sampled:
             again=self._again(1),
             own=self.noise,
             rows=self.around.units,
+            opposite=self._opposite if setup.claim.adjacency is Adjacency.REPLACE_ONE else None,
             alone=(self.around.others == 0).flatten(1).all(1),
             parts=self.around.parts,
             rounded=_step_of(self.releases[0]) > 0,

@@ -51,6 +51,7 @@ class Shown:
         again: the same under other noise.
         own: releases of the unit's client, or the sum, where all rows are zero, ``(R, T, d)``.
         rows: the unit's rows ``(R, T, d)``.
+        opposite: how the unit's opposite rows moved it, where a claim replaces a row by another one; else None.
         alone: ``(R,)``, whether the rows of all others are zero, so that nothing but the unit's rows can move.
         parts: a slice of coordinates per round, in which the unit's row of this round lies.
         rounded: whether the numbers take the values of a grid.
@@ -61,6 +62,7 @@ class Shown:
     again: Tensor
     own: Tensor
     rows: Tensor
+    opposite: Tensor | None
     alone: Tensor
     parts: tuple[slice, ...]
     rounded: bool
@@ -79,7 +81,7 @@ def seen_laws(shown: Shown, claim: Claim, plan: Plan, protection: Protection, *,
         return SeenLaws()
     if covered is None or not has_form(shown, plan.layout, stated=states_gaussian(claim)):
         return SeenLaws()
-    stds = _sizes(shown.noise, (0, 1, 3)).tolist()
+    stds = (_least_share(shown.noise) * _sizes(shown.noise, (0, 1, 3))).tolist()
     numbers = (SUM,) if claim.observer.rank < SHUFFLED.rank else range(plan.clients)
     laws = {
         number: GaussianLaw(
@@ -132,17 +134,23 @@ def has_form(shown: Shown, layout: Layout, *, stated: bool) -> bool:
     moves = (shown.moved != 0).any(-1)
     if not bool(moves.any()):
         return False
-    left = torch.linalg.vector_norm(shown.moved - shown.again, dim=-1) / shown.moved.shape[-1] ** 0.5
-    rounding = 2.0**-20 * torch.linalg.vector_norm(shown.moved, dim=-1)
-    if float((left <= _CANCELS * size + rounding)[moves].double().mean()) < _MOST:
-        return False
+    # Equal draws cancel, and where a row takes another one's place, the release moves by what both of them add.
+    pairs = [(shown.moved, shown.again), *([] if shown.opposite is None else [(shown.moved, -shown.opposite)])]
     return (
-        _forgets(shown)
+        all(_equal(*pair, moves, size) for pair in pairs)
+        and _forgets(shown)
         and _independent(shown.noise, shown.own)
         and _alike(shown.noise, layout)
         and (_even(shown.noise) or _parallel(shown, layout))
         and (stated or _gaussian(shown.noise))
     )
+
+
+def _equal(one: Tensor, other: Tensor, moves: Tensor, size: float) -> bool:
+    """Whether two moves of releases are the same, as far as noise of a size would show."""
+    left = torch.linalg.vector_norm(one - other, dim=-1) / one.shape[-1] ** 0.5
+    rounding = 2.0**-20 * torch.linalg.vector_norm(one, dim=-1)
+    return float((left <= _CANCELS * size + rounding)[moves].double().mean()) >= _MOST
 
 
 def _forgets(shown: Shown) -> bool:
@@ -195,6 +203,16 @@ def _alike(noise: Tensor, layout: Layout) -> bool:
         if abs(float(means[place].median() - means.median())) > 2 * _ERRORS * error:
             return False
     return True
+
+
+def _least_share(noise: Tensor) -> float:
+    """The size of the numbers with the least noise, as a share of that of all: more noise on others is no fault."""
+    means, errors = _squares(noise)
+    if _even(noise):
+        return 1.0
+    least = int(means.argmin())
+    quiet = means <= means[least] + 2 * _ERRORS * errors[least]
+    return float((means[quiet].mean() / means.mean()).sqrt())
 
 
 def _even(noise: Tensor) -> bool:

@@ -51,6 +51,7 @@ def shown(change, *, rounded=False):
         again=released["two", True] - released["two", False],
         own=own,
         rows=rows.float(),
+        opposite=change(noise, -rows) - own,
         alone=torch.ones(RUNS, dtype=torch.bool),
         parts=parts,
         rounded=rounded,
@@ -111,6 +112,10 @@ def rounds_opposed(noise, rows):
     return noise + rows
 
 
+def one_sided(noise, rows):
+    return noise + rows.clamp_min(0)
+
+
 def no_noise(noise, rows):
     return rows
 
@@ -157,6 +162,7 @@ def test_a_sum_with_noise_of_one_size_has_the_form_whatever_a_few_of_its_numbers
         kept_half,
         neighbours_alike,
         rounds_opposed,
+        one_sided,
         no_noise,
     ],
 )
