@@ -28,8 +28,8 @@ def power_of_checks(
     the measured move over the measured noise implies at most the claim's epsilon; or trials of everything that is
     received, or of reports on extreme rows, did not refute it, nor did the tails of additive noise.
 
-    The last two need something that says what the noise is: a law, a claim that states it or has no delta, or runs that
-    show it. Else its shape and size are held against nothing, and a defense would gain by publishing less.
+    All need something that says what the noise is: a law, a claim that states it or has no delta, or runs that show it.
+    Else its shape and size are held against nothing, and a defense would gain by publishing less.
 
     Args:
         checks: all results for the claim.
@@ -41,18 +41,19 @@ def power_of_checks(
     if any(check.passed is False for check in checks):
         return None
     made = {check.name: check for check in checks if check.passed is not None}
+    if _says_nothing(made, protection, claim, plan):
+        return None
     found = [_of_noise(checks, made, protection, claim, plan)]
     if LAW_EPSILON in made and FITS in made and not law_of_all_rounds(protection):
         found.append(
             _power(claim, made[FITS].detects, "the privacy losses of its reports exceed the law's by one factor")
         )
-    silent = _says_nothing(made, protection, claim, plan)
-    for name in () if silent else (MEASURED, AS_SAMPLED):
+    for name in (MEASURED, AS_SAMPLED):
         if name in made:
             words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
             found.append(_power(claim, made[name].detects, words))
     for name, what in ((EVENTS, "its reports"), (PURE, "its releases"), (VIEW, "all that is received")):
-        if name in made and not (silent and name == VIEW):
+        if name in made:
             words = f"the privacy losses of {what} exceed those of the runs by one factor"
             found.append(_power(claim, made[name].detects, words))
     return min((one for one in found if one is not None), key=lambda one: one.detectable, default=None)

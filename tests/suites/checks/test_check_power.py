@@ -190,3 +190,25 @@ def test_a_defense_without_a_law_with_just_so_much_less_noise_is_found_in_nine_o
     # Binomial (60, .9): below 46 once in 10^4.
     assert found.count(False) >= 46
     assert all(measured(protection, claim, seed).passed for seed in range(20))
+
+
+def ratio(measured):
+    """A passed check of sensitivity over noise."""
+    return (
+        CheckResult(
+            name=MEASURED, passed=True, measured=measured, allowed=4.0, unit="epsilon", witness="", detects=9.0
+        ),
+    )
+
+
+def test_a_measured_ratio_has_power_only_where_something_says_what_the_noise_is(correct):
+    protection, claim = without_law(correct[0]), correct[1]
+    silent = replace(claim, curve=None, parameters={})
+    scale = CheckResult(name=SCALE, passed=True, measured=1.0, allowed=1.0, unit="deviations", witness="")
+    assert power_of_checks(ratio(3.0), protection, silent, PLAN) is None
+    # The claim states it, or its noise has no delta to hide in, or runs showed it, or no unit moves the release.
+    stated = replace(silent, parameters={"noise_multiplier": 1.0})
+    pure = replace(silent, delta=0.0)
+    cases = [(ratio(3.0), stated), (ratio(3.0), pure), ((*ratio(3.0), scale), silent), (ratio(0.0), silent)]
+    for checks, one in cases:
+        assert power_of_checks(checks, protection, one, PLAN).detectable == 9.0

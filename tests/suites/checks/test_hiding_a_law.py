@@ -82,6 +82,24 @@ class RawBias(Correct):
         return noise
 
 
+class FewQuietWeights(Correct):
+    """Four weights get a quarter of the noise."""
+
+    def noise(self, rows, context, rng):
+        noise = super().noise(rows, context, rng)
+        noise[..., :4] /= 4
+        return noise
+
+
+class LaplaceNoise(Correct):
+    """The noise has the standard deviation of its law, and another shape."""
+
+    def noise(self, rows, context, rng):
+        shares = torch.special.ndtr(normal(rng, tuple(rows.shape), dtype=torch.float64)) - 0.5
+        lengths = -torch.log1p(-2 * shares.abs()) / 2**0.5
+        return (self.noise_std * shares.sign() * lengths).float()
+
+
 class OneVector(Correct):
     """All clients get the noise of the first one."""
 
@@ -90,7 +108,7 @@ class OneVector(Correct):
         return noise[:, :1].expand_as(noise)
 
 
-BROKEN = (QuietWeights, HalfNoise, LateNoise, LooseClip, ClipBySign, RawBias, OneVector)
+BROKEN = (QuietWeights, HalfNoise, LateNoise, LooseClip, ClipBySign, RawBias, FewQuietWeights, LaplaceNoise, OneVector)
 
 
 def evidence(kind, *, law, stated):
