@@ -57,6 +57,7 @@ METRICS = {
     "probe_participation_as_accounted": "how often a unit is drawn, against the sampling rate of its claim",
     "probe_sensitivity_as_sampled": "largest change of a release by one row, with cohorts and lots as sampled",
     "probe_rows_used_once": "change of all rounds together by one row, over their noise",
+    "probe_rows_that_follow_releases": "epsilon of rows that are chosen by earlier releases",
     "probe_rows_outside_the_lot": "largest change of a release by rows that no lot holds",
     "probe_masked_words": "how far the masked words of a secure sum are from uniform and independent",
     "probe_reports_on_extreme_rows": "lower bound on epsilon from events of reports on rows that differ most",

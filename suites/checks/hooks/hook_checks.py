@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from ....audit.check_result import CheckResult
 from ....audit.claim import Claim, Unit
@@ -16,6 +17,7 @@ from ..seen_laws import SeenLaws
 from .amplified_checks import amplified_checks
 from .chosen_checks import chosen_check
 from .event_checks import EVENTS, event_checks, local_checks
+from .followed_checks import followed_check
 from .hook_run import HookSetup
 from .joint_checks import joint_checks
 from .mask_checks import MASKS, mask_checks
@@ -89,8 +91,9 @@ def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
     yield _worse(next(found), _tried(lambda: chosen_check(setup, _holders(setup), most=most)))
     yield from found
     yield from joint_checks(sampled)
-    together = _tried(lambda: state_check(sampled))
-    yield from () if together is None else (together,)
+    for further in (state_check, followed_check):
+        result = _tried(partial(further, sampled))
+        yield from () if result is None else (result,)
 
 
 def _runs(setup: HookSetup) -> Sampled | str:
