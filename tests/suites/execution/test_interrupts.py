@@ -168,6 +168,9 @@ def own_handlers():
     """The handlers of signals that a test sets are those of the tests again afterwards."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
+    # Tests that run in the background of a script inherit an ignored Ctrl-C.
+    for number, handler in zip(numbers, (signal.default_int_handler, signal.SIG_DFL), strict=True):
+        signal.signal(number, handler)
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
