@@ -41,7 +41,7 @@ from ..noise.noise_sample import spacing
 from ..seen_laws import SeenLaws
 from .hook_run import ABSENT, OPPOSITE, PRESENT, ZERO, HookRun, HookSetup
 from .level import level
-from .seen_law import Shown, seen_laws
+from .release_form import Shown, seen_laws
 from .surroundings import PLACES, Surroundings
 
 PARTICIPATION, UNUSED, ONCE = (

@@ -11,7 +11,7 @@ from fedassay.fl.laws.law import clip
 from fedassay.fl.layout import Layout
 from fedassay.fl.streams import normal
 from fedassay.suites.checks.hooks.hook_checks import laws_seen
-from fedassay.suites.checks.hooks.seen_law import Shown, covered_shift, has_form
+from fedassay.suites.checks.hooks.release_form import Shown, covered_shift, has_form
 from fedassay.suites.checks.seen_laws import SUM, SeenLaws
 from hidden_law import without_law
 from toy_federation import toy_plan, toy_task

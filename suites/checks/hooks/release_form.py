@@ -74,12 +74,14 @@ def seen_laws(shown: Shown, claim: Claim, plan: Plan, protection: Protection, *,
     Args:
         clip_norm: in which the rows of runs are counted.
     """
+    if not has_form(shown, plan.layout, stated=states_gaussian(claim)):
+        return SeenLaws()
     try:
         rate, steps = rate_of(claim, plan, protection), steps_of(claim, plan, protection)
         covered = covered_shift(claim, plan, protection, rate=rate, steps=steps)
     except NotCheckable:
         return SeenLaws()
-    if covered is None or not has_form(shown, plan.layout, stated=states_gaussian(claim)):
+    if covered is None:
         return SeenLaws()
     stds = (_least_share(shown.noise) * _sizes(shown.noise, (0, 1, 3))).tolist()
     numbers = (SUM,) if claim.observer.rank < SHUFFLED.rank else range(plan.clients)
