@@ -65,8 +65,8 @@ class Losses:
 
     def delta(self, epsilon: float) -> float:
         """Return a lower bound on delta at ``epsilon`` >= 0."""
-        beyond = self.losses > epsilon
-        return float(self.masses[beyond] @ -np.expm1(epsilon - self.losses[beyond])) + self.infinite
+        first = int(np.searchsorted(self.losses, epsilon, side="right"))
+        return float(self.masses[first:] @ -np.expm1(epsilon - self.losses[first:])) + self.infinite
 
     def epsilon(self, delta: float) -> float:
         """Return a lower bound on epsilon at ``delta``; infinite where the infinite losses alone exceed it."""

@@ -9,7 +9,7 @@ from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...fl.plan import Plan
 from ...fl.task import Task
-from ..checks.hooks.hook_checks import hook_checks, laws_seen
+from ..checks.hooks.hook_checks import HookRuns, hook_runs
 from ..checks.law_check import with_law_checks
 from ..checks.measured_checks import measured_checks
 from ..checks.messages.message_checks import MESSAGE
@@ -43,10 +43,12 @@ def claim_checks(
     """
     task, plan = checked
     there, whole = fit(plan), replace(own, layout=plan.layout)
-    replayed = _replayed(there, fit, checked, own_model, seed)
     # Hooks are called on given rows, so that all clients of the claim's plan can take part.
-    hooks = fit(whole)
-    hooked = () if hooks.unprepared else hook_checks(task, whole, hooks.protection, hooks.claim, seed=seed)
+    hooks = there if whole == plan else fit(whole)
+    of_hooks = hook_runs(task, whole, hooks.protection, hooks.claim, seed=seed)
+    of_checked = of_hooks if hooks is there else hook_runs(*checked, there.protection, there.claim, seed=seed)
+    replayed = _replayed(there, fit, checked, own_model, of_checked, seed)
+    hooked = () if hooks.unprepared else of_hooks.checks()
     moves, laws = with_law_checks(fit(own).protection, claim, own, (*replayed, *hooked))
     measured: tuple[CheckResult, ...] = ()
     if not there.unprepared:
@@ -80,12 +82,12 @@ def _replayed(
     fit: Callable[[Plan], Fitted],
     checked: tuple[Task, Plan],
     own_model: tuple[Task, Plan] | None,
+    runs: HookRuns,
     seed: int,
 ) -> tuple[CheckResult, ...]:
     if there.unprepared:
         return (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
-    seen = laws_seen(*checked, there.protection, there.claim, seed=seed)
-    checks = check_claim(*checked, there.protection, there.claim, seed=seed, seen=seen)
+    checks = check_claim(*checked, there.protection, there.claim, seed=seed, seen=runs.seen)
     if own_model is None or (same := fit(own_model[1])).unprepared:
         return checks
     return with_own_model(checks, *own_model, same.protection, same.claim, seed=seed)

@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from inspect import isfunction, ismodule
 from itertools import pairwise
 from types import CodeType, FunctionType
@@ -249,10 +250,17 @@ def _composed_gaussian(
         return _Implied(words=words, mu=mu)
     if claim.delta < 10 * LEAST_DELTA and claim.delta > 0:
         raise NotCheckable(f"composition is not exact enough at a delta of {plain(claim.delta)}")
-    shift = min(shift, 1e6)
-    pair = gaussian_pair(shift, rate=rate, steps=steps, hidden=taken.hidden, replaced=replaced)
-    losses = tuple(composed(taken.pairs(one), reach=claim.epsilon) for one in (pair, pair.swapped()))
+    losses = _composed_losses(min(shift, 1e6), taken, claim.epsilon, rate=rate, steps=steps, replaced=replaced)
     return _Implied(words=words, losses=losses)
+
+
+# Several checks hold the same law against the same claim.
+@lru_cache(maxsize=8)
+def _composed_losses(
+    shift: float, taken: "_Taken", reach: float, *, rate: float, steps: int, replaced: bool
+) -> tuple[Losses, ...]:
+    pair = gaussian_pair(shift, rate=rate, steps=steps, hidden=taken.hidden, replaced=replaced)
+    return tuple(composed(taken.pairs(one), reach=reach) for one in (pair, pair.swapped()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from .hook_run import PRESENT, ZERO
 from .sampled_checks import Sampled
 
 FOLLOWED = "rows that follow releases"
-_RUNS, _LEAST = 512, 128
+_RUNS, _LEAST = 192, 96
 """Runs with rows of all kinds together: at most, and at least."""
 _ROUNDS, _FEWEST = 24, 3
 """Rounds at most, and at least: the first one follows nothing."""

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from ....audit.check_result import CheckResult
 from ....audit.claim import Claim, Unit
@@ -42,47 +42,56 @@ _ORDERED = 1024
 """Runs in which the order of shuffled reports is compared."""
 
 
-def hook_checks(
-    task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
-) -> tuple[CheckResult, ...]:
-    """Return the checks of a claim that need no training.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HookRuns:
+    """Runs of a claim's hooks, which show laws where none is published, and of which most checks are made."""
+
+    setup: HookSetup
+
+    @cached_property
+    def sampled(self) -> Sampled | str:
+        """The runs with cohorts and lots as sampled, or why there are none."""
+        return _runs(self.setup)
+
+    @property
+    def seen(self) -> SeenLaws:
+        """The laws that runs show where none is published."""
+        try:
+            return SeenLaws() if isinstance(self.sampled, str) else self.sampled.seen
+        except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
+            return SeenLaws()
+
+    def checks(self) -> tuple[CheckResult, ...]:
+        """The checks that need no training."""
+        setup = self.setup
+        claim, plan = setup.claim, setup.plan
+        made: list[tuple[str, Callable[[], Iterable[CheckResult]]]] = [(AS_SAMPLED, lambda: _sampled(self))]
+        if claim.observer.sees_masked_words:
+            made.append((MASKS, lambda: _masks(setup)))
+        if claim.observer.rank >= SHUFFLED.rank and claim.unit in (Unit.REPORT, Unit.CLIENT):
+            # Behind a shuffler all clients report, of which one is looked at.
+            numbers = 2 * _NUMBERS if claim.observer.rank > SHUFFLED.rank else _NUMBERS // 2
+            made.append((EVENTS, lambda: event_checks(setup, numbers)))
+        if claim.observer.rank == SHUFFLED.rank:
+            made.append((AMPLIFIED, lambda: amplified_checks(setup)))
+            made.append((LOCAL, lambda: local_checks(setup, _holders(setup), 2 * _NUMBERS)))
+            runs = min(_ORDERED, 2 * _NUMBERS // (plan.clients * plan.layout.dim))
+            made.append((ORDER, lambda: shuffle_checks(setup, runs)))
+        return tuple(result for name, checks in made for result in _guarded(name, checks))
+
+
+def hook_runs(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> HookRuns:
+    """Return the runs of a claim's hooks; none is made before it is needed.
 
     Args:
         task: gives the initial model, and the samples that hooks ask for.
         plan: the plan for which the protection was prepared, with the layout of the task's model.
     """
-    setup = HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed)
-    made: list[tuple[str, Callable[[], Iterable[CheckResult]]]] = [(AS_SAMPLED, lambda: _sampled(setup))]
-    if claim.observer.sees_masked_words:
-        made.append((MASKS, lambda: _masks(setup)))
-    if claim.observer.rank >= SHUFFLED.rank and claim.unit in (Unit.REPORT, Unit.CLIENT):
-        # Behind a shuffler all clients report, of which one is looked at.
-        numbers = 2 * _NUMBERS if claim.observer.rank > SHUFFLED.rank else _NUMBERS // 2
-        made.append((EVENTS, lambda: event_checks(setup, numbers)))
-    if claim.observer.rank == SHUFFLED.rank:
-        made.append((AMPLIFIED, lambda: amplified_checks(setup)))
-        made.append((LOCAL, lambda: local_checks(setup, _holders(setup), 2 * _NUMBERS)))
-        runs = min(_ORDERED, 2 * _NUMBERS // (plan.clients * plan.layout.dim))
-        made.append((ORDER, lambda: shuffle_checks(setup, runs)))
-    return tuple(result for name, checks in made for result in _guarded(name, checks))
+    return HookRuns(setup=HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed))
 
 
-def laws_seen(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> SeenLaws:
-    """Return the laws that runs of the hooks show where none is published.
-
-    Args:
-        plan: the plan for which the protection was prepared, with the layout of the task's model.
-    """
-    setup = HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed)
-    try:
-        runs = _runs(setup)
-        return SeenLaws() if isinstance(runs, str) else runs.seen
-    except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
-        return SeenLaws()
-
-
-def _sampled(setup: HookSetup) -> Iterator[CheckResult]:
-    sampled = _runs(setup)
+def _sampled(runs: HookRuns) -> Iterator[CheckResult]:
+    setup, sampled = runs.setup, runs.sampled
     if isinstance(sampled, str):
         yield CheckResult(name=AS_SAMPLED, passed=None, witness=sampled)
         return

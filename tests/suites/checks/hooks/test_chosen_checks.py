@@ -10,7 +10,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussia
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.streams import normal
 from fedassay.suites.checks.hooks.chosen_checks import chosen_check, with_one_label
-from fedassay.suites.checks.hooks.hook_checks import hook_checks
+from fedassay.suites.checks.hooks.hook_checks import hook_runs
 from fedassay.suites.checks.hooks.hook_run import HookSetup
 from fedassay.suites.checks.hooks.sampled_checks import Sampled
 from fedassay.suites.checks.hooks.surroundings import CONSTELLATIONS, COSINES, draw_surroundings, in_constellations
@@ -143,7 +143,9 @@ def test_it_is_part_of_the_sensitivity_as_sampled(task, monkeypatch):
     # Runs show the law of this one, and then other surroundings suffice.
     monkeypatch.setattr(Sampled, "seen", SeenLaws())
     setup, _ = checked(task, SERVER, ClosestRow, law=False)
-    found = [one for one in hook_checks(task, setup.plan, setup.protection, setup.claim) if one.name == AS_SAMPLED]
+    found = [
+        one for one in hook_runs(task, setup.plan, setup.protection, setup.claim).checks() if one.name == AS_SAMPLED
+    ]
     assert [one.passed for one in found] == [False]
     assert "others hold" in found[0].words
 

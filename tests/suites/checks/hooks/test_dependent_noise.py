@@ -8,7 +8,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussia
 from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.checks.check_power import power_of_checks
-from fedassay.suites.checks.hooks.hook_checks import _sampled
+from fedassay.suites.checks.hooks.hook_checks import HookRuns, _sampled
 from fedassay.suites.checks.hooks.hook_run import HookSetup
 from fedassay.suites.checks.law_check import AS_SAMPLED
 from fedassay.suites.checks.measured_checks import MEASURED, measured_checks
@@ -37,7 +37,7 @@ class RandomHalf(LDPGaussianProtection):
 def checked(protection, seed=0):
     claim = PREPARED.claims[0]
     setup = HookSetup(task=TASK, plan=PLAN, protection=protection, claim=claim, seed=seed)
-    found = (*measured_checks(TASK, PLAN, protection, claim, PLAN, seed=seed), *_sampled(setup))
+    found = (*measured_checks(TASK, PLAN, protection, claim, PLAN, seed=seed), *_sampled(HookRuns(setup=setup)))
     return {one.name: one for one in found}
 
 
@@ -80,7 +80,7 @@ def test_a_tight_claim_without_a_law_never_fails():
     for seed in range(200):
         hidden = Hidden(**vars(PREPARED.protection))
         setup = HookSetup(task=TASK, plan=PLAN, protection=hidden, claim=claim, seed=seed)
-        found = next(one for one in _sampled(setup) if one.name == AS_SAMPLED)
+        found = next(one for one in _sampled(HookRuns(setup=setup)) if one.name == AS_SAMPLED)
         assert found.passed, found.words
         ratios.append(found.measured / found.allowed)
     # A bound by six errors: the measured number, which the claim states to the digit, lies far below it.

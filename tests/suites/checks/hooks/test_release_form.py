@@ -10,7 +10,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussia
 from fedassay.fl.laws.law import clip
 from fedassay.fl.layout import Layout
 from fedassay.fl.streams import normal
-from fedassay.suites.checks.hooks.hook_checks import laws_seen
+from fedassay.suites.checks.hooks.hook_checks import hook_runs
 from fedassay.suites.checks.hooks.release_form import Shown, covered_shift, has_form
 from fedassay.suites.checks.seen_laws import SUM, SeenLaws
 from hidden_law import without_law
@@ -202,7 +202,7 @@ class Correct(LDPGaussianProtection):
 def test_the_law_that_runs_show_is_the_published_one(stated):
     protection = without_law(Correct(**vars(PREPARED.protection)))
     claim = CLAIM if stated else replace(CLAIM, curve=None, parameters={"clip_norm": 1.0})
-    seen = laws_seen(TASK, PLAN, protection, claim)
+    seen = hook_runs(TASK, PLAN, protection, claim).seen
     published = PREPARED.protection.law(claim.observer, PLAN, 0)
     assert sorted(seen.laws) == list(range(PLAN.clients))
     for law in seen.laws.values():
@@ -212,9 +212,9 @@ def test_the_law_that_runs_show_is_the_published_one(stated):
 
 
 def test_no_law_is_seen_where_one_is_published_or_the_claim_has_no_delta():
-    assert not laws_seen(TASK, PLAN, Correct(**vars(PREPARED.protection)), CLAIM)
+    assert not hook_runs(TASK, PLAN, Correct(**vars(PREPARED.protection)), CLAIM).seen
     pure = replace(CLAIM, delta=0.0, curve=None)
-    assert not laws_seen(TASK, PLAN, without_law(Correct(**vars(PREPARED.protection))), pure)
+    assert not hook_runs(TASK, PLAN, without_law(Correct(**vars(PREPARED.protection))), pure).seen
 
 
 class Raises(LDPGaussianProtection):
@@ -223,7 +223,7 @@ class Raises(LDPGaussianProtection):
 
 
 def test_hooks_that_do_not_run_on_given_rows_show_no_law():
-    assert not laws_seen(TASK, PLAN, without_law(Raises(**vars(PREPARED.protection))), CLAIM)
+    assert not hook_runs(TASK, PLAN, without_law(Raises(**vars(PREPARED.protection))), CLAIM).seen
 
 
 def test_the_law_of_a_sum_is_that_of_every_client():

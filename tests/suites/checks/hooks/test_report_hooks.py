@@ -18,7 +18,7 @@ from fedassay.defenses.shuffling.unis import UniS
 from fedassay.fl.message import Message
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.streams import uniform
-from fedassay.suites.checks.hooks.hook_checks import hook_checks
+from fedassay.suites.checks.hooks.hook_checks import hook_runs
 from toy_federation import toy_plan, toy_task
 
 SIZES, ROUNDS = (4, 9, 6, 5, 5, 5), 5
@@ -40,7 +40,7 @@ def checked(task):
         if not law:
             kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
         protection = kind(**vars(prepared.protection))
-        found = [one for claim in prepared.claims for one in hook_checks(task, plan, protection, claim)]
+        found = [one for claim in prepared.claims for one in hook_runs(task, plan, protection, claim).checks()]
         return {one.name for one in found if one.passed is False}, found
 
     return check

@@ -16,7 +16,7 @@ from fedassay.fl.laws.law import clip, clipped_sum
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal, uniform
 from fedassay.suites.checks.hooks import sampled_checks
-from fedassay.suites.checks.hooks.hook_checks import hook_checks
+from fedassay.suites.checks.hooks.hook_checks import hook_runs
 from fedassay.suites.checks.hooks.sampled_checks import ONCE, PARTICIPATION
 from fedassay.suites.checks.hooks.surroundings import draw_surroundings
 from fedassay.suites.checks.law_check import AS_SAMPLED
@@ -44,7 +44,7 @@ def checked(task):
         if not law:
             kind = type(f"{kind.__name__}WithoutLaw", (kind,), {"law": lambda self, observer, plan, client: None})
         protection = kind(**vars(prepared.protection))
-        found = hook_checks(task, plan, protection, prepared.claims[0], seed=seed)
+        found = hook_runs(task, plan, protection, prepared.claims[0], seed=seed).checks()
         return {one.name for one in found if one.passed is False}, found
 
     return check
@@ -433,7 +433,7 @@ def test_a_shift_that_equal_draws_do_not_show_is_measured_over_more_runs():
     claim = replace(claim, parameters={**claim.parameters, "noise_multiplier": 1.0})
     for factor, passes in ((1.0, True), (0.4, False)):
         protection = replace(found.correct.protection, noise_std=factor * found.correct.protection.noise_std)
-        checks = {one.name: one for one in hook_checks(found.task, found.plan, protection, claim, seed=1)}
+        checks = {one.name: one for one in hook_runs(found.task, found.plan, protection, claim, seed=1).checks()}
         assert checks[AS_SAMPLED].passed is passes, checks[AS_SAMPLED].words
         assert checks[AS_SAMPLED].detects is not None or not passes
 
@@ -595,7 +595,7 @@ def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, fail
     )
     for seed in range(2):
         found = [*measured_checks(task, plan, protection, claim, plan, seed=seed)]
-        found += hook_checks(task, plan, protection, claim, seed=seed)
+        found += hook_runs(task, plan, protection, claim, seed=seed).checks()
         assert {one.name for one in found if one.passed is False} == (failing if stated else set())
         assert len([one for one in found if one.name == PARTICIPATION]) <= 1
         assert stated or all("no claim states" in one.witness for one in found if one.name in (MEASURED, AS_SAMPLED))

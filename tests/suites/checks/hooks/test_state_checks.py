@@ -7,7 +7,7 @@ import torch
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.streams import normal
-from fedassay.suites.checks.hooks.hook_checks import hook_checks
+from fedassay.suites.checks.hooks.hook_checks import hook_runs
 from fedassay.suites.checks.hooks.joint_checks import TOGETHER
 from toy_federation import toy_plan, toy_task
 
@@ -68,7 +68,7 @@ def checked(task, kind, *, law, seed=0, **changes):
     prepared = DPFedAvg(epsilon=4.0).prepare(plan)
     hidden = {} if law else {"law": lambda self, observer, plan, client: None}
     protection = type(kind.__name__, (kind,), hidden)(**vars(prepared.protection))
-    found = hook_checks(task, plan, protection, prepared.claims[0], seed=seed)
+    found = hook_runs(task, plan, protection, prepared.claims[0], seed=seed).checks()
     return [one for one in found if one.name == TOGETHER]
 
 
