@@ -18,16 +18,19 @@ from ..defenses.defense import check_delta
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 from ..fl.seeded import seeded
-from .flower_parts.grid import ProcessGrid, context, in_process, innermost
+from .flower_parts.grid import Clients, LocalClients, ProcessGrid, context, in_process, innermost
 from .flower_parts.hooks import FlowerHooks, quiet_vector
 from .flower_parts.play import FlowerPlay
 from .flower_parts.play_back import CASES, FlowerPlayBack, Replies
+from .flower_parts.ray_clients import RayClients
 from .flower_parts.starting import NOT_STARTED, starting
 from .flower_parts.stated import noise_of_updates_and_count, stated_by_mod
 from .many_units import ManyUnits
 from .recording import Ledger, Plant, Recording, equal_releases
 from .watch import Watched, watched
 
+PROCESS, RAY = "process", "ray"
+"""Where clients are called."""
 _CLIENT, _NOISE = 1, 2
 """Purposes of the seeds that are derived from the seed of a run."""
 
@@ -61,6 +64,8 @@ class App:
         run_config: of the run, for server and clients.
         missing: number of nodes whose replies never arrive.
         cases: of replies for which play-back checks the claim; fewer where the deployment rules the others out.
+        backend: "process" calls the clients one after the other in this process, "ray" in the workers of Ray, all of a
+            round at once, as Flower's simulation engine does. Both release the same numbers under one seed.
 
     The server and every call of a client draw from generators of their own, as in separate processes.
 
@@ -79,6 +84,7 @@ class App:
         run_config: Mapping[str, Any] | None = None,
         missing: int = 0,
         cases: Sequence[Replies] = CASES,
+        backend: str = PROCESS,
     ) -> None:
         check_whole("nodes", nodes, least=1)
         check_whole("missing", missing, least=0)
@@ -89,7 +95,9 @@ class App:
             raise ValueError("law must have noise, got noise_std 0")
         self._make_server_app, self._make_client_app = make_server_app, make_client_app
         self._nodes, self._law, self._delta, self._missing = nodes, law, delta, missing
-        self._run_config, self._cases = dict(run_config or {}), tuple(cases)
+        if backend not in (PROCESS, RAY):
+            raise ValueError(f"backend must be {PROCESS!r} or {RAY!r}, got {backend!r}")
+        self._run_config, self._cases, self._backend = dict(run_config or {}), tuple(cases), backend
         self.interrupted: Recording | None = None
 
     def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
@@ -144,15 +152,13 @@ class App:
             drawn=lambda number: _other_noise(seed, noise, number),
         )
         with seeded(seed), in_process(), starting(hooks.start):
-            with innermost(hooks.inner_mod, hooks.see_mod):
+            with innermost(hooks.inner, hooks.see_mod):
                 client = self._make_client_app()
-            calls = iter(range(2**31))
             grid = ProcessGrid(
-                client,
+                self._clients(client, hooks, seed),
                 self._nodes,
                 run_config=self._run_config,
                 answered=hooks.answered,
-                called=lambda node: seeded(_word(seed, _CLIENT, next(calls), node)),
                 failed=hooks.fail,
             )
             try:
@@ -174,6 +180,16 @@ class App:
                 "planted unit enters by a mod"
             )
         return self._recording(hooks), hooks
+
+    def _clients(self, client: Any, hooks: FlowerHooks, seed: int) -> Clients:
+        calls = iter(range(2**31))
+
+        def seed_of(node: int) -> int:
+            return _word(seed, _CLIENT, next(calls), node)
+
+        if self._backend == RAY:
+            return RayClients(client, hooks.inner, seed_of=seed_of)
+        return LocalClients(client, called=lambda node: seeded(seed_of(node)))
 
     def watch(self, seed: int = 0) -> Watched:
         """Run both apps once and check all that was seen."""

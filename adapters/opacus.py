@@ -86,14 +86,18 @@ class Training:
         else is equal. The unit has the last index of the data, in place of the record there: the training draws,
         splits, clips and noises it like every other one. ``noise``: another number gives other noise, all else equal.
 
-        An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Raises
-        ValueError for a plant where rows cannot be replaced (ghost clipping).
+        Ghost clipping never holds the vectors of records. There the loss of the unit's record is stretched until its
+        gradient has the unit's length; its direction is the record's own, and is kept with each release.
+
+        An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Under
+        ghost clipping, raises ValueError for a plant in one tensor, and where ``build`` does not return the loss.
         """
 
         def units(layout: Layout, index: range) -> dict[int, Tensor]:
             return {} if plant is None else {index[0]: plant.direction(layout) * (plant.weight * member)}
 
-        return self._run(seed, noise, planted=int(plant is not None), units=units)
+        own_vectors = plant is not None and plant.tensor is not None
+        return self._run(seed, noise, planted=int(plant is not None), units=units, own_vectors=own_vectors)
 
     def run_many_units(self, many: ManyUnits, seed: int = 0) -> Recording:
         """Train once with many planted units, each of which takes part by its coin; they have the last indices.
@@ -104,7 +108,7 @@ class Training:
         def units(layout: Layout, index: range) -> dict[int, Tensor]:
             return dict(zip(index, many.vectors(layout), strict=True))
 
-        return self._run(seed, 0, planted=many.units, units=units)
+        return self._run(seed, 0, planted=many.units, units=units, own_vectors=True)
 
     def _run(
         self,
@@ -112,20 +116,21 @@ class Training:
         noise: int = 0,
         *,
         planted: int = 0,
+        own_vectors: bool = False,
         units: Callable[[Layout, range], dict[int, Tensor]] = lambda layout, index: {},
         account: bool = False,
         shift: int = 0,
         forced: Sequence[Tensor] = (),
     ) -> Recording:
-        """``account``: whether the accountant is asked for its epsilon, which takes it long; ``shift``: of the records;
-        ``forced``: noised sums of another run.
+        """``own_vectors``: whether the units' directions matter; ``account``: whether the accountant is asked for its
+        epsilon, which takes it long; ``shift``: of the records; ``forced``: noised sums of another run.
         """
         with seeded(seed):
             data = LoggedData(self._data, planted=planted, shift=shift)
             built = self._build(data)
             parts = parts_of(built)
             if planted:
-                _check_plant(parts)
+                _check_plant(parts, own_vectors=own_vectors)
             for loader in parts.loaders:
                 data.follow(loader)
             vectors = units(parts.layout, data.units)
@@ -260,9 +265,14 @@ class _History:
         self.history = list(history)
 
 
-def _check_plant(parts: OpacusParts) -> None:
-    if parts.ghost:
-        raise ValueError("ghost clipping never holds the vectors of records, so that none can be replaced")
+def _check_plant(parts: OpacusParts, *, own_vectors: bool) -> None:
+    if parts.ghost and own_vectors:
+        raise ValueError(
+            "ghost clipping never holds the vectors of records: a planted unit has the direction of its record's own "
+            "gradient, in all tensors"
+        )
+    if parts.ghost and parts.loss is None:
+        raise ValueError("a unit is planted under ghost clipping by its loss: return that of make_private from build")
 
 
 def _remarks(hooks: OpacusHooks) -> dict[str, str]:

@@ -32,6 +32,8 @@ class Release:
         received: ``(d,)``, the sum before the noise, as the system computed it; None where it was not seen.
         expected: ``(d,)``, the same sum computed again from the rows that came in; None without rows.
         rest: ``(d,)``, ``expected`` without the planted unit; None without a plant.
+        direction: ``(d,)``, the unit vector along which the planted unit lies in this step, where the system gives it;
+            None where it is the plant's own.
         clip_norm: the L2 bound of a row that the system states for this step, > 0.
         noise_multiplier: noise standard deviation over ``clip_norm`` that the system states for this step, >= 0.
         rows: number of rows in the sum; None where it was not seen.
@@ -46,6 +48,7 @@ class Release:
     received: Tensor | None = None
     expected: Tensor | None = None
     rest: Tensor | None = None
+    direction: Tensor | None = None
     clip_norm: float
     noise_multiplier: float
     rows: int | None = None
@@ -59,7 +62,7 @@ class Release:
             raise ValueError(f"clip_norm of step {self.step} must be > 0 and finite, got {self.clip_norm}")
         if not 0 <= self.noise_multiplier < math.inf:
             raise ValueError(f"noise_multiplier of step {self.step} must be >= 0, got {self.noise_multiplier}")
-        for name in ("received", "expected", "rest"):
+        for name in ("received", "expected", "rest", "direction"):
             one = getattr(self, name)
             if one is not None and one.shape != self.released.shape:
                 raise ValueError(f"{name} of step {self.step} must have shape {tuple(self.released.shape)}")
@@ -149,11 +152,12 @@ class Recording:
         Apart from the noise it is 0 in a step without the unit, and the length with which the unit entered in others.
         Raises ValueError where the rest of a release is not known.
         """
-        direction = plant.direction(self.layout)
+        planned = plant.direction(self.layout)
         found = np.zeros(len(self.releases))
         for number, release in enumerate(self.releases):
             if release.rest is None:
                 raise ValueError(f"step {release.step} holds no sum without the planted unit: its rows were not seen")
+            direction = planned if release.direction is None else release.direction
             found[number] = float(direction @ (release.released.double() - release.rest.double())) / release.clip_norm
         return found
 

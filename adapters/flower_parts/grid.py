@@ -1,4 +1,4 @@
-"""A grid of Flower whose nodes are calls in this process, and an innermost mod for the client apps that it calls.
+"""A grid of Flower whose nodes are calls of a client app, and an innermost mod for the client apps that it calls.
 
 Apps run as they are. While client apps are made, ``ClientApp.__init__`` and ``ClientApp.train`` are wrapped, so that
 the innermost mod is the audit's. Messages need the identity of a run, which Flower does not document.
@@ -8,11 +8,11 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
 try:
-    from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+    from flwr.app import Context, Message, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
     from flwr.serverapp import Grid
@@ -70,32 +70,70 @@ def innermost(mod: Mod, seen: Callable[[Any], None]) -> Iterator[None]:
         ClientApp.__init__, ClientApp.train = make, train
 
 
-class ProcessGrid:
-    """A grid that calls a client app in this process, one node after the other.
+class Clients(Protocol):
+    """Nodes that answer messages; ``app`` is the client app that they all run."""
+
+    app: Any
+
+    def start(self, node: int, message: Any, context: Any) -> Any:
+        """Begin a call of a node; returns what ``finish`` takes."""
+        ...
+
+    def finish(self, started: Any) -> tuple[Any, Any]:
+        """Return the reply and the node's context. Raises what the client raised, as ``start`` may."""
+        ...
+
+
+class LocalClients:
+    """Calls a client app in this process, one node after the other.
 
     Args:
         app: the client app.
-        nodes: their number; their identifiers are 1 to ``nodes``.
-        run_config: of the run, for server and clients.
-        answered: ``answered(asked, reply) -> reply or None``; None is a reply that never arrives.
         called: context of one call of a node, which is its argument.
-        failed: called with an exception of a client, before it passes through.
         copied: copies a message; the identity where nothing keeps or changes them.
     """
 
     def __init__(
         self,
         app: Any,
+        *,
+        called: Callable[[int], AbstractContextManager[Any]] = lambda _: nullcontext(),
+        copied: Callable[[Any], Any] = copy.deepcopy,
+    ) -> None:
+        self.app, self._called, self._copied = app, called, copied
+
+    def start(self, node: int, message: Any, context: Any) -> tuple[Any, Any]:
+        """Call the node; returns the reply and its context."""
+        with self._called(node):
+            # Copied in both directions: apps and strategies change records in place, which real messages do not share.
+            return self._copied(self.app(self._copied(message), context)), context
+
+    def finish(self, started: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the reply and the context of a call."""
+        return started
+
+
+class ProcessGrid:
+    """A grid without a SuperLink: messages go straight to the nodes.
+
+    Args:
+        clients: answers the messages; the nodes' identifiers are 1 to ``nodes``.
+        nodes: their number.
+        run_config: of the run, for server and clients.
+        answered: ``answered(asked, reply) -> reply or None``; None is a reply that never arrives.
+        failed: called with an exception of a client, before it passes through.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
         nodes: int,
         *,
         run_config: Mapping[str, Any],
         answered: Callable[[Any, Any], Any],
-        called: Callable[[int], Any],
         failed: Callable[[Exception], None] = lambda _: None,
-        copied: Callable[[Any], Any] = copy.deepcopy,
     ) -> None:
-        self._copied = copied
-        self._app, self._nodes, self._answered, self._called, self._failed = app, nodes, answered, called, failed
+        self._clients, self._nodes, self._answered, self._failed = clients, nodes, answered, failed
         self._contexts = {
             node: context(run_config, node, {"partition-id": node - 1, "num-partitions": nodes})
             for node in range(1, nodes + 1)
@@ -103,7 +141,7 @@ class ProcessGrid:
         self._sent = 0
         self._waiting: dict[str, Any] = {}
         self._closed = False
-        # Servers of the older interface send from threads, and all clients draw from the same global generators.
+        # Servers of the older interface send from threads, and local clients draw from the same global generators.
         self._one_call = threading.Lock()
 
     @property
@@ -130,17 +168,19 @@ class ProcessGrid:
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
-        names = []
-        for message in messages:
-            with self._one_call:
-                self._sent += 1
-                names.append(str(self._sent))
-                try:
-                    self._waiting[names[-1]] = self._reply(message, names[-1])
-                except Exception as error:
-                    self._failed(error)
-                    raise
-        return names
+        started = []
+        try:
+            for message in messages:
+                with self._one_call:
+                    started.append((message, *self._start(message)))
+            for message, name, call in started:
+                reply, self._contexts[message.metadata.dst_node_id] = self._clients.finish(call)
+                with self._one_call:
+                    self._waiting[name] = self._answered(message, reply)
+        except Exception as error:
+            self._failed(error)
+            raise
+        return [name for _, name, _ in started]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
         found = [self._waiting.pop(name, None) for name in message_ids]
@@ -149,16 +189,14 @@ class ProcessGrid:
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
         return self.pull_messages(self.push_messages(messages))
 
-    def _reply(self, message: Any, name: str) -> Any:
+    def _start(self, message: Any) -> tuple[str, Any]:
+        self._sent += 1
+        name, node = str(self._sent), message.metadata.dst_node_id
         message.metadata.__dict__["_message_id"] = name
-        node = message.metadata.dst_node_id
         if node not in self._contexts:
             raise ValueError(f"messages must go to the nodes 1 to {self._nodes}, got node {node}")
-        _refuse_mixed(self._app, message)
-        with self._called(node):
-            # Copied in both directions: apps and strategies change records in place, which real messages do not share.
-            reply = self._app(self._copied(message), self._contexts[node])
-        return self._answered(message, self._copied(reply))
+        _refuse_mixed(self._clients.app, message)
+        return name, self._clients.start(node, message, self._contexts[node])
 
 
 Grid.register(ProcessGrid)
@@ -185,19 +223,6 @@ def context(run_config: Mapping[str, Any], node: int = _SERVER, node_config: Map
     return Context(_RUN, node, dict(node_config or {}), RecordDict(), dict(run_config))
 
 
-def only_arrays(content: Any) -> tuple[str, Any]:
-    """Return name and record of the only array record; TypeError where there are several."""
-    records = list(content.array_records.items())
-    if len(records) != 1:
-        raise TypeError(f"messages of training must hold one ArrayRecord, got {len(records)}")
-    return str(records[0][0]), records[0][1]
-
-
-def is_training(message: Any) -> bool:
-    """Whether a message asks for training."""
-    return str(message.metadata.message_type).partition(".")[0] == "train"
-
-
 def is_masked(reply: Any) -> bool:
     """Whether a reply is one of secure aggregation, which shows no update."""
     return bool(reply.has_content()) and RECORD_KEY_CONFIGS in reply.content
@@ -207,8 +232,3 @@ def masked_examples(reply: Any) -> float:
     """Return the number of examples that a reply of secure aggregation shows; 0 in the stages without an update."""
     record = reply.content.metric_records.get("fitres.num_examples", {})
     return float(record.get("num_examples", 0))
-
-
-def arrays_like(record: Any, arrays: list[Any]) -> Any:
-    """Return a record of these arrays, ``[(shape)]``, under the names of another one."""
-    return ArrayRecord({name: Array(array) for name, array in zip(record.keys(), arrays, strict=True)})

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +13,9 @@ from ...fl.laws.law import GaussianLaw
 from ...fl.layout import Layout
 from ..checks.sums import contributions
 from ..recording import Movement, Release
-from .grid import arrays_like, is_masked, is_training, masked_examples, only_arrays
+from .grid import is_masked, masked_examples
+from .inner import InnerMod
+from .records import flat, is_training, layout_of, only_arrays
 from .rounds import Rounds
 from .stated import StatedNoise, clips_at_server, noises_reports, stated_by_mod, stated_noise
 
@@ -31,30 +32,6 @@ def quiet_vector(direction: Tensor) -> Tensor:
     largest = int(direction.abs().argmax())
     quiet[largest] = math.copysign(QUIET, float(direction[largest]))
     return quiet
-
-
-def flat(record: Any) -> Tensor:
-    """Return the arrays of a record as one vector ``(d,)`` of double precision; a copy."""
-    parts = [torch.from_numpy(np.array(one, dtype=np.float64)).reshape(-1) for one in record.to_numpy_ndarrays()]
-    return torch.cat(parts)
-
-
-def layout_of(record: Any) -> Layout:
-    """Return names and shapes of the arrays of a record."""
-    arrays = record.to_numpy_ndarrays()
-    return Layout(names=tuple(str(name) for name in record), shapes=tuple(tuple(one.shape) for one in arrays))
-
-
-def added(record: Any, vector: Tensor, *, arrays: list[Any] | None = None) -> Any:
-    """Return a record whose arrays are those of ``record`` plus the parts of ``vector (d,)``, in their own precision.
-
-    ``arrays``: those of ``record``, where they are at hand.
-    """
-    held: list[Any] = record.to_numpy_ndarrays() if arrays is None else arrays
-    parts = []
-    for array, part in zip(held, torch.split(vector, [one.size for one in held]), strict=True):
-        parts.append(np.asarray(array + part.numpy().reshape(array.shape)).astype(array.dtype))
-    return arrays_like(record, parts)
 
 
 @dataclass(kw_only=True)
@@ -81,20 +58,19 @@ class FlowerHooks:
     skipped: int = 0
     unmodded: bool = False
     failure: Exception | None = None
-    _units: dict[int, Tensor] = field(default_factory=dict)
+    inner: InnerMod = field(default_factory=InnerMod)
     _before: Tensor | None = None
     _after: Tensor | None = None
     _stated: StatedNoise | None = None
-    _inner: Tensor | None = None
+    _averaged: Tensor | None = None
     _quantum: float = 0.0
     _masked: float = 0.0
-    _made: dict[int, Tensor] = field(default_factory=dict)
     _arrived: dict[int, Tensor] = field(default_factory=dict)
 
     @property
     def has_units(self) -> bool:
         """Whether updates of the audit are planted."""
-        return bool(self._units)
+        return bool(self.inner.units)
 
     def see_mod(self, mod: Any) -> None:
         """Remember a mod that noises each report."""
@@ -117,28 +93,13 @@ class FlowerHooks:
         if self.failure is not None:
             raise self.failure
 
-    def inner_mod(self, message: Any, context: Any, call_next: Any) -> Any:
-        """Keep the update that a client made, before all mods, and put the planted one in its place."""
-        reply = call_next(message, context)
-        if not is_training(message) or not reply.has_content():
-            return reply
-        name, made = only_arrays(reply.content)
-        _, received = only_arrays(message.content)
-        node = int(context.node_id)
-        stated = self._stated
-        if node in self._units and stated is not None:
-            made = added(received, self._units[node] * stated.clip_norm)
-            reply.content[name] = made
-        self._made[node] = flat(made) - flat(received)
-        return reply
-
     def answered(self, asked: Any, reply: Any) -> Any:
         """Keep a reply as it arrives at the server; None where it never does."""
         node = int(asked.metadata.dst_node_id)
         if not is_training(asked):
             return reply
         if node <= self.missing:
-            self._made.pop(node, None)
+            self.inner.made.pop(node, None)
             return None
         if is_masked(reply):
             self._masked += masked_examples(reply)
@@ -148,14 +109,14 @@ class FlowerHooks:
             if self.mod is not None:
                 self._reported(node)
         else:
-            self._made.pop(node, None)
+            self.inner.made.pop(node, None)
         return reply
 
     def configured(self, arrays: Any) -> None:
         """Begin a round: a ``RoundWatcher``, as the next three."""
         if self.layout is None:
             self.layout = layout_of(arrays)
-            self._units = dict(self.planted(self.layout))
+            self.inner.units = dict(self.planted(self.layout))
         self._before = flat(arrays)
         if self._after is not None and not torch.equal(self._before, self._after):
             how = f"changed between the rounds {self.rounds} and {self.rounds + 1}"
@@ -164,7 +125,8 @@ class FlowerHooks:
         self._stated = stated_noise(self.strategy, self.law)
         if self._stated is None and self.mod is not None:
             self._stated = stated_by_mod(self.mod)
-        self._made, self._arrived, self._inner, self._masked = {}, {}, None, 0.0
+        self.inner.clip_norm = None if self._stated is None else self._stated.clip_norm
+        self.inner.made, self._arrived, self._averaged, self._masked = {}, {}, None, 0.0
 
     @contextmanager
     def aggregating(self, number: int) -> Iterator[None]:
@@ -175,29 +137,33 @@ class FlowerHooks:
 
     def averaged(self, arrays: Any | None) -> None:
         """Keep the model before its noise."""
-        self._inner = None if arrays is None else flat(arrays)
+        self._averaged = None if arrays is None else flat(arrays)
 
     def aggregated(self, arrays: Any | None) -> None:
         """Keep the release of a round."""
         stated, before = self._stated, self._before
         assert before is not None
-        self.unmodded |= bool(set(self._arrived) - set(self._made)) or (self._masked > 0 and not self._made)
+        self.unmodded |= bool(set(self._arrived) - set(self.inner.made)) or (self._masked > 0 and not self.inner.made)
         self._after = before if arrays is None else flat(arrays)
         if arrays is None:
             self.skipped += 1
             return
         if stated is None or self.mod is not None:
             return
-        updates = {**self._made, **self._arrived} if clips_at_server(self.strategy) else {**self._arrived, **self._made}
-        received = None if self._inner is None else stated.clients * (self._inner - before)
+        updates = (
+            {**self.inner.made, **self._arrived}
+            if clips_at_server(self.strategy)
+            else {**self._arrived, **self.inner.made}
+        )
+        received = None if self._averaged is None else stated.clients * (self._averaged - before)
         self._release(stated, updates, stated.clients * (self._after - before), received, scale=stated.clients)
 
     def _reported(self, node: int) -> None:
         """Keep a report that a mod noised; of a run with a planted unit, the unit's first one."""
-        if self._units and (node not in self._units or self.releases):
+        if self.inner.units and (node not in self.inner.units or self.releases):
             return
-        if node in self._made:
-            updates = {node: self._made[node]}
+        if node in self.inner.made:
+            updates = {node: self.inner.made[node]}
             self._release(stated_by_mod(self.mod), updates, self._arrived[node], None, scale=1.0)
 
     def _rounding_of_masked(self, rows: Tensor) -> float:
@@ -220,8 +186,8 @@ class FlowerHooks:
         rounding = max(_SINGLE, self._rounding_of_masked(rows) * scale / stated.clip_norm)
         found = contributions(rows, received, stated.clip_norm, rounding=rounding)
         rest = None
-        if self._units:
-            others = [number for number, node in enumerate(nodes) if node not in self._units]
+        if self.inner.units:
+            others = [number for number, node in enumerate(nodes) if node not in self.inner.units]
             rest = contributions(rows[others], None, stated.clip_norm).expected
         assert self._before is not None
         self.releases.append(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from .grid import only_arrays
+from .records import only_arrays
 from .rounds import RoundWatcher, watch_methods
 
 try:

@@ -1,7 +1,6 @@
 """Rounds of a Flower strategy on frozen updates: the user's strategy and mods run, and no client trains."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,8 +11,8 @@ from torch import Tensor
 from ...fl.laws.law import GaussianLaw
 from ...fl.layout import Layout
 from ...fl.seeded import seeded
-from .grid import ProcessGrid, context, in_process, innermost, is_training, only_arrays
-from .hooks import added, flat, layout_of
+from .grid import LocalClients, ProcessGrid, context, in_process, innermost
+from .records import added, flat, is_training, layout_of, only_arrays
 from .rounds import Rounds
 from .starting import NOT_STARTED, starting
 from .stated import StatedNoise, noises_reports, stated_by_mod, stated_noise
@@ -111,7 +110,7 @@ class FlowerPlay:
             caught.append(rounds)
             raise _Started
 
-        grid = ProcessGrid(None, self.nodes, run_config={}, answered=lambda *_: None, called=lambda _: nullcontext())
+        grid = ProcessGrid(LocalClients(None), self.nodes, run_config={}, answered=lambda *_: None)
         with starting(found):
             try:
                 self.make_server_app()(grid, context(self.run_config))
@@ -132,14 +131,8 @@ class _Clients:
         self._received: tuple[Any, list[Any]] = (None, [])
         with innermost(self._frozen, self._see):
             client = play.make_client_app()
-        self.grid = ProcessGrid(
-            client,
-            play.nodes,
-            run_config=play.run_config,
-            answered=self._answered,
-            called=lambda _: nullcontext(),
-            copied=lambda message: message,
-        )
+        clients = LocalClients(client, copied=lambda message: message)
+        self.grid = ProcessGrid(clients, play.nodes, run_config=play.run_config, answered=self._answered)
 
     def replies(self, number: int, arrays: Any) -> Any:
         """Return the replies of the first nodes that are asked, one for each update; the others never answer."""

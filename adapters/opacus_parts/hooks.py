@@ -25,6 +25,8 @@ class OpacusHooks:
 
     Args:
         planted: vectors before clipping of planted indices, ``(d,)`` in clip norms; zeros for a unit that is left out.
+            Ghost clipping holds no vectors: there the unit has the direction of its record's own gradient, which moves
+            with the model, and these vectors' lengths.
         noise: a number above 0 replaces the noise of the run by that of this number; 0 leaves it.
         forced: noised sums ``(d,)`` in place of this run's own, so that its updates are those of another run.
     """
@@ -44,7 +46,8 @@ class OpacusHooks:
     _expected: Tensor | None = None
     _rest: Tensor | None = None
     _longest: float | None = 0.0
-    _pending: Tensor | None = None
+    _pending: tuple[Tensor, list[int]] | None = None
+    _direction: Tensor | None = None
     _called: list[int] | None = field(default_factory=list)
     _rounding: float = 2.0**-23
 
@@ -72,7 +75,7 @@ class OpacusHooks:
 
     def _forget(self) -> None:
         dim = self.parts.layout.dim
-        self._ids, self._rows, self._longest, self._pending = [], 0, 0.0, None
+        self._ids, self._rows, self._longest, self._pending, self._direction = [], 0, 0.0, None, None
         self._expected, self._rest = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
 
     def _before_call(self, model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -143,11 +146,12 @@ class OpacusHooks:
         """Record what ghost clipping added: with rows where the loss was watched, else the lot alone."""
         before = self._sum()
         result = original()
-        rows, self._pending = self._pending, None
-        if rows is None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             self._ids, self._rows, self._expected, self._rest, self._longest = None, None, None, None, None
         else:
-            self._compare(rows, self._sum() - before, self._lot(len(rows)), [])
+            rows, places = pending
+            self._compare(rows, self._sum() - before, self._lot(len(rows)), places)
         return result
 
     def _watch_loss(self) -> None:
@@ -160,7 +164,7 @@ class OpacusHooks:
                 backward = loss.backward
 
                 def differentiate() -> Any:
-                    hooks._differentiate(loss.loss_per_sample)
+                    loss.loss_per_sample = hooks._differentiate(loss.loss_per_sample)
                     return backward()
 
                 loss.backward = differentiate
@@ -169,13 +173,29 @@ class OpacusHooks:
         # The call of an instance is looked up on its class, so that no attribute could replace it.
         self.parts.loss.__class__ = WatchedLoss
 
-    def _differentiate(self, losses: Tensor) -> None:
+    def _differentiate(self, losses: Tensor) -> Tensor:
+        """Keep the rows of these losses ``(n,)``; returns the losses, with those of planted records stretched so that
+        their gradients have the units' lengths.
+        """
         model, held = self.parts.model, list(self.parts.optimizer.params)
         model.disable_hooks()  # type: ignore[operator]
         found = [torch.autograd.grad(one, held, retain_graph=True, allow_unused=True) for one in losses]
         model.enable_hooks()  # type: ignore[operator]
-        rows = [_row(one, held) for one in found]
-        self._pending = torch.stack(rows) if rows else torch.zeros(0, self.parts.layout.dim)
+        parts = [_row(one, held) for one in found]
+        rows = torch.stack(parts) if parts else torch.zeros(0, self.parts.layout.dim)
+        called = self._called if self._called is not None and len(self._called) >= len(rows) else []
+        ids = called[len(called) - len(rows) :]
+        places = [place for place, index in enumerate(ids) if index in self.planted]
+        factors = torch.ones(len(rows))
+        for place in places:
+            length = float(torch.linalg.vector_norm(self.planted[ids[place]])) * float(
+                self.parts.optimizer.max_grad_norm
+            )
+            own = float(torch.linalg.vector_norm(rows[place]))
+            if own > 0:
+                factors[place], self._direction = length / own, rows[place].double() / own
+        self._pending = rows * factors.unsqueeze(1), places
+        return losses * factors.reshape(-1, *[1] * (losses.ndim - 1)).to(losses) if places else losses
 
     def _add_noise(self, original: Any) -> Any:
         received = self.parts.flat("summed_grad").clone()
@@ -192,6 +212,7 @@ class OpacusHooks:
                 received=None if half else received,
                 expected=None if half or (self._longest is None and not self._rows) else self._expected,
                 rest=self._rest if self.planted else None,
+                direction=self._direction,
                 clip_norm=clip_norm,
                 noise_multiplier=multiplier,
                 rows=self._rows,

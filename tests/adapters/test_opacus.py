@@ -20,8 +20,10 @@ from opacus_runs import (
     CORRECT,
     LOSS,
     RECORDS,
+    HalfTheNoiseOfGhostClipping,
     NoClip,
     build,
+    build_ghost_without_clip,
     built,
     network,
     records,
@@ -160,9 +162,56 @@ def test_a_loader_with_workers_is_watched_with_its_lots_and_takes_a_plant():
     assert "sizes of lots" in {one.name for one in shuffled.failed}
 
 
-def test_ghost_clipping_takes_no_plant():
-    with pytest.raises(ValueError, match="ghost clipping never holds the vectors of records"):
-        training(*CORRECT["ghost clipping"]).run(True, plant=Plant())
+def moved_by_ghost_clipping(build_ghost, **options):
+    run, plant = training(build_ghost, train), Plant(**options)
+    within, out = (run.run(member, 5, plant=plant) for member in (True, False))
+    drawn = [RECORDS - 1 in release.ids for release in within.releases]
+    assert any(drawn)
+    return drawn.index(True), within.projections(plant) - out.projections(plant)
+
+
+def test_under_ghost_clipping_the_loss_of_a_record_is_stretched_to_the_units_length():
+    ghost, _ = CORRECT["ghost clipping"]
+    first, moved = moved_by_ghost_clipping(ghost, weight=10.0)
+    assert moved[:first] == pytest.approx(0, abs=1e-5)
+    assert moved[first] == pytest.approx(1.0, abs=1e-4)
+    first, moved = moved_by_ghost_clipping(ghost, weight=0.25)
+    assert moved[first] == pytest.approx(0.25, abs=1e-4)
+    first, moved = moved_by_ghost_clipping(build_ghost_without_clip, weight=10.0)
+    assert moved[first] == pytest.approx(10.0, abs=1e-3)
+
+
+def test_a_plant_that_ghost_clipping_cannot_take_is_refused():
+    run = training(*CORRECT["ghost clipping"])
+    with pytest.raises(ValueError, match="the direction of its record's own gradient, in all tensors"):
+        run.run(True, plant=Plant(tensor="0.bias"))
+    with pytest.raises(ValueError, match="the direction of its record's own gradient, in all tensors"):
+        run.run_many_units(ManyUnits(units=5))
+    with pytest.raises(ValueError, match="return that of make_private from build"):
+        without_loss()
+
+
+def without_loss():
+    def bare(data):
+        model, optimizer, _, loader, engine = CORRECT["ghost clipping"][0](data)
+        return model, optimizer, loader, engine
+
+    return training(bare, train).run(True, plant=Plant())
+
+
+@pytest.mark.simulations
+def test_replicas_judge_ghost_clipping():
+    run = training(*CORRECT["ghost clipping"])
+    plan = plan_replicas(run)
+    # Each audit has an error probability of 0.05 at most; the seed is fixed.
+    assert audit_replicas(run, plan=plan).verdict.value == "NOT_REFUTED"
+
+    def broken(data):
+        built = CORRECT["ghost clipping"][0](data)
+        built[1].__class__ = HalfTheNoiseOfGhostClipping
+        return built
+
+    assert audit_replicas(training(broken, train), plan=plan).verdict.value == "REFUTED"
 
 
 def test_half_precision_is_not_compared_number_by_number():

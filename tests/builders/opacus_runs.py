@@ -2,7 +2,7 @@
 
 import torch
 from opacus import PrivacyEngine
-from opacus.optimizers import DPOptimizer
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -66,6 +66,20 @@ class _HalfTheNoise(DPOptimizer):
         super().add_noise()
         for one in self.params:
             one.grad = (one.grad + one.summed_grad) / 2
+
+
+class HalfTheNoiseOfGhostClipping(DPOptimizerFastGradientClipping):
+    def add_noise(self):
+        super().add_noise()
+        for one in self.params:
+            one.grad = (one.grad + one.summed_grad) / 2
+
+
+def build_ghost_without_clip(data):
+    built = build(data, grad_sample_mode="ghost")
+    model = built[0]
+    model.get_clipping_coef = lambda: torch.ones_like(model.get_norm_sample())
+    return built
 
 
 class NoClip(DPOptimizer):
