@@ -76,8 +76,9 @@ def plan_replicas(
 ) -> ReplicaPlan:
     """Plan the runs that refute ``noise_share`` of the claimed noise with probability 0.9.
 
-    ``noise_share`` in (0, 1). The system runs once, to count its releases. Raises ValueError for a system whose steps
-    do not follow one law, and where more than a million runs would be needed.
+    ``noise_share`` in (0, 1). The system runs once, to count its releases; where its steps do not follow one law, their
+    noise is that of this run, and their sampling rates are those of its ledger. Raises ValueError for a system without
+    noise or with a ledger of other steps, and where more than a million runs would be needed.
     """
     check_alpha(alpha)
     if not 0 < noise_share < 1:
@@ -140,13 +141,22 @@ def audit_replicas(
 
 def _release(runner: Runner) -> GaussianRelease:
     law = runner.law
-    if law is None or law.noise_std == 0:
+    if law is not None and law.noise_std > 0:
+        steps = int(runner.claim.parameters.get("steps", 0)) or len(runner.run(False, 0).releases)
+        return GaussianRelease(sigma=law.noise_std / law.clip_norm, rate=law.rate, rounds=steps)
+    seen = runner.run(False, 0)
+    sigmas = tuple(one.noise_multiplier for one in seen.releases)
+    if not sigmas or min(sigmas) == 0:
+        raise ValueError("replicas need a stated noise in every step; watch and play back need none")
+    rates = tuple(rate for _, rate, steps in seen.ledger or () for _ in range(steps))
+    if rates and len(rates) != len(sigmas):
         raise ValueError(
-            "replicas need one noise multiplier, clip norm and sampling rate for all steps, which the accountant's "
-            "history does not state; watch and play back need none"
+            f"replicas need the sampling rate of every step, and the ledger has {len(rates)} for {len(sigmas)} releases"
         )
-    steps = int(runner.claim.parameters.get("steps", 0)) or len(runner.run(False, 0).releases)
-    return GaussianRelease(sigma=law.noise_std / law.clip_norm, rate=law.rate, rounds=steps)
+    # Where nothing is accounted, every unit takes part in every step.
+    return GaussianRelease(
+        sigma=min(sigmas), rate=max(rates, default=1.0), rounds=len(sigmas), sigmas=sigmas, rates=rates
+    )
 
 
 def _facts(runner: Runner, plan: ReplicaPlan, plant: Plant, seed: int) -> dict[str, object]:

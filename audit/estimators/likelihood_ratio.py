@@ -19,29 +19,32 @@ from ..power.threshold import ThresholdPolicy
 from .clopper_pearson import clopper_pearson
 
 
-def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float = 1.0, steps: int = 1) -> FloatArray:
+def subsampled_gaussian(
+    projection: ArrayLike, *, sigma: ArrayLike, rate: ArrayLike = 1.0, steps: int = 1
+) -> FloatArray:
     """Return the log-likelihood ratio (with over without the canary) of Poisson-subsampled Gaussian releases.
 
     ``projection`` is the release reduced to one number (see this module); the result has the same shape.
 
-    ``sigma``: noise standard deviation of one step in units of the sensitivity, > 0, one number, or one per projection;
-    ``rate``: Poisson sampling rate of the canary in [0, 1]; the release is the sum of ``steps`` steps tau. In: the
-    mixture over j ~ Binomial(tau, rate) of N(j, tau sigma^2); out: N(0, tau sigma^2). For one step it is
+    ``sigma``: noise standard deviation of one step in units of the sensitivity, > 0; ``rate``: Poisson sampling rate of
+    the canary in [0, 1]; each is one number, or one per projection. The release is the sum of ``steps`` steps tau. In:
+    the mixture over j ~ Binomial(tau, rate) of N(j, tau sigma^2); out: N(0, tau sigma^2). For one step it is
     ``ln(1 - q + q exp((2 o - 1) / (2 sigma^2)))`` (Mironov, Talwar, Zhang 2019, section 3). It is summed in logarithms,
     and so is finite wherever the exponent is. Raises ValueError for arguments out of range.
     """
     _check_law(sigma, rate, steps)
     seen = np.asarray(projection, dtype=np.float64)
-    taken = np.arange(steps + 1)
-    choices = gammaln(steps + 1) - gammaln(taken + 1) - gammaln(steps - taken + 1)
-    # xlogy and xlog1py give 0 for 0 ln 0, so that rates 0 and 1 need no case of their own.
-    log_weights = choices + xlogy(taken, rate) + xlog1py(steps - taken, -rate)
     ratio = np.full(seen.shape, -np.inf)
-    for j in taken[np.isfinite(log_weights)]:
+    for j in range(steps + 1):
+        choices = gammaln(steps + 1) - gammaln(j + 1) - gammaln(steps - j + 1)
+        # xlogy and xlog1py give 0 for 0 ln 0, so that rates 0 and 1 need no case of their own.
+        log_weight = choices + xlogy(j, rate) + xlog1py(steps - j, -np.asarray(rate))
+        if not np.isfinite(log_weight).any():
+            continue
         # An exponent past 1e308 becomes infinite, which MembershipScores refuses with a clear error.
         with np.errstate(over="ignore"):
             exponent = (2 * j * seen - j * j) / (2 * steps * np.square(sigma))
-        ratio = np.logaddexp(ratio, log_weights[j] + exponent)
+        ratio = np.logaddexp(ratio, np.where(np.isfinite(log_weight), log_weight + exponent, -np.inf))
     return ratio
 
 
@@ -119,10 +122,10 @@ def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | No
     return float((effect - mu) / math.sqrt(1 / n0 + 1 / n1 + mu**2 / (2 * (n0 + n1))))
 
 
-def _check_law(sigma: ArrayLike, rate: float, steps: int) -> None:
+def _check_law(sigma: ArrayLike, rate: ArrayLike, steps: int) -> None:
     if not (np.isfinite(sigma).all() and (np.asarray(sigma) > 0).all()):
         raise ValueError(f"sigma (noise over sensitivity) must be > 0 and finite, got {sigma!r}")
-    if not 0 <= rate <= 1:
-        raise ValueError(f"rate (Poisson sampling) must lie in [0, 1], got {rate}")
+    if not ((np.asarray(rate) >= 0) & (np.asarray(rate) <= 1)).all():
+        raise ValueError(f"rate (Poisson sampling) must lie in [0, 1], got {rate!r}")
     if steps < 1:
         raise ValueError(f"steps (noisy steps per round) must be >= 1, got {steps}")

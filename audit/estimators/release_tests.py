@@ -37,7 +37,8 @@ class GaussianRelease:
 
     ``sigma``: noise standard deviation of one step over the sensitivity; ``rate``: Poisson sampling rate of the canary;
     ``steps`` per round; ``spacing``: distance between the values that a round's release can take, in standard
-    deviations of its noise (0: floating-point numbers).
+    deviations of its noise (0: floating-point numbers). ``sigmas``, ``rates``: one per round, in place of ``sigma`` and
+    ``rate``, where rounds differ.
     """
 
     sigma: float
@@ -45,6 +46,8 @@ class GaussianRelease:
     steps: int = 1
     rounds: int = 1
     spacing: float = 0.0
+    sigmas: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma > 0 and 0 < self.rate <= 1):
@@ -54,6 +57,23 @@ class GaussianRelease:
             )
         if self.steps < 1 or self.rounds < 1:
             raise ValueError(f"steps and rounds must be >= 1, got {self.steps} and {self.rounds}")
+        if any(each and len(each) != self.rounds for each in (self.sigmas, self.rates)):
+            raise ValueError(
+                f"sigmas and rates must have one number for each of {self.rounds} rounds, "
+                f"got {len(self.sigmas)} and {len(self.rates)}"
+            )
+        if not (all(math.isfinite(one) and one > 0 for one in self.sigmas) and all(0 < one <= 1 for one in self.rates)):
+            raise ValueError(f"sigmas must be > 0 and rates in (0, 1], got {self.sigmas} and {self.rates}")
+
+    @property
+    def sigma_of_rounds(self) -> float | FloatArray:
+        """``sigma`` of all rounds, or ``(rounds,)`` of each."""
+        return np.array(self.sigmas) if self.sigmas else self.sigma
+
+    @property
+    def rate_of_rounds(self) -> float | FloatArray:
+        """``rate`` of all rounds, or ``(rounds,)`` of each."""
+        return np.array(self.rates) if self.rates else self.rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +127,10 @@ def release_scores(
     observer received nothing from the canary's client.
     """
     # In units of the canary's length, a longer canary under the same noise is a canary of length 1 under less noise.
-    sigma = release.sigma * broken.noise / broken.row
-    ratios = subsampled_gaussian(projections / broken.row, sigma=sigma, rate=release.rate, steps=release.steps)
+    sigma = release.sigma_of_rounds * broken.noise / broken.row
+    ratios = subsampled_gaussian(
+        projections / broken.row, sigma=sigma, rate=release.rate_of_rounds, steps=release.steps
+    )
     # A round in which nothing was received does not depend on the canary: its ratio is 0, whatever was filled in.
     return np.asarray((ratios if seen is None else np.where(seen, ratios, 0.0)).sum(axis=1), dtype=np.float64)
 
@@ -136,9 +158,10 @@ def _projections(
     lots_rng: np.random.Generator,
 ) -> FloatArray:
     # The sum of the noise of all steps of a round, as the observer receives only the sum.
-    noise = noise_rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * broken.noise)
+    deviation = math.sqrt(release.steps) * release.sigma_of_rounds * broken.noise
+    noise = noise_rng.standard_normal((n, release.rounds)) * deviation
     if world:
-        noise += broken.row * lots_rng.binomial(release.steps, release.rate, size=noise.shape)
+        noise += broken.row * lots_rng.binomial(release.steps, release.rate_of_rounds, size=noise.shape)
     return noise
 
 

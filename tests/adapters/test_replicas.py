@@ -1,10 +1,12 @@
 """Audits by independent runs: the planner's figure, verdicts, early ends, resuming, and wrong use."""
 
+from dataclasses import replace
+
 import pytest
 from fedassay.adapters.kept_projections import KeptProjections
 from fedassay.adapters.recording import Plant
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
-from foreign_runner import STEPS, GaussianRunner
+from foreign_runner import STEPS, GaussianRunner, ScheduledRunner
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +107,28 @@ def test_plans_that_cannot_be_made_are_refused(options, words):
         plan_replicas(GaussianRunner(), **options)
 
 
-def test_a_system_of_several_laws_is_refused():
-    class Scheduled(GaussianRunner):
+@pytest.mark.simulations
+def test_a_schedule_of_noise_and_rates_is_judged():
+    # At most 5 % of correct systems are refuted, and at least 90 % of those with half of the noise; seeds are fixed.
+    plan = plan_replicas(ScheduledRunner())
+    assert (plan.release.sigmas, plan.release.rates) == (ScheduledRunner.noises, ScheduledRunner.rates)
+    assert audit_replicas(ScheduledRunner(share=0.5), plan=plan).verdict.value == "REFUTED"
+    assert audit_replicas(ScheduledRunner(clip=10.0), plan=plan).verdict.value == "REFUTED"
+    assert audit_replicas(ScheduledRunner(), plan=plan).verdict.value == "NOT_REFUTED"
+
+
+def test_a_schedule_whose_ledger_has_other_steps_is_refused():
+    with pytest.raises(ValueError, match=r"sampling rate of every step, and the ledger has 4 for 5 releases"):
+        plan_replicas(ScheduledRunner(accounted=4))
+
+
+def test_a_system_without_noise_is_refused():
+    class Bare(GaussianRunner):
         law = None
 
-    with pytest.raises(ValueError, match="replicas need one noise multiplier"):
-        plan_replicas(Scheduled())
+        def run(self, member=False, seed=0, **options):
+            recording = super().run(member, seed, **options)
+            return replace(recording, releases=tuple(replace(one, noise_multiplier=0.0) for one in recording.releases))
+
+    with pytest.raises(ValueError, match="replicas need a stated noise in every step"):
+        plan_replicas(Bare())

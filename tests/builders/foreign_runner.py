@@ -1,11 +1,12 @@
 """A made-up system of Gaussian releases on Poisson lots, as a runner; its noise or its clip can be broken."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
 from fedassay.adapters.recording import Recording, Release
-from fedassay.defenses.accounting.stated_laws import claim_from_noise
+from fedassay.defenses.accounting.stated_laws import claim_from_accountant, claim_from_noise
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.layout import Layout
 
@@ -21,6 +22,8 @@ class GaussianRunner:
     clip: float = 1.0
     fails: int = -1
     replayable: bool = True
+    noises: ClassVar[tuple[float, ...]] = (NOISE,) * STEPS
+    rates: ClassVar[tuple[float, ...]] = (RATE,) * STEPS
 
     @property
     def claim(self):
@@ -37,11 +40,35 @@ class GaussianRunner:
         direction = torch.zeros(6, dtype=torch.float64) if plant is None else plant.direction(LAYOUT)
         length = 0.0 if plant is None else min(plant.weight, self.clip) * member
         releases = []
-        for step in range(STEPS):
+        for step, noise_std in enumerate(self.noises):
             rest = torch.from_numpy(rng.standard_normal(6))
-            total = rest + length * (rng.random() < RATE) * direction
-            released = total + self.share * NOISE * torch.from_numpy(rng.standard_normal(6))
+            total = rest + length * (rng.random() < self.rates[step]) * direction
+            released = total + self.share * noise_std * torch.from_numpy(rng.standard_normal(6))
             releases.append(
-                Release(step=step, released=released, received=total, rest=rest, clip_norm=1.0, noise_multiplier=NOISE)
+                Release(
+                    step=step, released=released, received=total, rest=rest, clip_norm=1.0, noise_multiplier=noise_std
+                )
             )
         return Recording(layout=LAYOUT, releases=tuple(releases))
+
+
+@dataclass(frozen=True)
+class ScheduledRunner(GaussianRunner):
+    """Noise and rates that change from step to step; the ledger holds the first ``accounted`` ones."""
+
+    accounted: int = STEPS
+    noises: ClassVar[tuple[float, ...]] = (1.2, 1.1, 1.0, 0.9, 0.8)
+    rates: ClassVar[tuple[float, ...]] = (0.2, 0.3, 0.3, 0.4, 0.5)
+    law = None
+
+    @property
+    def history(self):
+        return [(*each, 1) for each in zip(self.noises, self.rates, strict=True)]
+
+    @property
+    def claim(self):
+        return claim_from_accountant(self, delta=1e-5)
+
+    def run(self, member=False, seed=0, **options):
+        recording = super().run(member, seed, **options)
+        return replace(recording, ledger=tuple(self.history[: self.accounted]))

@@ -211,6 +211,21 @@ def test_bad_releases_and_arms_are_refused() -> None:
         draw_projections(RELEASE, BrokenRelease(), world=2, n=1, rng=np.random.default_rng(0))
 
 
+def test_the_score_of_a_schedule_is_the_sum_of_those_of_its_rounds():
+    sigmas, rates = (0.7, 1.0, 2.0), (0.1, 1.0, 0.4)
+    whole = GaussianRelease(sigma=0.7, rounds=3, sigmas=sigmas, rates=rates)
+    seen = projections(whole, BrokenRelease(), 1, 50, np.random.default_rng(0)).values
+    each = [
+        release_scores(seen[:, [turn]], GaussianRelease(sigma=sigma, rate=rate), BrokenRelease(noise=0.5))
+        for turn, (sigma, rate) in enumerate(zip(sigmas, rates, strict=True))
+    ]
+    assert release_scores(seen, whole, BrokenRelease(noise=0.5)) == pytest.approx(np.sum(each, axis=0))
+    with pytest.raises(ValueError, match="one number for each of 3 rounds, got 2 and 0"):
+        GaussianRelease(sigma=1.0, rounds=3, sigmas=(1.0, 2.0))
+    with pytest.raises(ValueError, match="sigmas must be > 0 and rates in"):
+        GaussianRelease(sigma=1.0, rounds=2, rates=(0.5, 0.0))
+
+
 @pytest.mark.parametrize("release", [RELEASE, GaussianRelease(sigma=0.83, rate=0.3, steps=2, rounds=7)])
 def test_runs_simulated_in_blocks_are_those_drawn_at_once(
     release: GaussianRelease, monkeypatch: pytest.MonkeyPatch
