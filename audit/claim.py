@@ -62,6 +62,9 @@ class Adjacency(StrEnum):
         return {"add_remove": "add/remove", "replace_one": "replace-one", "zero_out": "zero-out"}[self.value]
 
 
+_TEXTS = ("mechanism", "accountant", "sampling", "trust", "source", "subjects", "part")
+
+
 class Parameters(Mapping[str, Value]):
     """A mechanism's parameters as an immutable, hashable mapping from names to numbers, strings or booleans."""
 
@@ -111,6 +114,7 @@ class Claim:
 
     Raises:
         ValueError: names the field that is wrong.
+        TypeError: for a parameter that is no number, text or truth value.
     """
 
     epsilon: float
@@ -141,6 +145,13 @@ class Claim:
             raise ValueError(f"rounds must be a whole number >= 1, got {self.rounds}")
         if self.dp_model not in DP_MODELS:
             raise unknown("dp_model", self.dp_model, DP_MODELS)
+        for name in _TEXTS:
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be text, got {getattr(self, name)!r}")
+        if not (self.curve is None or isinstance(self.curve, Curve)):
+            raise ValueError(f"curve must be a GaussianCurve, a ProfileCurve or None, got {self.curve!r}")
+        if not isinstance(self.parameters, Mapping):
+            raise ValueError(f"parameters must be a mapping from names to values, got {self.parameters!r}")
         if not isinstance(self.observer, Observer):
             raise ValueError(f"observer (the adversary) must be an Observer such as UPLOADS, got {self.observer!r}")
         # One canonical type per field: 4 and 4.0 are the same claim and must have the same identity.

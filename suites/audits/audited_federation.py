@@ -154,6 +154,9 @@ def claimed_release(job: BlockJob) -> GaussianRelease | None:
     # A final model shows no single round that a law could score.
     if not job.inert or not isinstance(law, GaussianLaw) or law.then or job.claim.observer.rank == FINAL_MODEL.rank:
         return None
+    if law.noise_std == 0:
+        # Without noise there is no likelihood to compare; the law's epsilon says what that means.
+        return None
     if plan.cohort.participations(job.claim.rounds) < job.claim.rounds:
         return None
     row = torch.zeros(plan.layout.dim)

@@ -62,6 +62,8 @@ _SCATTER, _SHIFTS = 32, 8
 """Runs of noise and runs of rows from which their ratio is measured without a law."""
 _CLEAR, _BATCHES = 0.5, 8
 """Share of the shift over noise that its lower bound must reach, and batches of runs from which it is measured else."""
+_THINNED = 16
+"""Batches of runs in which rows are counted that must be used less often than the plan samples them."""
 _DOUBTFUL = 1e-3
 """Chance of what was counted, at most, below which more runs are made to count it again."""
 _DITHER, _ROUNDED = 1.0, 8
@@ -210,6 +212,23 @@ class Sampled:
         parts = self.around.parts[:-1]
         found = [(self.moved[:, turn:, part] != 0).flatten(1).any(1) for turn, part in enumerate(parts)]
         return torch.stack(found, dim=1).numpy()
+
+    @property
+    def visible(self) -> bool:
+        """Whether the adversary sees who takes part."""
+        observer = self.setup.claim.observer
+        return observer.rank >= SHUFFLED.rank or observer.sees_participation
+
+    @cached_property
+    def counted(self) -> BoolArray:
+        """Rounds in which a row may be used, ``(R, T)``: where the observer sees who takes part, a sample's chance is
+        that of the lots of a client that does.
+        """
+        around = self.around
+        if not (self.visible and self.setup.claim.unit is Unit.SAMPLE):
+            return np.ones((around.replicas, around.rounds), dtype=bool)
+        cohorts = torch.stack(list(self.runs[0].cohort), dim=1)
+        return cohorts[torch.arange(around.replicas), :, around.holders].bool().numpy()
 
     @cached_property
     def seen(self) -> SeenLaws:
@@ -529,13 +548,23 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
         )
         return
     counted = _counts(sampled, rates)
+    thinned = any(rate < _rate_of_plan(sampled, client) for client, rate in rates.items())
+    numbers = range(1, _THINNED if thinned else _BATCHES)
+    others = [] if sampled.further is None else [partial(sampled.further, number) for number in numbers]
+    if thinned:
+        # Hooks must leave out what the plan samples, which few runs cannot show.
+        for other in others:
+            more = _counts(again, rates) if (again := other()).clean else {}
+            counted = {words: one + more[words] if words in more else one for words, one in counted.items()}
+        others = []
     words, worst = min(counted.items(), key=lambda one: one[1].chance)
     # Half of the level for what these runs show, half for one hypothesis that they raised, on fresh runs.
     limit = level(2 * len(counted))
-    if limit <= worst.chance < _DOUBTFUL and sampled.further is not None:
-        others = [sampled.further(number) for number in range(1, _BATCHES)]
-        again = [_counts(other, rates).get(words) for other in others if other.clean]
-        fresh = sum((one for one in again if one is not None), replace(worst, hits=0, count=0, chosen=0))
+    if limit <= worst.chance < _DOUBTFUL and others:
+        fresh = replace(worst, hits=0, count=0, chosen=0)
+        for other in others:
+            more = _counts(again, rates) if (again := other()).clean else {}
+            fresh = fresh + more[words] if words in more else fresh
         worst, limit = (fresh, level(2)) if fresh.chance < level(2) else (worst, limit)
     result = CheckResult(
         name=PARTICIPATION,
@@ -564,6 +593,17 @@ def _rate(sampled: Sampled, client: int) -> float:
     full = replace(plan, cohort=Full())
     always = law_check(replace(law, rate=1.0), claim, full)
     return _of_steps(law.rate, sampled) if any(one.passed is False for one in always) else 1.0
+
+
+def _rate_of_plan(sampled: Sampled, client: int) -> float:
+    """The chance that a row is used in a counted round where no hook leaves anything out, less rounding."""
+    claim, plan = sampled.setup.claim, sampled.setup.plan
+    cohort = 1.0 if sampled.visible else plan.cohort_rate
+    return (1 - _SLACK) * (
+        cohort * _of_steps(plan.lot.rate(plan.sizes[client]), sampled)
+        if claim.unit is Unit.SAMPLE
+        else plan.cohort_rate
+    )
 
 
 def _of_steps(rate: float, sampled: Sampled) -> float:
@@ -606,21 +646,23 @@ def _counts(sampled: Sampled, rates: Mapping[int, float]) -> dict[str, _Uses]:
     found, cohort = dict[str, _Uses](), sampled.setup.plan.cohort
     for client, rate in rates.items():
         held = (sampled.around.holders == client).numpy()
-        used = sampled.used[held]
+        used, counted = sampled.used[held], sampled.counted[held]
         if rate < 1:
-            found |= {f"client {client}, {words}": one for words, one in _histories(used, rate, cohort)}
+            found |= {f"client {client}, {words}": one for words, one in _histories(used, counted, rate, cohort)}
             for kind, words in enumerate(PLACES if sampled.setup.claim.unit is Unit.SAMPLE else ()):
                 there = (sampled.around.kinds == kind).numpy() & held
-                hits, count = int(sampled.used[there].sum()), int(there.sum()) * used.shape[1]
-                found[f"client {client}, {words}"] = _Uses(hits=hits, count=count, rate=rate)
+                of_kind = sampled.used[there][sampled.counted[there]]
+                found[f"client {client}, {words}"] = _Uses(hits=int(of_kind.sum()), count=of_kind.size, rate=rate)
     if len(set(rates.values())) == 1:
         rate = next(iter(rates.values()))
-        found |= {f"all clients, {words}": one for words, one in _histories(sampled.used, rate, cohort)}
+        found |= {
+            f"all clients, {words}": one for words, one in _histories(sampled.used, sampled.counted, rate, cohort)
+        }
     return found
 
 
-def _histories(used: BoolArray, rate: float, cohort: object) -> Iterator[tuple[str, _Uses]]:
-    """Uses in rounds that follow a given history, in words.
+def _histories(used: BoolArray, counted: BoolArray, rate: float, cohort: object) -> Iterator[tuple[str, _Uses]]:
+    """Uses in rounds that follow a given history, in words; ``counted``: rounds in which the row may be used.
 
     Given any history the row is used with probability ``rate`` at most, so that the number used is at most binomial.
     Where rounds of several histories are counted together, any number of them may have been chosen by their outcome.
@@ -629,20 +671,20 @@ def _histories(used: BoolArray, rate: float, cohort: object) -> Iterator[tuple[s
     def uses(picked: BoolArray, chosen: int = 0) -> _Uses:
         return _Uses(hits=int(picked.sum()), count=picked.size, rate=rate, chosen=chosen)
 
-    yield "all rounds", uses(used)
+    yield "all rounds", uses(used[counted])
     rounds = used.shape[1]
     for turn in range(rounds):
-        yield f"round {turn}", uses(used[:, turn])
+        yield f"round {turn}", uses(used[counted[:, turn], turn])
     # The rounds of one pass depend on each other by design.
     if isinstance(cohort, Epoch):
         return
     for lag in range(1, rounds):
-        before, after = used[:, :-lag], used[:, lag:]
+        before, after, may = used[:, :-lag], used[:, lag:], counted[:, lag:]
         for state, words in ((True, "used"), (False, "not used")):
-            yield f"rounds {lag} after it was {words}", uses(after[before == state], after.size)
+            yield f"rounds {lag} after it was {words}", uses(after[may & (before == state)], after.size)
     for turn in range(1, rounds):
         never = ~used[:, :turn].any(1)
-        yield f"round {turn}, after no use", uses(used[never, turn])
+        yield f"round {turn}, after no use", uses(used[never & counted[:, turn], turn])
 
 
 def _between_clients(sampled: Sampled) -> CheckResult | None:

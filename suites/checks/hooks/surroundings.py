@@ -15,6 +15,8 @@ differ by one factor hold equally many: a bug may only exist for some lengths be
 """
 _LONG = 10.0
 """Clip norms from which every clip shortens a row."""
+_SMALLEST = 1e-3
+"""The smallest entries of a row, as a share of the largest."""
 
 COSINES = tuple(2.0 ** -(0.5**step) for step in range(10))
 """Cosines of the others' rows to the unit's row in a star, from 1/2 to nearly 1. Two rows of one star have the square
@@ -41,11 +43,12 @@ class Surroundings:
         holders: ``(R,)``, the client that is the unit, or that holds it.
         places: ``(R,)`` numbers in [0, 1), the place of the unit among the holder's samples as a share of them.
         kinds: ``(R,)``, numbers of ``PLACES``.
-        units: ``(R, T, d)``, the unit's row in each round. Rows of different rounds have no common coordinate.
+        units: ``(R, T, d)``, the unit's row in each round.
         others: ``(R, clients, d)``, the rows of all clients; a client's samples are multiples of its row.
-        parts: one slice of coordinates per round, in which the unit's row of this round lies, and one more in which no
-            row of the unit ever lies.
-        long: ``(R,)``, whether the unit's rows are so long that every clip shortens them.
+        parts: one slice of coordinates per round, in which the unit's row of this round lies as ``draw_surroundings``
+            makes it, and one more in which no such row ever lies.
+        long: ``(R,)``, whether the unit's rows have 10 published clip norms or more (10, where none is published), so
+            that every clip is expected to shorten them.
     """
 
     holders: Tensor
@@ -73,7 +76,7 @@ def draw_surroundings(
     """Draw the surroundings of ``replicas`` runs; each of ``holders`` holds the unit in equally many of them.
 
     The rows of all other clients are zero, random, along the unit's row, against it, or along one coordinate. Each run
-    has lengths of its own, of the unit's rows and of all others, and in every second run the unit's rows are sparse.
+    has lengths of its own, of the unit's rows and of all others, and most runs have rows of unequal entries.
     """
     rng = Streams(seed).generator("surroundings")
     held = torch.tensor(holders).repeat(replicas)[:replicas]
@@ -93,7 +96,7 @@ def draw_surroundings(
     chosen = kinds[torch.from_numpy(rng.integers(len(kinds), size=replicas)), torch.arange(replicas)]
     places = torch.from_numpy(rng.random(replicas))
     sorts = torch.from_numpy(rng.integers(len(PLACES), size=replicas))
-    units = _sparse(units, parts[:rounds], rng)
+    units = _shaped(units, parts[:rounds], rng)
     return Surroundings(
         holders=held,
         places=torch.where(sorts == 0, 0.0, torch.where(sorts == 1, 1 - 1e-9, places)),
@@ -105,19 +108,27 @@ def draw_surroundings(
     )
 
 
-def _sparse(units: Tensor, parts: tuple[slice, ...], rng: np.random.Generator) -> Tensor:
-    """Rows of which every second run keeps some entries alone, from one to all, at the same length: a clip may treat
-    sparse rows in another way.
+def _shaped(units: Tensor, parts: tuple[slice, ...], rng: np.random.Generator) -> Tensor:
+    """Rows of the same length and other shapes, because a clip may treat them in another way: half of the runs keep
+    some entries alone, from one to all, an eighth has one large entry and many small ones, and an eighth has entries
+    that fall from the largest to the smallest by one factor.
     """
     replicas = len(units)
     shares = torch.from_numpy(rng.permutation(np.arange(replicas) / replicas)).float()
-    sparse, order = units.clone(), torch.from_numpy(rng.random(units.shape[::2]))
+    shaped, order = units.clone(), torch.from_numpy(rng.random(units.shape[::2]))
     for turn, part in enumerate(parts):
         size = part.stop - part.start
-        kept = torch.where(shares < 0.5, (size + 1) ** (2 * shares), float(size)).long().clamp(1, max(1, size))
         ranks = order[:, part].argsort(dim=1).argsort(dim=1)
-        sparse[:, turn, part] *= (ranks < kept.unsqueeze(1)) * (size / kept.unsqueeze(1)) ** 0.5
-    return sparse
+        kept = torch.where(shares < 0.5, (size + 1) ** (2 * shares), float(size)).long().clamp(1, max(1, size))
+        sizes = (ranks < kept.unsqueeze(1)).float()
+        # From equal entries to those of a thousandth.
+        small = _SMALLEST ** (8 * shares).fmod(1).unsqueeze(1)
+        spiked, falling = (shares >= 0.75) & (shares < 0.875), shares >= 0.875
+        sizes = torch.where(spiked.unsqueeze(1), torch.where(ranks == 0, 1.0, small), sizes)
+        sizes = torch.where(falling.unsqueeze(1), small ** (ranks / max(1, size - 1)), sizes)
+        lengths = torch.linalg.vector_norm(sizes, dim=1, keepdim=True).clamp_min(1e-30)
+        shaped[:, turn, part] *= sizes * size**0.5 / lengths
+    return shaped
 
 
 def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float, seed: int) -> Surroundings:

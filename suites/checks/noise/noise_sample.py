@@ -214,15 +214,21 @@ def _batch(
     return recorder
 
 
-def spacing(vector: FloatArray) -> float:
+def spacing(vector: FloatArray, *, share: float = 1.0) -> float:
     """Return the distance between neighbouring values that a vector's numbers can take, at the largest of them; 0 for
     numbers of full single precision.
+
+    ``share``: of the numbers that must lack digits; less than 1 where something of full precision was subtracted, which
+    gives digits to the numbers that were small before.
     """
     largest = float(np.abs(vector).max(initial=0.0))
     if not 0 < largest < math.inf:
         return 0.0
-    bits = int(np.bitwise_or.reduce(vector.astype(np.float32).view(np.uint32)))
-    unused = (bits & -bits).bit_length() - 1 if bits else 0
+    bits = vector.astype(np.float32).view(np.uint32)
+    bits = bits[bits != 0].astype(np.int64)
+    # The number of zeros at the end of each number.
+    ends = np.log2(bits & -bits).astype(np.int64)
+    unused = int(np.quantile(ends, 1 - share, method="lower")) if len(ends) else 0
     digit = math.ldexp(largest, unused - 23) if unused > _DIGITS else 0.0
     return max(lattice(vector, largest), digit)
 

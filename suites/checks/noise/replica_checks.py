@@ -29,6 +29,8 @@ _BIASED = 4.0
 """Standard errors by which the mean of runs made alone is off where the noise itself is biased."""
 _SPACED, _WIDE = 256, 0.25
 """Projections of a round that show a lattice, and its steps at most, in standard deviations."""
+_ROUNDED = 0.8
+"""Share of the projections of a round that lack digits where releases are rounded."""
 _FEWEST = 30
 """Replicas below which nothing is checked."""
 
@@ -55,7 +57,8 @@ def _seen_spacing(columns: list[FloatArray], sigma: float) -> float:
     """The distance of the lattice on which all rounds' projections lie, in standard deviations; 0 without one, or where
     it is so wide that it may be the noise itself.
     """
-    seen = [spacing(column[:_SPACED]) for column in columns]
+    # Projections are releases less their centre, which is no rounded number.
+    seen = [spacing(column[:_SPACED], share=_ROUNDED) for column in columns]
     found = max(seen) / sigma if min(seen) > 0 and sigma > 0 else 0.0
     return found if found <= _WIDE else 0.0
 

@@ -121,7 +121,9 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     if not moves or count < 2 * _SPARE + 2:
         reason = "no unit moves a release in runs of equal draws" if not moves else f"only {count} noise vectors"
         return CheckResult(name=DIRECTIONS, passed=None, witness=reason)
-    counts = (vectors != 0).sum(0)
+    # A release of zeros adds nothing to what its round's other runs show, though its contrasts with them differ.
+    sent = (sample.values[:, there] != 0).sum(0) - 1
+    counts = np.minimum((vectors != 0).sum(0), np.maximum(sent, 0).sum(0))
     # Weights that are rarely sent show no noise in a few vectors; the whole message is compared where they are.
     shown = np.flatnonzero(counts >= 2 * _SPARE)
     if len(shown) == 0:

@@ -389,6 +389,8 @@ def test_no_seed_of_thirty_accuses_a_correct_protection(checked, name):
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.simulations) for seed in (1, 2))])
 def test_a_rate_that_is_in_doubt_is_counted_again_in_fresh_runs(checked, monkeypatch, seed):
     """A rate of .252 where .2 is accounted: five standard errors in the first runs, and twelve in the fresh ones."""
+    # Rates below the plan's are counted in more runs at once.
+    monkeypatch.setattr(sampled_checks, "_rate_of_plan", lambda *_: 0.0)
     failed, found = checked(SAMPLES, KeepsMore, seed=seed, **LOTS)
     assert PARTICIPATION in failed, [one.words for one in found if one.name == PARTICIPATION]
     monkeypatch.setattr(sampled_checks, "_DOUBTFUL", 0.0)
@@ -497,6 +499,29 @@ class SparseUnclipped(Drawn):
         return torch.where((count >= 3) & (count <= 6), bounded, super().row(updates))
 
 
+class NormOfACoarseCopy(Drawn):
+    """The norm is that of a copy with few levels, in which small numbers are zero."""
+
+    def row(self, updates):
+        values = clip(updates.values, 1e6 * self.clip_norm)
+        top = values.abs().amax(-1, keepdim=True).clamp_min(1e-30)
+        coarse = torch.round(values / top * 7) * top / 7
+        length = 1.06 * torch.linalg.vector_norm(coarse, dim=-1, keepdim=True)
+        return values * self.clip_norm / length.clamp_min(self.clip_norm)
+
+
+class NormOfTheLargest(Drawn):
+    """The norm is taken from the eight largest numbers, with a reserve for the others."""
+
+    def row(self, updates):
+        values = clip(updates.values, 1e6 * self.clip_norm)
+        largest = values.abs().topk(8, dim=-1).values
+        length = torch.linalg.vector_norm(largest, dim=-1, keepdim=True) * (values.shape[-1] / 8) ** 0.5
+        spread = (largest[..., -1:] / largest[..., :1].clamp_min(1e-30)) < 0.05
+        length = torch.where(spread, torch.linalg.vector_norm(largest, dim=-1, keepdim=True), length)
+        return values * self.clip_norm / length.clamp_min(self.clip_norm)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rounded(LDPGaussianProtection):
     """Rounds each noised number to a public grid: post-processing."""
@@ -601,8 +626,10 @@ def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, fail
         assert stated or all("no claim states" in one.witness for one in found if one.name in (MEASURED, AS_SAMPLED))
 
 
-@pytest.mark.parametrize("kind", [NoiseDropped, NoiseOnAGrid, SinglePrecision, SparseUnclipped])
-def test_noise_that_lacks_numbers_or_digits_and_clips_that_miss_sparse_rows_are_found(checked, kind):
+@pytest.mark.parametrize(
+    "kind", [NoiseDropped, NoiseOnAGrid, SinglePrecision, SparseUnclipped, NormOfACoarseCopy, NormOfTheLargest]
+)
+def test_noise_that_lacks_numbers_or_digits_and_clips_that_depend_on_the_shape_of_rows_are_found(checked, kind):
     failed, found = checked(LDPGaussian(epsilon=4.0), kind)
     assert AS_SAMPLED in failed, [one.words for one in found]
 
@@ -619,3 +646,19 @@ def test_numbers_that_are_left_out_with_their_noise_are_not_bare(checked, seed):
     """The law does not state the mask, so that other checks may fail."""
     _, found = checked(LDPGaussian(epsilon=4.0), MaskedAfterwards, seed=seed)
     assert not any("without any noise" in one.words for one in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaidTwice(DPSGDProtection):
+    """The cohort's rate is counted in the law's rate, though the adversary sees who takes part."""
+
+    def law(self, observer, plan, client):
+        law = super().law(observer, plan, client)
+        return law and replace(law, rate=law.rate * plan.cohort_rate)
+
+
+@pytest.mark.parametrize(("kind", "failing"), [(None, set()), (PaidTwice, {PARTICIPATION})])
+@pytest.mark.parametrize("cohort", [Poisson(0.5), FixedSize(2)])
+def test_a_row_is_counted_in_the_rounds_of_its_client_where_these_are_seen(checked, kind, failing, cohort):
+    failed, found = checked(SAMPLES, kind, cohort=cohort, **LOTS)
+    assert failed == failing, [one.words for one in found]

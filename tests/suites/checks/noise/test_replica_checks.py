@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections
 from fedassay.audit.evidence import Design, Projections, Setting
@@ -51,6 +52,19 @@ def test_a_correct_mechanism_keeps_all_over_many_seeds():
     for seed in range(100):
         assert broken(runs(1, seed=seed), runs(0, seed=seed)) == set()
         check_centred([runs(0, seed=seed)], pytest.fail)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("centre", [-1.0, 0.0, 1.0])
+def test_releases_of_half_precision_repeat_by_chance_whatever_was_subtracted_from_them(kind, centre):
+    for seed in range(10):
+        noise = torch.from_numpy(RELEASE.sigma * np.random.default_rng(seed).standard_normal((1000, 20)))
+        rounded = (noise + centre).to(kind).double().numpy() - centre
+        out = Projections(rounded, np.ones(rounded.shape, dtype=bool), SETTING)
+        assert REPEATED not in broken(runs(1), out)
+        # Numbers of bfloat16 nearly all repeat by chance.
+        copied = np.tile(rounded[:50], (20, 1))
+        assert (REPEATED in broken(runs(1), replace(out, values=copied))) is (kind is torch.float16)
 
 
 def test_one_round_without_noise_among_twenty_is_seen():

@@ -40,3 +40,16 @@ def test_releases_of_zeros_are_no_copies_and_equal_releases_are(copied):
     sample = NoiseSample(values=noise, present=present, steady=steady, senders=(0, 1))
     found = {one.name: one for one in structure_checks(sample, [], Claim.stated(epsilon=1.0, delta=1e-5))}
     assert found[REPEATS].passed is not copied, found[REPEATS].words
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_releases_of_zeros_leave_no_direction_without_noise(seed):
+    """As by shrinkage of noised releases: the others are fewer than their contrasts, and than the weights."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(9, 1, ROUNDS, 80))
+    noise[rng.random(noise.shape[:3]) < 0.4] = 0.0
+    steady, present = np.ones(ROUNDS, dtype=bool), np.ones((1, ROUNDS), dtype=bool)
+    sample = NoiseSample(values=noise, present=present, steady=steady, senders=None)
+    moves = [Move(rng.normal(size=80), f"round {turn}", turn) for turn in range(ROUNDS)]
+    *_, found = structure_checks(sample, moves, Claim.stated(epsilon=1.0, delta=1e-5, rounds=ROUNDS))
+    assert found.passed, found.words
