@@ -5,8 +5,8 @@
     python benchmarks/case_exit_codes.py --version broken --law hidden   # broken pairs, without their laws
     python benchmarks/case_exit_codes.py --out honest.jsonl --table       # of what was measured before
 
-Each seed is a run of its own, in which each case has an exit code: 0, or 10 (REFUTED), 11 (a check failed, or
-the verdict is UNDERPOWERED or OUT OF SCOPE) or 12. Results are appended to a file, and what is in the file is not repeated.
+Each seed is a run of its own, in which each case has an exit code: 0, or 10 (REFUTED), 11 (a check failed, or the
+verdict is UNDERPOWERED or OUT OF SCOPE) or 12. Results are appended to a file, and what is in the file is not repeated.
 """
 
 import argparse
