@@ -1,6 +1,7 @@
 """Noise multiplier that Flower's wrappers really have, over the stated one, by inner strategy, examples and replies.
 
     python benchmarks/flower_multipliers.py             # the table, less than a minute of CPU; needs Flower
+    python benchmarks/flower_multipliers.py --slow      # with Bulyan, which takes five minutes more
     python benchmarks/flower_multipliers.py --verdicts  # and verdicts by replicas, for the worst cell and a correct one
 
 Eleven clients, a model of 100 numbers, round 1. One client's update is long or absent, among others that are quiet, all
@@ -13,7 +14,7 @@ The noise is measured by draws: standard deviation of a cell 2 %.
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,12 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
     "FedMedian": flower.FedMedian,
     "Krum": lambda: flower.Krum(num_malicious_nodes=1),
     "trimmed mean": flower.FedTrimmedAvg,
+    "FedProx": lambda: flower.FedProx(proximal_mu=0.1),
+    "MultiKrum": lambda: flower.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=5),
+    "QFedAvg": lambda: flower.QFedAvg(client_learning_rate=0.1),
 }
+SLOW: dict[str, Callable[[], Any]] = {"Bulyan": lambda: flower.Bulyan(num_malicious_nodes=1)}
+"""Strategies that need a minute and a half of CPU each for a wrapper."""
 WRAPPERS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "server, fixed": (
         lambda inner: flower.DifferentialPrivacyServerSideFixedClipping(inner, 1.0, CLIP, CLIENTS),
@@ -73,7 +79,7 @@ def back(wrapper: str, strategy: str) -> FlowerPlayBack:
 
         @app.main()
         def main(grid: Any, context: Any) -> None:
-            wrap(STRATEGIES[strategy]()).start(grid, ArrayRecord({"weight": Array(np.zeros(DIMENSIONS))}))
+            wrap((STRATEGIES | SLOW)[strategy]()).start(grid, ArrayRecord({"weight": Array(np.zeros(DIMENSIONS))}))
 
         return app
 
@@ -86,13 +92,13 @@ def back(wrapper: str, strategy: str) -> FlowerPlayBack:
     return FlowerPlayBack(play, lengths=(10.0,), draws=DRAWS)
 
 
-def table() -> dict[tuple[str, str, Replies], float]:
+def table(strategies: Iterable[str]) -> dict[tuple[str, str, Replies], float]:
     """Print the table, and return its cells."""
     cells = {}
     print(f"| wrapper | inner strategy | {' | '.join(case.words for case in CASES)} |")
     print("|---" * (2 + len(CASES)) + "|")
     for wrapper in WRAPPERS:
-        for strategy in STRATEGIES:
+        for strategy in strategies:
             plays = back(wrapper, strategy)
             stated = plays.play.stated.noise_multiplier
             row = [plays.effective_multiplier(case) / stated for case in CASES]
@@ -114,9 +120,10 @@ def verdict(wrapper: str, strategy: str, case: Replies) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verdicts", action="store_true", help="judge the worst cell and a correct one by replicas")
+    parser.add_argument("--slow", action="store_true", help="with the strategies that take minutes")
     arguments = parser.parse_args()
     start = time.process_time()
-    cells = table()
+    cells = table([*STRATEGIES, *(SLOW if arguments.slow else ())])
     print(f"{len(cells)} cells, {time.process_time() - start:.0f} s of CPU")
     if arguments.verdicts:
         worst = min(cells, key=lambda cell: cells[cell] if cells[cell] > 0 else math.inf)

@@ -47,7 +47,11 @@ class NewerRounds:
         return self.strategy.aggregate_train(number, replies)[0]
 
     def frozen(self, message: Any, arrays: Any, examples: float) -> Any:
-        """Return a client's reply, with examples under the key that the strategy reads."""
+        """Return a client's reply, with examples under the key that the strategy reads, and a loss of 1 where it reads
+        one.
+        """
         inner = getattr(self.strategy, "strategy", self.strategy)
         metrics = MetricRecord({str(getattr(inner, "weighted_by_key", "num-examples")): examples})
+        if (key := getattr(inner, "train_loss_key", None)) is not None:
+            metrics[str(key)] = 1.0
         return Message(RecordDict({only_arrays(message.content)[0]: arrays, "metrics": metrics}), reply_to=message)

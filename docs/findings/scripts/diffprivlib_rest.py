@@ -49,6 +49,18 @@ def statistic(compute, others=(0.0, 0.0, 0.0)):
     return drawn
 
 
+def quartile(values, **options):
+    return tools.quantile(values, 0.25, **options)
+
+
+def percentile(values, **options):
+    return tools.percentile(values, 75, **options)
+
+
+def nonzero(first, seed):
+    return tools.count_nonzero([first, 1, 0, 0], epsilon=1.0, random_state=seed)
+
+
 def unweighted(first, seed):
     return tools.histogram([0.2] * int(first), epsilon=1.0, bins=2, range=(0, 1), random_state=seed)[0][0]
 
@@ -66,6 +78,9 @@ SEEDED = {
     "tools.var": (statistic(tools.var), 0.0, 1.0),
     "tools.std": (statistic(tools.std), 0.0, 1.0),
     "tools.median": (statistic(tools.median, [0.0, 1.0]), 0.0, 1.0),
+    "tools.quantile (0.25)": (statistic(quartile, [0.0, 1.0]), 0.0, 1.0),
+    "tools.percentile (75)": (statistic(percentile, [0.0, 1.0]), 0.0, 1.0),
+    "tools.count_nonzero": (nonzero, 0, 1),
     "tools.histogram (no weights)": (unweighted, 0.0, 1.0),
     "KMeans (cluster_centers_)": (centre, 0.0, 1.0),
 }
