@@ -1,7 +1,7 @@
 """Noise multiplier that Flower's wrappers really have, over the stated one, by inner strategy, examples and replies.
 
     python benchmarks/flower_multipliers.py             # the table, less than a minute of CPU; needs Flower
-    python benchmarks/flower_multipliers.py --slow      # with Bulyan, which takes five minutes more
+    python benchmarks/flower_multipliers.py --slow      # with Bulyan and QFedAvg, which take many minutes more
     python benchmarks/flower_multipliers.py --verdicts  # and verdicts by replicas, for the worst cell and a correct one
 
 Eleven clients, a model of 100 numbers, round 1. One client's update is long or absent, among others that are quiet, all
@@ -40,10 +40,12 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
     "trimmed mean": flower.FedTrimmedAvg,
     "FedProx": lambda: flower.FedProx(proximal_mu=0.1),
     "MultiKrum": lambda: flower.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=5),
+}
+SLOW: dict[str, Callable[[], Any]] = {
+    "Bulyan": lambda: flower.Bulyan(num_malicious_nodes=1),
     "QFedAvg": lambda: flower.QFedAvg(client_learning_rate=0.1),
 }
-SLOW: dict[str, Callable[[], Any]] = {"Bulyan": lambda: flower.Bulyan(num_malicious_nodes=1)}
-"""Strategies that need a minute and a half of CPU each for a wrapper."""
+"""Strategies that need minutes of CPU, because Flower collects garbage whenever they read a reply."""
 WRAPPERS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "server, fixed": (
         lambda inner: flower.DifferentialPrivacyServerSideFixedClipping(inner, 1.0, CLIP, CLIENTS),
