@@ -1,4 +1,4 @@
-"""Runs Flower apps as they are, on nodes in this process, so that they can be watched, played back and audited."""
+"""Runs Flower apps as they are, without a SuperLink, so that they can be watched, played back and audited."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,8 +64,9 @@ class App:
         run_config: of the run, for server and clients.
         missing: number of nodes whose replies never arrive.
         cases: of replies for which play-back checks the claim; fewer where the deployment rules the others out.
-        backend: "process" calls the clients one after the other in this process, "ray" in the workers of Ray, all of a
-            round at once, as Flower's simulation engine does. Both release the same numbers under one seed.
+        backend: "process" calls the clients one after the other in this process, "ray" in the workers of a Ray of its
+            own, all messages at once that the server sends at once. Both release the same numbers under one seed,
+            unless clients share state in memory. With ``jobs`` of ``audit_replicas`` each process starts a Ray.
 
     The server and every call of a client draw from generators of their own, as in separate processes.
 

@@ -90,7 +90,7 @@ class Training:
         gradient has the unit's length; its direction is the record's own, and is kept with each release.
 
         An exception of the training passes through, and what was seen before it is kept as ``interrupted``. Under
-        ghost clipping, raises ValueError for a plant in one tensor, and where ``build`` does not return the loss.
+        ghost clipping, raises ValueError for a plant in one tensor.
         """
 
         def units(layout: Layout, index: range) -> dict[int, Tensor]:
@@ -142,6 +142,8 @@ class Training:
                 self.interrupted = self._recording(hooks, ended=False)
                 error.add_note(f"raised by train after {len(hooks.releases)} releases, kept as Training.interrupted")
                 raise
+            finally:
+                hooks.detach()
             recording = self._recording(hooks, ended=True)
             self._ends = hooks.state.ends
             # Without history some accountants fail, and with hardly any noise they need all memory.
@@ -271,8 +273,6 @@ def _check_plant(parts: OpacusParts, *, own_vectors: bool) -> None:
             "ghost clipping never holds the vectors of records: a planted unit has the direction of its record's own "
             "gradient, in all tensors"
         )
-    if parts.ghost and parts.loss is None:
-        raise ValueError("a unit is planted under ghost clipping by its loss: return that of make_private from build")
 
 
 def _remarks(hooks: OpacusHooks) -> dict[str, str]:
@@ -284,7 +284,7 @@ def _remarks(hooks: OpacusHooks) -> dict[str, str]:
         late = "batches of a loader with workers were left out"
         found["lots"] = late if hooks.data.ahead else "records were not read from the data that build received"
     if parts.ghost and any(one.expected is None for one in hooks.releases):
-        found["rows"] = "ghost clipping holds no rows: return the loss of make_private from build as well"
+        found["rows"] = "ghost clipping holds no rows, and no loss of make_private was differentiated"
     if parts.half:
         kinds = sorted({str(one.dtype).removeprefix("torch.") for one in parts.optimizer.params})
         found["noise"] = found["rows"] = f"sums of {', '.join(kinds)} are rounded too coarsely to be compared"

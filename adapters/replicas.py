@@ -7,6 +7,7 @@ share of alpha, so that an audit of a gross fault ends early.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,8 +37,10 @@ from .recording import Plant, Runner
 LOOKS = 3
 """Times that the runs are judged, each at an equal share of alpha."""
 _LIMIT = 10**6
-_PAIRS = 8
-"""Pairs of runs with equal seeds in which a planted unit must have arrived once."""
+_PAIRS, _MOST_PAIRS, _BY_CHANCE = 8, 64, 1e-3
+"""Pairs of runs with equal seeds in which a planted unit must have arrived once: at least, at most, and the probability
+that it is in none of them by chance.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +86,9 @@ def plan_replicas(
     check_alpha(alpha)
     if not 0 < noise_share < 1:
         raise ValueError(f"noise_share must be in (0, 1), got {noise_share}")
-    claim, release = runner.claim, _release(runner)
-    faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=(plant or Plant()).weight))
+    unit = plant or Plant()
+    claim, release = runner.claim, _release(runner, unit)
+    faults = (BrokenRelease(noise=noise_share), BrokenRelease(row=unit.weight))
     rng = np.random.default_rng(seed)
     stated: dict[str, Any] = {"curve": claim.curve, "epsilon": claim.epsilon, "delta": claim.delta}
     points = simulated_release_points(release, faults[0], rng=rng)
@@ -125,7 +129,7 @@ def audit_replicas(
     found = plan or plan_replicas(runner, plant=unit, seed=seed)
     path = None if checkpoint is None else Path(checkpoint)
     kept = KeptProjections(path=path, facts={} if path is None else _facts(runner, found, unit, seed))
-    missing_unit = _unseen(runner, unit, seed)
+    missing_unit = _unseen(runner, found.release, unit, seed)
     finding = None
     for look in found.looks:
         for member, number, values in _made(runner, unit, kept.missing(look), seed, jobs):
@@ -139,12 +143,15 @@ def audit_replicas(
     return finding
 
 
-def _release(runner: Runner) -> GaussianRelease:
-    law = runner.law
+def _release(runner: Runner, plant: Plant) -> GaussianRelease:
+    law, seen = runner.law, runner.run(False, 0, plant=plant)
     if law is not None and law.noise_std > 0:
-        steps = int(runner.claim.parameters.get("steps", 0)) or len(runner.run(False, 0).releases)
+        steps = int(runner.claim.parameters.get("steps", 0)) or len(seen.releases)
+        if steps != len(seen.releases):
+            raise ValueError(
+                f"the claim is about {steps} steps, and a run has {len(seen.releases)} releases: watch the system first"
+            )
         return GaussianRelease(sigma=law.noise_std / law.clip_norm, rate=law.rate, rounds=steps)
-    seen = runner.run(False, 0)
     sigmas = tuple(one.noise_multiplier for one in seen.releases)
     if not sigmas or min(sigmas) == 0:
         raise ValueError("replicas need a stated noise in every step; watch and play back need none")
@@ -154,9 +161,8 @@ def _release(runner: Runner) -> GaussianRelease:
             f"replicas need the sampling rate of every step, and the ledger has {len(rates)} for {len(sigmas)} releases"
         )
     # Where nothing is accounted, every unit takes part in every step.
-    return GaussianRelease(
-        sigma=min(sigmas), rate=max(rates, default=1.0), rounds=len(sigmas), sigmas=sigmas, rates=rates
-    )
+    highest = max(rates, default=1.0)
+    return GaussianRelease(sigma=min(sigmas), rate=highest, rounds=len(sigmas), sigmas=sigmas, rates=rates)
 
 
 def _facts(runner: Runner, plan: ReplicaPlan, plant: Plant, seed: int) -> dict[str, object]:
@@ -168,16 +174,22 @@ def _facts(runner: Runner, plan: ReplicaPlan, plant: Plant, seed: int) -> dict[s
     return facts | {"first_run_sha256": hashlib.sha256(b"".join(sent)).hexdigest()}
 
 
-def _unseen(runner: Runner, plant: Plant, seed: int) -> str:
-    """Why no run can show the unit; empty where it arrived in a release, or where equal runs cannot be compared."""
+def _unseen(runner: Runner, release: GaussianRelease, plant: Plant, seed: int) -> str:
+    """Why no run can show the unit; empty where it arrived in a release, where equal runs cannot be compared, and where
+    a unit that arrives may be missing from these few runs by chance.
+    """
     if not runner.replayable:
         return ""
-    for number in range(_PAIRS):
+    missing = float(np.prod((1 - np.asarray(release.rate_of_rounds)) * np.ones(release.rounds)))
+    pairs = _PAIRS if missing == 0 else max(_PAIRS, math.ceil(math.log(_BY_CHANCE) / math.log(missing)))
+    for number in range(min(pairs, _MOST_PAIRS)):
         drawn = _seed_of(seed, True, number)
         within, out = (runner.run(member, drawn, plant=plant).projections(plant) for member in (True, False))
         if np.abs(within - out).max(initial=0.0) > 1e-3:
             return ""
-    return f"the planted unit arrived in no release of {_PAIRS} runs, so that no run could show a violation"
+    if pairs > _MOST_PAIRS:
+        return ""
+    return f"the planted unit arrived in no release of {pairs} runs, so that no run could show a violation"
 
 
 def _made(

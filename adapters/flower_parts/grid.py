@@ -83,6 +83,10 @@ class Clients(Protocol):
         """Return the reply and the node's context. Raises what the client raised, as ``start`` may."""
         ...
 
+    def cancel(self, started: Any) -> None:
+        """End a call whose reply nothing waits for."""
+        ...
+
 
 class LocalClients:
     """Calls a client app in this process, one node after the other.
@@ -111,6 +115,9 @@ class LocalClients:
     def finish(self, started: tuple[Any, Any]) -> tuple[Any, Any]:
         """Return the reply and the context of a call."""
         return started
+
+    def cancel(self, started: tuple[Any, Any]) -> None:
+        """Nothing to end: the call is over."""
 
 
 class ProcessGrid:
@@ -179,6 +186,8 @@ class ProcessGrid:
                     self._waiting[name] = self._answered(message, reply)
         except Exception as error:
             self._failed(error)
+            for _, _, call in started:
+                self._clients.cancel(call)
             raise
         return [name for _, name, _ in started]
 

@@ -35,7 +35,8 @@ class RayClients:
         # Ray draws from the global generators when it starts; the server's noise must not depend on that.
         with seeded(0):
             if not ray.is_initialized():
-                ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+                # A cluster that is at hand need not have this package.
+                ray.init(address="local", include_dashboard=False, log_to_driver=False, configure_logging=False)
         self.app, self._inner, self._seed_of = app, inner, seed_of
         self._ray, self._dumps, self._loads = ray, cloudpickle.dumps, cloudpickle.loads
         try:
@@ -60,6 +61,10 @@ class RayClients:
         if made is not None:
             self._inner.made[node] = made
         return reply, context
+
+    def cancel(self, started: Any) -> None:
+        """End a call whose reply nothing waits for."""
+        self._ray.cancel(started[1])
 
 
 def _called(sent: bytes, given: bytes, path: list[str]) -> bytes:

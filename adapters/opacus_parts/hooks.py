@@ -1,11 +1,13 @@
 """Hooks on the instances of one Opacus training, which record its releases and leave the training as it is."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 from torch import Tensor
 
 from ...fl.seeded import seeded
@@ -50,15 +52,15 @@ class OpacusHooks:
     _direction: Tensor | None = None
     _called: list[int] | None = field(default_factory=list)
     _rounding: float = 2.0**-23
+    _backward: Callable[[Any], Any] | None = None
 
     def attach(self) -> None:
-        """Wrap the methods of the optimizer, the loss and the model."""
+        """Wrap the methods of the optimizer, the losses and the model."""
         optimizer = self.parts.optimizer
         self.state = StateWatch(model=self.parts.model, stepped=frozenset(id(one) for one in optimizer.params))
         if self.parts.ghost:
             self._wrap(optimizer, "accumulate", self._accumulate)
-            if self.parts.loss is not None:
-                self._watch_loss()
+            self._watch_losses()
         else:
             self._wrap(optimizer, "clip_and_accumulate", self._clip)
         self._wrap(optimizer, "add_noise", self._add_noise)
@@ -143,7 +145,7 @@ class OpacusHooks:
             self._rest = self._rest + contributions(rows[others], None, norm, clipped=kept).expected
 
     def _accumulate(self, original: Any) -> Any:
-        """Record what ghost clipping added: with rows where the loss was watched, else the lot alone."""
+        """Record what ghost clipping added, and the rows of its losses; without them if none was differentiated."""
         before = self._sum()
         result = original()
         pending, self._pending = self._pending, None
@@ -154,33 +156,36 @@ class OpacusHooks:
             self._compare(rows, self._sum() - before, self._lot(len(rows)), places)
         return result
 
-    def _watch_loss(self) -> None:
-        """Compute the rows again where the loss is differentiated, because ghost clipping never holds them."""
-        hooks, kind = self, type(self.parts.loss)
+    def _watch_losses(self) -> None:
+        """Compute the rows again where a loss is differentiated, because ghost clipping never holds them.
 
-        class WatchedLoss(kind):  # type: ignore[misc,valid-type]
-            def __call__(self, *args: Any, **named: Any) -> Any:
-                loss = super().__call__(*args, **named)
-                backward = loss.backward
-
-                def differentiate() -> Any:
-                    loss.loss_per_sample = hooks._differentiate(loss.loss_per_sample)
-                    return backward()
-
-                loss.backward = differentiate
-                return loss
-
-        # The call of an instance is looked up on its class, so that no attribute could replace it.
-        self.parts.loss.__class__ = WatchedLoss
-
-    def _differentiate(self, losses: Tensor) -> Tensor:
-        """Keep the rows of these losses ``(n,)``; returns the losses, with those of planted records stretched so that
-        their gradients have the units' lengths.
+        On the class, because sums, quotients and products of losses are new objects; until ``detach``.
         """
-        model, held = self.parts.model, list(self.parts.optimizer.params)
-        model.disable_hooks()  # type: ignore[operator]
-        found = [torch.autograd.grad(one, held, retain_graph=True, allow_unused=True) for one in losses]
-        model.enable_hooks()  # type: ignore[operator]
+        optimizer, backward = self.parts.optimizer, DPTensorFastGradientClipping.backward
+
+        def differentiate(loss: Any) -> Any:
+            if loss.optimizer is optimizer:
+                loss.loss_per_sample = self._differentiate(loss.loss_per_sample, loss.module)
+            return backward(loss)
+
+        DPTensorFastGradientClipping.backward = differentiate
+        self._backward = backward
+
+    def detach(self) -> None:
+        """Undo what ``attach`` did outside of this training's instances."""
+        if self._backward is not None:
+            DPTensorFastGradientClipping.backward = self._backward
+
+    def _differentiate(self, losses: Tensor, module: Any) -> Tensor:
+        """Keep the rows of these losses ``(n,)`` or ``(n, 1)``; returns the losses, with those of planted records
+        stretched so that their gradients have the units' lengths. A gradient of zero cannot be stretched.
+        """
+        held = list(self.parts.optimizer.params)
+        module.disable_hooks()
+        try:
+            found = [torch.autograd.grad(one.sum(), held, retain_graph=True, allow_unused=True) for one in losses]
+        finally:
+            module.enable_hooks()
         parts = [_row(one, held) for one in found]
         rows = torch.stack(parts) if parts else torch.zeros(0, self.parts.layout.dim)
         called = self._called if self._called is not None and len(self._called) >= len(rows) else []
@@ -188,11 +193,9 @@ class OpacusHooks:
         places = [place for place, index in enumerate(ids) if index in self.planted]
         factors = torch.ones(len(rows))
         for place in places:
-            length = float(torch.linalg.vector_norm(self.planted[ids[place]])) * float(
-                self.parts.optimizer.max_grad_norm
-            )
+            length = float(torch.linalg.vector_norm(self.planted[ids[place]])) * self.parts.optimizer.max_grad_norm
             own = float(torch.linalg.vector_norm(rows[place]))
-            if own > 0:
+            if 0 < own < math.inf:
                 factors[place], self._direction = length / own, rows[place].double() / own
         self._pending = rows * factors.unsqueeze(1), places
         return losses * factors.reshape(-1, *[1] * (losses.ndim - 1)).to(losses) if places else losses

@@ -1,4 +1,4 @@
-"""The parts of an Opacus training that ``build`` returned: model, optimizer, loaders, loss and accountant."""
+"""The parts of an Opacus training that ``build`` returned: model, optimizer, loaders and accountant."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,6 @@ try:
     from opacus import PrivacyEngine
     from opacus.accountants.accountant import IAccountant
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping, DPPerLayerOptimizer
-    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 except ImportError as error:
     raise ImportError("fedassay.adapters.opacus needs Opacus: pip install 'fedassay[opacus]'") from error
 
@@ -31,7 +30,6 @@ class OpacusParts:
     optimizer: Any
     loaders: tuple[Any, ...]
     accountant: Any
-    loss: Any = None
 
     @property
     def layout(self) -> Layout:
@@ -114,13 +112,11 @@ def parts_of(built: object) -> OpacusParts:
     owner = next((one for one in models if held <= {id(p) for p in one.parameters()}), None)
     if owner is None:
         raise TypeError("build must also return the model whose parameters the optimizer holds")
-    losses = _of(found, DPLossFastGradientClipping)
     return OpacusParts(
         model=owner,
         optimizer=optimizers[0],
         loaders=tuple(_of(found, DataLoader)),
         accountant=_accountant(found, optimizers[0]),
-        loss=losses[0] if losses else None,
     )
 
 

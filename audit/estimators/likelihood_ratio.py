@@ -51,9 +51,7 @@ def subsampled_gaussian(
 def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArray:
     """Return the log-likelihood ratio (with over without the canary) of releases with Laplace noise.
 
-    Every coordinate has its own noise; an array ``(..., d)`` of releases becomes an array ``(...)``.
-
-    An array ``(..., d)`` of releases becomes an array ``(...)``.
+    Every coordinate has its own noise. An array ``(..., d)`` of releases becomes an array ``(...)``.
 
     ``release``: (..., d) minus the known rest; ``canary``: (d,). The ratio is ``sum_j (|o_j| - |o_j - c_j|) / scale``
     and lies within +-|canary|_1 / scale, which is the epsilon. Raises ValueError unless scale > 0.

@@ -63,7 +63,7 @@ class GaussianRelease:
                 f"got {len(self.sigmas)} and {len(self.rates)}"
             )
         if not (all(math.isfinite(one) and one > 0 for one in self.sigmas) and all(0 < one <= 1 for one in self.rates)):
-            raise ValueError(f"sigmas must be > 0 and rates in (0, 1], got {self.sigmas} and {self.rates}")
+            raise ValueError("sigmas must be > 0 and finite, and rates in (0, 1], in every round")
 
     @property
     def sigma_of_rounds(self) -> float | FloatArray:

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from fedassay.adapters import replicas
 from fedassay.adapters.kept_projections import KeptProjections
 from fedassay.adapters.recording import Plant
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from foreign_runner import STEPS, GaussianRunner, ScheduledRunner
 
 
@@ -132,3 +134,21 @@ def test_a_system_without_noise_is_refused():
 
     with pytest.raises(ValueError, match="replicas need a stated noise in every step"):
         plan_replicas(Bare())
+
+
+def test_a_claim_about_fewer_steps_than_a_run_makes_is_refused():
+    class Fewer(GaussianRunner):
+        @property
+        def claim(self):
+            return claim_from_noise(1.0, delta=1e-5, sampling_rate=0.3, steps=STEPS - 1)
+
+    with pytest.raises(ValueError, match=f"about {STEPS - 1} steps, and a run has {STEPS} releases"):
+        plan_replicas(Fewer())
+
+
+def test_a_unit_that_is_rarely_drawn_is_not_taken_for_one_that_never_arrives(plan):
+    rare = replace(plan.release, rate=1e-4)
+    assert replicas._unseen(GaussianRunner(clip=0.0), rare, Plant(), 0) == ""
+    assert "arrived in no release of 64 runs" in replicas._unseen(
+        GaussianRunner(clip=0.0), replace(plan.release, rate=0.0215), Plant(), 0
+    )

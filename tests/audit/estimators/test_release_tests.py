@@ -222,7 +222,7 @@ def test_the_score_of_a_schedule_is_the_sum_of_those_of_its_rounds():
     assert release_scores(seen, whole, BrokenRelease(noise=0.5)) == pytest.approx(np.sum(each, axis=0))
     with pytest.raises(ValueError, match="one number for each of 3 rounds, got 2 and 0"):
         GaussianRelease(sigma=1.0, rounds=3, sigmas=(1.0, 2.0))
-    with pytest.raises(ValueError, match="sigmas must be > 0 and rates in"):
+    with pytest.raises(ValueError, match="sigmas must be > 0 and finite, and rates in"):
         GaussianRelease(sigma=1.0, rounds=2, rates=(0.5, 0.0))
 
 
