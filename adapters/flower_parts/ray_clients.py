@@ -1,6 +1,7 @@
 """Calls client apps in the worker processes of Ray, as Flower's simulation engine does."""
 
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -54,10 +55,10 @@ class RayClients:
     def finish(self, started: Any) -> tuple[Any, Any]:
         """Wait for a call; returns the reply and the node's context. Raises what the client raised."""
         node, call = started
-        try:
-            reply, context, made = self._loads(self._ray.get(call))
-        except self._ray.exceptions.RayTaskError as error:
-            raise error.cause from error
+        found = self._loads(self._ray.get(call))
+        if isinstance(found, Exception):
+            raise found
+        reply, context, made = found
         if made is not None:
             self._inner.made[node] = made
         return reply, context
@@ -68,7 +69,8 @@ class RayClients:
 
 
 def _called(sent: bytes, given: bytes, path: list[str]) -> bytes:
-    """One call in a worker: reply, context, and the update that the client made before all mods, or None.
+    """One call in a worker: reply, context, and the update that the client made before all mods, or None; or what the
+    client raised.
 
     ``path``: where the apps' modules are found.
     """
@@ -78,7 +80,15 @@ def _called(sent: bytes, given: bytes, path: list[str]) -> bytes:
     (app, inner), (message, context, unit, clip_norm, seed) = cloudpickle.loads(sent), cloudpickle.loads(given)
     node = int(context.node_id)
     inner.units, inner.clip_norm, inner.made = {} if unit is None else {node: unit}, clip_norm, {}
-    with in_process(), seeded(seed):
-        reply = app(message, context)
+    try:
+        with in_process(), seeded(seed):
+            reply = app(message, context)
+    except Exception as error:
+        # Returned, because Ray prints exceptions of all calls that are not waited for.
+        error.add_note(f"raised by node {node} in a worker of Ray:\n{traceback.format_exc()}")
+        try:
+            return bytes(cloudpickle.dumps(error))
+        except Exception:  # An exception may hold anything.
+            return bytes(cloudpickle.dumps(RuntimeError(f"{type(error).__name__}: {error}")))
     made: Tensor | None = inner.made.get(node)
     return bytes(cloudpickle.dumps((reply, context, made)))
