@@ -2,6 +2,7 @@
 
     python benchmarks/opacus_faults.py              # a table, less than half a minute of CPU
     python benchmarks/opacus_faults.py --honest 40  # and 40 watched runs of each correct training
+    python benchmarks/opacus_faults.py --replicas   # and verdicts by replicas, of the correct ones and of half of the noise
 
 The trainings are those of the tests (``tests/builders/opacus_runs.py``). The peer of each row is the first one, the
 correct training, in the same process.
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedassay.adapters.opacus import Training
+from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.adapters.watch import Watched
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "builders"))
@@ -34,6 +36,7 @@ def timed(make: Callable[[], Watched]) -> tuple[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--honest", type=int, default=0, metavar="RUNS", help="watched runs of each correct training")
+    parser.add_argument("--replicas", action="store_true", help="verdicts by independent runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| training | watch: failed checks | CPU s | play-back: failed checks | CPU s |")
@@ -47,6 +50,18 @@ def main() -> None:
         run = Training(build, train, records(), delta=1e-5)
         accused = [seed for seed in range(arguments.honest) if run.watch(seed).failed]
         print(f"{name}: {len(accused)} of {arguments.honest} watched runs accused")
+    if arguments.replicas:
+        plan = plan_replicas(Training(*CORRECT["plain"], records(), delta=1e-5))
+        print(plan.line())
+        for name in (*CORRECT, "half of the noise"):
+            build, train = trainings[name]
+            start = time.process_time()
+            found = audit_replicas(Training(build, train, records(), delta=1e-5), plan=plan)
+            spent = time.process_time() - start
+            assert found.measurement is not None
+            print(
+                f"{name}: {found.verdict.value}, {found.measurement.n1} runs per arm, {spent:.0f} s of CPU", flush=True
+            )
 
 
 if __name__ == "__main__":
