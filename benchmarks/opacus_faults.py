@@ -2,7 +2,7 @@
 
     python benchmarks/opacus_faults.py              # a table, less than half a minute of CPU
     python benchmarks/opacus_faults.py --honest 40  # and 40 watched runs of each correct training
-    python benchmarks/opacus_faults.py --replicas   # and verdicts by replicas, of the correct ones and of half of the noise
+    python benchmarks/opacus_faults.py --replicas   # and verdicts by replicas, of half of the noise too
 
 The trainings are those of the tests (``tests/builders/opacus_runs.py``). The peer of each row is the first one, the
 correct training, in the same process.
