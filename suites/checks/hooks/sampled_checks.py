@@ -553,8 +553,7 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
     others = [] if sampled.further is None else [partial(sampled.further, number) for number in numbers]
     if thinned:
         # Hooks must leave out what the plan samples, which few runs cannot show.
-        for other in others:
-            more = _counts(again, rates) if (again := other()).clean else {}
+        for more in _counts_of(others, rates):
             counted = {words: one + more[words] if words in more else one for words, one in counted.items()}
         others = []
     words, worst = min(counted.items(), key=lambda one: one[1].chance)
@@ -562,8 +561,7 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
     limit = level(2 * len(counted))
     if limit <= worst.chance < _DOUBTFUL and others:
         fresh = replace(worst, hits=0, count=0, chosen=0)
-        for other in others:
-            more = _counts(again, rates) if (again := other()).clean else {}
+        for more in _counts_of(others, rates):
             fresh = fresh + more[words] if words in more else fresh
         worst, limit = (fresh, level(2)) if fresh.chance < level(2) else (worst, limit)
     result = CheckResult(
@@ -579,6 +577,14 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
         # A share above the rate is no fault in itself, within chance.
         result = together or replace(result, measured=min(result.measured or 0.0, worst.rate))
     yield result
+
+
+def _counts_of(others: Sequence[Callable[[], Sampled]], rates: Mapping[int, float]) -> Iterator[dict[str, "_Uses"]]:
+    """The uses in other runs, but for those whose rows are not separable."""
+    for other in others:
+        again = other()
+        if again.clean:
+            yield _counts(again, rates)
 
 
 def _rate(sampled: Sampled, client: int) -> float:

@@ -225,10 +225,12 @@ def spacing(vector: FloatArray, *, share: float = 1.0) -> float:
     if not 0 < largest < math.inf:
         return 0.0
     bits = vector.astype(np.float32).view(np.uint32)
-    bits = bits[bits != 0].astype(np.int64)
-    # The number of zeros at the end of each number.
-    ends = np.log2(bits & -bits).astype(np.int64)
-    unused = int(np.quantile(ends, 1 - share, method="lower")) if len(ends) else 0
+    if share < 1:
+        # The last digit of each number, of those that have the fewest digits.
+        last = np.sort((bits & -bits)[bits != 0])
+        bits = last[int((1 - share) * len(last)) :]
+    digits = int(np.bitwise_or.reduce(bits))
+    unused = (digits & -digits).bit_length() - 1 if digits else 0
     digit = math.ldexp(largest, unused - 23) if unused > _DIGITS else 0.0
     return max(lattice(vector, largest), digit)
 
