@@ -23,7 +23,13 @@ def probe(runner: Runner, *, seed: int = 0) -> Watched:
     system raises.
     """
     system: Any = runner
-    seen = system.watch(seed) if hasattr(system, "watch") else watched(runner.run(False, seed))
+    try:
+        seen = system.watch(seed) if hasattr(system, "watch") else watched(runner.run(False, seed))
+    except ValueError:  # Also the words of an adapter on a training that it cannot watch.
+        raise
+    except Exception as error:
+        error.add_note(f"raised in the watched run, seed {seed}")
+        raise
     found = tuple(seen.results)
     if not hasattr(system, "play_back"):
         return Watched(results=found)

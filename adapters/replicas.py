@@ -32,7 +32,7 @@ from ..audit.power.trials_needed import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
 from .kept_projections import KeptProjections
-from .recording import Plant, Runner
+from .recording import Plant, Recording, Runner
 
 LOOKS = 3
 """Times that the runs are judged, each at an equal share of alpha."""
@@ -144,7 +144,7 @@ def audit_replicas(
 
 
 def _release(runner: Runner, plant: Plant) -> GaussianRelease:
-    law, seen = runner.law, runner.run(False, 0, plant=plant)
+    law, seen = runner.law, _run(runner, False, 0, plant, number=0)
     if law is not None and law.noise_std > 0:
         steps = int(runner.claim.parameters.get("steps", 0)) or len(seen.releases)
         if steps != len(seen.releases):
@@ -170,7 +170,8 @@ def _facts(runner: Runner, plan: ReplicaPlan, plant: Plant, seed: int) -> dict[s
     if not runner.replayable:
         return facts
     # Runs of a system that was changed since then would be mixed with those of the new one.
-    sent = [one.released.numpy().tobytes() for one in runner.run(False, _seed_of(seed, False, 0), plant=plant).releases]
+    first = _run(runner, False, _seed_of(seed, False, 0), plant, number=0)
+    sent = [one.released.numpy().tobytes() for one in first.releases]
     return facts | {"first_run_sha256": hashlib.sha256(b"".join(sent)).hexdigest()}
 
 
@@ -184,7 +185,7 @@ def _unseen(runner: Runner, release: GaussianRelease, plant: Plant, seed: int) -
     pairs = _PAIRS if missing == 0 else max(_PAIRS, math.ceil(math.log(_BY_CHANCE) / math.log(missing)))
     for number in range(min(pairs, _MOST_PAIRS)):
         drawn = _seed_of(seed, True, number)
-        within, out = (runner.run(member, drawn, plant=plant).projections(plant) for member in (True, False))
+        within, out = (_run(runner, member, drawn, plant, number=number).projections(plant) for member in (True, False))
         if np.abs(within - out).max(initial=0.0) > 1e-3:
             return ""
     if pairs > _MOST_PAIRS:
@@ -206,12 +207,16 @@ def _made(
 
 
 def _one(runner: Runner, plant: Plant, member: bool, number: int, seed: int) -> tuple[bool, int, FloatArray]:
+    recording = _run(runner, member, _seed_of(seed, member, number), plant, number=number)
+    return member, number, recording.projections(plant)
+
+
+def _run(runner: Runner, member: bool, seed: int, plant: Plant, *, number: int) -> Recording:
     try:
-        recording = runner.run(member, _seed_of(seed, member, number), plant=plant)
+        return runner.run(member, seed, plant=plant)
     except Exception as error:
         error.add_note(f"raised in run {number} {'with' if member else 'without'} the planted unit")
         raise
-    return member, number, recording.projections(plant)
 
 
 def _seed_of(seed: int, member: bool, number: int) -> int:

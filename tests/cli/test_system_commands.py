@@ -81,6 +81,10 @@ def test_an_exception_of_the_system_names_the_run(say, target):
     assert refused.exit_code == 1
     assert "RuntimeError: out of memory" in refused.output
     assert "raised in run" in refused.output
+    probed = say("probe", target("fails"))
+    assert probed.exit_code == 1
+    assert "RuntimeError: out of memory" in probed.output
+    assert "raised in the watched run" in probed.output
 
 
 @pytest.mark.simulations
