@@ -23,7 +23,7 @@ from ..mutation.mutants import run_mutant
 from ..planning.run_plan import Job, RunPlan
 from ..results.cost import Cost
 from ..results.store import Store
-from .memory import keep_freed_memory
+from .memory import keep_freed_memory, leave_imports_out_of_collections
 
 Work = Job | PlannedAudit
 
@@ -93,10 +93,12 @@ def _by_workers(
     run = os.getpid()
     with _ctrl_c_blocked():
         results = parallel(numbered(index, job, folder, finished, run) for index, job in enumerate(todo))
+    complete = False
     try:
         for done in results:
             cost.add_worker(done.worker, done.cpu_s)
             yield todo[done.index], done.failed
+        complete = True
     except Exception:
         # A signal to the whole group ends the workers a moment before it reaches this process, which it should stop.
         time.sleep(0.1)
@@ -106,7 +108,8 @@ def _by_workers(
             # When a run is interrupted, joblib warns with advice for programmers; the command line explains it itself.
             warnings.filterwarnings("ignore", r"\d+ tasks (which were|have been)", UserWarning)
             results.close()
-        _end_feeders()
+        if not complete:  # Otherwise the workers wait for the next stage.
+            _end_feeders()
 
 
 def _end_feeders() -> None:
@@ -131,6 +134,7 @@ class _Done:
 def _numbered(index: int, job: Work, folder: Path, finished: frozenset[str], run: int) -> _Done:
     _end_with(run)
     keep_freed_memory()
+    leave_imports_out_of_collections()
     failed = _do(job, folder, finished)
     return _Done(index=index, failed=failed, worker=os.getpid(), cpu_s=time.process_time())
 
