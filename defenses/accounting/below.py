@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.pld import common
 from scipy.signal import fftconvolve
 from scipy.special import log_ndtr
 from scipy.stats import binom
 
 from ...audit.arrays import FloatArray
+from .self_convolution import self_convolved
 
 _CUT_OFF = 1e-13
 """Mass of the composed losses that may be left out at each end, and the error of a Fourier transform."""
@@ -97,8 +97,8 @@ def composed(pairs: Sequence[Pair], *, reach: float) -> Losses:
     lowest, sure = 0, 1.0
     for pair in pairs:
         first, masses, infinite = _rounded(pair, step)
-        begun, many = common.self_convolve(masses, pair.releases, _CUT_OFF)
-        total = np.asarray(fftconvolve(total, np.asarray(many)), dtype=np.float64)
+        begun, many = self_convolved(masses, pair.releases, _CUT_OFF)
+        total = np.asarray(fftconvolve(total, many), dtype=np.float64)
         lowest += begun + first * pair.releases
         sure *= (1 - infinite) ** pair.releases
     losses = step * (lowest + np.arange(len(total), dtype=np.float64))

@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from dp_accounting.pld import common
 
 from ...audit.arrays import FloatArray
 from ...audit.curve import ProfileCurve
 from ...fl.fields import check_positive
 from ..defense import check_delta, check_whole
+from .self_convolution import self_convolved
 
 _DOTS_PER_SPREAD = 16
 _MOST_DOTS = 8000
@@ -109,12 +109,12 @@ class _Losses:
 def _composed(profile: Profile, releases: int) -> _Losses:
     check_whole("releases", releases)
     interval, dots, masses, infinite = _dotted(profile, releases)
-    lowest, composed = common.self_convolve(masses.tolist(), releases, _CUT_OFF)
+    lowest, composed = self_convolved(masses, releases, _CUT_OFF)
     # Mass that the convolution cut off counts as an infinite loss, so that it can only raise delta.
     infinite = _CUT_OFF - math.expm1(releases * math.log1p(-infinite))
     losses = interval * (lowest - dots * releases + np.arange(len(composed)))
     kept = losses >= 0
-    losses, chances = losses[kept], np.asarray(composed, dtype=np.float64)[kept]
+    losses, chances = losses[kept], composed[kept]
     above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + infinite
     with np.errstate(divide="ignore"):
         # In logarithms: e^-loss underflows long before the largest losses.
