@@ -112,7 +112,7 @@ def _composed(profile: Profile, releases: int) -> _Losses:
     lowest, composed = self_convolved(masses, releases, _CUT_OFF)
     # Mass that the convolution cut off counts as an infinite loss, so that it can only raise delta.
     infinite = _CUT_OFF - math.expm1(releases * math.log1p(-infinite))
-    losses = interval * (lowest - dots * releases + np.arange(len(composed)))
+    losses = interval * (lowest - dots * releases + np.arange(len(composed), dtype=np.float64))
     kept = losses >= 0
     losses, chances = losses[kept], composed[kept]
     above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + infinite
