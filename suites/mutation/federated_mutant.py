@@ -111,21 +111,22 @@ def federated_mutant(versions: Versions) -> Mutant:
     )
 
 
-def checks_of(versions: Versions, *, broken: bool, trials: bool) -> tuple[CheckResult, ...]:
+def checks_of(versions: Versions, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
     """Run the implementation checks of the broken or of the correct version. Of several claims, the result of a check
     is that of the first claim on which it fails.
 
     Args:
         trials: whether everything that is received is audited too, where no other check fails.
+        seed: seed of all draws.
     """
     prepared = versions.broken if broken and versions.broken is not None else versions.correct
     found: dict[str, CheckResult] = {}
     for claim in prepared.claims:
         fit = partial(_given, Fitted(protection=prepared.protection, claim=claim))
-        checks = claim_checks(fit, claim, versions.plan, (versions.task, versions.plan))
+        checks = claim_checks(fit, claim, versions.plan, (versions.task, versions.plan), seed=seed)
         # As in an audit: trials cost seconds, and a bug that is found needs none.
         if trials and all(check.passed is not False for check in checks):
-            checks += received_checks(fit, versions.plan, (versions.task, versions.plan))
+            checks += received_checks(fit, versions.plan, (versions.task, versions.plan), seed=seed)
         for result in checks:
             kept = found.setdefault(result.name, result)
             found[result.name] = result if result.passed is False and kept.passed is not False else kept
