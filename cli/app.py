@@ -262,6 +262,14 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(help="Write every figure to this folder, as SVG and as PDF.", metavar="DIR")
     ] = None,
+    pack: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write an evidence pack of one run to this folder: statement and crosswalk (PDF and Markdown), page, "
+            "claims, records, hashes.",
+            metavar="DIR",
+        ),
+    ] = None,
 ) -> None:
     """Write the report of one run, or a common report of several runs, from their result rows."""
     with reported_errors():
@@ -269,7 +277,7 @@ def report(
 
         table = ChosenTable(columns=tuple(columns or ()), metrics=tuple(metric or ()), label=label)
         wanted = {"html": html, "md": md, "latex": latex, "csv": csv, "claims": claims}
-        print_lines(*print_report(runs, wanted, figures, table))
+        print_lines(*print_report(runs, wanted, figures, table, pack))
 
 
 @app.command()

@@ -23,16 +23,23 @@ def print_report(
     wanted: Mapping[str, Path | None],
     figures: Path | None = None,
     table: ChosenTable | None = None,
+    pack: Path | None = None,
 ) -> list[str]:
     """Write the report of one run, or a common report of several; return the lines to print.
 
-    ``wanted`` maps a format to a file; ``figures`` is a folder for the figures. If neither is given, the pages of a
-    single run go into its own folder. Raises ConfigError if a run cannot be read or a file cannot be written.
+    ``wanted`` maps a format to a file; ``figures`` is a folder for the figures, ``pack`` one for the evidence pack of a
+    single run. If none is given, the pages of a single run go into its own folder. Raises ConfigError if a run cannot
+    be read or a file cannot be written.
     """
     from ..reports.formats.terminal import unread_words
     from ..reports.formats.write import read_runs, write_chosen_table, write_figures, write_files
 
+    if pack is not None:
+        from ..reports.pack.write_pack import write_pack
+
     requested = {name: path for name, path in wanted.items() if path is not None}
+    if pack is not None and len(folders) > 1:
+        raise ConfigError(f"an evidence pack is about one run, got {len(folders)}: give one run folder with --pack")
     if not requested and figures is None and len(folders) > 1:
         raise ConfigError(
             "a report of several runs must be written to a file that you name: give one of "
@@ -50,8 +57,9 @@ def print_report(
         # First, because an unknown column must leave every old file unchanged.
         chosen = [write_chosen_table(runs, latex, **asdict(table))] if one and latex and table else []
         others = {name: path for name, path in requested.items() if path not in chosen}
-        written = [*chosen, *write_files(runs, others if requested or figures else own)]
+        written = [*chosen, *write_files(runs, others if requested or figures or pack else own)]
         drawn = [] if figures is None else write_figures(runs, figures)
+        packed = [] if pack is None else write_pack(runs[0], pack)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     unread = [line if len(runs) == 1 else f"{line} ({run.path})" for run in runs for line in unread_words(run)]
@@ -60,6 +68,7 @@ def print_report(
         *unread,
         *(f"open   {path}" for path in (written if requested else written[:1]) if path.is_file()),
         *([f"open   {figures} ({len(drawn)} files of figures)"] if drawn else []),
+        *([f"open   {packed[0]} (evidence pack, {len(packed)} files in {pack})"] if packed else []),
     ]
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fedassay.reports.formats import write as write_module
@@ -59,6 +60,22 @@ def test_several_runs_stand_in_one_report(say, finished, again, tmp_path):
     result = say("report", finished.folder, again, "--html", "both.html", "--md", "both.md")
     assert (result.exit_code, result.stdout) == (0, "open   both.html\nopen   both.md\n")
     assert "2 runs side by side" in (tmp_path / "both.html").read_text(encoding="utf-8")
+
+
+def test_an_evidence_pack_is_written_of_one_run(say, finished, again, tmp_path):
+    (again / "report.html").unlink()
+    result = say("report", again, "--pack", "evidence")
+    pdf = Path("evidence/evidence.pdf")
+    assert (result.exit_code, result.stdout) == (0, f"open   {pdf} (evidence pack, 11 files in evidence)\n")
+    assert (tmp_path / "evidence" / "statement.md").is_file()
+    assert not (again / "report.html").exists()
+    result = say("report", finished.folder, again, "--pack", "evidence")
+    assert result.exit_code == 2
+    assert "an evidence pack is about one run, got 2" in result.stderr
+    (tmp_path / "file").write_text("kept", encoding="utf-8")
+    result = say("report", again, "--pack", "file")
+    assert result.exit_code == 12
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "kept"
 
 
 def test_several_runs_without_a_file_or_the_same_twice_are_refused(say, finished, again):

@@ -1,0 +1,319 @@
+"""A crosswalk: which part of a run's report bears on which point of three published frameworks, and what is in it.
+
+The points are named in short words of our own, with the place where each framework treats them:
+
+- NIST SP 800-226, Guidelines for Evaluating Differential Privacy Guarantees (Near, Darais, Lefkovitz, Howarth; March
+  2025): the factors and hazards of its pyramid, by topic.
+- ISO/IEC 27559:2022, Privacy enhancing data de-identification framework: clauses 6.2, 7.3, 8.2 and 9.
+- EDPB Opinion 28/2024 on AI models (17 December 2024), section 3.2: what a supervisory authority looks at when someone
+  calls a model anonymous.
+
+A row says where to look. It never says that a point is fulfilled.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...audit.claim import Unit
+from ...audit.wording import counted, plain
+from ..claim_tables.answers import allowed_of_thousand
+from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.membership import memberships
+from ..reading.run_folder import RunFolder
+from ..tables.numerals import NOTHING
+from ..tables.pooled_rows import pooled_attacks, pooled_utility
+from ..tables.table import Table
+from .document import EMPTY, Block, Heading
+
+NIST = "NIST SP 800-226 (March 2025): factors and hazards"
+ISO = "ISO/IEC 27559:2022"
+EDPB = "EDPB Opinion 28/2024, section 3.2: elements of an assessment"
+_ORGANISATION = f"{EMPTY}: a matter of the organisation, not of a run"
+_SHOWN = 6
+_MEMBERSHIP, _LABELS, _IMAGES = ("auc",), ("label_accuracy",), ("psnr", "ssim", "mse")
+_REPORT, _STATEMENT, _CLAIMS = "report.html", "statement.md", "claims.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What the rows of the crosswalk are read from."""
+
+    folder: RunFolder
+    rows: Sequence[ClaimRow]
+
+    def of_claims(self, words: Callable[[ClaimRow], str]) -> str:
+        """Different words about the claims, with the defenses that they are about."""
+        found: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.stated and (said := words(row)):
+                found.setdefault(said, []).append(row.label)
+        return "; ".join(f"{_few(list(dict.fromkeys(names)))}: {said}" for said, names in found.items())
+
+    def attacks(self, metrics: Sequence[str], *, null: bool = False) -> str:
+        """The attacks with a measured metric, by name."""
+        names = [
+            one.attack
+            for one in pooled_attacks(self.folder)
+            if one.metric in metrics and one.pooled is not None and one.null == null
+        ]
+        return _few(list(dict.fromkeys(names)))
+
+    def looked(self, *words: str) -> str:
+        """What the implementation checks say of a topic: looked at, or not, with the defenses."""
+        topic = re.compile(rf"\b({'|'.join(words)})")
+
+        def of(row: ClaimRow) -> str:
+            seen = [item for item in row.looked_at if topic.search(item)]
+            unseen = [item for item in row.not_looked_at if topic.search(item)]
+            parts = [f"looked at {_few(seen)}" if seen else "", f"not looked at: {_few(unseen)}" if unseen else ""]
+            return ", ".join(filter(None, parts))
+
+        return self.of_claims(of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """One point of a framework: its place, what it asks, where the pack treats it, and what the run holds."""
+
+    place: str
+    asks: str
+    where: str
+    holds: Callable[[_Run], str]
+
+
+def crosswalk(folder: RunFolder) -> list[Block]:
+    """Return the crosswalk as a document; what the run does not hold says so."""
+    run = _Run(folder=folder, rows=[row for row in one_row_per_claim(claim_rows(folder)) if not row.control])
+    return [
+        Heading(text="Crosswalk to published frameworks", level=1),
+        "Each row names a point of a framework, what this run holds about it, and the file of this pack to read. A row "
+        f"says where to look, and not that the point is fulfilled. “{EMPTY}” stands where a run holds nothing.",
+        *(block for framework in _POINTS for block in (Heading(text=framework), _table(framework, run))),
+    ]
+
+
+def _table(framework: str, run: _Run) -> Table:
+    rows = [(one, one.holds(run)) for one in _POINTS[framework]]
+    return Table(
+        title="",
+        headers=("place", "point", "what this run holds", "file"),
+        rows=tuple(
+            (one.place, one.asks, held or EMPTY, one.where if held and one.where else NOTHING) for one, held in rows
+        ),
+        about=2,
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _organisation(run: _Run) -> str:
+    return _ORGANISATION
+
+
+def _parameters(run: _Run) -> str:
+    return run.of_claims(
+        lambda row: f"ε {plain(row.stated.claim.epsilon)}, δ {plain(row.stated.claim.delta)}" if row.stated else ""
+    )
+
+
+def _units(run: _Run) -> str:
+    return run.of_claims(
+        lambda row: f"one {row.stated.claim.unit} ({row.stated.claim.adjacency.phrase})" if row.stated else ""
+    )
+
+
+def _composition(run: _Run) -> str:
+    def of(row: ClaimRow) -> str:
+        if row.stated is None:
+            return ""
+        # A report is one message of one round.
+        if row.stated.claim.unit is Unit.REPORT:
+            return "claimed for each report alone"
+        claimed = f"claimed over {counted(row.stated.claim.rounds, 'round')}"
+        return claimed + (f" of {row.rounds_run}" if row.rounds_run else "")
+
+    return run.of_claims(of)
+
+
+def _adversaries(run: _Run) -> str:
+    return run.of_claims(lambda row: row.stated.claim.observer.phrase if row.stated else "")
+
+
+def _trust(run: _Run) -> str:
+    return run.of_claims(lambda row: row.stated.claim.trust if row.stated else "")
+
+
+def _checks(run: _Run) -> str:
+    def of(row: ClaimRow) -> str:
+        if not row.checks:
+            return ""
+        failed = ", ".join(check.metric.removeprefix("probe_").replace("_", " ") for check in row.failed_checks)
+        return f"{counted(len(row.checks), 'implementation check')}, {f'failed: {failed}' if failed else 'none failed'}"
+
+    return run.of_claims(of)
+
+
+def _utility(run: _Run) -> str:
+    metrics = dict.fromkeys(row.metric for row in pooled_utility(run.folder) if row.pooled is not None)
+    return _few([name.replace("_", " ") for name in metrics if not name.startswith("bytes_")])
+
+
+def _fairness(run: _Run) -> str:
+    metrics = [row.metric for row in pooled_utility(run.folder) if row.pooled is not None and "worst" in row.metric]
+    return _few([name.replace("_", " ") for name in dict.fromkeys(metrics)])
+
+
+def _verdicts(run: _Run) -> str:
+    return run.of_claims(lambda row: row.verdict.replace("_", " "))
+
+
+def _maximum(run: _Run) -> str:
+    return run.of_claims(
+        lambda row: f"at most {allowed_of_thousand(row.stated.claim):,} of 1,000 found" if row.stated else ""
+    )
+
+
+def _both_risks(run: _Run) -> str:
+    average = run.attacks(_MEMBERSHIP)
+    return "; ".join(
+        filter(None, (f"maximum: {_maximum(run)}", f"average over candidates: {average}" if average else ""))
+    )
+
+
+def _candidates(run: _Run) -> str:
+    found = [one for one in memberships(run.folder) if not one.null]
+    if not found:
+        return ""
+    most = max(one.candidates for one in found)
+    return f"attacks on a sample: at most {most:,} candidates that took no part, drawn at random from the data"
+
+
+def _adversarial(run: _Run) -> str:
+    kinds = (("membership", _MEMBERSHIP), ("labels", _LABELS), ("reconstruction", _IMAGES))
+    found = [f"{kind}: {names}" for kind, metrics in kinds if (names := run.attacks(metrics))]
+    audits = _verdicts(run)
+    return "; ".join([*found, *([f"audits of claims: {audits}"] if audits else [])])
+
+
+def _nulls(run: _Run) -> str:
+    names = run.attacks((*_MEMBERSHIP, *_LABELS, *_IMAGES), null=True)
+    return f"attacks that use nothing, for comparison: {names}" if names else ""
+
+
+def _tests(run: _Run) -> str:
+    manifest = run.folder.manifest
+    when = manifest.finished or manifest.started or ""
+    return f"run {manifest.run_id}, {when}; by whom: to be stated by the signatories; repeat with: {manifest.command}"
+
+
+def _data(run: _Run) -> str:
+    return _few([f"{name} (SHA-256 in {_STATEMENT})" for name in sorted(run.folder.manifest.data)])
+
+
+def _triggers(run: _Run) -> str:
+    return "list of changes that need a new test; fedassay gate compares a new run with this one as its baseline"
+
+
+def _residual(run: _Run) -> str:
+    return "residual risk with lines for signatures"
+
+
+_POINTS: dict[str, tuple[_Point, ...]] = {
+    NIST: (
+        _Point(place="privacy parameters", asks="ε and δ, and what they allow", where=_STATEMENT, holds=_parameters),
+        _Point(
+            place="unit of privacy",
+            asks="whose data a neighbouring dataset differs in; hazard: people with several records",
+            where=_STATEMENT,
+            holds=_units,
+        ),
+        _Point(
+            place="composition",
+            asks="all releases together; hazard: releases that nobody counts",
+            where=_CLAIMS,
+            holds=_composition,
+        ),
+        _Point(
+            place="tuning",
+            asks="hazard: parameters chosen on the private data",
+            where=_CLAIMS,
+            holds=lambda run: "not included in any claim of this run",
+        ),
+        _Point(place="algorithms", asks="is the mechanism the one that was proved", where=_REPORT, holds=_checks),
+        _Point(place="utility", asks="what the noise costs", where=_REPORT, holds=_utility),
+        _Point(place="bias", asks="whom the noise costs most; systemic and human bias", where=_REPORT, holds=_fairness),
+        _Point(place="threat model", asks="who is trusted with what", where=_STATEMENT, holds=_trust),
+        _Point(
+            place="implementation: floating point",
+            asks="hazard: low bits of noised numbers",
+            where=_REPORT,
+            holds=lambda run: run.looked("floating"),
+        ),
+        _Point(
+            place="implementation: timing and other side channels",
+            asks="hazard: what leaves beside the release",
+            where=_REPORT,
+            holds=lambda run: run.looked("timing", "side", "text"),
+        ),
+        _Point(place="security and access control", asks="who can reach raw data", where="", holds=_organisation),
+        _Point(
+            place="data collection exposure", asks="what is collected, and for how long", where="", holds=_organisation
+        ),
+    ),
+    ISO: (
+        _Point(place="6.2.2", asks="security and privacy practices", where="", holds=_organisation),
+        _Point(place="6.2.3", asks="motives and capacity of an attacker", where=_STATEMENT, holds=_adversaries),
+        _Point(place="7.3.2", asks="maximum or average risk", where=_STATEMENT, holds=_both_risks),
+        _Point(place="7.3.3", asks="attack on a population or on a sample", where=_REPORT, holds=_candidates),
+        _Point(place="7.3.4", asks="privacy models of the data", where=_CLAIMS, holds=_parameters),
+        _Point(place="8.2.2", asks="quantified identifiability", where=_STATEMENT, holds=_verdicts),
+        _Point(place="8.2.3", asks="adversarial testing", where=_REPORT, holds=_adversarial),
+        _Point(place="9.2.2", asks="roles and responsibilities", where=_STATEMENT, holds=_residual),
+        _Point(place="9.2.3 to 9.2.5", asks="policies, disclosure, stakeholders", where="", holds=_organisation),
+        _Point(place="9.3.2", asks="monitoring after release", where=_STATEMENT, holds=_triggers),
+        _Point(place="9.4", asks="incidents", where="", holds=_organisation),
+    ),
+    EDPB: (
+        _Point(place="design", asks="choice of sources", where=_STATEMENT, holds=_data),
+        _Point(place="design", asks="preparation and minimisation of data", where="", holds=_organisation),
+        _Point(place="design", asks="choices in training that protect people", where=_CLAIMS, holds=_parameters),
+        _Point(place="design", asks="measures on outputs of the model", where="", holds=lambda run: ""),
+        _Point(place="analysis", asks="does the code do what was designed", where=_REPORT, holds=_checks),
+        _Point(
+            place="testing",
+            asks="membership inference",
+            where=_REPORT,
+            holds=lambda run: run.attacks(_MEMBERSHIP),
+        ),
+        _Point(
+            place="testing",
+            asks="inference of attributes",
+            where=_REPORT,
+            holds=lambda run: f"labels only: {names}" if (names := run.attacks(_LABELS)) else "",
+        ),
+        _Point(place="testing", asks="exfiltration, regurgitation of training data", where="", holds=lambda run: ""),
+        _Point(
+            place="testing",
+            asks="model inversion, reconstruction",
+            where=_REPORT,
+            holds=lambda run: run.attacks(_IMAGES),
+        ),
+        _Point(place="testing", asks="what an attack reaches without the model", where=_REPORT, holds=_nulls),
+        _Point(place="documentation", asks="impact assessment, advice of the officer", where="", holds=_organisation),
+        _Point(
+            place="documentation", asks="threat model and assessment of risks", where=_STATEMENT, holds=_adversaries
+        ),
+        _Point(
+            place="documentation",
+            asks="resistance in theory, with its metrics",
+            where=_STATEMENT,
+            holds=_maximum,
+        ),
+        _Point(place="documentation", asks="tests: by whom, when, how, how far", where=_STATEMENT, holds=_tests),
+        _Point(place="documentation", asks="what those who use the model receive", where="", holds=_organisation),
+    ),
+}

@@ -1,0 +1,157 @@
+"""The statement of an evidence pack: what was tested, the answers, threat model, risks, what is left, and when to test
+again.
+"""
+
+from collections.abc import Sequence
+
+from ...audit.wording import at_least, counted, plain
+from ..claim_tables.answers import Answer, allowed_of_thousand, answers, headline, what_was_tested
+from ..claim_tables.trust import trust_table
+from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
+from ..reading.run_folder import RunFolder
+from ..tables import numerals, summary
+from ..tables.membership_table import membership_table
+from ..tables.pooled_rows import omission_rows
+from ..tables.printed import omission_table
+from ..tables.reconstruction import reconstruction_rows, reconstruction_table
+from ..tables.table import Table
+from ..tables.unread import unread_lines
+from .document import Block, Heading, Points, Signature
+
+LIMITS = (
+    "This pack states what one run measured. It does not state that a system is private or anonymous, or that it "
+    "complies with a law or a standard: that is a judgement of people, who sign below. “No violation found” says that "
+    "the test found none; it is no proof that the claim holds."
+)
+TRIGGERS = (
+    "The code of the defense, of the training or of the accounting changes, or a library that draws noise or samples "
+    "(compare commit and packages below).",
+    "The data change: other people, other features, more records of one person (compare the hashes below).",
+    "The model, the number of rounds, the number of participants or the share of them in a round changes.",
+    "Someone receives more than the claim's adversary: sums, single messages, who takes part, logs, metrics.",
+    "A stronger attack is published, or a new version of the attacks and checks used here.",
+    "An implementation check fails in the regression test (fedassay gate), or an incident is reported.",
+    "The date of review that the signatories agree on has passed.",
+)
+_SIGNED = ("Name and role", "Residual risk accepted (yes / no)", "Review again by", "Date and signature")
+
+
+def statement(folder: RunFolder) -> list[Block]:
+    """Return the statement as blocks of text; all of it comes from the run's records, claims and manifest."""
+    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    found = answers(folder)
+    return [
+        Heading(text=f"Evidence pack: {folder.manifest.suite.get('name', folder.manifest.name)}", level=1),
+        f"{headline(folder)}.",
+        LIMITS,
+        Heading(text="What was tested"),
+        *what_was_tested(folder),
+        f"Outcome: {summary.verdict_line(folder)} ({summary.exit_words(folder)}).",
+        Heading(text="Answers, claim by claim"),
+        *_answers(found),
+        Heading(text="Threat model"),
+        "Each claim names an adversary by what it receives. Whoever receives more is trusted not to use it.",
+        trust_table(folder),
+        Heading(text="Maximum risk"),
+        "The largest risk for any one unit, whatever its data are and whatever else the adversary knows: what each "
+        "claim allows, and what the audit of the claim measured. An attacker who raises one false alarm in a hundred "
+        "and only guesses finds 10 of 1,000.",
+        maximum_risk(rows),
+        Heading(text="Average risk"),
+        "What the attacks of this run reached on average over the candidates that they were tried on. Other people and "
+        "other attacks can have a higher risk.",
+        *_average(folder),
+        Heading(text="Residual risk"),
+        "Of these risks the run leaves the following to be accepted or mended:",
+        Points(items=tuple(residual_risks(folder, rows, found))),
+        Heading(text="When to test again"),
+        Points(items=TRIGGERS),
+        Heading(text="Signatures"),
+        "Person responsible for the system:",
+        Signature(lines=_SIGNED),
+        "Data-protection officer or independent reviewer:",
+        Signature(lines=_SIGNED),
+    ]
+
+
+def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
+    """Return a table of what each claim allows an attacker at most, and what its audit measured."""
+    return Table(
+        title="What each claim allows at most, and what its audit measured",
+        headers=(
+            "defense",
+            "one",
+            "adversary",
+            "claimed ε",
+            "δ",
+            "found at most, of 1,000",
+            "measured ε",
+            "would find ε from",
+            "verdict",
+        ),
+        rows=tuple(_allowed(row) for row in rows),
+        numeric=frozenset({3, 4, 5, 6, 7}),
+        note="Found at most: units that took part, by an attacker with one false alarm in a hundred, if the claim "
+        "holds. Measured ε: a lower bound with the confidence level of the run. Would find ε from: the smallest true "
+        "ε at which the audit refutes the claim in 9 of 10 cases.",
+        about=2,
+    )
+
+
+def _allowed(row: ClaimRow) -> tuple[str, ...]:
+    if row.stated is None:
+        raise ValueError(f"defense {row.defense} states no claim, so it allows no risk")
+    claim = row.stated.claim
+    return (
+        row.label,
+        str(claim.unit),
+        claim.observer.phrase,
+        plain(claim.epsilon),
+        plain(claim.delta),
+        f"{allowed_of_thousand(claim):,}",
+        "" if row.epsilon_low is None else f"≥ {at_least(row.epsilon_low)}",
+        "" if row.detectable is None else numerals.epsilon(row.detectable),
+        row.verdict.replace("_", " "),
+    )
+
+
+def _average(folder: RunFolder) -> list[Block]:
+    tables = [membership_table(folder), reconstruction_table(reconstruction_rows(folder))]
+    shown: list[Block] = [table for table in tables if table.rows]
+    return shown or ["Not measured: the run has no attack that finds members or rebuilds data."]
+
+
+def _answers(found: Sequence[Answer]) -> list[Block]:
+    if not found:
+        return ["The run states no claim, so nothing was tested against one."]
+    blocks: list[Block] = []
+    for one in found:
+        parts = (one.weak and f"Weak test: {one.weak}.", one.promise, one.power, one.people, one.uncovered, one.unseen)
+        blocks += [Heading(text=f"{one.defense}: {one.found}", level=3), *filter(None, parts)]
+        blocks += [f"Next: {one.next_step}"] if one.next_step else []
+    return blocks
+
+
+def residual_risks(folder: RunFolder, rows: Sequence[ClaimRow], found: Sequence[Answer]) -> list[str]:
+    """Return one sentence for each risk that the run leaves open, from its claims, audits, checks and omissions."""
+    said = []
+    for row, answer in ((row, one) for row in rows for one in found if one.defense.rpartition("/")[2] == row.label):
+        if row.verdict != "NOT_REFUTED" or row.failed_checks:
+            said.append(f"{answer.defense}: {answer.found.lower()}.")
+        elif answer.weak:
+            said.append(f"{answer.defense}: {answer.weak}.")
+    for row in rows:
+        if row.stated:
+            left = "; ".join(left_unprotected(row.stated.claim, row.rounds_run))
+            said.append(f"{row.label}: the claim does not protect {left}.")
+        if row.not_looked_at:
+            names = ", ".join(dict.fromkeys(item.partition(":")[0] for item in row.not_looked_at))
+            said.append(f"{row.label}: the implementation checks did not look at {names}.")
+    omitted = omission_table(omission_rows(folder))
+    if omitted.rows:
+        said.append(
+            f"{counted(len(omitted.rows), 'omission')}: attacks or measurements without a result (see the report)."
+        )
+    said += [f"{line}." for line in unread_lines(folder)]
+    said.append("The run was a simulation: people, data and operation of the real system were not measured.")
+    return list(dict.fromkeys(said))
