@@ -74,7 +74,8 @@ def test_an_evidence_pack_is_written_of_one_run(say, finished, again, tmp_path):
     assert "an evidence pack is about one run, got 2" in result.stderr
     (tmp_path / "file").write_text("kept", encoding="utf-8")
     result = say("report", again, "--pack", "file")
-    assert result.exit_code == 12
+    assert result.exit_code == 2
+    assert "one part of this path is a file, not a folder" in result.stderr
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept"
 
 
