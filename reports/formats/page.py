@@ -1,4 +1,4 @@
-"""Write the report as one HTML file without scripts or network access, for light and dark screens and print."""
+"""Write the report as one HTML file without network access, for light and dark screens and print."""
 
 import json
 from collections.abc import Sequence
