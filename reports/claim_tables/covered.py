@@ -55,7 +55,7 @@ def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
     found = []
     for grid in attack_grids(pooled_attacks(folder)):
         for line in grid.primary:
-            if not line.null and not any(_covers(claim.observer, line.observer) for claim in claims):
+            if not line.null and not any(covers(claim.observer, line.observer) for claim in claims):
                 found += [cell for cell in line.cells if cell and cell.defense == defense and cell.pooled]
     return found
 
@@ -67,7 +67,8 @@ def value_words(one: AttackRow) -> str:
     return f"{metric.name} {value} {metric.unit}".rstrip()
 
 
-def _covers(observer: Observer, other: str) -> bool:
+def covers(observer: Observer, other: str) -> bool:
+    """Return whether a claim about ``observer`` covers an adversary given by its text; it covers no unknown one."""
     try:
         return observer.covers(Observer.parse(other))
     except ValueError:  # Rows of other versions may name observers that this one does not have.

@@ -20,6 +20,7 @@ from ..figures.privacy_utility import privacy_utility
 from ..figures.reconstructions import reconstructions
 from ..figures.roc import roc
 from ..figures.spending import spending
+from ..overviews.by_defense import by_defense
 from ..overviews.sections import sections
 from ..overviews.several_runs import overview, run_labels, tables_of
 from ..reading.claims import claim_rows
@@ -54,6 +55,7 @@ def html(folder: RunFolder) -> str:
             exit_words=summary.exit_words(folder),
             sections=sections(folder),
             claims=claims,
+            defenses=by_defense(folder),
             figures=drawn,
             grids=attack_grids(pooled_attacks(folder)),
             utility=[row for row in pooled_utility(folder) if numerals.is_quality(row.metric)],

@@ -1,0 +1,61 @@
+"""The sections per defense: each holds what the other tables hold about it, and nothing about others."""
+
+import re
+
+import pytest
+from fedassay.reports.formats.page import html
+from fedassay.reports.overviews.by_defense import MOST, by_defense
+from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables import numerals
+from fedassay.reports.tables.grid import attack_grids
+from fedassay.reports.tables.pooled_rows import pooled_attacks
+
+
+def tables(section):
+    return {table.title: table.rows for table in section.tables}
+
+
+def test_each_defense_has_its_claims_attacks_and_utility(quick_folder):
+    found = by_defense(quick_folder)
+    names = ["none", "dp_fedavg", "noise_halved", "dp_sgd", "no_clip", "ldp_gaussian"]
+    assert [one.defense for one in found] == names
+    assert [one.title for one in found if one.title != one.defense] == ["noise_halved (control)", "no_clip (control)"]
+    assert len({one.key for one in found}) == len(found)
+    for one in found:
+        shown = tables(one)
+        claims = [row for row in claim_rows(quick_folder) if row.defense == one.defense and row.stated]
+        assert [row[1] for row in shown.get("Claims", ())] == [row.claim_text for row in claims]
+        assert [row[3] for row in shown.get("Claims", ())] == [numerals.lower_bound(row.epsilon_low) for row in claims]
+        results = [
+            cell
+            for grid in attack_grids(pooled_attacks(quick_folder))
+            for line in grid.primary
+            for cell in line.cells
+            if cell and cell.defense == one.defense and cell.pooled
+        ]
+        assert len(shown.get("Attacks", ())) == len(results)
+        assert [row[1] for row in shown["Utility"]] == ["accuracy (↑ better)"]
+
+
+def test_what_no_claim_covers_is_out_of_scope(quick_folder):
+    shown = {one.defense: tables(one).get("Attacks", ()) for one in by_defense(quick_folder)}
+    # A claim against other clients does not cover a server that observes every update; one against it covers all.
+    beyond = {row[1] for row in shown["dp_fedavg"] if row[4] == "no: OUT OF SCOPE"}
+    assert "inverting_gradients" in beyond
+    assert {row[4] for row in shown["dp_sgd"]} == {"yes"}
+    assert {row[4] for row in shown["none"]} == {"no: OUT OF SCOPE"}
+
+
+def test_every_section_of_the_page_can_be_linked(quick_page, quick_folder):
+    for one in by_defense(quick_folder):
+        assert quick_page.count(f'id="{one.key}"') == 1
+        assert f'href="#{one.key}">{one.title}<' in quick_page
+
+
+@pytest.mark.parametrize(("count", "shown"), [(MOST, MOST), (MOST + 1, 0)])
+def test_a_page_has_room_for_so_many(run_maker, count, shown):
+    for number in range(count):
+        run_maker.row(defense=f"d{number}", value=0.5, attack="loss")
+    folder = run_maker.write()
+    assert len(by_defense(folder)) == shown
+    assert len(re.findall(r'<details id="defense-', html(folder))) == shown
