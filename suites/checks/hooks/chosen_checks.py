@@ -8,6 +8,7 @@ in data that is drawn, but the claim holds for them too.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,16 +20,28 @@ from ..law_check import NotCheckable
 from ..measured_checks import Direction, Ratio, check_stated, hold, rate_of, steps_of
 from .hook_run import HookSetup
 from .sampled_checks import Sampled, sampled_checks
-from .surroundings import CONSTELLATIONS, draw_surroundings, in_constellations
+from .surroundings import CONSTELLATIONS, Surroundings, among_samples, draw_surroundings, in_constellations
 
 _RUNS, _LEAST = 8 * len(CONSTELLATIONS), 2 * len(CONSTELLATIONS)
 """Runs of the pilot: at most, and at least."""
+_SAMPLES = 12
+"""Samples of a lot of chosen rows, at most."""
 _NUMBERS = 2**20
 """Numbers of one round of all runs of the pilot, at most."""
 _CONFIRMED, _FEWEST = 2**23, 32
 """Numbers of all rounds of all runs that confirm a large shift, at most, and runs at least."""
 _MARGIN = 1.2
 """Factor by which a pilot must exceed the claim's shift over noise before it is confirmed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawFirst(DrawAll):
+    """A sampling rule that draws the first ``count`` items, but publishes the numbers of the rule that it replaces."""
+
+    count: int
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
+        return (torch.arange(n) < self.count).expand(replicas, -1).clone()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +65,10 @@ def chosen_check(setup: HookSetup, holders: list[int], *, most: int = _RUNS) -> 
         most: runs at most.
     """
     plan = setup.plan
+    if setup.claim.unit is Unit.SAMPLE:
+        return _of_samples(setup, holders[0])
     runs = min(_RUNS, most, _NUMBERS // (plan.clients * plan.layout.dim))
-    if setup.claim.unit is Unit.SAMPLE or runs < _LEAST:
+    if runs < _LEAST:
         return None
     # Everyone takes part, so that the constellation is complete.
     full = replace(plan, cohort=DrawAll(plan.cohort))
@@ -74,6 +89,25 @@ def chosen_check(setup: HookSetup, holders: list[int], *, most: int = _RUNS) -> 
         return None
 
 
+def _of_samples(setup: HookSetup, holder: int) -> CheckResult | None:
+    """The check of chosen rows in a lot of a few samples; None without a law, or without room."""
+    plan = setup.plan
+    samples = min(_SAMPLES, plan.sizes[holder])
+    runs = min(_RUNS, _NUMBERS // (max(samples, plan.clients) * plan.layout.dim))
+    if samples < 2 or runs < _LEAST:
+        return None
+    lots = DrawFirst(rule=plan.lot, count=samples)
+    crowded = replace(setup, plan=replace(plan, cohort=DrawAll(plan.cohort), lot=lots))
+    around = _drawn(crowded, (holder,), rounds=1, runs=runs)
+    chosen = torch.arange(runs) % len(CONSTELLATIONS)
+    near = among_samples(around, chosen, samples=samples, clip_norm=setup.length, seed=setup.seed)
+    pilot = Sampled(setup=crowded, around=near)
+    if pilot.laws is None:
+        return None
+    found = next(sampled_checks(pilot))
+    return replace(found, witness=f"{found.witness}, among chosen samples")
+
+
 def _confirmed(setup: HookSetup, shift: _Shift, most: int) -> CheckResult | None:
     plan, rounds = setup.plan, setup.claim.rounds
     size = plan.clients * plan.layout.dim
@@ -86,19 +120,22 @@ def _confirmed(setup: HookSetup, shift: _Shift, most: int) -> CheckResult | None
 
 def _sampled(setup: HookSetup, chosen: tuple[int, ...], holders: tuple[int, ...], *, rounds: int, runs: int) -> Sampled:
     """Runs in the constellations of the given numbers, in turn, with each of the holders in turn."""
-    plan, length, seed = setup.plan, setup.length, setup.seed
-    around = draw_surroundings(
-        holders=list(holders),
-        clients=plan.clients,
-        dim=plan.layout.dim,
-        rounds=rounds,
-        replicas=runs,
-        clip_norm=length,
-        seed=seed,
-    )
+    around = _drawn(setup, holders, rounds=rounds, runs=runs)
     # Each constellation meets every holder.
     numbers = torch.tensor(chosen)[(torch.arange(runs) // len(holders)) % len(chosen)]
-    return Sampled(setup=setup, around=in_constellations(around, numbers, clip_norm=length, seed=seed))
+    return Sampled(setup=setup, around=in_constellations(around, numbers, clip_norm=setup.length, seed=setup.seed))
+
+
+def _drawn(setup: HookSetup, holders: tuple[int, ...], *, rounds: int, runs: int) -> Surroundings:
+    return draw_surroundings(
+        holders=list(holders),
+        clients=setup.plan.clients,
+        dim=setup.plan.layout.dim,
+        rounds=rounds,
+        replicas=runs,
+        clip_norm=setup.length,
+        seed=setup.seed,
+    )
 
 
 def _shifts(pilot: Sampled) -> Iterator[_Shift]:

@@ -16,10 +16,12 @@ from ..report_checks import AMPLIFIED, LOCAL
 from ..seen_laws import SeenLaws
 from .amplified_checks import amplified_checks
 from .chosen_checks import chosen_check
+from .driven_checks import driven_check
 from .event_checks import EVENTS, event_checks, local_checks
 from .followed_checks import followed_check
 from .hook_run import HookSetup
 from .joint_checks import joint_checks
+from .longest_rows import longest_check
 from .mask_checks import MASKS, mask_checks
 from .sampled_checks import Sampled, sampled_checks
 from .shuffle_checks import ORDER, shuffle_checks
@@ -97,7 +99,15 @@ def _sampled(runs: HookRuns) -> Iterator[CheckResult]:
         return
     found = sampled_checks(sampled)
     most = sampled.around.replicas
-    yield _worse(next(found), _tried(lambda: chosen_check(setup, _holders(setup), most=most)))
+    searches: tuple[Callable[[], CheckResult | None], ...] = (
+        partial(chosen_check, setup, _holders(setup), most=most),
+        partial(longest_check, sampled),
+        partial(driven_check, sampled),
+    )
+    moved = next(found)
+    for search in searches:
+        moved = moved if moved.passed is False else _worse(moved, _tried(search))
+    yield moved
     yield from found
     yield from joint_checks(sampled)
     for further in (state_check, followed_check):
@@ -137,7 +147,7 @@ def _tried(check: Callable[[], CheckResult | None]) -> CheckResult | None:
 
 
 def _worse(found: CheckResult, chosen: CheckResult | None) -> CheckResult:
-    """Of the surroundings that are drawn and those that are chosen, the result that fails."""
+    """Of the rows that are drawn and those that are chosen, the result that fails."""
     return chosen if found.passed is not False and chosen is not None and chosen.passed is False else found
 
 

@@ -5,7 +5,7 @@ Runs with equal streams share every draw, and differ only in the unit, in the da
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -134,6 +134,7 @@ class HookSetup:
             garbage: length of the rows of samples that are in no lot, which must not matter.
         """
         plan, protection, replicas = self.plan, self.protection, around.replicas
+        around = around if data else replace(around, neighbours=None)
         streams = ReplayedStreams(self.seed, noise, watched=True)
         model = self.task.initial(streams).expand(replicas, -1).clone()
         state, first = protection.initial_state(plan), None
@@ -238,6 +239,9 @@ class HookSetup:
         chosen, real = lot_indices(mask)
         # A client's samples point to both sides, so that their sum is neither zero nor as long as it can be.
         rows = base.unsqueeze(1) * (1 - 0.75 * (chosen % 3)).unsqueeze(-1)
+        if around.neighbours is not None:
+            near = around.neighbours[torch.arange(len(rows)).unsqueeze(1), chosen % around.neighbours.shape[1]]
+            rows = torch.where(here.view(-1, 1, 1), near, rows)
         if garbage:
             rows = torch.where(real.unsqueeze(-1), rows, garbage * (1 + chosen).unsqueeze(-1))
         places = (around.places * size).long()

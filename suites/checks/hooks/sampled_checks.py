@@ -309,7 +309,7 @@ def _as_sampled(sampled: Sampled) -> CheckResult:
     if laws is not None and not sampled.seen:
         return _by_law(sampled, laws)
     stated = states_gaussian(sampled.setup.claim) and not sampled.step
-    found = (_coarse(sampled) if stated else None) or _by_claim(sampled)
+    found = (_coarse(sampled) if stated else None) or held_by_claim(sampled)
     if laws is None or found.passed is False:
         return found
     seen = sampled.seen.named(_by_law(sampled, laws))
@@ -440,8 +440,8 @@ def _words(sampled: Sampled, run: int, turn: int) -> str:
     return f"a cohort of {int(present.sum())} of {len(present)} clients"
 
 
-def _by_claim(sampled: Sampled) -> CheckResult:
-    """Without a law: the shift along each holder's rows over the noise in many runs, held against the claim.
+def held_by_claim(sampled: Sampled) -> CheckResult:
+    """Return the check without a law: the shift along each holder's rows over the noise in many runs, by the claim.
 
     Noise is measured along the row of each round, whatever its weights share: its runs are independent.
     """

@@ -22,14 +22,25 @@ COSINES = tuple(2.0 ** -(0.5**step) for step in range(10))
 """Cosines of the others' rows to the unit's row in a star, from 1/2 to nearly 1. Two rows of one star have the square
 of it, which is the next smaller cosine: a filter by similarity has its threshold between them at one of these cosines.
 """
+LEVELS = ((0.01, 1.0), (0.5, 5.0), (1.0, 100.0))
+"""Pairs of lengths in clip norms that the others' rows have, some the one and some the other."""
+GROUPS = 3
 CONSTELLATIONS = (
     *(f"a star around the unit's row at cosine {cosine:.3g}" for cosine in COSINES),
     *(f"two opposite stars of equal size at cosine {cosine:.3g}" for cosine in COSINES[1::2]),
     "two opposite groups of equal rows",
     "rows that all equal the unit's",
     "rows that are all opposite to the unit's",
+    *("some rows that equal the unit's, and others at right angles to it" for _ in range(GROUPS)),
+    *(
+        f"rows along the unit's, some of {low:g} and some of {high:g} clip norms, and the unit one of {own:g}"
+        for low, high in LEVELS
+        for own in (low, high)
+    ),
 )
-"""What all others hold, relative to the unit's row."""
+"""What all others hold, relative to the unit's row. Filters by similarity have a number of rows from which they act,
+and those by order statistics of lengths change where one row more has one of two lengths.
+"""
 
 PLACES = ("the first sample of a client", "its last sample", "any of its samples")
 """Where the unit lies among its holder's samples, by the number in ``Surroundings.kinds``."""
@@ -58,6 +69,8 @@ class Surroundings:
     others: Tensor
     parts: tuple[slice, ...]
     long: Tensor
+    neighbours: Tensor | None = None
+    """``(R, n, d)``, the rows of the holder's first n samples, where they are no multiples of its row."""
 
     @property
     def replicas(self) -> int:
@@ -134,33 +147,88 @@ def _shaped(units: Tensor, parts: tuple[slice, ...], rng: np.random.Generator) -
 def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float, seed: int) -> Surroundings:
     """Return the same runs, in which the others' rows lie around the unit's or against it.
 
-    The unit's rows are the same in all rounds and fill all coordinates. Every clip shortens them and the others'.
+    The unit's rows are the same in all rounds and fill all coordinates. Where the lengths are not those of the
+    constellation, every clip shortens them and the others'.
 
     Args:
-        chosen: ``(R,)`` numbers of ``CONSTELLATIONS``.
+        chosen: ``(R,)`` numbers of ``CONSTELLATIONS``. How many rows belong to a group, or have the shorter length,
+            changes from run to run of one constellation.
+    """
+    clients = around.others.shape[1]
+    order = (torch.arange(clients) - around.holders.unsqueeze(1)) % clients
+    units, others, long = _constellations(around, chosen, order, clip_norm=clip_norm, seed=seed)
+    return replace(around, units=units, others=others, long=long)
+
+
+def among_samples(around: Surroundings, chosen: Tensor, *, samples: int, clip_norm: float, seed: int) -> Surroundings:
+    """Return the same runs, in which the first samples of the holder lie around the unit, which is the first of them.
+
+    All other clients hold zeros. ``chosen`` is that of ``in_constellations``.
+    """
+    order = torch.arange(samples).expand(around.replicas, -1)
+    units, rows, long = _constellations(around, chosen, order, clip_norm=clip_norm, seed=seed)
+    others = torch.zeros_like(around.others)
+    return replace(
+        around, units=units, others=others, long=long, neighbours=rows, places=torch.zeros_like(around.places)
+    )
+
+
+def _constellations(
+    around: Surroundings, chosen: Tensor, order: Tensor, *, clip_norm: float, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The unit's rows ``(R, T, d)``, the rows around it ``(R, n, d)``, and whether every clip shortens the unit.
+
+    Args:
+        order: ``(R, n)``, the places of the rows as seen from the unit, which has place 0.
     """
     rng = Streams(seed).generator("constellations")
-    replicas, clients, dim = around.others.shape
+    (replicas, count), dim = order.shape, around.others.shape[2]
     units = torch.from_numpy(rng.choice([-1.0, 1.0], size=(replicas, dim))).float() / dim**0.5
-    apart = normal(rng, (replicas, clients, dim))
+    apart = normal(rng, (replicas, count, dim))
     apart -= (apart @ units.unsqueeze(-1)) * units.unsqueeze(1)
     apart /= torch.linalg.vector_norm(apart, dim=-1, keepdim=True).clamp_min(1e-12)
     # The unit stands with its own half, which is the larger one where their sizes differ.
-    order = (torch.arange(clients) - around.holders.unsqueeze(1)) % clients
-    halves = torch.where(order < (clients + 1) // 2, 1.0, -1.0)
+    halves = torch.where(order < (count + 1) // 2, 1.0, -1.0)
     stars, pairs, ones = len(COSINES), len(COSINES[1::2]), torch.ones_like(halves)
-    cosines = torch.tensor([*COSINES, *COSINES[1::2], 1.0, 1.0, 1.0])[chosen].view(-1, 1, 1)
+    groups = stars + pairs + 3
+    levels = groups + GROUPS
+    turns = _turns(chosen)
+    first = chosen.clamp_max(groups)
+    cosines = torch.tensor([*COSINES, *COSINES[1::2], 1.0, 1.0, 1.0, 1.0])[first].view(-1, 1).expand(-1, count)
+    sizes = _sizes(count)[(turns * GROUPS + (chosen - groups).clamp(0, GROUPS - 1)) % len(_sizes(count))]
+    grouped = ((chosen >= groups) & (chosen < levels)).unsqueeze(1)
+    cosines = torch.where(grouped & (order > sizes.unsqueeze(1)), 0.0, cosines).unsqueeze(-1)
     signs = torch.where((chosen < stars).unsqueeze(1), ones, halves)
-    signs = torch.where((chosen == stars + pairs + 1).unsqueeze(1), ones, signs)
+    signs = torch.where((chosen == stars + pairs + 1).unsqueeze(1) | (chosen >= groups).unsqueeze(1), ones, signs)
     signs = torch.where((chosen == stars + pairs + 2).unsqueeze(1), -ones, signs)
-    others = cosines * signs.unsqueeze(-1) * units.unsqueeze(1) + (1 - cosines.square()).sqrt() * apart
-    lengths = clip_norm * _LONG * (_LONGEST / _LONG) ** torch.from_numpy(rng.random((replicas, 1, 1))).float()
-    return replace(
-        around,
-        units=(lengths * units.unsqueeze(1)).expand(-1, around.rounds, -1),
-        others=lengths * others,
-        long=torch.ones_like(around.long),
-    )
+    rows = cosines * signs.unsqueeze(-1) * units.unsqueeze(1) + (1 - cosines.square()).sqrt() * apart
+    lengths = _LONG * (_LONGEST / _LONG) ** torch.from_numpy(rng.random((replicas, 1))).float()
+    own, short = lengths.expand(-1, count), _halves(count)[turns % len(_halves(count))].unsqueeze(1)
+    pair = torch.tensor(LEVELS)[((chosen - levels) // 2).clamp_min(0)]
+    level = (chosen >= levels).unsqueeze(1)
+    own = torch.where(level, torch.where(order <= short, pair[:, :1], pair[:, 1:]), own)
+    lengths = torch.where(level, pair.gather(1, ((chosen - levels) % 2).unsqueeze(1)), lengths)
+    along = clip_norm * (lengths * units).unsqueeze(1).expand(-1, around.rounds, -1)
+    return along, clip_norm * own.unsqueeze(-1) * rows, lengths[:, 0] >= _LONG
+
+
+def _turns(chosen: Tensor) -> Tensor:
+    """How many earlier runs have the same constellation, ``(R,)``."""
+    same = chosen.unsqueeze(0) == chosen.unsqueeze(1)
+    return same.tril(-1).sum(1)
+
+
+def _sizes(clients: int) -> Tensor:
+    """Sizes of a group among all others: small ones, from which filters act, and those next to shares of them."""
+    near = [*range(1, 9), *_halves(clients).tolist(), clients - 2]
+    return torch.tensor(sorted({min(max(1, size), max(1, clients - 1)) for size in near}))
+
+
+def _halves(clients: int) -> Tensor:
+    """Numbers of rows next to which the median and other quantiles of all change."""
+    half, quarter = clients // 2, clients // 4
+    near = [half, half - 1, half + 1, quarter, 3 * quarter, 1, clients - 1, 2]
+    return torch.tensor(list(dict.fromkeys(min(max(1, size), max(1, clients - 1)) for size in near)))
 
 
 def _lengths(rng: np.random.Generator, replicas: int) -> Tensor:

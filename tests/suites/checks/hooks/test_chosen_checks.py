@@ -7,13 +7,21 @@ import pytest
 import torch
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.fl.laws.law import clip
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.streams import normal
 from fedassay.suites.checks.hooks.chosen_checks import chosen_check, with_one_label
 from fedassay.suites.checks.hooks.hook_checks import hook_runs
 from fedassay.suites.checks.hooks.hook_run import HookSetup
 from fedassay.suites.checks.hooks.sampled_checks import Sampled
-from fedassay.suites.checks.hooks.surroundings import CONSTELLATIONS, COSINES, draw_surroundings, in_constellations
+from fedassay.suites.checks.hooks.surroundings import (
+    CONSTELLATIONS,
+    COSINES,
+    LEVELS,
+    draw_surroundings,
+    in_constellations,
+)
 from fedassay.suites.checks.law_check import AS_SAMPLED
 from fedassay.suites.checks.seen_laws import SeenLaws
 from toy_federation import toy_plan, toy_task
@@ -72,6 +80,33 @@ class HalfSimilar(Similar):
     least = 0.6
 
 
+class WithoutGroups(Robust):
+    """Groups of three or more equal rows are left out."""
+
+    def total(self, rows, present):
+        units = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-12)
+        alike = (units @ units.transpose(1, 2) > 0.999).sum(-1, keepdim=True)
+        return rows.masked_fill(alike >= 3, 0.0).sum(1)
+
+
+class LikeTheMedian(Robust):
+    """Updates longer than three times the median of all are left out before the clip."""
+
+    def report(self, updates, context, state, rng):
+        norms = torch.linalg.vector_norm(updates.values, dim=-1).where(updates.present, torch.nan)
+        kept = norms <= 3 * norms.nanquantile(0.5, dim=1, keepdim=True)
+        return updates.with_values(clip(updates.values, self.clip_norm) * kept.unsqueeze(-1))
+
+
+class MedianBound(Robust):
+    """The clip norm is the median length of all, where it is smaller."""
+
+    def report(self, updates, context, state, rng):
+        norms = torch.linalg.vector_norm(updates.values, dim=-1).where(updates.present, torch.nan)
+        bound = norms.nanquantile(0.5, dim=1).clamp(1e-6, self.clip_norm).view(-1, 1, 1)
+        return updates.with_values(clip(updates.values, bound.expand(-1, updates.values.shape[1], 1)))
+
+
 class HalfLength(Robust):
     """A factor below one for all rows."""
 
@@ -109,8 +144,14 @@ def checked(task, part, kind, *, law, seed=0, fields=None, **changes):
 
 
 @pytest.mark.parametrize("law", [True, False])
-@pytest.mark.parametrize("kind", [ClosestRow, Similar, HalfSimilar])
-def test_a_choice_or_a_filter_that_one_row_changes_is_found(kind, law, task):
+@pytest.mark.parametrize("kind", [ClosestRow, Similar, HalfSimilar, WithoutGroups, LikeTheMedian, MedianBound])
+def test_a_choice_or_a_filter_that_one_row_changes_is_found(kind, law, task, monkeypatch):
+    if not law and kind in (WithoutGroups, LikeTheMedian, MedianBound):
+        # Each acts in few runs of its constellation: runs of all kinds show the law, with which each is compared.
+        setup, _ = checked(task, SERVER, kind, law=False)
+        seen = hook_runs(task, setup.plan, setup.protection, setup.claim).seen
+        assert seen
+        monkeypatch.setattr(Sampled, "seen", seen)
     _, found = checked(task, SERVER, kind, law=law)
     assert found is not None
     assert found.passed is False
@@ -139,6 +180,51 @@ def test_a_factor_by_the_labels_after_the_clip_is_found_and_before_it_is_none(la
     assert found is None or found.passed, found.words
 
 
+class WithoutCopies(DPSGDProtection):
+    """Groups of three or more equal gradients of a lot are left out, or kept."""
+
+    least = 3
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        units = gradients / torch.linalg.vector_norm(gradients, dim=-1, keepdim=True).clamp_min(1e-12)
+        units = units * present.unsqueeze(-1)
+        alike = (units @ units.transpose(1, 2) > 0.999).sum(-1)
+        return super().local_step(gradients, present & (alike < self.least), client, context, state, rng)
+
+
+class WithCopies(WithoutCopies):
+    least = 10**6
+
+
+@pytest.mark.parametrize(("kind", "passes"), [(WithoutCopies, False), (WithCopies, True)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_filter_of_the_samples_of_a_lot_is_found(kind, passes, seed, task):
+    _, found = checked(task, DPSGD(epsilon=4.0), kind, law=True, seed=seed, lot=Poisson(0.5))
+    assert found.passed is passes
+    assert found.name == AS_SAMPLED
+
+
+@pytest.mark.parametrize("clients", [2, 3, 4, 10, 100])
+def test_groups_and_lengths_change_from_run_to_run_of_a_constellation(clients):
+    runs = 8 * len(CONSTELLATIONS)
+    drawn = draw_surroundings(holders=[0], clients=clients, dim=60, rounds=1, replicas=runs, clip_norm=1.0, seed=0)
+    chosen = torch.arange(runs) % len(CONSTELLATIONS)
+    around = in_constellations(drawn, chosen, clip_norm=1.0, seed=0)
+    units = around.units[:, 0] / torch.linalg.vector_norm(around.units[:, 0], dim=-1, keepdim=True)
+    lengths = torch.linalg.vector_norm(around.others, dim=-1)
+    alike = (torch.einsum("rd,rcd->rc", units, around.others) > 0.999 * lengths)[:, 1:].sum(1)
+    first = len(CONSTELLATIONS) - 2 * len(LEVELS)
+    groups = {int(count) for number, count in zip(chosen.tolist(), alike, strict=True) if first - 3 <= number < first}
+    assert {*range(1, min(9, clients))} <= groups
+    for number in range(first, len(CONSTELLATIONS)):
+        pair = LEVELS[(number - first) // 2]
+        here = lengths[chosen == number][:, 1:]
+        assert {round(length, 3) for length in here.flatten().tolist()} <= set(pair)
+        assert clients // 2 in {int(count) for count in (here < pair[1] / 2).sum(1)}
+        own = torch.linalg.vector_norm(around.units[chosen == number][:, 0], dim=-1)
+        assert torch.allclose(own, torch.tensor(pair[(number - first) % 2]))
+
+
 def test_it_is_part_of_the_sensitivity_as_sampled(task, monkeypatch):
     # Runs show the law of this one, and then other surroundings suffice.
     monkeypatch.setattr(Sampled, "seen", SeenLaws())
@@ -162,7 +248,9 @@ def test_stars_leave_room_for_every_threshold_of_a_filter():
     assert all(one**2 == pytest.approx(before) for before, one in pairwise(COSINES))
     mutual = torch.einsum("rcd,red->rce", others, others)[: len(COSINES), 2, 3]
     assert torch.allclose(mutual, torch.tensor(COSINES) ** 2, atol=0.12)
-    assert float(torch.linalg.vector_norm(around.others, dim=-1).min()) >= 10 * 2.0 * (1 - 1e-5)
+    shorter = len(CONSTELLATIONS) - 2 * len(LEVELS)
+    assert float(torch.linalg.vector_norm(around.others[:shorter], dim=-1).min()) >= 10 * 2.0 * (1 - 1e-5)
+    assert bool(around.long[:shorter].all())
 
 
 def test_samples_that_are_hardly_drawn_by_chance(task):

@@ -1,0 +1,104 @@
+"""Look for the row that moves a release the furthest, by gradient ascent through the hooks, and check it.
+
+A clip that takes its norm from a projection, a sketch or a pooled copy of a row bounds most rows, and not those that
+the copy does not show. No list of rows finds them; the slope of the move along the row does.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ....audit.check_result import CheckResult
+from .hook_run import PRESENT, ZERO
+from .sampled_checks import Sampled, sampled_checks
+from .surroundings import Surroundings, draw_surroundings
+
+_RUNS, _LEAST = 32, 8
+"""Rows that are moved at the same time, at most and at least."""
+_NUMBERS = 2**19
+"""Numbers of one round of all runs, at most."""
+_STEPS = 10
+_FIRST, _FASTER, _SLOWER = 0.3, 1.6, 0.4
+"""The first step, as a share of the row's length, and factors after a step that helped and one that did not."""
+_HELPED = 1.02
+"""Factor by which rows must have moved a release further than those that they began with."""
+
+
+def longest_check(sampled: Sampled) -> CheckResult | None:
+    """Return the check of rows that were lengthened along the slope of their own move; None where no row changed.
+
+    Args:
+        sampled: the runs of the claim, which show a law where none is published.
+    """
+    setup, plan = sampled.setup, sampled.setup.plan
+    size = plan.clients * plan.layout.dim
+    runs = min(_RUNS, _NUMBERS // size)
+    if runs < _LEAST:
+        return None
+    around = draw_surroundings(
+        holders=sorted(set(sampled.around.holders.tolist())),
+        clients=plan.clients,
+        dim=plan.layout.dim,
+        rounds=1,
+        replicas=runs,
+        clip_norm=setup.length,
+        seed=setup.seed + 1,
+    )
+    rows = _longest(sampled, replace(around, others=torch.zeros_like(around.others)))
+    if rows is None:
+        return None
+    again = Sampled(
+        setup=setup, around=replace(around, units=rows.unsqueeze(1), others=torch.zeros_like(around.others))
+    )
+    vars(again)["seen"] = sampled.seen
+    found = next(sampled_checks(again))
+    return replace(found, witness=f"{found.witness}, of a row found by the slope of its move")
+
+
+def _longest(sampled: Sampled, around: Surroundings) -> Tensor | None:
+    """Rows ``(R, d)`` of the lengths of the first ones that move their release further; None where none does."""
+    setup = sampled.setup
+    base = setup.run(around, ZERO).releases(setup.claim, around.holders)[0][:, 0]
+
+    def moved(rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The logarithm of the move of each row ``(R,)``, and its slope ``(R, d)``."""
+        given = rows.detach().requires_grad_(True)
+        run = setup.run(replace(around, units=given.unsqueeze(1)), PRESENT)
+        move = run.releases(setup.claim, around.holders)[0][:, 0] - base
+        lengths = torch.linalg.vector_norm(move, dim=-1).clamp_min(1e-30).log()
+        if not lengths.requires_grad:
+            return lengths.detach(), torch.zeros_like(rows)
+        (slope,) = torch.autograd.grad(lengths.sum(), given, allow_unused=True)
+        return lengths.detach(), torch.zeros_like(rows) if slope is None else slope.nan_to_num(0.0, 0.0, 0.0)
+
+    rows: Tensor = _dense(around)
+    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    reached, slope = moved(rows)
+    begun = reached.clone()
+    steps = torch.full_like(norms, _FIRST)
+    for _ in range(_STEPS):
+        # The length stays as it is: a longer row moves what is not clipped further, which is no fault.
+        across = slope - rows * (slope * rows).sum(-1, keepdim=True) / norms.square()
+        size = torch.linalg.vector_norm(across, dim=-1, keepdim=True)
+        if not bool((size > 0).any()):
+            break
+        tried = rows + steps * norms * across / size.clamp_min(1e-30)
+        tried = tried * norms / torch.linalg.vector_norm(tried, dim=-1, keepdim=True).clamp_min(1e-30)
+        lengths, slopes = moved(tried)
+        better = (lengths > reached).unsqueeze(1)
+        rows, slope = torch.where(better, tried, rows), torch.where(better, slopes, slope)
+        reached = torch.where(better[:, 0], lengths, reached)
+        steps = torch.where(better, _FASTER * steps, _SLOWER * steps)
+    if not bool(((reached - begun).exp() > _HELPED).any()):
+        return None
+    return rows
+
+
+def _dense(around: Surroundings) -> Tensor:
+    """Rows of the drawn lengths and shapes that fill all coordinates, since a row of zeros has no slope there."""
+    rows = around.units[:, 0]
+    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    filled = torch.cat([rows, rows.flip(-1)])[: len(rows)] + rows.flip(-1)
+    scaled: Tensor = filled * norms / torch.linalg.vector_norm(filled, dim=-1, keepdim=True).clamp_min(1e-30)
+    return scaled
