@@ -60,4 +60,6 @@ class CheckResult:
         opposite = {"<=": ">", ">=": "<"}
         sign = opposite[self.relation] if self.passed is False else self.relation
         limit = "allowed" if self.relation == "<=" else "required"
-        return f"{self.name} {self.measured:.4g} {sign} {self.allowed:.4g} {limit} ({self.witness})"
+        # More digits where few would print two different numbers alike.
+        digits = 4 if self.passed is not False or f"{self.measured:.4g}" != f"{self.allowed:.4g}" else 12
+        return f"{self.name} {self.measured:.{digits}g} {sign} {self.allowed:.{digits}g} {limit} ({self.witness})"

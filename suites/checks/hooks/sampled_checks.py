@@ -721,7 +721,11 @@ def _between_clients(sampled: Sampled) -> CheckResult | None:
             law = hypergeom(_MANY, first, second)
             chance = min(1.0, 2 * min(float(law.sf(both - 1)), float(law.cdf(both))))
             words = f"client {client} in round {turn} and client {other} in round {later}"
-            tests.append((chance, both / _MANY, first * second / _MANY**2, words))
+            # Of independent coins, and how far from it chance reaches on the side of what was seen.
+            expected = first * second / _MANY
+            limit = level(len(columns) * (len(columns) - 1) // 2) / 2
+            reached = float(law.isf(limit) if both > expected else law.ppf(limit))
+            tests.append((chance, abs(both - expected) / _MANY, abs(reached - expected) / _MANY, words))
     worst = min(tests, key=lambda one: one[0], default=None)
     if worst is None or worst[0] >= level(len(tests)):
         return None
@@ -731,7 +735,10 @@ def _between_clients(sampled: Sampled) -> CheckResult | None:
         measured=worst[1],
         allowed=worst[2],
         unit="share of cohorts",
-        witness=f"{worst[3]} take part together, in {_MANY} cohorts of independent coins, chance {worst[0]:.2g}",
+        witness=(
+            f"{worst[3]} take part together: difference from the share of independent coins, in {_MANY} cohorts, "
+            f"chance {worst[0]:.2g}"
+        ),
     )
 
 
