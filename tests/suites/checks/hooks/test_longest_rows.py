@@ -132,6 +132,28 @@ def test_it_is_part_of_the_sensitivity_as_sampled(task):
     assert "found by the slope" in found.words
 
 
+class Keeping(BoundedServer):
+    """Keeps what it received in a dictionary of its own, and asks for numbers of it."""
+
+    def report(self, updates, context, state, rng):
+        kept = self.__dict__.setdefault("kept", [])
+        kept.append(updates.values)
+        assert float(kept[0].sum()) < float("inf")
+        return super().report(updates, context, state, rng)
+
+
+def test_what_hooks_keep_of_rows_with_slopes_reaches_no_other_run(task, recwarn):
+    part, _, changes = PARTS["server"]
+    plan = toy_plan(task, rounds=ROUNDS, **changes)
+    prepared = part.prepare(plan)
+    own = Keeping(**vars(prepared.protection))
+    results = hook_runs(task, plan, own, prepared.claims[0]).checks()
+    assert next(one for one in results if one.name == AS_SAMPLED).passed is True
+    assert own.kept
+    assert not any(values.requires_grad for values in own.kept)
+    assert not [one for one in recwarn if "requires_grad" in str(one.message)]
+
+
 def test_the_length_of_the_rows_is_not_changed(task):
     sampled = runs_of(task, "server", sketched).sampled
     found = longest_check(sampled)
