@@ -64,6 +64,6 @@ def only_present(values: Tensor, present: Tensor) -> Tensor:
     """Return a copy of ``values (R, n, d)`` with zeros in the rows that are not in ``present (R, n)``."""
     # A plain copy takes a seventh of the time.
     if not present.is_meta and present.all():
-        return values.clone()
+        return values.expand(*present.shape, -1).clone(memory_format=torch.contiguous_format)
     # Not a product with the mask: zero times infinity is not zero.
     return values.masked_fill(~present.unsqueeze(-1), 0)

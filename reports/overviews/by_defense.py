@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ...audit.observer import Observer
 from ..claim_tables.covered import covers, value_words
 from ..reading.claims import claim_rows
 from ..reading.order import Order
@@ -73,7 +74,10 @@ def _claims(folder: RunFolder, defense: str) -> Table:
 
 
 def _attacks(folder: RunFolder, defense: str) -> Table:
-    claimed = [one.claim.observer for one in folder.claims if one.defense == defense]
+    claimed: dict[str, list[Observer]] = {}
+    for one in folder.claims:
+        if one.defense == defense:
+            claimed.setdefault(one.federation, []).append(one.claim.observer)
     return Table(
         title="Attacks",
         headers=("federation", "attack", "adversary", "result", "adversary covered by a claim"),
@@ -83,7 +87,9 @@ def _attacks(folder: RunFolder, defense: str) -> Table:
                 f"{line.attack} (null attack)" if line.null else line.attack,
                 observer_words(line.observer),
                 value_words(cell),
-                "yes" if any(covers(one, line.observer) for one in claimed) else "no: OUT OF SCOPE",
+                "yes"
+                if any(covers(one, line.observer) for one in claimed.get(grid.federation, ()))
+                else "no: OUT OF SCOPE",
             )
             for grid in attack_grids(pooled_attacks(folder))
             for line in grid.primary
@@ -92,6 +98,10 @@ def _attacks(folder: RunFolder, defense: str) -> Table:
         ),
         about=3,
     )
+
+
+def _covered(claimed: list[Observer], observer: str) -> str:
+    return "yes" if any(covers(one, observer) for one in claimed) else "no: OUT OF SCOPE"
 
 
 def _utility(folder: RunFolder, defense: str) -> Table:

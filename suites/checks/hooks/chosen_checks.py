@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ....audit.check_result import CheckResult
 from ....audit.claim import Unit
+from ....fl.partitions.sampling import Full, Poisson, Sampling
 from ....fl.replay import DrawAll
 from ....fl.task import Task
 from ..law_check import NotCheckable
@@ -26,6 +27,8 @@ _RUNS, _LEAST = 8 * len(CONSTELLATIONS), 2 * len(CONSTELLATIONS)
 """Runs of the pilot: at most, and at least."""
 _SAMPLES = 12
 """Samples of a lot of chosen rows, at most."""
+_ROWS = 2**23
+"""Numbers of the lots of all runs of chosen samples, at most."""
 _NUMBERS = 2**20
 """Numbers of one round of all runs of the pilot, at most."""
 _CONFIRMED, _FEWEST = 2**23, 32
@@ -90,14 +93,22 @@ def chosen_check(setup: HookSetup, holders: list[int], *, most: int = _RUNS) -> 
 
 
 def _of_samples(setup: HookSetup, holder: int) -> CheckResult | None:
-    """The check of chosen rows in a lot of a few samples; None without a law, or without room."""
+    """The check of chosen rows in one lot; None without a law, without room, or where lots have another size.
+
+    A lot of independent coins may hold a few samples alone, and a full one holds all of them.
+    """
     plan = setup.plan
-    samples = min(_SAMPLES, plan.sizes[holder])
-    runs = min(_RUNS, _NUMBERS // (max(samples, plan.clients) * plan.layout.dim))
+    samples = plan.sizes[holder]
+    lot: Sampling = plan.lot
+    if isinstance(lot, Poisson):
+        samples = min(_SAMPLES, samples)
+        lot = DrawFirst(rule=lot, count=samples)
+    elif not isinstance(lot, Full):
+        return None
+    runs = min(_RUNS, _ROWS // (max(samples, plan.clients) * plan.layout.dim))
     if samples < 2 or runs < _LEAST:
         return None
-    lots = DrawFirst(rule=plan.lot, count=samples)
-    crowded = replace(setup, plan=replace(plan, cohort=DrawAll(plan.cohort), lot=lots))
+    crowded = replace(setup, plan=replace(plan, cohort=DrawAll(plan.cohort), lot=lot))
     around = _drawn(crowded, (holder,), rounds=1, runs=runs)
     chosen = torch.arange(runs) % len(CONSTELLATIONS)
     near = among_samples(around, chosen, samples=samples, clip_norm=setup.length, seed=setup.seed)

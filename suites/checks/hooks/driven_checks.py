@@ -9,13 +9,16 @@ from dataclasses import replace
 import torch
 
 from ....audit.check_result import CheckResult
+from ....audit.claim import Unit
 from ....fl.replay import DrawAll
 from .hook_run import HookSetup
 from .sampled_checks import Sampled, held_by_claim
 from .surroundings import Surroundings, draw_surroundings
 
-_RUNS, _LEAST = 48, 36
-"""Runs of each end, at most and at least."""
+_ROUNDS = 16
+"""Rounds at most: the noise of each is measured, and a claim over more rounds allows no more in these."""
+_RUNS, _LEAST = 64, 48
+"""Runs of each end, at most and at least: some four times as many as rounds."""
 _NUMBERS = 2**23
 """Numbers of all rounds of all runs of one end, at most."""
 _UNIT = 1e4
@@ -25,16 +28,17 @@ _ENDS = (("long", 1e4), ("short", 1e-4))
 
 
 def driven_check(sampled: Sampled) -> CheckResult | None:
-    """Return the failed check of the first end; None where none fails, or the state does not change.
+    """Return the check that fails where all other rows are very long, or else very short; None where neither fails,
+    the state does not change, or the claim is about samples.
 
     Args:
         sampled: the runs of the claim, in which a state that changes would show.
     """
     setup, around = sampled.setup, sampled.around
-    if all(sampled.runs[0].first_state):
+    if setup.claim.unit is Unit.SAMPLE or all(sampled.runs[0].first_state):
         return None
     size = setup.plan.clients * setup.plan.layout.dim
-    rounds = min(setup.claim.rounds, _NUMBERS // (_LEAST * size))
+    rounds = min(setup.claim.rounds, _ROUNDS, _NUMBERS // (_LEAST * size))
     if rounds <= around.rounds:
         return None
     runs = min(_RUNS, _NUMBERS // (rounds * size))

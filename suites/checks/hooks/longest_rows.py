@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from ....audit.check_result import CheckResult
-from .hook_run import PRESENT, ZERO
+from ....audit.claim import Unit
+from ....fl.partitions.sampling import Poisson
+from ....fl.replay import DrawAll
+from ....fl.streams import Streams, normal
+from .chosen_checks import DrawFirst
+from .hook_run import PRESENT, ZERO, HookSetup
 from .sampled_checks import Sampled, sampled_checks
 from .surroundings import Surroundings, draw_surroundings
 
@@ -20,6 +25,8 @@ _RUNS, _LEAST = 32, 8
 """Rows that are moved at the same time, at most and at least."""
 _NUMBERS = 2**19
 """Numbers of one round of all runs, at most."""
+_LOT = 2
+"""Samples of a lot of independent coins, of which the first is the unit."""
 _STEPS = 10
 _FIRST, _FASTER, _SLOWER = 0.3, 1.6, 0.4
 """The first step, as a share of the row's length, and factors after a step that helped and one that did not."""
@@ -28,18 +35,19 @@ _HELPED = 1.02
 
 
 def longest_check(sampled: Sampled) -> CheckResult | None:
-    """Return the check of rows that were lengthened along the slope of their own move; None where no row changed.
+    """Return the check of rows that were turned along the slope of their own move; None where none moves further then.
 
     Args:
         sampled: the runs of the claim, which show a law where none is published.
     """
-    setup, plan = sampled.setup, sampled.setup.plan
-    size = plan.clients * plan.layout.dim
-    runs = min(_RUNS, _NUMBERS // size)
+    holders = sorted(set(sampled.around.holders.tolist()))
+    setup, rows_at_once = _present(sampled.setup, holders)
+    plan = setup.plan
+    runs = min(_RUNS, _NUMBERS // (rows_at_once * plan.layout.dim))
     if runs < _LEAST:
         return None
-    around = draw_surroundings(
-        holders=sorted(set(sampled.around.holders.tolist())),
+    drawn = draw_surroundings(
+        holders=holders,
         clients=plan.clients,
         dim=plan.layout.dim,
         rounds=1,
@@ -47,38 +55,48 @@ def longest_check(sampled: Sampled) -> CheckResult | None:
         clip_norm=setup.length,
         seed=setup.seed + 1,
     )
+    around = replace(drawn, others=torch.zeros_like(drawn.others), places=torch.zeros_like(drawn.places))
     with warnings.catch_warnings():
         # Hooks need not expect rows with slopes.
         warnings.simplefilter("ignore")
-        rows = _longest(sampled, replace(around, others=torch.zeros_like(around.others)))
+        rows = _longest(setup, around)
     if rows is None:
         return None
-    again = Sampled(
-        setup=setup, around=replace(around, units=rows.unsqueeze(1), others=torch.zeros_like(around.others))
-    )
+    again = Sampled(setup=setup, around=replace(around, units=rows.unsqueeze(1)))
     vars(again)["seen"] = sampled.seen
     found = next(sampled_checks(again))
     return replace(found, witness=f"{found.witness}, of a row found by the slope of its move")
 
 
-def _longest(sampled: Sampled, around: Surroundings) -> Tensor | None:
+def _present(setup: HookSetup, holders: list[int]) -> tuple[HookSetup, int]:
+    """The same hooks with all clients and the unit's sample present, where coins decide, and the rows of a round."""
+    plan = replace(setup.plan, cohort=DrawAll(setup.plan.cohort))
+    rows = plan.clients
+    if setup.claim.unit is Unit.SAMPLE and isinstance(plan.lot, Poisson):
+        plan = replace(plan, lot=DrawFirst(rule=plan.lot, count=_LOT))
+    elif setup.claim.unit is Unit.SAMPLE:
+        rows = max(rows, sum(plan.sizes[holder] for holder in holders))
+    return replace(setup, plan=plan), rows
+
+
+def _longest(given: HookSetup, around: Surroundings) -> Tensor | None:
     """Rows ``(R, d)`` of the lengths of the first ones that move their release further; None where none does."""
     # A copy: what hooks keep of rows with slopes must not reach other runs.
-    setup = replace(sampled.setup, protection=copy.deepcopy(sampled.setup.protection))
+    setup = replace(given, protection=copy.deepcopy(given.protection))
     base = setup.run(around, ZERO).releases(setup.claim, around.holders)[0][:, 0]
 
     def moved(rows: Tensor) -> tuple[Tensor, Tensor]:
         """The logarithm of the move of each row ``(R,)``, and its slope ``(R, d)``."""
-        given = rows.detach().requires_grad_(True)
-        run = setup.run(replace(around, units=given.unsqueeze(1)), PRESENT)
+        leaf = rows.detach().requires_grad_(True)
+        run = setup.run(replace(around, units=leaf.unsqueeze(1)), PRESENT)
         move = run.releases(setup.claim, around.holders)[0][:, 0] - base
         lengths = torch.linalg.vector_norm(move, dim=-1).clamp_min(1e-30).log()
         if not lengths.requires_grad:
             return lengths.detach(), torch.zeros_like(rows)
-        (slope,) = torch.autograd.grad(lengths.sum(), given, allow_unused=True)
+        (slope,) = torch.autograd.grad(lengths.sum(), leaf, allow_unused=True)
         return lengths.detach(), torch.zeros_like(rows) if slope is None else slope.nan_to_num(0.0, 0.0, 0.0)
 
-    rows: Tensor = _dense(around)
+    rows: Tensor = _dense(around, setup.seed)
     norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     reached, slope = moved(rows)
     begun = reached.clone()
@@ -101,10 +119,11 @@ def _longest(sampled: Sampled, around: Surroundings) -> Tensor | None:
     return rows
 
 
-def _dense(around: Surroundings) -> Tensor:
-    """Rows of the drawn lengths and shapes that fill all coordinates, since a row of zeros has no slope there."""
+def _dense(around: Surroundings, seed: int) -> Tensor:
+    """Rows of the drawn lengths that fill all coordinates, since where a row is zero its move may have no slope."""
     rows = around.units[:, 0]
     norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    filled = torch.cat([rows, rows.flip(-1)])[: len(rows)] + rows.flip(-1)
+    random = normal(Streams(seed).generator("longest rows"), tuple(rows.shape))
+    filled = rows + norms * random / torch.linalg.vector_norm(random, dim=-1, keepdim=True).clamp_min(1e-30)
     scaled: Tensor = filled * norms / torch.linalg.vector_norm(filled, dim=-1, keepdim=True).clamp_min(1e-30)
     return scaled

@@ -5,11 +5,12 @@ from itertools import pairwise
 
 import pytest
 import torch
+from fedassay.audit.claim import Adjacency
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.laws.law import clip
-from fedassay.fl.partitions.sampling import Poisson
+from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.streams import normal
 from fedassay.suites.checks.hooks.chosen_checks import chosen_check, with_one_label
 from fedassay.suites.checks.hooks.hook_checks import hook_runs
@@ -197,11 +198,31 @@ class WithCopies(WithoutCopies):
 
 
 @pytest.mark.parametrize(("kind", "passes"), [(WithoutCopies, False), (WithCopies, True)])
+@pytest.mark.parametrize("lot", [Poisson(0.5), Full()])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_filter_of_the_samples_of_a_lot_is_found(kind, passes, seed, task):
-    _, found = checked(task, DPSGD(epsilon=4.0), kind, law=True, seed=seed, lot=Poisson(0.5))
+def test_a_filter_of_the_samples_of_a_lot_is_found(kind, passes, seed, lot, task):
+    _, found = checked(task, DPSGD(epsilon=4.0), kind, law=True, seed=seed, lot=lot)
     assert found.passed is passes
     assert found.name == AS_SAMPLED
+
+
+class DividedByTheLot(DPSGDProtection):
+    """The sum of a lot is divided by its size, which is public and always the same."""
+
+    size = 1
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        sent = super().local_step(gradients, present, client, context, state, rng)
+        return sent * context.plan.expected_lot(client) / present.sum(1, keepdim=True).clamp_min(1)
+
+
+def test_a_full_lot_keeps_its_size(task):
+    setup, found = checked(task, DPSGD(epsilon=4.0), DividedByTheLot, law=True, lot=Full())
+    # Without the sample the lot is smaller, and all other rows weigh more.
+    assert found.passed is False
+    setup = replace(setup, claim=replace(setup.claim, adjacency=Adjacency.ZERO_OUT))
+    found = chosen_check(setup, [1, 0, 2, 3])
+    assert found.passed, found.words
 
 
 @pytest.mark.parametrize("clients", [2, 3, 4, 10, 100])
