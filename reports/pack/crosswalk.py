@@ -16,13 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...audit.claim import Unit
-from ...audit.wording import counted, plain
+from ...audit.wording import counted
 from ..claim_tables.answers import allowed_of_thousand
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.membership import memberships
 from ..reading.run_folder import RunFolder
+from ..tables import numerals
 from ..tables.numerals import NOTHING
 from ..tables.pooled_rows import pooled_attacks, pooled_utility
+from ..tables.printed import check_counts
 from ..tables.table import Table
 from .document import EMPTY, Block, Heading
 
@@ -51,17 +53,21 @@ class _Run:
         return "; ".join(f"{_few(list(dict.fromkeys(names)))}: {said}" for said, names in found.items())
 
     def attacks(self, metrics: Sequence[str], *, null: bool = False) -> str:
-        """The attacks with a measured metric, by name."""
+        """The attacks with a measured metric, by name: those on defenses with a claim, where there are any."""
+        claimed = {row.defense for row in self.rows if row.stated}
         names = [
             one.attack
             for one in pooled_attacks(self.folder)
-            if one.metric in metrics and one.pooled is not None and one.null == null
+            if one.metric in metrics
+            and one.pooled is not None
+            and one.null == null
+            and (one.defense in claimed if claimed else not one.control)
         ]
         return _few(list(dict.fromkeys(names)))
 
     def looked(self, *words: str) -> str:
         """What the implementation checks say of a topic: looked at, or not, with the defenses."""
-        topic = re.compile(rf"\b({'|'.join(words)})")
+        topic = re.compile("|".join(words))
 
         def of(row: ClaimRow) -> str:
             seen = [item for item in row.looked_at if topic.search(item)]
@@ -115,9 +121,8 @@ def _organisation(run: _Run) -> str:
 
 
 def _parameters(run: _Run) -> str:
-    return run.of_claims(
-        lambda row: f"ε {plain(row.stated.claim.epsilon)}, δ {plain(row.stated.claim.delta)}" if row.stated else ""
-    )
+    # An epsilon is stated with its unit, neighbours, adversary and delta.
+    return run.of_claims(lambda row: row.claim_text if row.stated else "")
 
 
 def _units(run: _Run) -> str:
@@ -143,16 +148,19 @@ def _adversaries(run: _Run) -> str:
     return run.of_claims(lambda row: row.stated.claim.observer.phrase if row.stated else "")
 
 
+def _capacity(run: _Run) -> str:
+    received = _adversaries(run)
+    return f"capacity, by what is received: {received}; motives: {EMPTY}" if received else ""
+
+
 def _trust(run: _Run) -> str:
     return run.of_claims(lambda row: row.stated.claim.trust if row.stated else "")
 
 
 def _checks(run: _Run) -> str:
     def of(row: ClaimRow) -> str:
-        if not row.checks:
-            return ""
         failed = ", ".join(check.metric.removeprefix("probe_").replace("_", " ") for check in row.failed_checks)
-        return f"{counted(len(row.checks), 'implementation check')}, {f'failed: {failed}' if failed else 'none failed'}"
+        return check_counts(row) + (f": {failed}" if failed else "")
 
     return run.of_claims(of)
 
@@ -171,16 +179,29 @@ def _verdicts(run: _Run) -> str:
     return run.of_claims(lambda row: row.verdict.replace("_", " "))
 
 
+def _quantified(run: _Run) -> str:
+    def of(row: ClaimRow) -> str:
+        low = "" if row.epsilon_low is None else f", measured ε ≥ {numerals.lower_bound(row.epsilon_low)}"
+        return f"{row.claim_text}: {row.verdict.replace('_', ' ')}{low}" if row.stated else ""
+
+    return run.of_claims(of)
+
+
 def _maximum(run: _Run) -> str:
-    return run.of_claims(
-        lambda row: f"at most {allowed_of_thousand(row.stated.claim):,} of 1,000 found" if row.stated else ""
-    )
+    def of(row: ClaimRow) -> str:
+        if row.stated is None:
+            return ""
+        found = f"{allowed_of_thousand(row.stated.claim):,} of 1,000 {row.stated.claim.unit}s"
+        verdict = row.verdict.replace("_", " ")
+        return f"if the claim holds ({verdict}), at most {found} are found at 1 false alarm in 100"
+
+    return run.of_claims(of)
 
 
 def _both_risks(run: _Run) -> str:
-    average = run.attacks(_MEMBERSHIP)
+    most, average = _maximum(run), run.attacks(_MEMBERSHIP)
     return "; ".join(
-        filter(None, (f"maximum: {_maximum(run)}", f"average over candidates: {average}" if average else ""))
+        filter(None, (most and f"maximum: {most}", average and f"average over candidates, by the attacks: {average}"))
     )
 
 
@@ -189,7 +210,10 @@ def _candidates(run: _Run) -> str:
     if not found:
         return ""
     most = max(one.candidates for one in found)
-    return f"attacks on a sample: at most {most:,} candidates that took no part, drawn at random from the data"
+    return (
+        "membership attacks, in which the attacker knows a candidate and not whether it is in the data "
+        f"({most:,} candidates that are not, over all seeds)"
+    )
 
 
 def _adversarial(run: _Run) -> str:
@@ -207,19 +231,20 @@ def _nulls(run: _Run) -> str:
 def _tests(run: _Run) -> str:
     manifest = run.folder.manifest
     when = manifest.finished or manifest.started or ""
-    return f"run {manifest.run_id}, {when}; by whom: to be stated by the signatories; repeat with: {manifest.command}"
+    return f"run {manifest.run_id}, {when}; by whom: to be signed; repeat with: {manifest.command}"
 
 
 def _data(run: _Run) -> str:
-    return _few([f"{name} (SHA-256 in {_STATEMENT})" for name in sorted(run.folder.manifest.data)])
+    names = _few([f"{name} (SHA-256 in {_STATEMENT})" for name in sorted(run.folder.manifest.data)])
+    return f"{names}; how they were chosen: {EMPTY}" if names else ""
 
 
 def _triggers(run: _Run) -> str:
-    return "list of changes that need a new test; fedassay gate compares a new run with this one as its baseline"
+    return "a list of changes that call for a new test; the real system is not monitored by a run"
 
 
 def _residual(run: _Run) -> str:
-    return "residual risk with lines for signatures"
+    return "lines for signatures, to be filled in"
 
 
 _POINTS: dict[str, tuple[_Point, ...]] = {
@@ -245,19 +270,20 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         ),
         _Point(place="algorithms", asks="is the mechanism the one that was proved", where=_REPORT, holds=_checks),
         _Point(place="utility", asks="what the noise costs", where=_REPORT, holds=_utility),
-        _Point(place="bias", asks="whom the noise costs most; systemic and human bias", where=_REPORT, holds=_fairness),
+        _Point(place="bias", asks="whom the noise costs most", where=_REPORT, holds=_fairness),
+        _Point(place="bias", asks="systemic and human bias", where="", holds=_organisation),
         _Point(place="threat model", asks="who is trusted with what", where=_STATEMENT, holds=_trust),
         _Point(
             place="implementation: floating point",
             asks="hazard: low bits of noised numbers",
             where=_REPORT,
-            holds=lambda run: run.looked("floating"),
+            holds=lambda run: run.looked("floating", "zero bits"),
         ),
         _Point(
             place="implementation: timing and other side channels",
             asks="hazard: what leaves beside the release",
             where=_REPORT,
-            holds=lambda run: run.looked("timing", "side", "text"),
+            holds=lambda run: run.looked(r"\btiming", r"\btext", r"\barray", r"\bsize", r"\bmetric"),
         ),
         _Point(place="security and access control", asks="who can reach raw data", where="", holds=_organisation),
         _Point(
@@ -266,11 +292,11 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
     ),
     ISO: (
         _Point(place="6.2.2", asks="security and privacy practices", where="", holds=_organisation),
-        _Point(place="6.2.3", asks="motives and capacity of an attacker", where=_STATEMENT, holds=_adversaries),
+        _Point(place="6.2.3", asks="motives and capacity of an attacker", where=_STATEMENT, holds=_capacity),
         _Point(place="7.3.2", asks="maximum or average risk", where=_STATEMENT, holds=_both_risks),
         _Point(place="7.3.3", asks="attack on a population or on a sample", where=_REPORT, holds=_candidates),
         _Point(place="7.3.4", asks="privacy models of the data", where=_CLAIMS, holds=_parameters),
-        _Point(place="8.2.2", asks="quantified identifiability", where=_STATEMENT, holds=_verdicts),
+        _Point(place="8.2.2", asks="quantified identifiability", where=_STATEMENT, holds=_quantified),
         _Point(place="8.2.3", asks="adversarial testing", where=_REPORT, holds=_adversarial),
         _Point(place="9.2.2", asks="roles and responsibilities", where=_STATEMENT, holds=_residual),
         _Point(place="9.2.3 to 9.2.5", asks="policies, disclosure, stakeholders", where="", holds=_organisation),
@@ -302,7 +328,12 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
             where=_REPORT,
             holds=lambda run: run.attacks(_IMAGES),
         ),
-        _Point(place="testing", asks="what an attack reaches without the model", where=_REPORT, holds=_nulls),
+        _Point(
+            place="testing (our own point)",
+            asks="what an attack reaches without the model",
+            where=_REPORT,
+            holds=_nulls,
+        ),
         _Point(place="documentation", asks="impact assessment, advice of the officer", where="", holds=_organisation),
         _Point(
             place="documentation", asks="threat model and assessment of risks", where=_STATEMENT, holds=_adversaries

@@ -4,7 +4,7 @@ again.
 
 from collections.abc import Sequence
 
-from ...audit.wording import at_least, counted, plain
+from ...audit.wording import at_least, counted
 from ..claim_tables.answers import Answer, allowed_of_thousand, answers, headline, what_was_tested
 from ..claim_tables.trust import trust_table
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
@@ -38,8 +38,8 @@ _SIGNED = ("Name and role", "Residual risk accepted (yes / no)", "Review again b
 
 def statement(folder: RunFolder) -> list[Block]:
     """Return the statement as blocks of text; all of it comes from the run's records, claims and manifest."""
-    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
-    found = answers(folder)
+    pairs = answered(folder)
+    rows = [row for row, _ in pairs]
     return [
         Heading(text=f"Evidence pack: {folder.manifest.suite.get('name', folder.manifest.name)}", level=1),
         f"{headline(folder)}.",
@@ -48,7 +48,7 @@ def statement(folder: RunFolder) -> list[Block]:
         *what_was_tested(folder),
         f"Outcome: {summary.verdict_line(folder)} ({summary.exit_words(folder)}).",
         Heading(text="Answers, claim by claim"),
-        *_answers(found),
+        *_answers(pairs),
         Heading(text="Threat model"),
         "Each claim names an adversary by what it receives. Whoever receives more is trusted not to use it.",
         trust_table(folder),
@@ -56,17 +56,19 @@ def statement(folder: RunFolder) -> list[Block]:
         "The largest risk for any one unit, whatever its data are and whatever else the adversary knows: what each "
         "claim allows, and what the audit of the claim measured. An attacker who raises one false alarm in a hundred "
         "and only guesses finds 10 of 1,000.",
-        maximum_risk(rows),
+        maximum_risk(folder, rows),
         Heading(text="Average risk"),
         "What the attacks of this run reached on average over the candidates that they were tried on. Other people and "
         "other attacks can have a higher risk.",
         *_average(folder),
         Heading(text="Residual risk"),
         "Of these risks the run leaves the following to be accepted or mended:",
-        Points(items=tuple(residual_risks(folder, rows, found))),
+        Points(items=tuple(residual_risks(folder, pairs))),
         Heading(text="When to test again"),
         Points(items=TRIGGERS),
         Heading(text="Signatures"),
+        "Test carried out by:",
+        Signature(lines=("Name and role", "Date and signature")),
         "Person responsible for the system:",
         Signature(lines=_SIGNED),
         "Data-protection officer or independent reviewer:",
@@ -74,41 +76,36 @@ def statement(folder: RunFolder) -> list[Block]:
     ]
 
 
-def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
+def answered(folder: RunFolder) -> list[tuple[ClaimRow, Answer]]:
+    """Return each claim under test with its answer, claims that need attention first."""
+    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    # In the order of the answers.
+    return list(zip(sorted(rows, key=lambda row: not row.needs_attention), answers(folder), strict=True))
+
+
+def maximum_risk(folder: RunFolder, rows: Sequence[ClaimRow]) -> Table:
     """Return a table of what each claim allows an attacker at most, and what its audit measured."""
+    many = len({row.federation for row in rows}) > 1
     return Table(
         title="What each claim allows at most, and what its audit measured",
-        headers=(
-            "defense",
-            "one",
-            "adversary",
-            "claimed ε",
-            "δ",
-            "found at most, of 1,000",
-            "measured ε",
-            "would find ε from",
-            "verdict",
-        ),
-        rows=tuple(_allowed(row) for row in rows),
-        numeric=frozenset({3, 4, 5, 6, 7}),
-        note="Found at most: units that took part, by an attacker with one false alarm in a hundred, if the claim "
-        "holds. Measured ε: a lower bound with the confidence level of the run. Would find ε from: the smallest true "
-        "ε at which the audit refutes the claim in 9 of 10 cases.",
+        headers=("defense", "claim", "found at most, of 1,000", "measured ε", "minimum detectable ε", "verdict"),
+        rows=tuple(_allowed(row, f"{row.federation}/{row.label}" if many else row.label) for row in rows),
+        numeric=frozenset({2, 3, 4}),
+        note="Found at most: units of the claim that took part, by an attacker with one false alarm in a hundred, if "
+        "the claim holds; the unit of a report is one message, and not a person. Measured ε: a lower bound with the "
+        "confidence level of the run. Minimum detectable ε: the smallest true ε at which the audit refutes the claim "
+        "with 90 % power.",
         about=2,
     )
 
 
-def _allowed(row: ClaimRow) -> tuple[str, ...]:
+def _allowed(row: ClaimRow, name: str) -> tuple[str, ...]:
     if row.stated is None:
         raise ValueError(f"defense {row.defense} states no claim, so it allows no risk")
-    claim = row.stated.claim
     return (
-        row.label,
-        str(claim.unit),
-        claim.observer.phrase,
-        plain(claim.epsilon),
-        plain(claim.delta),
-        f"{allowed_of_thousand(claim):,}",
+        name,
+        row.claim_text,
+        f"{allowed_of_thousand(row.stated.claim):,}",
         "" if row.epsilon_low is None else f"≥ {at_least(row.epsilon_low)}",
         "" if row.detectable is None else numerals.epsilon(row.detectable),
         row.verdict.replace("_", " "),
@@ -121,32 +118,35 @@ def _average(folder: RunFolder) -> list[Block]:
     return shown or ["Not measured: the run has no attack that finds members or rebuilds data."]
 
 
-def _answers(found: Sequence[Answer]) -> list[Block]:
-    if not found:
+def _answers(pairs: Sequence[tuple[ClaimRow, Answer]]) -> list[Block]:
+    if not pairs:
         return ["The run states no claim, so nothing was tested against one."]
     blocks: list[Block] = []
-    for one in found:
+    for _, one in pairs:
         parts = (one.weak and f"Weak test: {one.weak}.", one.promise, one.power, one.people, one.uncovered, one.unseen)
         blocks += [Heading(text=f"{one.defense}: {one.found}", level=3), *filter(None, parts)]
         blocks += [f"Next: {one.next_step}"] if one.next_step else []
     return blocks
 
 
-def residual_risks(folder: RunFolder, rows: Sequence[ClaimRow], found: Sequence[Answer]) -> list[str]:
+def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, Answer]]) -> list[str]:
     """Return one sentence for each risk that the run leaves open, from its claims, audits, checks and omissions."""
+    names = [answer.defense for _, answer in pairs]
+    named = [(row, one, _name(row, one, names)) for row, one in pairs]
     said = []
-    for row, answer in ((row, one) for row in rows for one in found if one.defense.rpartition("/")[2] == row.label):
+    for row, answer, name in named:
         if row.verdict != "NOT_REFUTED" or row.failed_checks:
-            said.append(f"{answer.defense}: {answer.found.lower()}.")
+            said.append(f"{name}: {answer.found.lower()}.")
         elif answer.weak:
-            said.append(f"{answer.defense}: {answer.weak}.")
-    for row in rows:
+            said.append(f"{name}: {answer.weak}.")
+    for row, _, name in named:
         if row.stated:
-            left = "; ".join(left_unprotected(row.stated.claim, row.rounds_run))
-            said.append(f"{row.label}: the claim does not protect {left}.")
+            said.append(
+                f"{name}: the claim does not protect {'; '.join(left_unprotected(row.stated.claim, row.rounds_run))}."
+            )
         if row.not_looked_at:
-            names = ", ".join(dict.fromkeys(item.partition(":")[0] for item in row.not_looked_at))
-            said.append(f"{row.label}: the implementation checks did not look at {names}.")
+            items = ", ".join(dict.fromkeys(item.partition(":")[0] for item in row.not_looked_at))
+            said.append(f"{name}: the implementation checks did not look at {items}.")
     omitted = omission_table(omission_rows(folder))
     if omitted.rows:
         said.append(
@@ -155,3 +155,8 @@ def residual_risks(folder: RunFolder, rows: Sequence[ClaimRow], found: Sequence[
     said += [f"{line}." for line in unread_lines(folder)]
     said.append("The run was a simulation: people, data and operation of the real system were not measured.")
     return list(dict.fromkeys(said))
+
+
+def _name(row: ClaimRow, answer: Answer, names: Sequence[str]) -> str:
+    """The defense, with its claim where it states several."""
+    return answer.defense if names.count(answer.defense) == 1 else f"{answer.defense} ({row.claim_text})"

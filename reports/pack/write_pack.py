@@ -27,8 +27,9 @@ _UNKNOWN = datetime(1970, 1, 1, tzinfo=UTC)
 def write_pack(folder: RunFolder, place: Path) -> list[Path]:
     """Write the pack of one run to the folder ``place`` and return the paths of its files, the PDF first.
 
-    The same run gives the same bytes. Files that are there already are replaced; others are left alone. Raises
-    ValueError for a folder that belongs to the run's data.
+    The same run gives the same bytes. Files that are there already are replaced; others are left alone, but for
+    records of an earlier pack. Raises ValueError for a folder that belongs to the run's data, and OSError for one that
+    cannot be written.
     """
     stated, crossed, sources = statement(folder), crosswalk(folder), provenance(folder)
     name = f"Evidence pack of {folder.manifest.name}"
@@ -44,6 +45,10 @@ def write_pack(folder: RunFolder, place: Path) -> list[Path]:
     files[HASHES] = hashes(files)
     targets = {place / name: content for name, content in files.items()}
     check_targets(targets, [folder.path])
+    for name in _RECORDS:
+        # An earlier pack of another run may have held a file that this run lacks.
+        if f"run/{name}" not in files:
+            (place / "run" / name).unlink(missing_ok=True)
     return [write_whole(path, content) for path, content in targets.items()]
 
 

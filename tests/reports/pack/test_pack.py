@@ -9,14 +9,16 @@ from datetime import datetime
 import pytest
 import yaml
 from fedassay.audit.claim import Unit
+from fedassay.audit.observer import UPLOADS
 from fedassay.reports.claim_tables.answers import allowed_of_thousand
 from fedassay.reports.formats.deployment import deployments
 from fedassay.reports.pack.crosswalk import EDPB, ISO, NIST, crosswalk
 from fedassay.reports.pack.document import EMPTY, Heading, Points, markdown_of
 from fedassay.reports.pack.pdf import pdf_of
-from fedassay.reports.pack.statement import LIMITS, maximum_risk, residual_risks, statement
+from fedassay.reports.pack.statement import LIMITS, answered, maximum_risk, residual_risks, statement
 from fedassay.reports.pack.write_pack import claims_yaml, write_pack
 from fedassay.reports.reading.claims import claim_rows, left_unprotected, one_row_per_claim
+from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
 from fedassay.reports.tables.pooled_rows import omission_rows
 from fedassay.reports.tables.table import Table
@@ -81,15 +83,12 @@ def test_the_statement_never_judges(quick_folder):
 def test_the_maximum_risk_is_that_of_claims_and_audits(quick_folder):
     rows = [row for row in one_row_per_claim(claim_rows(quick_folder)) if row.stated and not row.control]
     assert [row.defense for row in rows] == ["dp_fedavg", "dp_sgd", "ldp_gaussian"]
-    for row, cells in zip(rows, maximum_risk(rows).rows, strict=True):
-        claim = row.stated.claim
-        assert cells[:3] == (row.defense, str(claim.unit), claim.observer.phrase)
-        assert float(cells[3]) == claim.epsilon
-        assert float(cells[4]) == claim.delta
-        assert int(cells[5]) == allowed_of_thousand(claim)
-        assert float(cells[6].removeprefix("≥ ")) <= row.epsilon_low
-        assert cells[7] == numerals.epsilon(row.detectable)
-        assert cells[8] == row.verdict.replace("_", " ")
+    for row, cells in zip(rows, maximum_risk(quick_folder, rows).rows, strict=True):
+        assert cells[:2] == (row.defense, row.claim_text)
+        assert int(cells[2]) == allowed_of_thousand(row.stated.claim)
+        assert float(cells[3].removeprefix("≥ ")) <= row.epsilon_low
+        assert cells[4] == numerals.epsilon(row.detectable)
+        assert cells[5] == row.verdict.replace("_", " ")
 
 
 def test_each_risk_that_is_left_is_named(quick_folder, run_maker, make_claim):
@@ -105,7 +104,7 @@ def test_each_risk_that_is_left_is_named(quick_folder, run_maker, make_claim):
     run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="REFUTED", value=9.0)
     run_maker.gate = {"verdict_line": "FAIL", "exit_code": 10}
     folder = run_maker.write()
-    assert residual_risks(folder, claim_rows(folder), [])[0].startswith("dp: the claim does not protect")
+    assert residual_risks(folder, answered(folder))[0] == "dp: violated."
     assert "dp: violated." in next(block.items for block in statement(folder) if isinstance(block, Points))
 
 
@@ -123,17 +122,20 @@ def test_the_crosswalk_has_the_named_clauses_and_no_empty_cell(quick_folder):
 def test_what_the_crosswalk_says_of_a_run_is_in_its_records(quick_folder):
     nist, iso, edpb = (points(quick_folder, framework) for framework in (NIST, ISO, EDPB))
     parameters = nist["privacy parameters", "ε and δ, and what they allow"]
-    assert parameters == "dp_fedavg: ε 4, δ 1e-5; dp_sgd: ε 8, δ 1e-6; ldp_gaussian: ε 6, δ 1e-5"
+    rows = [row for row in one_row_per_claim(claim_rows(quick_folder)) if row.stated and not row.control]
+    assert parameters == "; ".join(f"{row.defense}: {row.claim_text}" for row in rows)
     assert iso["7.3.4", "privacy models of the data"] == parameters
     assert "dp_sgd: one sample (add/remove)" in nist[next(key for key in nist if key[0] == "unit of privacy")]
     assert "ldp_gaussian: claimed for each report alone" in nist[next(key for key in nist if key[0] == "composition")]
-    assert iso["8.2.2", "quantified identifiability"] == "dp_fedavg, dp_sgd: NOT REFUTED; ldp_gaussian: UNDERPOWERED"
+    for row in rows:
+        low, verdict = numerals.lower_bound(row.epsilon_low), row.verdict.replace("_", " ")
+        assert f"{row.claim_text}: {verdict}, measured ε ≥ {low}" in iso["8.2.2", "quantified identifiability"]
     tested = iso["8.2.3", "adversarial testing"]
     assert tested.startswith("membership: loss, alignment; labels: llg; reconstruction: inverting_gradients; audits")
     assert edpb["testing", "membership inference"] == "loss, alignment"
     assert edpb["testing", "inference of attributes"] == "labels only: llg"
     assert edpb["testing", "model inversion, reconstruction"] == "inverting_gradients"
-    nulls = edpb["testing", "what an attack reaches without the model"]
+    nulls = edpb["testing (our own point)", "what an attack reaches without the model"]
     assert set(nulls.partition(": ")[2].split(", ")) == {"mean_image", "coin"}
     # Controls break their claims on purpose: nothing about them is evidence.
     assert "no_clip" not in str([nist, iso, edpb])
@@ -145,11 +147,36 @@ def test_what_a_run_does_not_hold_is_not_measured(run_maker):
         held = points(folder, framework)
         attacks = [words for (place, _), words in held.items() if place in ("testing", "8.2.3", "7.3.2", "algorithms")]
         assert attacks
-        assert set(attacks) <= {EMPTY, "maximum: "}
+        assert set(attacks) == {EMPTY}
     text = markdown_of(statement(folder))
     assert "The run states no claim, so nothing was tested against one." in text
     assert "This run is not finished." in text
     assert "Not measured: the run has no attack that finds members or rebuilds data." in text
+
+
+def test_federations_and_claims_of_one_defense_are_told_apart(run_maker, make_claim):
+    for federation, verdict in (("A", "REFUTED"), ("B", "NOT_REFUTED")):
+        claim = run_maker.sign("dp", make_claim(), federation=federation)
+        run_maker.verdict_row(claim, defense="dp", federation=federation, attack="canary", verdict=verdict, value=1.0)
+    other = run_maker.sign("dp", replace(make_claim(), unit=Unit.SAMPLE, observer=UPLOADS), federation="B")
+    run_maker.verdict_row(other, defense="dp", federation="B", attack="canary", verdict="UNDERPOWERED", value=1.0)
+    run_maker.gate = {"verdict_line": "FAIL", "exit_code": 10}
+    folder = run_maker.write()
+    said = residual_risks(folder, answered(folder))
+    assert "A/dp: violated." in said
+    assert [line for line in said if "not decided" in line] == [
+        f"B/dp ({row.claim_text}): not decided." for row, _ in answered(folder) if row.stated.claim.unit is Unit.SAMPLE
+    ]
+    assert not any("no violation" in line for line in said)
+    assert {row[0] for row in maximum_risk(folder, [row for row, _ in answered(folder)]).rows} == {"A/dp", "B/dp"}
+
+
+def test_records_of_an_earlier_pack_do_not_stay(quick_folder, run_maker, tmp_path):
+    write_pack(quick_folder, tmp_path / "pack")
+    folder = run_maker.write()
+    (folder.path / "gate.json").unlink(missing_ok=True)
+    write_pack(RunFolder.read(folder.path), tmp_path / "pack")
+    assert not (tmp_path / "pack" / "run" / "gate.json").exists()
 
 
 def test_the_claims_are_those_of_the_registry_s_fields(quick_folder):
