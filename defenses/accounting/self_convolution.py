@@ -20,6 +20,7 @@ def self_convolved(masses: FloatArray, times: int, cut_off: float) -> tuple[int,
     Args:
         masses: masses ``(n,)`` of the places 0 to n - 1.
         times: number of losses that are added up, at least 1.
+        cut_off: mass, above 0, that the window may leave out.
     """
     first, last = _window(masses, times, cut_off)
     length = last - first + 1

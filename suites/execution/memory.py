@@ -29,7 +29,8 @@ def keep_freed_memory() -> None:
 
 @cache
 def leave_imports_out_of_collections() -> None:
-    """Take what exists now, at the first job mostly modules, out of all later searches for garbage in this process.
+    """Take all objects that exist now out of all later searches for garbage in this process: at the first job of a
+    worker these are mostly modules.
 
     loky searches once a second, which took a twentieth of a worker's time.
     """

@@ -25,6 +25,7 @@ of it, which is the next smaller cosine: a filter by similarity has its threshol
 LEVELS = ((0.01, 1.0), (0.5, 5.0), (1.0, 100.0))
 """Pairs of lengths in clip norms that the others' rows have, some the one and some the other."""
 GROUPS = 3
+"""How many of the constellations have groups: the size of the group changes from run to run."""
 CONSTELLATIONS = (
     *(f"a star around the unit's row at cosine {cosine:.3g}" for cosine in COSINES),
     *(f"two opposite stars of equal size at cosine {cosine:.3g}" for cosine in COSINES[1::2]),
@@ -38,8 +39,8 @@ CONSTELLATIONS = (
         for own in (low, high)
     ),
 )
-"""What all others hold, relative to the unit's row. Filters by similarity have a number of rows from which they act,
-and those by order statistics of lengths change where one row more has one of two lengths.
+"""What all others hold, relative to the unit's row. A filter of similar rows may act from any number of them on. A median
+of lengths changes where half of the rows have one length and half another, and one row more has one of them.
 """
 
 PLACES = ("the first sample of a client", "its last sample", "any of its samples")
