@@ -39,8 +39,8 @@ CONSTELLATIONS = (
         for own in (low, high)
     ),
 )
-"""What all others hold, relative to the unit's row. A filter of similar rows may act from any number of them on. A median
-of lengths changes where half of the rows have one length and half another, and one row more has one of them.
+"""What all others hold, relative to the unit's row. A filter of similar rows may act from any number of them on. A
+median of lengths changes where half of the rows have one length and half another, and one row more has one of them.
 """
 
 PLACES = ("the first sample of a client", "its last sample", "any of its samples")
