@@ -326,7 +326,7 @@ def test_what_is_received_refutes_a_claim_that_the_canary_alone_does_not(store, 
     row = judged(store, audit)
     assert row.verdict == "REFUTED"
     assert "evidence: everything that the adversary receives" in row.reason
-    assert "; probe: noise fresh between clients 1 > 1 allowed (client 0 and client 1, round 0)" in row.reason
+    assert "; probe: noise fresh between clients 1 > 0.99999 allowed (client 0 and client 1, round 0)" in row.reason
     verdicts = {probe.metric: probe.verdict for probe in store.cell_records(audit.cell.cell_id)[1:]}
     broken = [metric for metric, verdict in verdicts.items() if verdict == "BROKEN"]
     assert broken[0] == "probe_noise_fresh_between_clients"
