@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 from torch import Tensor
 
 from ...fl.seeded import seeded
@@ -15,7 +14,7 @@ from ..checks.movement import StateWatch
 from ..checks.sums import contributions
 from ..recording import Movement, Release
 from .logged_data import LoggedData
-from .parts import OpacusParts
+from .parts import DPTensorFastGradientClipping, OpacusParts
 
 _SAME = 1e-4
 """Relative difference between the noised sum and the gradient of an update that counts as rounding."""

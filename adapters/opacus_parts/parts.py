@@ -16,8 +16,11 @@ try:
     from opacus import PrivacyEngine
     from opacus.accountants.accountant import IAccountant
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping, DPPerLayerOptimizer
+    from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 except ImportError as error:
     raise ImportError("fedassay.adapters.opacus needs Opacus: pip install 'fedassay[opacus]'") from error
+
+__all__ = ["HALF", "DPTensorFastGradientClipping", "OpacusParts", "parts_of"]
 
 HALF = (torch.float16, torch.bfloat16)
 
