@@ -258,7 +258,7 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         ),
         _Point(
             place="composition",
-            asks="all releases together; hazard: releases that nobody counts",
+            asks="all releases together; hazard: releases not counted",
             where=_CLAIMS,
             holds=_composition,
         ),
@@ -281,7 +281,7 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
         ),
         _Point(
             place="implementation: timing and other side channels",
-            asks="hazard: what leaves beside the release",
+            asks="hazard: what leaves with the release",
             where=_REPORT,
             holds=lambda run: run.looked(r"\btiming", r"\btext", r"\barray", r"\bsize", r"\bmetric"),
         ),

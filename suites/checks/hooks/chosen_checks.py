@@ -21,7 +21,7 @@ from ..law_check import NotCheckable
 from ..measured_checks import Direction, Ratio, check_stated, hold, rate_of, steps_of
 from .hook_run import HookSetup
 from .sampled_checks import Sampled, sampled_checks
-from .surroundings import CONSTELLATIONS, Surroundings, among_samples, draw_surroundings, in_constellations
+from .surroundings import CONSTELLATIONS, among_samples, in_constellations
 
 _RUNS, _LEAST = 8 * len(CONSTELLATIONS), 2 * len(CONSTELLATIONS)
 """Runs of the pilot: at most, and at least."""
@@ -109,7 +109,7 @@ def _of_samples(setup: HookSetup, holder: int) -> CheckResult | None:
     if samples < 2 or runs < _LEAST:
         return None
     crowded = replace(setup, plan=replace(plan, cohort=DrawAll(plan.cohort), lot=lot))
-    around = _drawn(crowded, (holder,), rounds=1, runs=runs)
+    around = crowded.surroundings((holder,), rounds=1, runs=runs)
     chosen = torch.arange(runs) % len(CONSTELLATIONS)
     near = among_samples(around, chosen, samples=samples, clip_norm=setup.length, seed=setup.seed)
     pilot = Sampled(setup=crowded, around=near)
@@ -131,22 +131,10 @@ def _confirmed(setup: HookSetup, shift: _Shift, most: int) -> CheckResult | None
 
 def _sampled(setup: HookSetup, chosen: tuple[int, ...], holders: tuple[int, ...], *, rounds: int, runs: int) -> Sampled:
     """Runs in the constellations of the given numbers, in turn, with each of the holders in turn."""
-    around = _drawn(setup, holders, rounds=rounds, runs=runs)
+    around = setup.surroundings(holders, rounds=rounds, runs=runs)
     # Each constellation meets every holder.
     numbers = torch.tensor(chosen)[(torch.arange(runs) // len(holders)) % len(chosen)]
     return Sampled(setup=setup, around=in_constellations(around, numbers, clip_norm=setup.length, seed=setup.seed))
-
-
-def _drawn(setup: HookSetup, holders: tuple[int, ...], *, rounds: int, runs: int) -> Surroundings:
-    return draw_surroundings(
-        holders=list(holders),
-        clients=setup.plan.clients,
-        dim=setup.plan.layout.dim,
-        rounds=rounds,
-        replicas=runs,
-        clip_norm=setup.length,
-        seed=setup.seed,
-    )
 
 
 def _shifts(pilot: Sampled) -> Iterator[_Shift]:

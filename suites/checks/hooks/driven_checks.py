@@ -13,7 +13,7 @@ from ....audit.claim import Unit
 from ....fl.replay import DrawAll
 from .hook_run import HookSetup
 from .sampled_checks import Sampled, held_by_claim
-from .surroundings import Surroundings, draw_surroundings
+from .surroundings import Surroundings
 
 _ROUNDS = 16
 """Rounds at most: the noise of each is measured, and a claim over more rounds allows no more in these."""
@@ -55,15 +55,7 @@ def _around(setup: HookSetup, around: Surroundings, rounds: int, runs: int, leng
     """Runs in which one client holds the unit's long row, and all others rows of one length at right angles to it:
     what noise does to the state, and the state to their sum, is then not taken for noise along the unit's row.
     """
-    drawn = draw_surroundings(
-        holders=around.holders[:1].tolist(),
-        clients=setup.plan.clients,
-        dim=setup.plan.layout.dim,
-        rounds=rounds,
-        replicas=runs,
-        clip_norm=setup.length,
-        seed=setup.seed,
-    )
+    drawn = setup.surroundings(around.holders[:1].tolist(), rounds=rounds, runs=runs)
     own, rest = torch.ones(2, setup.plan.layout.dim)
     own[1::2] = 0.0
     rest[::2] = 0.0

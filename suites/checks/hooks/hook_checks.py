@@ -26,7 +26,7 @@ from .mask_checks import MASKS, mask_checks
 from .sampled_checks import Sampled, sampled_checks
 from .shuffle_checks import ORDER, shuffle_checks
 from .state_checks import state_check
-from .surroundings import Surroundings, draw_surroundings
+from .surroundings import Surroundings
 
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8
 """Rounds and runs of one claim at most, and runs at least."""
@@ -170,15 +170,7 @@ def _masks(setup: HookSetup) -> Iterator[CheckResult]:
 
 
 def _around(setup: HookSetup, *, rounds: int, runs: int) -> Surroundings:
-    return draw_surroundings(
-        holders=sorted(_holders(setup)),
-        clients=setup.plan.clients,
-        dim=setup.plan.layout.dim,
-        rounds=rounds,
-        replicas=runs,
-        clip_norm=setup.length,
-        seed=setup.seed,
-    )
+    return setup.surroundings(sorted(_holders(setup)), rounds=rounds, runs=runs)
 
 
 def _rows(setup: HookSetup) -> int:

@@ -24,7 +24,7 @@ from ....fl.protection import Context, Protection, State
 from ....fl.replay import Consumed, ReplayedStreams
 from ....fl.task import Task
 from ...config.canaries import JOINT
-from .surroundings import Surroundings
+from .surroundings import Surroundings, draw_surroundings
 
 ABSENT, ZERO, PRESENT, OPPOSITE = "absent", "zero", "present", "opposite"
 """What a run holds in the unit's place: nothing, a row of zeros, the unit's row, or its opposite."""
@@ -106,6 +106,18 @@ class HookSetup:
         law = self.protection.law(self.claim.observer, self.plan, 0)
         published = law.clip_norm if isinstance(law, GaussianLaw) else self.claim.parameters.get("clip_norm", 1.0)
         return float(published) if isinstance(published, int | float) and published > 0 else 1.0
+
+    def surroundings(self, holders: Sequence[int], *, rounds: int, runs: int, further: int = 0) -> Surroundings:
+        """Return drawn surroundings of so many runs; another number ``further`` gives others."""
+        return draw_surroundings(
+            holders=list(holders),
+            clients=self.plan.clients,
+            dim=self.plan.layout.dim,
+            rounds=rounds,
+            replicas=runs,
+            clip_norm=self.length,
+            seed=self.seed + further,
+        )
 
     def why_not(self) -> str:
         """Return why the hooks cannot be run on given rows; empty if they can."""

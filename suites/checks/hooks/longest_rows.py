@@ -19,7 +19,7 @@ from ....fl.streams import Streams, normal
 from .chosen_checks import DrawFirst
 from .hook_run import PRESENT, ZERO, HookSetup
 from .sampled_checks import Sampled, sampled_checks
-from .surroundings import Surroundings, draw_surroundings
+from .surroundings import Surroundings
 
 _RUNS, _LEAST = 32, 8
 """Rows that are moved at the same time, at most and at least."""
@@ -46,15 +46,7 @@ def longest_check(sampled: Sampled) -> CheckResult | None:
     runs = min(_RUNS, _NUMBERS // (rows_at_once * plan.layout.dim))
     if runs < _LEAST:
         return None
-    drawn = draw_surroundings(
-        holders=holders,
-        clients=plan.clients,
-        dim=plan.layout.dim,
-        rounds=1,
-        replicas=runs,
-        clip_norm=setup.length,
-        seed=setup.seed + 1,
-    )
+    drawn = setup.surroundings(holders, rounds=1, runs=runs, further=1)
     around = replace(drawn, others=torch.zeros_like(drawn.others), places=torch.zeros_like(drawn.places))
     with warnings.catch_warnings():
         # Hooks need not expect rows with slopes.

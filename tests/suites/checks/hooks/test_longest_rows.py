@@ -107,7 +107,7 @@ def runs_of(task, kind, bounded, *, law=True, seed=0):
 @pytest.mark.parametrize("kind", PARTS)
 def test_a_clip_by_another_norm_is_found(kind, bounded, law, task):
     if kind == "samples" and not law:
-        pytest.skip("a lot of one step shows no law, and few runs do not tell its noise from the shift")
+        pytest.skip("a lot of one step shows no law, and few runs do not separate its noise from the shift")
     found = longest_check(runs_of(task, kind, bounded, law=law).sampled)
     assert found is not None
     assert found.passed is False
