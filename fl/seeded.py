@@ -12,10 +12,11 @@ import torch
 def seeded(seed: int) -> Iterator[None]:
     """Seed the global generators of Python, NumPy and PyTorch inside the context, and restore them afterwards.
 
-    ``seed`` is in [0, 2**32).
+    ``seed`` is in [0, 2**32). Generators of GPUs are seeded too, and restored where a GPU is in use before.
     """
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(devices=[]):
+    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=gpus):
         try:
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002

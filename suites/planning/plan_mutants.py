@@ -57,10 +57,10 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
         for label, control in ((name, True), (f"{name}{CORRECT}", False))
         if control is False or kind != CORRECT_CASE
     ]
-    configuration = [spec.model_dump(mode="json"), share, list(suite.seeds)]
+    configuration, version = [spec.model_dump(mode="json"), share, list(suite.seeds)], _version(name)
     cells = [
         Cell(
-            cell_id=identity(mutant=name, control=one.control, version=_version(name), configuration=configuration),
+            cell_id=identity(mutant=name, control=one.control, version=version, configuration=configuration),
             facts={
                 "run_id": run_id,
                 "suite": suite.spec.name,
@@ -70,7 +70,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
                 "dataset_sha256": "" if kind == MECHANISM else suite.digests.get("digits", ""),
                 "model": "none" if kind == MECHANISM else "logistic",
                 "defense": one.defense,
-                "defense_version": _version(name),
+                "defense_version": version,
                 "control": one.control,
                 "seed": None,
                 "role": "audit",

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from scipy.stats import beta, binom
+from scipy.special import bdtrc, betaincinv
 from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray, IntArray
@@ -20,7 +20,7 @@ from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import SHUFFLED, UPLOADS
 from ....fl.laws.law import GaussianLaw, ReportLaw
-from ....fl.message import Message, only_present
+from ....fl.message import Message
 from ....fl.protection import Context, State
 from ....fl.replay import ReplayedStreams
 from ..law_check import largest_ratio, law_of_all_rounds
@@ -243,7 +243,8 @@ def _drawn(setup: HookSetup, opened: list[tuple[Context, State]], given: tuple[T
         message = protection.report(message, context, state, draws("report"))
         if _shuffled(setup):
             message = protection.channel(message, context, state, draws("channel"))
-        seen.append(only_present(message.values.double(), message.present))
+        values = message.values.to(torch.float64, copy=True)
+        seen.append(values if message.present.all() else values.masked_fill_(~message.present.unsqueeze(-1), 0))
         if turn == 0:
             arrays = (array for name, array in message.side.items() if name not in message.unsent)
             side = [array.double().reshape(*array.shape[:2], -1) for array in arrays]
@@ -334,7 +335,7 @@ def _bounds(one: Arm, other: Arm, delta: float, pairs: int, *, rounds: int, shuf
 def _composed(low: float, high: float, times: int, delta: float) -> float:
     """The largest ln((p - delta) / q) of events that happen in so many of ``times`` rounds, given bounds for one."""
     number = np.arange(1, times + 1)
-    p, q = binom.sf(number - 1, times, low) - delta, binom.sf(number - 1, times, high)
+    p, q = bdtrc(number - 1, times, low) - delta, bdtrc(number - 1, times, high)
     return float(np.where(p > 0, np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300)), -math.inf).max())
 
 
@@ -371,8 +372,8 @@ def _ratio(hits: IntArray, others: IntArray, count: int) -> FloatArray:
 
 def _intervals(hits: IntArray, others: IntArray, count: int, alpha: float) -> tuple[FloatArray, FloatArray]:
     """A lower bound on p and an upper one on q, by Clopper and Pearson at level ``alpha / 2`` each."""
-    low = np.where(hits > 0, beta.ppf(alpha / 2, np.maximum(hits, 1), count - hits + 1), 0.0)
-    high = np.where(others < count, beta.ppf(1 - alpha / 2, others + 1, np.maximum(count - others, 1)), 1.0)
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), count - hits + 1, alpha / 2), 0.0)
+    high = np.where(others < count, betaincinv(others + 1, np.maximum(count - others, 1), 1 - alpha / 2), 1.0)
     return low, high
 
 

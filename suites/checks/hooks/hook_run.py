@@ -211,8 +211,7 @@ class HookSetup:
             values[replicas, around.holders] = unit
             if arm == ABSENT:
                 there[replicas, around.holders] = False
-            message = Message(values=values, present=there, senders=context.senders)
-            return message.with_values(values)
+            return _message(values, there, context)
         algorithm = self.plan.algorithm
         scale = algorithm.linear_scale or -1.0
         values = torch.zeros_like(others)
@@ -223,8 +222,7 @@ class HookSetup:
                 lot = self._lot(around, arm, others[:, client], unit, here, client, rng, garbage)
                 noise = streams.generator("local noise", round=turn, client=client, step=step)
                 values[:, client] += scale * self._direction(*lot, client, context, state, noise)
-        message = Message(values=values, present=present, senders=context.senders)
-        return message.with_values(values)
+        return _message(values, present, context)
 
     def _direction(
         self, rows: Tensor, real: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -258,8 +256,17 @@ class HookSetup:
             rows = torch.where(real.unsqueeze(-1), rows, garbage * (1 + chosen).unsqueeze(-1))
         places = (around.places * size).long()
         units = (chosen == places.unsqueeze(1)) & here.unsqueeze(1) & real
-        filled = torch.where(units.unsqueeze(-1), unit.unsqueeze(1), rows)
-        return filled, real & ~units if arm == ABSENT else real
+        rows = rows.to(torch.promote_types(rows.dtype, unit.dtype))
+        run, place = units.nonzero(as_tuple=True)
+        rows[run, place] = unit[run].to(rows.dtype)
+        return rows, real & ~units if arm == ABSENT else real
+
+
+def _message(values: Tensor, present: Tensor, context: Context) -> Message:
+    """A message of vectors that nothing else holds; those of absent clients become zero in place."""
+    if not present.all():
+        values.masked_fill_(~present.unsqueeze(-1), 0)
+    return Message(values=values, present=present, senders=context.senders)
 
 
 def _row(unit: Tensor, arm: str) -> Tensor:
