@@ -189,6 +189,7 @@ class Training:
             layout=parts.layout,
             clip_norm=float(parts.optimizer.max_grad_norm),
             noise_multiplier=float(parts.optimizer.noise_multiplier),
+            dtype=parts.narrowest,
         )
 
     def play_back(self, seed: int = 0) -> PlayBack:

@@ -6,7 +6,7 @@ not matter by what constant the release was scaled.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -42,15 +42,19 @@ class Step:
         layout: tensors of the rows.
         clip_norm: length of a row in the sum that is claimed, > 0; the rows are made in this unit.
         noise_multiplier: noise standard deviation over the sensitivity that is claimed, > 0.
+        dtype: type in which the step holds rows. No unit is longer than it can hold: such a row would be infinite.
     """
 
     call: Callable[[Tensor, int], Tensor]
     layout: Layout
     clip_norm: float
     noise_multiplier: float
+    dtype: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
         check_positive("clip_norm", self.clip_norm)
+        if not self.dtype.is_floating_point:
+            raise ValueError(f"dtype must be a type of floating-point numbers, got {self.dtype}")
         check_positive("noise_multiplier", self.noise_multiplier)
 
 
@@ -163,7 +167,7 @@ class PlayBack:
         for name, place in places.items():
             row = torch.zeros(1, layout.dim)
             row[0, place] = 1 / math.sqrt(place.stop - place.start)
-            for length in LENGTHS:
+            for length in held_lengths(LENGTHS, torch.finfo(self.step.dtype).max / self.step.clip_norm):
                 yield f"a row of {length:g} clip norms in {name}", row * length * self.step.clip_norm
 
     @cached_property
@@ -211,6 +215,11 @@ class PlayBack:
                 noise = deviation(self.noise[around][name])
                 total += math.inf if noise == 0 else (length / noise) ** 2
         return math.sqrt(total)
+
+
+def held_lengths(lengths: Sequence[float], largest: float) -> tuple[float, ...]:
+    """Return lengths of a unit, each at most a thousandth of the largest number that a system's type holds."""
+    return tuple(dict.fromkeys(min(length, largest / 1000) for length in lengths))
 
 
 def deviation_of(values: FloatArray) -> float:

@@ -12,7 +12,7 @@ from ...fl.laws.law import GaussianLaw
 from ...fl.layout import Layout
 from ...fl.seeded import seeded
 from .grid import LocalClients, ProcessGrid, context, in_process, innermost
-from .records import added, flat, is_training, layout_of, only_arrays
+from .records import added, flat, is_training, largest_number, layout_of, only_arrays
 from .rounds import Rounds
 from .starting import NOT_STARTED, starting
 from .stated import StatedNoise, noises_reports, stated_by_mod, stated_noise
@@ -91,6 +91,12 @@ class FlowerPlay:
         """Names and shapes of the arrays of the model."""
         with seeded(0), in_process():
             return layout_of(self._initial(self._started()))
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest number that all arrays of the model hold, by their types."""
+        with seeded(0), in_process():
+            return largest_number(self._initial(self._started()))
 
     def _initial(self, rounds: Rounds) -> Any:
         return self._initial_of_client if (found := rounds.initial) is None else found

@@ -16,7 +16,7 @@ from ...audit.arrays import FloatArray
 from ...audit.check_result import CheckResult
 from ..checks.alarms import level
 from ..checks.finite import finite_check
-from ..play_back import MULTIPLIER, REPLAYED, Shift, deviation_of, largest_deviation, smallest_deviation
+from ..play_back import MULTIPLIER, REPLAYED, Shift, deviation_of, held_lengths, largest_deviation, smallest_deviation
 from ..watch import Watched
 from .hooks import QUIET
 from .play import FlowerPlay
@@ -181,7 +181,7 @@ class FlowerPlayBack:
 
     def _units(self) -> Iterator[tuple[str, Tensor]]:
         first, even = self._directions
-        for length in self.lengths:
+        for length in held_lengths(self.lengths, self.play.largest / self.play.stated.clip_norm):
             for sign in (1, -1):
                 words = f"an update of {sign * length:g} clip norms"
                 yield f"{words} in the first coordinate", sign * length * first

@@ -35,6 +35,12 @@ def layout_of(record: Any) -> Layout:
     return Layout(names=tuple(str(name) for name in record), shapes=tuple(tuple(one.shape) for one in arrays))
 
 
+def largest_number(record: Any) -> float:
+    """Return the largest number that every array of a record holds."""
+    types = {one.dtype for one in record.to_numpy_ndarrays()}
+    return min(float(np.finfo(one).max if one.kind == "f" else np.iinfo(one).max) for one in types)
+
+
 def arrays_like(record: Any, arrays: list[Any]) -> Any:
     """Return a record of these arrays, ``[(shape)]``, under the names of another one."""
     return ArrayRecord({name: Array(array) for name, array in zip(record.keys(), arrays, strict=True)})

@@ -52,6 +52,11 @@ class OpacusParts:
         """Whether a noised tensor has half precision."""
         return any(one.dtype in HALF for one in self.optimizer.params)
 
+    @property
+    def narrowest(self) -> torch.dtype:
+        """The type of a noised tensor that holds the smallest numbers."""
+        return min((one.dtype for one in self.optimizer.params), key=lambda one: torch.finfo(one).max)
+
     def flat(self, attribute: str) -> Tensor:
         """Return the attribute ``grad`` or ``summed_grad`` of all tensors as one vector ``(d,)``."""
         return torch.cat([getattr(one, attribute).detach().reshape(-1).cpu() for one in self.optimizer.params])

@@ -167,3 +167,22 @@ def test_scalars_and_empty_tensors_are_played_and_a_tensor_without_numbers_takes
     assert played.results().failed == ()
     with pytest.raises(ValueError, match="none holds none"):
         Plant(tensor="none").direction(layout)
+
+
+def in_half_precision(rows, seed):
+    """Takes rows in half precision, and clips, sums and noises them in single precision."""
+    held = rows.half().float()
+    return (held * (CLIP / held.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0) + noise(seed)
+
+
+def test_no_unit_is_longer_than_the_type_of_the_rows_holds():
+    step = Step(call=in_half_precision, layout=LAYOUT, clip_norm=CLIP, noise_multiplier=NOISE, dtype=torch.float16)
+    assert PlayBack(step).results().failed == ()
+    assert any(shift.witness.startswith("a row of 32.752 clip norms") for shift in PlayBack(step).shifts)
+    # As single precision, 1e20 is infinite in half precision, and clips to nothing that is a number.
+    assert MULTIPLIER in {one.name for one in played(in_half_precision).results().failed}
+
+
+def test_whole_numbers_are_no_type_of_rows():
+    with pytest.raises(ValueError, match="floating-point"):
+        Step(call=correct, layout=LAYOUT, clip_norm=CLIP, noise_multiplier=NOISE, dtype=torch.int64)

@@ -100,3 +100,12 @@ def test_models_with_empty_arrays_are_played_and_whole_numbers_that_flower_canno
     whole = App(server(shapes={"count": (3,)}, dtype=np.int64), client()).play_back().results()
     assert whole.failed == ()
     assert "the strategy raises" in whole.lines()[0]
+
+
+@pytest.mark.parametrize(("dtype", "least"), [(np.float16, 0.8), (np.float32, 0.95)])
+def test_updates_stay_within_the_type_of_the_arrays(dtype, least):
+    """As half precision, 1e20 clip norms are infinite, and clip to nothing that is a number."""
+    play = App(server(dtype=dtype), client()).play()
+    assert play.largest == np.finfo(dtype).max
+    # Averages of half precision round, before the noise, by a tenth of the clip norm in 205 numbers.
+    assert least < FlowerPlayBack(play).effective_multiplier() < 1.05
