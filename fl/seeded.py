@@ -15,7 +15,7 @@ def seeded(seed: int) -> Iterator[None]:
     ``seed`` is in [0, 2**32). Generators of GPUs are seeded too, and restored where a GPU is in use before.
     """
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=gpus):
         try:
             random.seed(seed)

@@ -55,7 +55,8 @@ class OpacusParts:
     @property
     def narrowest(self) -> torch.dtype:
         """The type of a noised tensor that holds the smallest numbers."""
-        return min((one.dtype for one in self.optimizer.params), key=lambda one: torch.finfo(one).max)
+        types: set[torch.dtype] = {one.dtype for one in self.optimizer.params}
+        return min(types, key=lambda one: torch.finfo(one).max)
 
     def flat(self, attribute: str) -> Tensor:
         """Return the attribute ``grad`` or ``summed_grad`` of all tensors as one vector ``(d,)``."""
