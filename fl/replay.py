@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, Observer
+from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from .algorithms.algorithm import Algorithm
 from .algorithms.local_training import LocalState, Numbers
 from .canary import Canary
 from .channels import (
+    BESIDE,
     FINAL,
     Channels,
     array_channels,
@@ -487,19 +488,35 @@ class ManyRuns:
 
     ``releases``: ``(R, rows, d)`` in double precision: the reports where ``observer`` sees them, otherwise the
     aggregate as the only row. ``states``: the numbers of the public state by name, ``(R, ...)`` where each replica has
-    its own.
+    its own. ``beside``: arrays beside the release that the observer receives, by name, ``(R, ...)``.
     """
 
     observer: Observer
     replicas: int
     releases: list[Tensor] = field(default_factory=list)
     states: list[dict[str, Tensor]] = field(default_factory=list)
+    beside: list[dict[str, Tensor]] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
         """Record a finished round."""
-        seen = self.observer.rank >= SHUFFLED.rank
-        self.releases.append((event.reports.values if seen else event.aggregate.unsqueeze(1)).double())
+        rank = self.observer.rank
+        reports = event.reports.values if rank >= SHUFFLED.rank else event.aggregate.unsqueeze(1)
+        self.releases.append(reports.double())
         self.states.append(state_numbers(state_channels(event.state)[0]))
+        self.beside.append(arrays_beside(event) if rank >= UPLOADS.rank else {})
+
+
+def arrays_beside(event: RoundEvent) -> dict[str, Tensor]:
+    """Return arrays that clients send with their reports, zero where a client is absent, and those that they share, in
+    double precision, ``(R, ...)``, by the names of their channels.
+    """
+    sent, shared = BESIDE
+    reports, found = event.reports, {f"{shared}{name}": array.double() for name, array in event.shared.items()}
+    for name, array in reports.side.items():
+        if name not in reports.unsent:
+            absent = ~reports.present.reshape(*reports.present.shape, *[1] * (array.ndim - 2))
+            found[f"{sent}{name}"] = array.double().masked_fill(absent, 0)
+    return found
 
 
 def many_runs(

@@ -41,10 +41,11 @@ from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
 from .messages.bare_numbers import bare_checks
+from .messages.beside_release import BesideRelease
 from .messages.event_odds import EventOdds
 from .messages.extreme_checks import ExtremeProbe
 from .messages.message_checks import MessageComparison, Pair
-from .messages.other_data import other_data
+from .messages.other_data import other_data, other_inputs
 from .noise.draw_checks import LawOfDraws, draw_checks, other_data_check
 from .noise.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
 from .noise.noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, spacing
@@ -83,6 +84,8 @@ _REPLACED = (
 _PLANTED = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT)
 _PARTIAL = 3
 """Clients that are probed with cohorts and lots as sampled."""
+_INPUTS = 2
+"""Clients of which real data get other inputs, beside other labels."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
 """Allowed excess: a share of the limit, and float32 rounding as a share of the numbers compared."""
 
@@ -134,10 +137,14 @@ class ReplaySetup:
             replicas=replicas,
         )
 
-    def many(self, replicas: int, noise: int, canary: Canary | None, *, world: int) -> ManyRuns:
-        """Run the first two rounds in many replicas at once, with noise that no other run has."""
+    def many(
+        self, replicas: int, noise: int, canary: Canary | None, *, world: int, task: Task | None = None
+    ) -> ManyRuns:
+        """Run the first two rounds in many replicas at once, with noise that no other run has; ``task`` replaces the
+        data.
+        """
         return many_runs(
-            self.still,
+            self.still if task is None else replace(self.still, task=task),
             self.protection,
             self.claim.observer,
             seed=self.seed,
@@ -270,9 +277,11 @@ def check_claim(
     reason, constant = "", {*range(setup.still.rounds)}
     sampled = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
     odds = EventOdds.of(claim, plan, changes_broadcast=changes_broadcast(protection))
+    beside = BesideRelease(claim=claim, plan=plan)
     for pair in chain(_pairs(setup), _sampled_pairs(sampled, message.missing)):
         message.add(pair)
         _add_odds(odds, pair)
+        beside.add(pair)
         constant -= _moved_rounds(pair)
         reason = reason or _add_moves(setup, pair, moves, unequal)
         moved += _moved(setup, pair)
@@ -282,12 +291,13 @@ def check_claim(
         *_noise(setup, setup.draws, moved, constant),
         *message.results(),
     )
-    return (*found, *odds.results(), *_extreme(setup))
+    return (*found, *odds.results(), *beside.results(), *_extreme(setup))
 
 
 def _add_odds(odds: EventOdds, pair: Pair) -> None:
     """Compare the numbers of the public state, and the noise of a release that the unit is planted for."""
-    if pair.many is None:
+    # One record in another's place is two steps of a claim of added ones.
+    if pair.many is None or pair.of_data:
         return
     odds.add(pair.before, pair.after, pair.others, pair.many, pair.witness)
     if not pair.compares_noise or pair.before.senders != pair.after.senders:
@@ -676,22 +686,33 @@ def _relabelled(setup: ReplaySetup) -> Iterator[Pair]:
         # The first sample of a lot at one client, a random one at the next.
         sample = 0 if turn % 2 == 0 else int(rng.integers(len(setup.still.task.parts[client])))
         yield _relabelling(setup, client, sample, None if turn == 0 or len(setup.probed) <= _FEW else setup.brief)
+        if turn < _INPUTS:
+            yield _relabelling(setup, client, sample, setup.brief, inputs=True)
 
 
-def _relabelling(setup: ReplaySetup, client: int, sample: int, rounds: int | None, when: str = "") -> Pair:
-    """Another label for one sample of a client, or for all where the unit is larger."""
+def _relabelling(
+    setup: ReplaySetup, client: int, sample: int, rounds: int | None, when: str = "", *, inputs: bool = False
+) -> Pair:
+    """Another label or other ``inputs`` for one sample of a client, or for all where the unit is larger."""
     task, of_sample = setup.still.task, setup.claim.unit is Unit.SAMPLE
     changed = task.parts[client][sample : sample + 1] if of_sample else task.parts[client]
     labels = task.labels.clone()
     # Without a random draw: of classes it is the next one.
     labels[changed] = task.network.objective.others(labels[changed], task.network.classes)
-    other = replace(task, labels=labels)
+    other = replace(task, images=other_inputs(task.images, changed)) if inputs else replace(task, labels=labels)
+
+    def many(noise: int, number: int) -> tuple[ManyRuns, ManyRuns]:
+        return setup.many(number, noise, None, world=0), setup.many(number, noise, None, world=0, task=other)
+
     return Pair(
         before=setup.draws[0],
         after=setup.run(task=other, rounds=rounds),
         rows=2,
         sender=client,
-        witness=f"another label for {'a sample' if of_sample else 'all samples'} of client {client}{when}",
+        witness=f"{'other inputs' if inputs else 'another label'} for {'a sample' if of_sample else 'all samples'} "
+        f"of client {client}{when}",
+        many=many,
+        of_data=True,
         others=setup.draws,
         again=partial(_relabelled_runs, setup, other),
         replicas=lambda noise, number: (
@@ -719,8 +740,10 @@ def _sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[Pair
     if not drawn:
         missing["lots and cohorts as sampled"] = words
         return
-    for client, sample in taking_part:
-        yield _relabelling(setup, client, sample, None, ", lots and cohorts as sampled")
+    for number, (client, sample) in enumerate(taking_part):
+        for inputs in (False, True) if number < _INPUTS else (False,):
+            pair = _relabelling(setup, client, sample, None, ", lots and cohorts as sampled", inputs=inputs)
+            yield replace(pair, sampled=True)
 
 
 def _drawn(setup: ReplaySetup) -> Iterator[tuple[int, int]]:

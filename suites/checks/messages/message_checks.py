@@ -66,6 +66,8 @@ class Pair:
         replicas: makes both runs so many times more at once, in all rounds and with noise of this number.
         many: makes two rounds of both runs so many times at once, with noise of this number; None: not possible.
         compares_noise: whether the noise of both runs is compared.
+        of_data: whether the runs differ in real data, a unit's own in the place of another's.
+        sampled: whether cohorts and lots are drawn as the plan draws them.
     """
 
     before: Recording
@@ -78,6 +80,8 @@ class Pair:
     replicas: Callable[[int, int], tuple[list[Recording], list[Recording]]]
     many: Callable[[int, int], tuple[ManyRuns, ManyRuns]] | None = None
     compares_noise: bool = False
+    of_data: bool = False
+    sampled: bool = False
 
 
 class _Suspect(NamedTuple):

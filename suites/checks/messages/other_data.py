@@ -1,9 +1,12 @@
-"""The data under which noise is tested again: short and very long gradients, one class, lots without a sample."""
+"""The data under which noise is tested again: short and very long gradients, one class, inputs at the ends of their
+range, lots without a sample.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from ....fl.replay import DrawNone, FixedGradients, FrozenFederation
 
@@ -20,6 +23,23 @@ def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFedera
             changed = replace(network, steepness=network.steepness * factor).sharing(network)
             yield words, replace(federation, task=replace(task, network=changed))
     yield "one class", replace(federation, task=replace(task, labels=torch.zeros_like(task.labels)))
+    yield "inputs of the smallest numbers", replace(federation, task=replace(task, images=_ends(task.images)[0]))
+    yield "inputs of the largest numbers", replace(federation, task=replace(task, images=_ends(task.images)[1]))
     # Only a rule that leaves samples out draws lots without any.
     if min(plan.lot.rate(size) for size in plan.sizes) < 1:
         yield "empty lots", replace(federation, plan=replace(plan, lot=DrawNone(plan.lot)))
+
+
+def other_inputs(images: Tensor, places: Tensor) -> Tensor:
+    """Return the inputs ``(n, ...)`` with those at ``places`` moved as far as the range of each of their numbers in all
+    inputs allows.
+    """
+    low, high = (end[places] for end in _ends(images))
+    moved, own = images.clone(), images[places]
+    moved[places] = torch.where(own - low > high - own, low, high)
+    return moved
+
+
+def _ends(images: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value of each number of the inputs, as inputs."""
+    return images.amin(0, keepdim=True).expand_as(images), images.amax(0, keepdim=True).expand_as(images)
