@@ -84,8 +84,6 @@ _REPLACED = (
 _PLANTED = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT)
 _PARTIAL = 3
 """Clients that are probed with cohorts and lots as sampled."""
-_INPUTS = 2
-"""Clients of which real data get other inputs, beside other labels."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
 """Allowed excess: a share of the limit, and float32 rounding as a share of the numbers compared."""
 
@@ -678,16 +676,23 @@ def _unused(dim: int) -> Tensor:
 
 
 def _relabelled(setup: ReplaySetup) -> Iterator[Pair]:
-    """Another label for one of the real rows: a missing clip may affect a real client or sample only."""
+    """Another label or other inputs for one of the real rows: a missing clip may affect a real client or sample only,
+    and hooks may read what it holds.
+    """
     if setup.claim.unit not in _PLANTED:
         return
     rng = Streams(setup.seed).generator("probe samples")
     for turn, client in enumerate(setup.probed):
         # The first sample of a lot at one client, a random one at the next.
         sample = 0 if turn % 2 == 0 else int(rng.integers(len(setup.still.task.parts[client])))
-        yield _relabelling(setup, client, sample, None if turn == 0 or len(setup.probed) <= _FEW else setup.brief)
-        if turn < _INPUTS:
-            yield _relabelling(setup, client, sample, setup.brief, inputs=True)
+        rounds = None if turn == 0 or len(setup.probed) <= _FEW else setup.brief
+        for inputs in _changed_in(turn, len(setup.probed)):
+            yield _relabelling(setup, client, sample, rounds, inputs=inputs)
+
+
+def _changed_in(turn: int, clients: int) -> tuple[bool, ...]:
+    """Whether this client's data get other inputs, and not other labels: at one client the one, at the next the other."""
+    return (False, True) if clients == 1 else (bool(turn % 2),)
 
 
 def _relabelling(
@@ -725,7 +730,7 @@ def _relabelling(
 def _sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[Pair]:
     """Pairs in which cohorts and lots are drawn as the plan draws them, and not complete.
 
-    Labels alone change, so that both runs of a pair draw the same clients and samples.
+    Labels or inputs alone change, so that both runs of a pair draw the same clients and samples.
     """
     plan = setup.still.plan
     if setup.claim.unit not in _PLANTED or (isinstance(plan.cohort, Full) and isinstance(plan.lot, Full)):
@@ -740,8 +745,8 @@ def _sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[Pair
     if not drawn:
         missing["lots and cohorts as sampled"] = words
         return
-    for number, (client, sample) in enumerate(taking_part):
-        for inputs in (False, True) if number < _INPUTS else (False,):
+    for turn, (client, sample) in enumerate(taking_part):
+        for inputs in _changed_in(turn, len(taking_part)):
             pair = _relabelling(setup, client, sample, None, ", lots and cohorts as sampled", inputs=inputs)
             yield replace(pair, sampled=True)
 

@@ -1,5 +1,5 @@
-"""The data under which noise is tested again: short and very long gradients, one class, inputs at the ends of their
-range, lots without a sample.
+"""The data under which noise is tested again: short and very long gradients of inputs at the ends of their range,
+one class, lots without a sample.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFedera
     task, plan = federation.task, federation.plan
     network = task.network
     if isinstance(network, FixedGradients):
-        for factor, words in ((_SHORT, "short gradients"), (_LONG, "very long gradients")):
+        ends = zip((_SHORT, _LONG), _ends(task.images), ("short gradients", "very long gradients"), strict=True)
+        for (factor, images, words), inputs in zip(ends, ("smallest", "largest"), strict=True):
             changed = replace(network, steepness=network.steepness * factor).sharing(network)
-            yield words, replace(federation, task=replace(task, network=changed))
+            other = replace(task, network=changed, images=images)
+            yield f"{words}, inputs of the {inputs} numbers", replace(federation, task=other)
     yield "one class", replace(federation, task=replace(task, labels=torch.zeros_like(task.labels)))
-    yield "inputs of the smallest numbers", replace(federation, task=replace(task, images=_ends(task.images)[0]))
-    yield "inputs of the largest numbers", replace(federation, task=replace(task, images=_ends(task.images)[1]))
     # Only a rule that leaves samples out draws lots without any.
     if min(plan.lot.rate(size) for size in plan.sizes) < 1:
         yield "empty lots", replace(federation, plan=replace(plan, lot=DrawNone(plan.lot)))
