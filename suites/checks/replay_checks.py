@@ -691,7 +691,7 @@ def _relabelled(setup: ReplaySetup) -> Iterator[Pair]:
 
 
 def _changed_in(turn: int, clients: int) -> tuple[bool, ...]:
-    """Whether this client's data get other inputs, and not other labels: at one client the one, at the next the other."""
+    """Whether a client's data get other inputs, and not other labels: by turns, and both where there is one client."""
     return (False, True) if clients == 1 else (bool(turn % 2),)
 
 
