@@ -67,6 +67,8 @@ METRICS = {
     "probe_all_that_is_received": "lower bound on epsilon, or FNR, of trials of everything that the observer receives",
     "probe_noise_of_many_vectors": "released vectors that equal one of another run bit for bit",
     "probe_noise_of_many_values": "values from which the numbers of reports on one input seem drawn",
+    "probe_numbers_beside_the_release": "epsilon of arrays sent beside the release, by a unit's move over their noise",
+    "probe_numbers_that_a_unit_moves": "lower bound on epsilon from how often such a number exceeds a threshold",
     "probe_whole_message": "channels of what the observer receives that change with one unit and not with noise",
     "auc": "chance that a member scores above a non-member",
     "balanced_accuracy": "share of correct membership guesses when the upper half of the scores is called members",
