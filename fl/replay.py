@@ -486,9 +486,10 @@ class _Together:
 class ManyRuns:
     """A recorder of many replicas (independent runs) at once, with one entry per round.
 
-    ``releases``: ``(R, rows, d)`` in double precision: the reports where ``observer`` sees them, otherwise the
-    aggregate as the only row. ``states``: the numbers of the public state by name, ``(R, ...)`` where each replica has
-    its own. ``beside``: arrays beside the release that the observer receives, by name, ``(R, ...)``.
+    ``releases`` of the first two rounds: ``(R, rows, d)`` in double precision: the reports where ``observer`` sees
+    them, otherwise the aggregate as the only row. ``states``: the numbers of the public state by name, ``(R, ...)``
+    where each replica has its own. ``beside``: arrays beside the release that the observer receives, by name,
+    ``(R, ...)``.
     """
 
     observer: Observer
@@ -500,20 +501,28 @@ class ManyRuns:
     def watch(self, event: RoundEvent) -> None:
         """Record a finished round."""
         rank = self.observer.rank
-        reports = event.reports.values if rank >= SHUFFLED.rank else event.aggregate.unsqueeze(1)
-        self.releases.append(reports.double())
+        if len(self.releases) < 2:  # All rounds would need much memory.
+            reports = event.reports.values if rank >= SHUFFLED.rank else event.aggregate.unsqueeze(1)
+            self.releases.append(reports.double())
         self.states.append(state_numbers(state_channels(event.state)[0]))
-        self.beside.append(arrays_beside(event) if rank >= UPLOADS.rank else {})
+        self.beside.append(arrays_beside(event, self.observer))
+
+    def beside_together(self, name: str) -> Tensor | None:
+        """Return an array beside the release in all rounds that have it, ``(R, numbers)``; None where none has."""
+        found = [array.reshape(self.replicas, -1) for one in self.beside if (array := one.get(name)) is not None]
+        return torch.cat(found, dim=1) if found else None
 
 
-def arrays_beside(event: RoundEvent) -> dict[str, Tensor]:
-    """Return arrays that clients send with their reports, zero where a client is absent, and those that they share, in
-    double precision, ``(R, ...)``, by the names of their channels.
+def arrays_beside(event: RoundEvent, observer: Observer) -> dict[str, Tensor]:
+    """Return what the observer receives of arrays that clients send with their reports, zero where a client is absent,
+    and of those that they share, in double precision, ``(R, ...)``, by the names of their channels.
     """
     sent, shared = BESIDE
-    reports, found = event.reports, {f"{shared}{name}": array.double() for name, array in event.shared.items()}
+    reports, found = event.reports, dict[str, Tensor]()
+    if observer.rank >= GLOBAL_MODELS.rank:
+        found = {f"{shared}{name}": array.double() for name, array in event.shared.items()}
     for name, array in reports.side.items():
-        if name not in reports.unsent:
+        if observer.rank >= UPLOADS.rank and name not in reports.unsent:
             absent = ~reports.present.reshape(*reports.present.shape, *[1] * (array.ndim - 2))
             found[f"{sent}{name}"] = array.double().masked_fill(absent, 0)
     return found

@@ -136,11 +136,16 @@ class ReplaySetup:
         )
 
     def many(
-        self, replicas: int, noise: int, canary: Canary | None, *, world: int, task: Task | None = None
+        self,
+        replicas: int,
+        noise: int,
+        canary: Canary | None,
+        *,
+        world: int,
+        task: Task | None = None,
+        rounds: int = 2,
     ) -> ManyRuns:
-        """Run the first two rounds in many replicas at once, with noise that no other run has; ``task`` replaces the
-        data.
-        """
+        """Run the first rounds in many replicas at once, with noise that no other run has, on ``task`` if given."""
         return many_runs(
             self.still if task is None else replace(self.still, task=task),
             self.protection,
@@ -149,7 +154,7 @@ class ReplaySetup:
             noise=_COUNTED + noise,
             canary=canary,
             world=world,
-            rounds=min(2, self.still.rounds),
+            rounds=min(rounds, self.still.rounds),
             replicas=replicas,
         )
 
@@ -616,9 +621,9 @@ def _pair(
         absent = None if added else canary
         return setup.run(canary=absent, world=0, noise=noise, rounds=rounds), after
 
-    def many(noise: int, number: int) -> tuple[ManyRuns, ManyRuns]:
-        without = setup.many(number, noise, None if added else canary, world=0)
-        return without, setup.many(number, noise, canary, world=1)
+    def many(noise: int, number: int, rounds: int = 2) -> tuple[ManyRuns, ManyRuns]:
+        without = setup.many(number, noise, None if added else canary, world=0, rounds=rounds)
+        return without, setup.many(number, noise, canary, world=1, rounds=rounds)
 
     def replicas(noise: int, number: int) -> tuple[list[Recording], list[Recording]]:
         without = setup.run_many(number, canary=None if added else canary, world=0, noise=noise)
@@ -706,8 +711,9 @@ def _relabelling(
     labels[changed] = task.network.objective.others(labels[changed], task.network.classes)
     other = replace(task, images=other_inputs(task.images, changed)) if inputs else replace(task, labels=labels)
 
-    def many(noise: int, number: int) -> tuple[ManyRuns, ManyRuns]:
-        return setup.many(number, noise, None, world=0), setup.many(number, noise, None, world=0, task=other)
+    def many(noise: int, number: int, rounds: int = 2) -> tuple[ManyRuns, ManyRuns]:
+        without = setup.many(number, noise, None, world=0, rounds=rounds)
+        return without, setup.many(number, noise, None, world=0, task=other, rounds=rounds)
 
     return Pair(
         before=setup.draws[0],

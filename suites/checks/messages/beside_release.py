@@ -2,13 +2,14 @@
 
 Counts, statistics of inputs, losses and answers to queries may travel with a report, with noise of their own. Runs with
 equal draws show how far a unit moves them; runs with other noise show how large their noise is, and whether it looks
-Gaussian. The epsilon of these numbers alone, over all rounds, must not exceed the claim's. For noise of any other shape
+Gaussian. All rounds are summed up by one number, so that an array that is sent once, kept, or averaged counts as what
+it is. The epsilon of this number alone must not exceed the claim's. For noise of any other shape
 it is bounded by Chebyshev's (Cantelli's) inequality. A correct defense with Gaussian noise fails once in 10^7 checks.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.stats import chi2, kstest
@@ -25,8 +26,8 @@ from ..false_alarms import level
 from .message_checks import Pair
 
 BESIDE_RELEASE = "numbers beside the release"
-_RUNS, _LEAST, _NUMBERS = 512, 96, 2**25
-"""Runs of each kind, at most and at least, and numbers of rows of clients or samples of all of them."""
+_RUNS, _LEAST, _NUMBERS = 512, 96, 2**28
+"""Runs of each kind, at most and at least, and numbers of rows of clients or samples of all of them in all rounds."""
 _LEARNT = 4
 """The direction in which a unit moves the numbers is learnt from one run in so many."""
 _TRIES, _ARRAYS = 3, 6
@@ -63,20 +64,25 @@ class BesideRelease:
         # Two records that replace each other: runs in which neither is sampled are unlike both kinds of runs.
         if not pair.sampled and self.rate < 1 and self._replaced(pair):
             return
-        many = pair.many
         samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
-        runs = min(_RUNS, _NUMBERS // (max(self.plan.clients, samples) * self.plan.layout.dim))
-        if many is None or runs < _LEAST:
+        numbers = max(self.plan.clients, samples) * self.plan.layout.dim
+        runs = min(_RUNS, _NUMBERS // numbers)
+        if pair.many is None or runs < _LEAST:
             self.reason = self.reason or f"the model is too large for {_LEAST} runs"
             return
         self._tries |= {name: self._tries.get(name, 0) + 1 for name in moved}
+        rate = 1.0 if pair.sampled else self.rate
+        # Of more rounds than can be run the first ones are a part of what is received. A report is protected by itself,
+        # and a unit that is sampled is seldom in every round.
+        single = self.claim.unit is Unit.REPORT or rate < 1
+        rounds = 1 if single else min(self.claim.rounds, _NUMBERS // (numbers * runs))
         try:
-            without, present = many(1, runs)
+            without, present = pair.many(1, runs, rounds)
         except Exception as error:  # A user's own hooks may raise anything in several runs at once.
             self.reason = f"several runs at once are not possible: {type(error).__name__}: {error}"
             return
         for name in sorted(moved):
-            self._compare(name, pair, without, present, 1.0 if pair.sampled else self.rate)
+            self._compare(name, pair, without, present, rate)
 
     def results(self) -> Iterator[CheckResult]:
         """The check; none where no unit moved a number beside the release that has noise."""
@@ -89,10 +95,10 @@ class BesideRelease:
         return pair.rows == 2 or self.claim.adjacency is not Adjacency.ADD_REMOVE
 
     def _compare(self, name: str, pair: Pair, without: ManyRuns, present: ManyRuns, rate: float) -> None:
-        arrays = [runs.beside[0].get(name) for runs in (without, present)]
+        arrays = [runs.beside_together(name) for runs in (without, present)]
         if arrays[0] is None or arrays[1] is None or arrays[0].shape != arrays[1].shape:
             return
-        one, other = (array.reshape(len(array), -1).numpy() for array in arrays if array is not None)
+        one, other = (array.numpy() for array in arrays if array is not None)
         noisy = np.isfinite(one).all(0) & np.isfinite(other).all(0) & (one.std(0) > 0)
         # Numbers without noise are findings of the message.
         one, moves = one[:, noisy], (other - one)[:, noisy]
@@ -124,7 +130,7 @@ class BesideRelease:
         *,
         gaussian: bool,
     ) -> None:
-        """Hold the movement of a number against its noise.
+        """Hold the movement of a number, which sums up all rounds, against its noise.
 
         Args:
             shifts, noise: by how much the unit moves the number in each run, and the number without it, ``(R,)``.
@@ -146,9 +152,9 @@ class BesideRelease:
             epsilon, delta = 2 * epsilon, delta * (1 + math.exp(min(epsilon, 700.0)))
         measured = _any_noise(steps, share, delta)
         if gaussian and delta > 0:
-            measured = max(measured, _gaussian(steps, share, claim.rounds, delta, epsilon))
-        words = f"{name}, {pair.witness}: moved by {steps:.3g} standard deviations of its noise in a round"
-        words += f", in {share:.2g} of the rounds" if share < 0.9 else ""
+            measured = max(measured, _gaussian(steps, share, delta, epsilon))
+        words = f"{name}, {pair.witness}: moved by {steps:.3g} standard deviations of its noise"
+        words += f" in all rounds, in {share:.2g} of the runs at least"
         if measured <= epsilon and not gaussian:
             words += "; its noise is not Gaussian, and its size alone was compared"
             self.found.append(CheckResult(name=BESIDE_RELEASE, passed=None, witness=words))
@@ -157,30 +163,33 @@ class BesideRelease:
 
 
 def _looks_gaussian(draws: FloatArray) -> bool:
-    """Whether draws ``(R, k)`` of k numbers look Gaussian, all together."""
+    """Whether draws ``(R, k)`` of k numbers, which may depend on each other, look Gaussian, all together."""
     values = ((draws - draws.mean(0)) / draws.std(0)).ravel()
-    root = math.sqrt(len(values))
+    root = math.sqrt(len(draws))
     # The standard error of the fourth moment of n normal numbers is the root of 24 / n.
     tails = abs(float((values**4).mean()) - 3) * root / math.sqrt(24)
     return tails < _TAILS and float(kstest(values, "norm").statistic) * root < _NORMAL
 
 
 def _moved(pair: Pair) -> set[str]:
-    """Names of arrays beside the release that the unit moves in the first round."""
-    before, after = (_arrays(run.channels[0]) if run.channels else {} for run in (pair.before, pair.after))
-    names = {name for name in before.keys() & after.keys() if not np.array_equal(before[name], after[name])}
-    return {name.partition(" of client ")[0] for name in names}
+    """Names of arrays beside the release that the unit moves in any round."""
+    found = set()
+    for before, after in zip(pair.before.channels, pair.after.channels, strict=False):
+        one, other = _arrays(before), _arrays(after)
+        found |= {name for name in one.keys() & other.keys() if not np.array_equal(one[name], other[name])}
+    return {name.partition(" of client ")[0] for name in found}
 
 
 def _arrays(channels: Channels) -> dict[str, FloatArray]:
     return {name: one for name, one in channels.items() if name.startswith(BESIDE) and isinstance(one, np.ndarray)}
 
 
-def _gaussian(steps: float, share: float, rounds: int, delta: float, reach: float) -> float:
-    """A lower bound on the epsilon of ``rounds`` releases with Gaussian noise."""
+def _gaussian(steps: float, share: float, delta: float, reach: float) -> float:
+    """A lower bound on the epsilon of a number that a unit moves by ``steps`` standard deviations of Gaussian noise,
+    or further, in a ``share`` of the runs.
+    """
     pair = gaussian_pair(steps, rate=min(1.0, share))
-    many = (replace(one, releases=rounds) for one in (pair, pair.swapped()))
-    return max(composed([one], reach=reach).epsilon(delta) for one in many)
+    return max(composed([one], reach=reach).epsilon(delta) for one in (pair, pair.swapped()))
 
 
 def _any_noise(steps: float, share: float, delta: float) -> float:

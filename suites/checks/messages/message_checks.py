@@ -64,7 +64,8 @@ class Pair:
         others: runs like ``before`` with other noise.
         again: makes both runs once more, in all rounds and with noise of this number.
         replicas: makes both runs so many times more at once, in all rounds and with noise of this number.
-        many: makes two rounds of both runs so many times at once, with noise of this number; None: not possible.
+        many: makes the first rounds (two, or a third argument) of both runs so many times at once, with noise of this
+            number; None: not possible.
         compares_noise: whether the noise of both runs is compared.
         of_data: whether the runs differ in real data, a unit's own in the place of another's.
         sampled: whether cohorts and lots are drawn as the plan draws them.
@@ -78,7 +79,7 @@ class Pair:
     others: Sequence[Recording]
     again: Callable[[int], tuple[Recording, Recording]]
     replicas: Callable[[int, int], tuple[list[Recording], list[Recording]]]
-    many: Callable[[int, int], tuple[ManyRuns, ManyRuns]] | None = None
+    many: Callable[..., tuple[ManyRuns, ManyRuns]] | None = None
     compares_noise: bool = False
     of_data: bool = False
     sampled: bool = False

@@ -30,7 +30,7 @@ def extended(name, count, noise):
             sent = super().report(updates, context, state, rng)
             rows = torch.stack([count(context.samples(client)) for client in updates.senders])
             rows = rows.expand(len(updates.values), -1, -1)
-            sent.side["counts"] = rows + noise(rng, tuple(rows.shape))
+            sent.side["counts"] = noise(rows, context.round, rng)
             return sent
 
     protection = copy.copy(found.correct.protection)
@@ -45,15 +45,19 @@ def checked(name, count, noise, seed=0):
 
 
 def gaussian(std):
-    return lambda rng, shape: std * normal(rng, shape)
+    return lambda rows, turn, rng: rows + std * normal(rng, tuple(rows.shape))
 
 
 def laplace(std):
-    return lambda rng, shape: torch.from_numpy(rng.laplace(scale=std / 2**0.5, size=shape)).float()
+    return lambda rows, turn, rng: rows + torch.from_numpy(rng.laplace(scale=std / 2**0.5, size=rows.shape)).float()
 
 
-def none(rng, shape):
-    return torch.zeros(shape)
+def none(rows, turn, rng):
+    return rows
+
+
+def only_first(std):
+    return lambda rows, turn, rng: rows + std * normal(rng, tuple(rows.shape)) if turn == 0 else torch.zeros_like(rows)
 
 
 @pytest.mark.parametrize("count", [labels, inputs])
@@ -75,6 +79,12 @@ def test_enough_noise_passes(count, std, seed):
     found = checked("lot_size_query", count, gaussian(std), seed=seed)
     assert not {name for name, one in found.items() if one.passed is False}
     assert found[BESIDE_RELEASE].passed
+
+
+def test_a_count_that_is_sent_once_needs_the_noise_of_one_round():
+    """Of labels with a standard deviation of .8, one release is within twice epsilon 4, and five are not."""
+    assert checked("lot_size_query", labels, only_first(0.8))[BESIDE_RELEASE].passed
+    assert checked("lot_size_query", labels, gaussian(0.8))[BESIDE_RELEASE].passed is False
 
 
 def test_noise_of_another_shape_that_is_large_gets_no_verdict():
@@ -109,8 +119,8 @@ def test_noise_whose_size_follows_the_inputs_is_found():
 
 def test_the_bound_for_gaussian_noise_lies_just_below_the_exact_epsilon():
     """One release of mu-GDP at mu = 1 and delta 1e-5 has epsilon 4.377 (Dong et al. 2022, corollary 1)."""
-    assert 4.36 < _gaussian(1.0, 1.0, 1, 1e-5, 4.0) <= 4.3772
-    assert _gaussian(1.0, 0.5, 1, 1e-5, 4.0) < _gaussian(1.0, 1.0, 1, 1e-5, 4.0)
+    assert 4.36 < _gaussian(1.0, 1.0, 1e-5, 4.0) <= 4.3772
+    assert _gaussian(1.0, 0.5, 1e-5, 4.0) < _gaussian(1.0, 1.0, 1e-5, 4.0)
 
 
 @pytest.mark.parametrize("draw", [np.random.Generator.standard_normal, np.random.Generator.laplace])
