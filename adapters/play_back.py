@@ -218,8 +218,10 @@ class PlayBack:
 
 
 def held_lengths(lengths: Sequence[float], largest: float) -> tuple[float, ...]:
-    """Return lengths of a unit, each at most a thousandth of the largest number that a system's type holds."""
-    return tuple(dict.fromkeys(min(length, largest / 1000) for length in lengths))
+    """Return lengths of a unit in clip norms, each at most an eighth of the largest number that a system's type holds,
+    in clip norms too, but 1 at least.
+    """
+    return tuple(dict.fromkeys(min(length, max(1.0, largest / 8)) for length in lengths))
 
 
 def deviation_of(values: FloatArray) -> float:

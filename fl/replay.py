@@ -514,17 +514,14 @@ class ManyRuns:
 
 
 def arrays_beside(event: RoundEvent, observer: Observer) -> dict[str, Tensor]:
-    """Return what the observer receives of arrays that clients send with their reports, zero where a client is absent,
-    and of those that they share, in double precision, ``(R, ...)``, by the names of their channels.
+    """Return the arrays that clients send with their reports, zero where a client is absent, in double precision,
+    ``(R, rows, ...)``, by the names of their channels; none for an observer that does not receive reports.
     """
-    sent, shared = BESIDE
-    reports, found = event.reports, dict[str, Tensor]()
-    if observer.rank >= GLOBAL_MODELS.rank:
-        found = {f"{shared}{name}": array.double() for name, array in event.shared.items()}
-    for name, array in reports.side.items():
-        if observer.rank >= UPLOADS.rank and name not in reports.unsent:
-            absent = ~reports.present.reshape(*reports.present.shape, *[1] * (array.ndim - 2))
-            found[f"{sent}{name}"] = array.double().masked_fill(absent, 0)
+    found = dict[str, Tensor]()
+    for name, array in event.reports.side.items():
+        if observer.rank >= UPLOADS.rank and name not in event.reports.unsent:
+            absent = ~event.reports.present.reshape(*event.reports.present.shape, *[1] * (array.ndim - 2))
+            found[f"{BESIDE}{name}"] = array.double().masked_fill(absent, 0)
     return found
 
 

@@ -1,5 +1,6 @@
 """Reads and writes the arrays of Flower's messages as vectors."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ def layout_of(record: Any) -> Layout:
 
 
 def largest_number(record: Any) -> float:
-    """Return the largest number that every array of a record holds."""
-    types = {one.dtype for one in record.to_numpy_ndarrays()}
-    return min(float(np.finfo(one).max if one.kind == "f" else np.iinfo(one).max) for one in types)
+    """Return the largest number that every array of floating-point numbers of a record holds; infinite without any."""
+    types = {one.dtype for one in record.to_numpy_ndarrays() if one.dtype.kind == "f"}
+    return min((float(np.finfo(one).max) for one in types), default=math.inf)
 
 
 def arrays_like(record: Any, arrays: list[Any]) -> Any:

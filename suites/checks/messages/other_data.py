@@ -1,4 +1,4 @@
-"""The data under which noise is tested again: short and very long gradients of inputs at the ends of their range,
+"""The data under which noise is tested again: short and very long gradients of the shortest and the longest input,
 one class, lots without a sample.
 """
 
@@ -20,10 +20,10 @@ def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFedera
     network = task.network
     if isinstance(network, FixedGradients):
         ends = zip((_SHORT, _LONG), _ends(task.images), ("short gradients", "very long gradients"), strict=True)
-        for (factor, images, words), inputs in zip(ends, ("smallest", "largest"), strict=True):
+        for (factor, images, words), inputs in zip(ends, ("shortest", "longest"), strict=True):
             changed = replace(network, steepness=network.steepness * factor).sharing(network)
             other = replace(task, network=changed, images=images)
-            yield f"{words}, inputs of the {inputs} numbers", replace(federation, task=other)
+            yield f"{words}, all inputs the {inputs} one", replace(federation, task=other)
     yield "one class", replace(federation, task=replace(task, labels=torch.zeros_like(task.labels)))
     # Only a rule that leaves samples out draws lots without any.
     if min(plan.lot.rate(size) for size in plan.sizes) < 1:
@@ -31,15 +31,17 @@ def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFedera
 
 
 def other_inputs(images: Tensor, places: Tensor) -> Tensor:
-    """Return the inputs ``(n, ...)`` with those at ``places`` moved as far as the range of each of their numbers in all
-    inputs allows.
+    """Return the inputs ``(n, ...)`` with those at ``places`` replaced by the ones of all that are farthest from them.
+
+    Real inputs, because a domain may have bounds that its records keep and that nobody states.
     """
-    low, high = (end[places] for end in _ends(images))
-    moved, own = images.clone(), images[places]
-    moved[places] = torch.where(own - low > high - own, low, high)
+    moved, flat = images.clone(), images.flatten(1)
+    moved[places] = images[torch.cdist(flat[places], flat).argmax(1)]
     return moved
 
 
 def _ends(images: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest value of each number of the inputs, as inputs."""
-    return images.amin(0, keepdim=True).expand_as(images), images.amax(0, keepdim=True).expand_as(images)
+    """The shortest and the longest input, each in the place of all."""
+    lengths = images.flatten(1).norm(dim=1)
+    short, long = (images[int(place)].expand_as(images) for place in (lengths.argmin(), lengths.argmax()))
+    return short, long
