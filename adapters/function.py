@@ -12,7 +12,7 @@ from ..audit.claim import Claim
 from ..audit.finding import Finding
 from ..audit.mechanism.kept_outputs import audit_outputs
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
-from ..audit.supplied.given import check_whole, on_host
+from ..audit.supplied.given import check_whole, detached
 from ..fl.seeded import seeded
 
 _BATCH = 200
@@ -128,8 +128,8 @@ class Function:
         words = np.random.SeedSequence(seed, spawn_key=(arm, number)).generate_state(size + 1)
         if self.batched:
             rows = np.repeat(np.asarray(x)[np.newaxis], size, axis=0)
-            return number, np.asarray(on_host(self._seeded(rows, int(words[0]))))
-        return number, np.stack([np.asarray(on_host(self._seeded(x, int(word)))) for word in words[:size]])
+            return number, np.asarray(detached(self._seeded(rows, int(words[0]))))
+        return number, np.stack([np.asarray(detached(self._seeded(x, int(word)))) for word in words[:size]])
 
     def _seeded(self, x: Any, word: int) -> Any:
         if not self.seedable:

@@ -30,7 +30,7 @@ FINAL = "final model"
 """The name of the final model."""
 STATE = "public state"
 """How the names of all channels of the public state start, including the numbers of the hook ``numbers``."""
-BESIDE = "report array "
+SIDE = "report array "
 """How the names of arrays start that clients send with their reports."""
 _DEEPEST, _MOST = 16, 5000
 """Levels of nesting and entries of a public state that are compared; what lies beyond is reported as not compared."""

@@ -60,6 +60,11 @@ class Message:
         return replace(self, values=only_present(values, self.present))
 
 
+def clear_absent(values: Tensor, present: Tensor) -> Tensor:
+    """Set the rows of ``values (R, n, d)`` that are not in ``present (R, n)`` to zero, in place, and return them."""
+    return values if present.all() else values.masked_fill_(~present.unsqueeze(-1), 0)
+
+
 def only_present(values: Tensor, present: Tensor) -> Tensor:
     """Return a copy of ``values (R, n, d)`` with zeros in the rows that are not in ``present (R, n)``."""
     # A plain copy takes a seventh of the time.

@@ -20,8 +20,8 @@ from .algorithms.algorithm import Algorithm
 from .algorithms.local_training import LocalState, Numbers
 from .canary import Canary
 from .channels import (
-    BESIDE,
     FINAL,
+    SIDE,
     Channels,
     array_channels,
     changes_broadcast,
@@ -488,15 +488,14 @@ class ManyRuns:
 
     ``releases`` of the first two rounds: ``(R, rows, d)`` in double precision: the reports where ``observer`` sees
     them, otherwise the aggregate as the only row. ``states``: the numbers of the public state by name, ``(R, ...)``
-    where each replica has its own. ``beside``: arrays beside the release that the observer receives, by name,
-    ``(R, ...)``.
+    where each replica has its own. ``side``: arrays sent with reports that the observer receives, by name.
     """
 
     observer: Observer
     replicas: int
     releases: list[Tensor] = field(default_factory=list)
     states: list[dict[str, Tensor]] = field(default_factory=list)
-    beside: list[dict[str, Tensor]] = field(default_factory=list)
+    side: list[dict[str, Tensor]] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
         """Record a finished round."""
@@ -505,15 +504,15 @@ class ManyRuns:
             reports = event.reports.values if rank >= SHUFFLED.rank else event.aggregate.unsqueeze(1)
             self.releases.append(reports.double())
         self.states.append(state_numbers(state_channels(event.state)[0]))
-        self.beside.append(arrays_beside(event, self.observer))
+        self.side.append(side_arrays(event, self.observer))
 
-    def beside_together(self, name: str) -> Tensor | None:
-        """Return an array beside the release in all rounds that have it, ``(R, numbers)``; None where none has."""
-        found = [array.reshape(self.replicas, -1) for one in self.beside if (array := one.get(name)) is not None]
+    def side_array(self, name: str) -> Tensor | None:
+        """Return an array sent with reports in all rounds that have it, ``(R, numbers)``; None where none has."""
+        found = [array.reshape(self.replicas, -1) for one in self.side if (array := one.get(name)) is not None]
         return torch.cat(found, dim=1) if found else None
 
 
-def arrays_beside(event: RoundEvent, observer: Observer) -> dict[str, Tensor]:
+def side_arrays(event: RoundEvent, observer: Observer) -> dict[str, Tensor]:
     """Return the arrays that clients send with their reports, zero where a client is absent, in double precision,
     ``(R, rows, ...)``, by the names of their channels; none for an observer that does not receive reports.
     """
@@ -521,7 +520,7 @@ def arrays_beside(event: RoundEvent, observer: Observer) -> dict[str, Tensor]:
     for name, array in event.reports.side.items():
         if observer.rank >= UPLOADS.rank and name not in event.reports.unsent:
             absent = ~event.reports.present.reshape(*event.reports.present.shape, *[1] * (array.ndim - 2))
-            found[f"{BESIDE}{name}"] = array.double().masked_fill(absent, 0)
+            found[f"{SIDE}{name}"] = array.double().masked_fill(absent, 0)
     return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exact import refuse_lost
-from ..supplied.given import on_host
+from ..supplied.given import detached
 from ..wording import shortened
 from .call_effect import call_effect
 
@@ -126,7 +126,7 @@ class Stream:
 
     def _array(self, raw: Any, n: int, purpose: TrialPurpose, start: int) -> NDArray[Any]:
         try:
-            outputs = np.asarray(raw := on_host(raw))
+            outputs = np.asarray(raw := detached(raw))
         except ValueError as error:
             raise ValueError(f"outputs must have one shape, got several in {self._where(purpose)}: {error}") from None
         if outputs.dtype.kind == "O":

@@ -78,15 +78,3 @@ def detached(values: Any) -> Any:
         # NumPy has no 16-bit brain floats; whole numbers are left as they are, because a float may not hold them.
         values = values.double() if values.is_floating_point() else values
     return np.asarray(values) if hasattr(values, "__array__") else values
-
-
-def on_host(values: Any) -> Any:
-    """Return a tensor, or a list of tensors, in the memory of the CPU, without gradients and of a type that NumPy has;
-    other values as they are.
-    """
-    if isinstance(values, list) and values and hasattr(values[0], "detach"):
-        return [on_host(value) for value in values]
-    if not (hasattr(values, "detach") and hasattr(values, "cpu")):
-        return values
-    values = values.detach().cpu()
-    return values.float() if str(values.dtype) == "torch.bfloat16" else values

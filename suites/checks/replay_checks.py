@@ -41,11 +41,11 @@ from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
 from .messages.bare_numbers import bare_checks
-from .messages.beside_release import BesideRelease
 from .messages.event_odds import EventOdds
 from .messages.extreme_checks import ExtremeProbe
 from .messages.message_checks import MessageComparison, Pair
 from .messages.other_data import other_data, other_inputs
+from .messages.side_arrays import SideArrays
 from .noise.draw_checks import LawOfDraws, draw_checks, other_data_check
 from .noise.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
 from .noise.noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, spacing
@@ -280,11 +280,11 @@ def check_claim(
     reason, constant = "", {*range(setup.still.rounds)}
     sampled = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
     odds = EventOdds.of(claim, plan, changes_broadcast=changes_broadcast(protection))
-    beside = BesideRelease(claim=claim, plan=plan)
+    side = SideArrays(claim=claim, plan=plan)
     for pair in chain(_pairs(setup), _sampled_pairs(sampled, message.missing)):
         message.add(pair)
         _add_odds(odds, pair)
-        beside.add(pair)
+        side.add(pair)
         constant -= _moved_rounds(pair)
         reason = reason or _add_moves(setup, pair, moves, unequal)
         moved += _moved(setup, pair)
@@ -294,7 +294,7 @@ def check_claim(
         *_noise(setup, setup.draws, moved, constant),
         *message.results(),
     )
-    return (*found, *odds.results(), *beside.results(), *_extreme(setup))
+    return (*found, *odds.results(), *side.results(), *_extreme(setup))
 
 
 def _add_odds(odds: EventOdds, pair: Pair) -> None:
@@ -517,7 +517,7 @@ def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
     """Pairs of runs that differ by a planted row or by another label of real rows."""
     yield from _planted(setup)
     yield from _among_short(setup)
-    yield from _relabelled(setup)
+    yield from _changed_records(setup)
 
 
 def _among_short(setup: ReplaySetup) -> Iterator[Pair]:
@@ -680,7 +680,7 @@ def _unused(dim: int) -> Tensor:
     return direction
 
 
-def _relabelled(setup: ReplaySetup) -> Iterator[Pair]:
+def _changed_records(setup: ReplaySetup) -> Iterator[Pair]:
     """Another label or other inputs for one of the real rows: a missing clip may affect a real client or sample only,
     and hooks may read what it holds.
     """
@@ -692,7 +692,7 @@ def _relabelled(setup: ReplaySetup) -> Iterator[Pair]:
         sample = 0 if turn % 2 == 0 else int(rng.integers(len(setup.still.task.parts[client])))
         rounds = None if turn == 0 or len(setup.probed) <= _FEW else setup.brief
         for inputs in _changed_in(turn, len(setup.probed)):
-            yield _relabelling(setup, client, sample, rounds, inputs=inputs)
+            yield _changed_record(setup, client, sample, rounds, inputs=inputs)
 
 
 def _changed_in(turn: int, clients: int) -> tuple[bool, ...]:
@@ -700,7 +700,7 @@ def _changed_in(turn: int, clients: int) -> tuple[bool, ...]:
     return (False, True) if clients == 1 else (bool(turn % 2),)
 
 
-def _relabelling(
+def _changed_record(
     setup: ReplaySetup, client: int, sample: int, rounds: int | None, when: str = "", *, inputs: bool = False
 ) -> Pair:
     """Another label or other ``inputs`` for one sample of a client, or for all where the unit is larger."""
@@ -725,7 +725,7 @@ def _relabelling(
         many=many,
         of_data=True,
         others=setup.draws,
-        again=partial(_relabelled_runs, setup, other),
+        again=partial(_changed_runs, setup, other),
         replicas=lambda noise, number: (
             setup.run_many(number, noise=noise),
             setup.run_many(number, noise=noise, task=other),
@@ -753,7 +753,7 @@ def _sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[Pair
         return
     for turn, (client, sample) in enumerate(taking_part):
         for inputs in _changed_in(turn, len(taking_part)):
-            pair = _relabelling(setup, client, sample, None, ", lots and cohorts as sampled", inputs=inputs)
+            pair = _changed_record(setup, client, sample, None, ", lots and cohorts as sampled", inputs=inputs)
             yield replace(pair, sampled=True)
 
 
@@ -771,7 +771,7 @@ def _drawn(setup: ReplaySetup) -> Iterator[tuple[int, int]]:
                 break
 
 
-def _relabelled_runs(setup: ReplaySetup, task: Task, noise: int) -> tuple[Recording, Recording]:
+def _changed_runs(setup: ReplaySetup, task: Task, noise: int) -> tuple[Recording, Recording]:
     before = setup.draws[noise] if noise < _DRAWS else setup.run(noise=noise)
     return before, setup.run(task=task, noise=noise)
 

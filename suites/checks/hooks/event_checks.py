@@ -20,7 +20,7 @@ from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import SHUFFLED, UPLOADS
 from ....fl.laws.law import GaussianLaw, ReportLaw
-from ....fl.message import Message
+from ....fl.message import Message, clear_absent
 from ....fl.protection import Context, State
 from ....fl.replay import ReplayedStreams
 from ..law_check import largest_ratio, law_of_all_rounds
@@ -243,8 +243,7 @@ def _drawn(setup: HookSetup, opened: list[tuple[Context, State]], given: tuple[T
         message = protection.report(message, context, state, draws("report"))
         if _shuffled(setup):
             message = protection.channel(message, context, state, draws("channel"))
-        values = message.values.to(torch.float64, copy=True)
-        seen.append(values if message.present.all() else values.masked_fill_(~message.present.unsqueeze(-1), 0))
+        seen.append(clear_absent(message.values.to(torch.float64, copy=True), message.present))
         if turn == 0:
             arrays = (array for name, array in message.side.items() if name not in message.unsent)
             side = [array.double().reshape(*array.shape[:2], -1) for array in arrays]

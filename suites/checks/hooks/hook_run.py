@@ -17,7 +17,7 @@ from ....audit.claim import Claim, Unit
 from ....audit.observer import AGGREGATE, SHUFFLED
 from ....fl.channels import changes_broadcast, state_channels, state_numbers
 from ....fl.laws.law import GaussianLaw
-from ....fl.message import Message
+from ....fl.message import Message, clear_absent
 from ....fl.partitions.sampling import lot_indices
 from ....fl.plan import Plan
 from ....fl.protection import Context, Protection, State
@@ -211,7 +211,7 @@ class HookSetup:
             values[replicas, around.holders] = unit
             if arm == ABSENT:
                 there[replicas, around.holders] = False
-            return _message(values, there, context)
+            return Message(values=clear_absent(values, there), present=there, senders=context.senders)
         algorithm = self.plan.algorithm
         scale = algorithm.linear_scale or -1.0
         values = torch.zeros_like(others)
@@ -222,7 +222,7 @@ class HookSetup:
                 lot = self._lot(around, arm, others[:, client], unit, here, client, rng, garbage)
                 noise = streams.generator("local noise", round=turn, client=client, step=step)
                 values[:, client] += scale * self._direction(*lot, client, context, state, noise)
-        return _message(values, present, context)
+        return Message(values=clear_absent(values, present), present=present, senders=context.senders)
 
     def _direction(
         self, rows: Tensor, real: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -260,13 +260,6 @@ class HookSetup:
         run, place = units.nonzero(as_tuple=True)
         rows[run, place] = unit[run].to(rows.dtype)
         return rows, real & ~units if arm == ABSENT else real
-
-
-def _message(values: Tensor, present: Tensor, context: Context) -> Message:
-    """A message of vectors that nothing else holds; those of absent clients become zero in place."""
-    if not present.all():
-        values.masked_fill_(~present.unsqueeze(-1), 0)
-    return Message(values=values, present=present, senders=context.senders)
 
 
 def _row(unit: Tensor, arm: str) -> Tensor:

@@ -33,7 +33,7 @@ def other_data(federation: FrozenFederation) -> Iterator[tuple[str, FrozenFedera
 def other_inputs(images: Tensor, places: Tensor) -> Tensor:
     """Return the inputs ``(n, ...)`` with those at ``places`` replaced by the ones of all that are farthest from them.
 
-    Real inputs, because a domain may have bounds that its records keep and that nobody states.
+    Real inputs, because a domain may have bounds that its records keep and that are stated nowhere.
     """
     moved, flat = images.clone(), images.flatten(1)
     moved[places] = images[torch.cdist(flat[places], flat).argmax(1)]

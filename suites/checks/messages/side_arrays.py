@@ -1,4 +1,4 @@
-"""Hold against the claim how far one unit moves numbers beside the release, over the noise of these numbers.
+"""Hold against the claim how far one unit moves arrays that are sent with reports, over the noise of these arrays.
 
 Counts, statistics of inputs and answers to queries may travel with a report, with noise of their own. Runs with equal
 draws show how far a unit moves them; runs with other noise show how large their noise is. All rounds are summed up by
@@ -11,8 +11,9 @@ is less gross is left to the trials of everything received.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from scipy.special import stdtr
@@ -22,13 +23,14 @@ from ....audit.arrays import BoolArray, FloatArray
 from ....audit.binomial import upper_bound
 from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Claim, Unit
-from ....fl.channels import BESIDE, Channels
+from ....fl.channels import SIDE, Channels
 from ....fl.plan import Plan
+from ....fl.replay import ManyRuns
 from ...config.canaries import JOINT
 from ..false_alarms import level
 from .message_checks import Pair
 
-BESIDE_RELEASE = "numbers beside the release"
+SIDE_ARRAYS = "arrays sent with reports"
 _RUNS, _LEAST = 512, 256
 """Runs of each kind: as many where they are affordable, and the fewest that show the shape of noise."""
 _AT_ONCE, _NUMBERS = 2**22, 2**28
@@ -49,8 +51,8 @@ _FIRST_NOISE = 2**20
 
 
 @dataclass(kw_only=True)
-class BesideRelease:
-    """The check of numbers beside the release; ``add`` looks at a pair of runs, ``results`` returns the check."""
+class SideArrays:
+    """The check of arrays sent with reports; ``add`` looks at a pair of runs, ``results`` returns the check."""
 
     claim: Claim
     plan: Plan
@@ -69,7 +71,8 @@ class BesideRelease:
             return
         moved = sorted(name for name in _moved(pair) if self._tries.get(name, 0) < _TRIES)
         moved = [name for name in moved if name in self._tries or len(self._tries) < _ARRAYS]
-        if not moved or pair.many is None:
+        many = pair.many
+        if not moved or many is None:
             return
         self._tries |= {name: self._tries.get(name, 0) + 1 for name in moved}
         samples = max(self.plan.sizes) if self.claim.unit is Unit.SAMPLE else 1
@@ -81,7 +84,7 @@ class BesideRelease:
             self.reason = self.reason or f"the model is too large for {_LEAST} runs"
             return
         try:
-            drawn = _drawn(pair, moved, runs, rounds, max(2, _AT_ONCE // numbers))
+            drawn = _drawn(partial(many, rounds=rounds), moved, runs, max(2, _AT_ONCE // numbers))
         except Exception as error:  # A user's own hooks may raise anything in several runs at once.
             self.reason = f"several runs at once are not possible: {type(error).__name__}: {error}"
             return
@@ -89,11 +92,11 @@ class BesideRelease:
             self._compare(name, pair, without, present)
 
     def results(self) -> Iterator[CheckResult]:
-        """The check; none where no unit moved a number beside the release that has noise."""
+        """The check; none where no unit moved an array that is sent with reports and has noise."""
         if self.found:
             yield max(self.found, key=lambda one: (one.passed is False, one.passed is None, one.measured or 0.0))
         elif self.reason:
-            yield CheckResult(name=BESIDE_RELEASE, passed=None, witness=self.reason)
+            yield CheckResult(name=SIDE_ARRAYS, passed=None, witness=self.reason)
 
     def _compare(self, name: str, pair: Pair, without: FloatArray, present: FloatArray) -> None:
         """Compare an array's numbers ``(R, k)`` of all rounds, without and with the unit under equal draws."""
@@ -141,9 +144,9 @@ class BesideRelease:
         words += f"in {share:.2g} of the runs at least"
         if not gaussian or (measured <= epsilon and claim.delta == 0):
             words += "; its noise does not look Gaussian" if not gaussian else "; no Gaussian noise has a delta of 0"
-            self.found.append(CheckResult(name=BESIDE_RELEASE, passed=None, witness=words))
+            self.found.append(CheckResult(name=SIDE_ARRAYS, passed=None, witness=words))
             return
-        self.found.append(CheckResult.at_most(BESIDE_RELEASE, measured, epsilon, unit="epsilon", witness=words))
+        self.found.append(CheckResult.at_most(SIDE_ARRAYS, measured, epsilon, unit="epsilon", witness=words))
 
 
 def heavy_tailed_epsilon(steps: float, share: float, delta: float) -> float:
@@ -164,15 +167,14 @@ def heavy_tailed_epsilon(steps: float, share: float, delta: float) -> float:
 
 
 def _drawn(
-    pair: Pair, names: list[str], runs: int, rounds: int, batch: int
+    many: Callable[..., tuple[ManyRuns, ManyRuns]], names: list[str], runs: int, batch: int
 ) -> dict[str, tuple[FloatArray, FloatArray]]:
     """The numbers ``(R, k)`` of each array in all rounds, without and with the unit."""
     parts: dict[str, list[tuple[FloatArray, FloatArray]]] = {name: [] for name in names}
     for start in range(0, runs, batch):
-        assert pair.many is not None
-        both = pair.many(_FIRST_NOISE + start, min(batch, runs - start), rounds)
+        both = many(_FIRST_NOISE + start, min(batch, runs - start))
         for name in names:
-            arrays = [made.beside_together(name) for made in both]
+            arrays = [made.side_array(name) for made in both]
             if arrays[0] is not None and arrays[1] is not None and arrays[0].shape == arrays[1].shape:
                 parts[name].append((arrays[0].numpy(), arrays[1].numpy()))
     found = {}
@@ -192,7 +194,7 @@ def _looks_gaussian(draws: FloatArray) -> bool:
 
 
 def _moved(pair: Pair) -> set[str]:
-    """Names of arrays beside the release that the unit moves in any round."""
+    """Names of arrays sent with reports that the unit moves in any round."""
     found = set()
     for before, after in zip(pair.before.channels, pair.after.channels, strict=False):
         one, other = _arrays(before), _arrays(after)
@@ -201,4 +203,4 @@ def _moved(pair: Pair) -> set[str]:
 
 
 def _arrays(channels: Channels) -> dict[str, FloatArray]:
-    return {name: one for name, one in channels.items() if name.startswith(BESIDE) and isinstance(one, np.ndarray)}
+    return {name: one for name, one in channels.items() if name.startswith(SIDE) and isinstance(one, np.ndarray)}

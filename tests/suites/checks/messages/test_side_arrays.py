@@ -1,4 +1,4 @@
-"""Numbers beside the release, with noise of their own: too little of it is found, and enough passes."""
+"""Arrays sent with reports, with noise of their own: too little of it is found, and enough passes."""
 
 import copy
 from dataclasses import replace
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl.streams import normal
-from fedassay.suites.checks.messages.beside_release import BESIDE_RELEASE, heavy_tailed_epsilon
 from fedassay.suites.checks.messages.message_checks import MESSAGE
+from fedassay.suites.checks.messages.side_arrays import SIDE_ARRAYS, heavy_tailed_epsilon
 from fedassay.suites.checks.noise.draw_checks import OTHER_DATA
 from fedassay.suites.checks.replay_checks import check_claim
 from fedassay.suites.mutation.mutants import versions
@@ -70,7 +70,7 @@ def test_raw_numbers_of_labels_and_of_inputs_are_found(count):
 
 @pytest.mark.parametrize("count", [labels, inputs])
 def test_too_little_noise_is_found(count):
-    found = checked("lot_size_query", count, gaussian(0.05))[BESIDE_RELEASE]
+    found = checked("lot_size_query", count, gaussian(0.05))[SIDE_ARRAYS]
     assert found.passed is False
     assert "report array counts" in found.witness
 
@@ -80,27 +80,27 @@ def test_too_little_noise_is_found(count):
 def test_enough_noise_passes(count, std, seed):
     found = checked("lot_size_query", count, gaussian(std), seed=seed)
     assert not {name for name, one in found.items() if one.passed is False}
-    assert found[BESIDE_RELEASE].passed
+    assert found[SIDE_ARRAYS].passed
 
 
 def test_a_count_that_is_sent_once_needs_the_noise_of_one_round():
     """With this noise five releases are beyond twice epsilon 4, and one is not."""
-    once, always = (checked("lot_size_query", labels, make(0.18))[BESIDE_RELEASE] for make in (only_first, gaussian))
+    once, always = (checked("lot_size_query", labels, make(0.18))[SIDE_ARRAYS] for make in (only_first, gaussian))
     assert once.passed
     assert always.passed is False
 
 
 @pytest.mark.parametrize("std", [0.05, 6.0])
 def test_noise_of_another_shape_gets_no_verdict(std):
-    found = checked("lot_size_query", labels, laplace(std))[BESIDE_RELEASE]
+    found = checked("lot_size_query", labels, laplace(std))[SIDE_ARRAYS]
     assert found.passed is None
     assert "does not look Gaussian" in found.witness
 
 
-def test_without_numbers_beside_the_release_there_is_no_check():
+def test_without_arrays_sent_with_reports_there_is_no_check():
     found = versions("first_row_free")
     results = check_claim(found.task, found.plan, found.correct.protection, found.correct.claims[0])
-    assert BESIDE_RELEASE not in {one.name for one in results}
+    assert SIDE_ARRAYS not in {one.name for one in results}
 
 
 def test_noise_whose_size_follows_the_inputs_is_found():
@@ -142,4 +142,4 @@ def test_a_claim_about_some_units_or_one_part_is_not_compared_with_all():
     claim = found.correct.claims[0]
     for limited in (replace(claim, subjects="clients of budget 1"), replace(claim, part="layer")):
         results = check_claim(found.task, found.plan, protection, limited)
-        assert BESIDE_RELEASE not in {one.name for one in results}
+        assert SIDE_ARRAYS not in {one.name for one in results}
