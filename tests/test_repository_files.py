@@ -87,6 +87,39 @@ def test_a_release_is_built_and_checked_before_it_is_published():
         assert done.returncode == code
 
 
+def test_the_scoreboard_of_a_release_is_the_site_of_the_suites_that_it_runs(tmp_path):
+    jobs = parsed(".github/workflows/release.yml")["jobs"]
+    assert ".ci/scoreboard board" in [step.get("run") for step in jobs["scoreboard"]["steps"]]
+    # Stands in for the command line, and writes down how it was called: REFUTED is a result, wrong use is none.
+    calls, command = tmp_path / "calls", tmp_path / "bin" / "fedassay"
+    command.parent.mkdir()
+    command.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo fedassay 9.9.9; exit; fi\n'
+        f'echo "$@" >> {shlex.quote(str(calls))}\n'
+        'if [ "$1" = run ]; then for last; do :; done; mkdir -p "$last"; exit "$CODE"; fi\n'
+    )
+    command.chmod(0o755)
+    path = f"{command.parent}:{os.environ['PATH']}"
+
+    def run(code, *words):
+        environment = os.environ | {"PATH": path, "CODE": str(code)}
+        return subprocess.run([ROOT / ".ci/scoreboard", *words], env=environment, cwd=ROOT, check=False).returncode
+
+    board = str(tmp_path / "board")
+    assert run(10, board) == 0
+    lines = calls.read_text().splitlines()
+    assert [line.split(" -o ")[0] for line in lines[:3]] == ["run quick", "run defenses", "run mutants --preset quick"]
+    assert lines[3].startswith(f"site {board}/runs/defenses-9.9.9-")
+    assert lines[3].endswith(f" -o {board}/site")
+    # What lies there is not run again, and joins the site.
+    assert run(0, board, "quick", "papers/survey") == 0
+    assert [line.split(" -o ")[0] for line in calls.read_text().splitlines()[4:5]] == ["run papers/survey"]
+    assert "papers_survey-9.9.9-" in calls.read_text().splitlines()[5]
+    assert run(2, board, "unknown") != 0
+    assert run(0) != 0
+
+
 def test_the_container_starts_the_command_of_the_project():
     lines = (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("ENTRYPOINT")] == ['ENTRYPOINT ["fedassay"]']

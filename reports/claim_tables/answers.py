@@ -13,28 +13,35 @@ from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from .covered import uncovered_attacks, value_words
+from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility, undefended
+from .covered import other_units, uncovered_attacks, value_words
 
 WEAK = 3.0
 """An audit is called a weak test where it finds only violations of more than this many times the claimed epsilon."""
 FALSE_ALARMS = 0.01
 """Share of false alarms at which the consequences for people are stated."""
 _PEOPLE, _STEPS = 1000, 2000
+_NAMED = 3
+"""Failed checks that the first screen names."""
 _GUESSED = round(_PEOPLE * FALSE_ALARMS)
 _UNITS = {
     Unit.SAMPLE: "one record of the data",
     Unit.CLIENT: "one participant with all its data",
     Unit.USER: "one person with all records",
-    Unit.REPORT: "one message of one participant",
+    Unit.REPORT: "all that one participant sends",
     Unit.COORDINATE: "one number of a message",
     Unit.LABEL: "the label of one record",
 }
 _SHOWN = {
-    "auc": "told participants from others",
-    "psnr": "rebuilt images",
-    "ssim": "rebuilt images",
-    "label_accuracy": "named the labels of the data",
+    "auc": ("distinguished participants from others", "did not distinguish participants from others"),
+    "psnr": ("rebuilt images", "rebuilt images no better than a guess"),
+    "ssim": ("rebuilt images", "rebuilt images no better than a guess"),
+    "label_accuracy": ("named the labels of the data", "named labels no better than a guess"),
+    "label_over_chance": ("named the labels of the data", "named labels no better than a guess"),
+    "source_advantage": ("named the holder of a record", "named the holder of a record no better than a guess"),
 }
+"""What an attack showed that did better than guessing, and one whose interval reaches down to guessing."""
+_CHANCE = {"auc": 0.5, "label_over_chance": 0.0, "source_advantage": 0.0}
 _FOUND = {
     "REFUTED": "Violated",
     "NOT_REFUTED": "No violation found",
@@ -45,9 +52,10 @@ _FOUND = {
     "FAILED": "The test failed",
 }
 _NEXT = {
-    "REFUTED": "Do not rely on this claim. Mend what the evidence below names, and run the suite again.",
+    "REFUTED": "Do not rely on this claim. Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
-    "UNDERPOWERED": "Do not rely on this test. Raise audit.replicas; fedassay plan prints what so many runs find.",
+    "UNDERPOWERED": "Do not rely on this test. Raise audit.replicas in the suite: fedassay plan prints how many runs "
+    "find half of the noise missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
@@ -65,6 +73,7 @@ class Answer:
         weak: why the test counts as weak.
         promise: the claim in plain words.
         power: what the test could have shown.
+        quality: how good the model is under the defense, and without one.
         people: what the claim allows an attacker to learn about people, and what the best attack of this run learnt.
         uncovered: the adversaries that the claim does not cover, and what attacks showed to them.
         unseen: what was not tested.
@@ -77,6 +86,7 @@ class Answer:
     weak: str
     promise: str
     power: str
+    quality: str
     people: str
     uncovered: str
     unseen: str
@@ -92,9 +102,14 @@ def answers(folder: RunFolder) -> list[Answer]:
 
 
 def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answer:
-    weak = _weak(row, claim)
+    weak = weakness(row)
     step = _NEXT.get(row.verdict, "")
-    if row.failed_checks and row.verdict != "REFUTED":
+    if row.failed_checks and row.verdict == "REFUTED":
+        named = "; ".join(check.reason.partition(" (")[0] for check in row.failed_checks[:_NAMED])
+        step = (
+            f"Do not rely on this claim. Mend what the failed {_checks(row)} found ({named}), and run the suite again."
+        )
+    elif row.failed_checks:
         step = f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
     elif weak and row.verdict == "NOT_REFUTED":
         step = _NEXT["UNDERPOWERED"]
@@ -107,6 +122,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
         weak=weak,
         promise=_promise(claim),
         power=_power(row, claim),
+        quality=_quality(folder, row),
         people=_people(folder, row, claim),
         uncovered=_uncovered(folder, row, claim),
         unseen=_unseen(row),
@@ -125,18 +141,34 @@ def _checks(row: ClaimRow) -> str:
     return "check" if len(row.failed_checks) == 1 else "checks"
 
 
+def _quality(folder: RunFolder, row: ClaimRow) -> str:
+    """The first metric of utility of the defense in the claim's federation, and without a defense."""
+    rows = [
+        one for one in pooled_utility(folder) if one.federation == row.federation and numerals.is_quality(one.metric)
+    ]
+    own = next((one for one in rows if one.defense == row.defense and one.pooled), None)
+    if own is None or own.pooled is None:
+        return ""
+    label = undefended(one.defense for one in rows)
+    without = next((one.pooled for one in rows if (one.defense, one.metric) == (label, own.metric)), None)
+    name, value = numerals.metric(own.metric).label, numerals.metric_value(own.metric, own.pooled.value)
+    compared = f", and {numerals.metric_value(own.metric, without.value)} without a defense" if without else ""
+    return f"The model under this defense: {name} {value}{compared}."
+
+
 def _promise(claim: Claim) -> str:
-    # A report is one message of one round.
-    rounds = "" if claim.unit is Unit.REPORT else f", over {counted(claim.rounds, 'round')}"
     return (
         f"Claim: {claim.observer.phrase} can learn little about any one {claim.unit}, which is {_UNITS[claim.unit]} "
-        f"(ε = {plain(claim.epsilon)}, δ = {plain(claim.delta)}, {claim.adjacency.phrase}{rounds})."
+        f"(ε = {plain(claim.epsilon)}, δ = {plain(claim.delta)}, {claim.adjacency.phrase}, over "
+        f"{counted(claim.rounds, 'round')})."
     )
 
 
-def _weak(row: ClaimRow, claim: Claim) -> str:
-    if row.verdict != "NOT_REFUTED":
+def weakness(row: ClaimRow) -> str:
+    """Return why the test that did not refute a claim counts as weak; empty if it does not, or has another verdict."""
+    if row.verdict != "NOT_REFUTED" or row.stated is None:
         return ""
+    claim = row.stated.claim
     if row.detectable is None:
         return "how large a violation it would find is not known"
     if row.detectable > WEAK * claim.epsilon:
@@ -153,7 +185,10 @@ def _power(row: ClaimRow, claim: Claim) -> str:
         return "How large a violation this test would find is not known."
     found = numerals.epsilon(row.detectable)
     between = f"; between ε {plain(claim.epsilon)} and {found} it may miss it" if row.detectable > claim.epsilon else ""
-    return f"If the noise is so small that the true ε is {found}, this test finds it in 9 of 10 cases{between}."
+    return (
+        f"If the noise is so small that the true ε is {found} (claimed: {plain(claim.epsilon)}), this test finds it in "
+        f"9 of 10 cases{between}."
+    )
 
 
 def _violation(row: ClaimRow, claim: Claim) -> str:
@@ -163,8 +198,9 @@ def _violation(row: ClaimRow, claim: Claim) -> str:
         return "The evidence contradicts the trade-off curve that the claim states."
     least = 1 - _most_found(claim, row.fpr_high)
     return (
-        f"At {_percent(row.fpr_high)} false alarms at most, the test missed at most {_percent(row.fnr_high)} of the "
-        f"runs with the {claim.unit}; by the claim every attack misses at least {_percent(least)}."
+        f"The test found the {claim.unit} in too many runs: it missed at most {_percent(row.fnr_high)} of them, with "
+        f"at most {_percent(row.fpr_high)} false alarms; under the claim every attack with so few false alarms misses "
+        f"at least {_percent(least)}."
     )
 
 
@@ -218,8 +254,8 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
     area = f"AUC {numerals.metric_value('auc', best.area)}"
     if ends is not None:
         low, high = (numerals.metric_value("auc", end) for end in ends)
-        area += f", with a 95 % interval from {low} to {high}"
-    agrees = " (no contradiction: the interval contains it)" if ends and ends[0] <= allowed < best.area else ""
+        area += f", with a 95 % interval from {low} to {high}{f', jointly for {of} attacks' if of > 1 else ''}"
+    agrees = " (more than it allows on average, but within chance)" if ends and ends[0] <= allowed < best.area else ""
     reached = f"{area}; guessing reaches 0.5, and the claim allows {allowed:.3f}{agrees}"
     rate = None if best.shadowed is not None else lowest_rate(counted_runs(best.sides))
     # Candidates of few runs share their noise: a rate of false alarms among them says nothing about other runs.
@@ -237,17 +273,46 @@ def _allowed_area(claim: Claim) -> float:
 
 
 def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    """Adversaries that see more, with the attack results on this defense that no claim of it covers."""
+    """Adversaries that see more, and other units, with the attack results on this defense that no claim covers."""
     rounds = row.rounds_run
     left = [words for words in left_unprotected(claim, rounds) if words.startswith("against the")]
-    if not left:
-        return ""
-    words = f"Not covered by this claim: {', '.join(words.removeprefix('against ') for words in left)}."
-    shown = [
-        f"{one.attack} on {one.federation} {_SHOWN.get(one.metric, 'reached')} ({value_words(one)})"
-        for one in uncovered_attacks(folder, row.defense)
-    ]
-    return f"{words} For them, this run shows: {'; '.join(shown)}." if shown else words
+    said = (
+        [f"Not covered by this claim: {', '.join(words.removeprefix('against ') for words in left)}."] if left else []
+    )
+    shown = [_showed(folder, one) for one in uncovered_attacks(folder, row.defense)] if left else []
+    said += [f"For them, this run shows: {'; '.join(shown)}."] if shown else []
+    others = [_showed(folder, one) for one in other_units(folder, row.defense)]
+    said += [
+        f"Not covered either, because they attack something else than one {claim.unit}: {'; '.join(others)}."
+    ] * bool(others)
+    return " ".join(said)
+
+
+def _showed(folder: RunFolder, one: AttackRow) -> str:
+    """What an attack did, in words that its interval and guessing allow."""
+    better, no_better = _SHOWN.get(one.metric, ("reached", "reached"))
+    guess = _guess(folder, one)
+    low = one.pooled.low if one.pooled else None
+    if guess is None or low is None:
+        # Without an interval or a null attack nothing is known about chance.
+        return f"{one.attack} on {one.federation} reached {value_words(one)}"
+    words = numerals.metric_value(one.metric, guess)
+    did = better if low > guess else no_better
+    return f"{one.attack} on {one.federation} {did} ({value_words(one)}; guessing {words})"
+
+
+def _guess(folder: RunFolder, one: AttackRow) -> float | None:
+    """What an attack reaches that uses nothing: a constant for some metrics, else the best null attack of the
+    federation; None without one.
+    """
+    if one.metric in _CHANCE:
+        return _CHANCE[one.metric]
+    nulls = (
+        row.pooled.value
+        for row in pooled_attacks(folder)
+        if row.null and row.pooled and (row.federation, row.metric) == (one.federation, one.metric)
+    )
+    return max(nulls, default=None)
 
 
 def _unseen(row: ClaimRow) -> str:
@@ -265,13 +330,13 @@ def headline(folder: RunFolder) -> str:
     broken = sum(row.verdict == "REFUTED" for row in rows)
     total = counted(len(rows), "privacy claim")
     if broken:
-        return f"{broken} of {total} violated"
+        return "The privacy claim is violated" if len(rows) == 1 else f"{broken} of {total} violated"
     if folder.gate.exit_code == 12:
         return f"Incomplete: {total} cannot be judged yet"
     open_ = sum(row.verdict != "NOT_REFUTED" or bool(row.failed_checks) for row in rows)
     if open_:
         return f"{open_} of {total} not decided" if open_ > 1 or len(rows) > 1 else "The privacy claim is not decided"
-    weak = sum(bool(row.stated and _weak(row, row.stated.claim)) for row in rows)
+    weak = sum(bool(weakness(row)) for row in rows)
     if not weak:
         return f"No violation found in {total}"
     tests = "the test is" if len(rows) == 1 else f"{weak} of {len(rows)} tests {'is' if weak == 1 else 'are'}"
@@ -283,22 +348,33 @@ def controls_sentence(rows: Sequence[ClaimRow]) -> str:
     controls = [row for row in rows if row.should_be_refuted]
     if not controls:
         return ""
-    found = sum(row.verdict == "REFUTED" for row in controls)
+    tested = [row for row in controls if row.verdict not in ("NOT_AUDITED", "FAILED")]
+    found = sum(row.verdict == "REFUTED" for row in tested)
+    about = (
+        f"{counted(len(controls), 'defense')} of this run {'is' if len(controls) == 1 else 'are'} broken on purpose "
+        "(controls)."
+    )
+    open_ = len(controls) - len(tested)
+    rest = f" {open_} of {len(controls)} {'is' if open_ == 1 else 'are'} not tested yet." if open_ else ""
+    if not tested:
+        return about + rest
     shows = (
         "so these audits do find violations"
-        if found == len(controls)
+        if found == len(tested)
         else "so these audits miss violations, and their other answers say little"
     )
-    return (
-        f"{counted(len(controls), 'defense')} of this run {'is' if len(controls) == 1 else 'are'} broken on purpose "
-        f"(controls). {found} of {len(controls)} {'was' if found == 1 else 'were'} found, {shows}."
-    )
+    return f"{about} {found} of {len(tested)} {'was' if found == 1 else 'were'} found, {shows}.{rest}"
 
 
 def what_was_tested(folder: RunFolder) -> list[str]:
     """Return what was tested: suite, data, model, federation, and the size of the audit."""
     trained = dict.fromkeys((row.federation, row.dataset, row.model) for row in folder.rows())
     said = []
+    # What an unfinished run has no row of yet stands in its suite.
+    planned = folder.manifest.suite.get("federations")
+    for name, table in planned.items() if isinstance(planned, dict) else ():
+        if name not in {federation for federation, _, _ in trained} and isinstance(table, dict):
+            trained[name, str(table.get("dataset", "")), str(table.get("model", ""))] = None
     for federation, dataset, model in sorted(trained):
         clients, rounds = folder.clients_of(federation), folder.rounds_of(federation)
         size = [counted(count, what) for count, what in ((clients, "client"), (rounds, "round")) if count is not None]

@@ -1,7 +1,7 @@
 """Tabulate which adversaries each claim covers, with what the run found, and what attacks showed to the others."""
 
 from ...audit.observer import LADDER, Observer
-from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.claims import ClaimRow, beyond_claims, claim_rows, covers, one_row_per_claim
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.grid import attack_grids
@@ -18,7 +18,7 @@ def covered_table(folder: RunFolder) -> Table:
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Claims by adversary",
-        headers=("defense", "one", *(observer.phrase for observer in LADDER)),
+        headers=("defense", "unit", *(observer.phrase for observer in LADDER)),
         rows=tuple(
             (
                 defense_words(row.defense, row.control, row.federation if many else ""),
@@ -50,7 +50,7 @@ def _cell(folder: RunFolder, row: ClaimRow, observer: Observer) -> str:
 
 
 def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
-    """Return the primary result of each attack on a defense whose observer no claim of the defense covers."""
+    """Return the primary result of each attack on a defense whose adversary no claim of the defense covers."""
     claims = [one.claim for one in folder.claims if one.defense == defense]
     found = []
     for grid in attack_grids(pooled_attacks(folder)):
@@ -60,16 +60,24 @@ def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
     return found
 
 
+def other_units(folder: RunFolder, defense: str) -> list[AttackRow]:
+    """Return the primary result of each membership attack on a defense whose adversary a claim of the defense covers,
+    but not the unit, adjacency or rounds of its evidence.
+    """
+    claims = [one.claim for one in folder.claims if one.defense == defense]
+    return [
+        cell
+        for grid in attack_grids(pooled_attacks(folder))
+        for line in grid.primary
+        if not line.null and any(covers(claim.observer, line.observer) for claim in claims)
+        for cell in line.cells
+        if cell and cell.defense == defense and cell.pooled
+        if line.metric == "auc" and beyond_claims(folder, grid.federation, defense, line.observer, line.attack)
+    ]
+
+
 def value_words(one: AttackRow) -> str:
     """Format the pooled value of an attack with its metric, such as ``PSNR 38.8 dB``."""
     metric = numerals.metric(one.metric)
     value = numerals.metric_value(one.metric, one.pooled.value) if one.pooled else numerals.NOTHING
     return f"{metric.name} {value} {metric.unit}".rstrip()
-
-
-def covers(observer: Observer, other: str) -> bool:
-    """Return whether a claim about ``observer`` covers an adversary given by its text; it covers no unknown one."""
-    try:
-        return observer.covers(Observer.parse(other))
-    except ValueError:  # Rows of other versions may name observers that this one does not have.
-        return False

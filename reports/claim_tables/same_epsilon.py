@@ -3,24 +3,27 @@
 Section 6.3 of that survey proposes this comparison of trust models at one epsilon.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
+from ...audit.claim import Unit
 from ...audit.observer import Observer
 from ...audit.wording import at_least, plain
 from ..reading.best_attack import BestAttack, Question, best_attacks, in_order
-from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.claims import ClaimRow, claim_rows, covers, one_row_per_claim
 from ..reading.gains import Gain, gains
 from ..reading.membership import memberships
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.pooled_rows import WHOLE_CELL, pooled_attacks, pooled_utility
+from ..tables.pooled_rows import WHOLE_CELL, AttackRow, pooled_attacks, pooled_utility
 from ..tables.printed import VERDICTS, pooled_words
 from ..tables.source_inference import SourceInference, source_inferences
 from ..tables.table import Table
 
 _BEYOND = "*"
+_HOLD_A_SAMPLE = frozenset({Unit.SAMPLE, Unit.CLIENT, Unit.USER, Unit.REPORT})
+_HOLD_A_LABEL = _HOLD_A_SAMPLE | {Unit.LABEL}
 LABELS = "label_accuracy"
 TITLE = "The same ε in different trust models"
 NOTE = (
@@ -28,8 +31,8 @@ NOTE = (
     "best realistic attack; worst-case adversaries and active servers are left out. Membership of a sample or a "
     "client: AUC; 0.5 is guessing. Client of a sample, labels: share named correctly. Images: gain in PSNR over the "
     "best null attack, in dB. Intervals of membership and images hold at 95 % jointly for all attacks on the cell, "
-    f"the others for the one attack. {_BEYOND}: OUT OF SCOPE, no claim of the row covers this unit and observer, so "
-    "the number neither supports nor refutes it."
+    f"the others for the one attack. {_BEYOND}: OUT OF SCOPE, no claim of the row covers this unit and adversary on "
+    "this federation, so the number neither supports nor refutes it."
 )
 
 
@@ -194,6 +197,7 @@ def _labels(found: _Found, defense: str) -> str:
     )
     own = next(row for row in shares[False] if row.pooled and row.pooled.value == best)
     words = f"{numerals.metric_value(LABELS, best)} {numerals.interval_words(LABELS, own.pooled)}".strip()
+    words += _mark(found, own, _HOLD_A_LABEL)
     return words if guessed is None else f"{words}, guessing {numerals.metric_value(LABELS, guessed)}"
 
 
@@ -203,7 +207,26 @@ def _images(found: _Found, defense: str) -> str:
         return _missing(found, defense, {gain.attack for gain in found.images}, "")
     best = max(own, key=lambda gain: gain.mean or 0.0)
     ends = None if best.low is None or best.high is None else (best.low, best.high)
-    return numerals.metric_value("psnr", best.mean) + _ends("psnr", ends)
+    return numerals.metric_value("psnr", best.mean) + _ends("psnr", ends) + _mark(found, best, _HOLD_A_SAMPLE)
+
+
+def _mark(found: _Found, one: AttackRow | Gain, units: Set[Unit]) -> str:
+    """The mark of a result on an update, if the defense states claims, but none on this federation covers the attack's
+    adversary, and all rounds of one of these units.
+    """
+    folder = found.folder
+    own = [stated for stated in folder.claims if stated.defense == one.defense]
+    here = [stated.claim for stated in own if stated.federation == one.federation]
+    # As for reconstructions: the adversary may use the update of any round.
+    rounds = folder.rounds_of(one.federation) or 1
+    covered = any(
+        claim.unit in units
+        and (claim.part, claim.subjects) == ("joint", "all")
+        and claim.rounds >= rounds
+        and covers(claim.observer, one.observer)
+        for claim in here
+    )
+    return _BEYOND if own and not covered else ""
 
 
 def _ends(metric: str, ends: tuple[float, float] | None) -> str:

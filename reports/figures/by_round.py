@@ -8,10 +8,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ...suites.results.claims_file import StatedClaim
+from ..reading.membership import Membership, memberships
 from ..reading.rounds import Leakage, leakages, spent, thinned
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.printed import defense_words, neighbours_of, pooled_words
+from ..tables.printed import VERDICTS, defense_words, neighbours_of, pooled_words
 from ..tables.table import Table
 from .figure import Figure
 from .panels import chosen, left_out_words
@@ -23,7 +24,8 @@ DESCRIPTION = (
     "mean over seeds; 0.5 is chance, null attacks are grey. Lower panels: the ε that the claim's own accountant gives "
     "for the rounds so far at the noise of the whole claim. This ε grows with every round; an AUC need not. No AUC "
     "here refutes a claim, because a claim bounds the worst attack on any one unit and the AUC averages over "
-    "candidates. The lower panel is empty where a defense does not state the ε of its first rounds."
+    "candidates. OUT OF SCOPE: no claim of the defense covers the unit and adversary of the AUC, so that the ε below "
+    "bounds something else. The lower panel is empty where a defense does not state the ε of its first rounds."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 350.0, 60.0, 54.0
 _LEGEND_COLUMNS, _LEGEND_LINE, _LEAK, _SPENT = 4, 18.0, 150.0, 72.0
@@ -41,6 +43,7 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
     key, title = f"by-round-{federation}", f"{TITLE} ({federation})" if many else TITLE
     panels = {name: list(one) for name, one in groupby(group, key=lambda one: one.defense)}
     claims = {name: spent(folder, federation, name) for name in panels}
+    about = {name: _evidence(folder, panel) for name, panel in panels.items()}
     drawn = chosen(panels, [_most(panel) for panel in panels.values()])
     values = [point.value for name in drawn for one in panels[name] for point in one.curve.values()]
     # One scale for all panels, which always includes chance.
@@ -54,7 +57,7 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
         for place, name in enumerate(drawn):
             row, column = divmod(place, _COLUMNS)
             left, above = _LEFT + column * (_PANEL + _GAP), top + row * _HEIGHT
-            _heading(sheet, left, above, panels[name][0], claims[name])
+            _heading(sheet, left, above, panels[name][0], about[name], claims[name])
             # The upper and the lower panel share the range of rounds, so that they can be read together.
             last = max(max(one.curve) for one in panels[name])
             ax = sheet.axes(left, above + 52, _PANEL, _LEAK)
@@ -65,7 +68,8 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
             below.set(xlim=(0, last), xlabel="round", ylabel="ε so far" if column == 0 else "")
         svg = sheet.svg()
     words = DESCRIPTION + left_out_words(len(drawn), len(panels), "with the highest AUC")
-    return Figure(key=key, title=title, description=words, svg=svg, pdf=sheet.pdf, table=_table(title, panels, claims))
+    table = _table(title, panels, about, claims)
+    return Figure(key=key, title=title, description=words, svg=svg, pdf=sheet.pdf, table=table)
 
 
 def _most(panel: Sequence[Leakage]) -> float:
@@ -73,10 +77,33 @@ def _most(panel: Sequence[Leakage]) -> float:
     return max((point.value for one in panel if not one.null for point in one.curve.values()), default=0.0)
 
 
-def _heading(sheet: Sheet, left: float, top: float, one: Leakage, claims: Sequence[StatedClaim]) -> None:
-    sheet.text(left, top + 8, defense_words(one.defense, one.control), size=12, weight="bold")
+def _evidence(folder: RunFolder, panel: Sequence[Leakage]) -> str:
+    """The units that the attacks of a panel are about, and whether a claim covers them; empty where no file states
+    them.
+    """
+    first, names = panel[0], {one.attack for one in panel if not one.null}
+    found = [
+        one
+        for one in memberships(folder)
+        if (one.federation, one.defense) == (first.federation, first.defense) and one.attack in names
+    ]
+    units = " and ".join(dict.fromkeys(f"one {one.setting.unit}" for one in found))
+    beyond = _beyond(found) if any(one.defense == first.defense for one in folder.claims) else ""
+    return f"{units}: {beyond}" if beyond else units
+
+
+def _beyond(found: Sequence[Membership]) -> str:
+    outside = [one for one in found if not one.claims]
+    named = ", ".join(dict.fromkeys(one.attack for one in outside))
+    words = VERDICTS["OUT_OF_SCOPE"] if outside else ""
+    return words if len(outside) in (0, len(found)) else f"{words} ({named})"
+
+
+def _heading(sheet: Sheet, left: float, top: float, one: Leakage, about: str, claims: Sequence[StatedClaim]) -> None:
+    sheet.text(left, top + 4, defense_words(one.defense, one.control), size=12, weight="bold")
     terms = "; ".join(f"ε of {neighbours_of(stated.claim)}" for stated in claims)
-    sheet.text(left, top + 27, terms or "no ε by round is stated", size=9.5, color=MUTED)
+    sheet.text(left, top + 21, f"AUC of {about}" if about else "", size=9.5, color=MUTED)
+    sheet.text(left, top + 34, terms or "no ε by round is stated", size=9.5, color=MUTED)
 
 
 def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, object]]) -> None:
@@ -101,7 +128,12 @@ def _spend(ax: Axes, claims: Sequence[StatedClaim]) -> None:
         ax.set_yticks([])
 
 
-def _table(title: str, panels: Mapping[str, Sequence[Leakage]], claims: Mapping[str, Sequence[StatedClaim]]) -> Table:
+def _table(
+    title: str,
+    panels: Mapping[str, Sequence[Leakage]],
+    about: Mapping[str, str],
+    claims: Mapping[str, Sequence[StatedClaim]],
+) -> Table:
     attacks = list(dict.fromkeys(one.attack for panel in panels.values() for one in panel))
     rows: list[tuple[str, ...]] = []
     for name, panel in panels.items():
@@ -109,11 +141,13 @@ def _table(title: str, panels: Mapping[str, Sequence[Leakage]], claims: Mapping[
         label = defense_words(name, panel[0].control)
         for number in thinned(set().union(*curves.values()), _TABLED):
             cells = (pooled_words("auc", curves.get(attack, {}).get(number), intervals=True) for attack in attacks)
-            rows.append((label, f"{number}", _spent_words(claims[name], number), *cells))
+            rows.append(
+                (label, f"{number}", _spent_words(claims[name], number), *cells, about[name] or numerals.NOTHING)
+            )
     heads = (f"AUC, {one}" for one in attacks)
     return Table(
         title=title,
-        headers=("defense", "rounds so far", "ε so far", *heads),
+        headers=("defense", "rounds so far", "ε so far", *heads, "AUC of"),
         rows=tuple(rows),
         numeric=frozenset(range(1, 3 + len(attacks))),
         about=2,

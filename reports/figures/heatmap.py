@@ -17,8 +17,9 @@ TITLE = "Leakage by attack and defense"
 DESCRIPTION = (
     "One metric per attack, pooled over seeds, with its unit next to its name. Darker means more leakage. Each row has "
     "its own scale, from chance (or the best null attack with the same metric) to the largest leakage of the row. "
-    "Shades of different rows cannot be compared; numbers can where the metric is the same. Hatched: not measured; the "
-    "table of omissions lists the reasons."
+    "Shades of different rows cannot be compared; numbers can where the metric is the same. Out of scope: "
+    "the defense states a claim, but none that covers the adversary and the unit of this attack. Hatched: not "
+    "measured; the table of omissions lists the reasons."
 )
 CHANCE = {"auc": 0.5, "balanced_accuracy": 0.5}
 """The score of guessing, for metrics where it is a constant."""
@@ -41,7 +42,7 @@ def _figure(grid: AttackGrid, description: str, many: bool) -> Figure:
     lines = grid.primary
     # Few defenses would otherwise stretch over the whole width.
     cell = min(172.0, (_WIDTH - _LEFT) / len(grid.defenses))
-    names = [wrapped(defense, letters=int(cell / _LETTER)) for defense in grid.defenses]
+    names = [wrapped(defense, letters=int(cell / _LETTER)) for defense in grid.titles]
     head = _HEAD + _LINE * max(name.count("\n") for name in names)
     with Sheet(key, _WIDTH, head + _CELL_HIGH * len(lines) + 6) as sheet:
         ax = sheet.axes(_LEFT, head, cell * len(grid.defenses), _CELL_HIGH * len(lines))
@@ -99,4 +100,7 @@ def _paint(ax: Axes, place: int, line: GridLine, scale: tuple[float, float]) -> 
         # The darkest shades would hide dark numbers.
         ink = PAPER if share > 0.55 else INK
         words = numerals.metric_value(line.metric, cell.pooled.value)
-        ax.text(column + 0.5, place + 0.5, words, size=12, color=ink, ha="center", va="center")
+        middle = place + (0.38 if cell.beyond else 0.5)
+        ax.text(column + 0.5, middle, words, size=12, color=ink, ha="center", va="center")
+        if cell.beyond:
+            ax.text(column + 0.5, place + 0.72, "out of scope", size=8.5, color=ink, ha="center", va="center")

@@ -27,6 +27,8 @@ DESCRIPTION = (
 _MARKS = {"realistic": ("o", BLUE), "worst_case": ("s", RED), "active": ("^", AMBER)}
 _WORDS = {"realistic": "realistic", "worst_case": "worst-case adversary", "active": "active server"}
 _WIDTH, _LEFT, _PANEL, _GAP, _COLUMNS, _ROW, _HEAD, _FOOT = 940.0, 190.0, 220.0, 24.0, 3, 26.0, 62.0, 44.0
+_OFFSET = 0.3
+"""Distance between adversaries of one defense, as a share of its row."""
 
 
 def observers(folder: RunFolder) -> tuple[Figure, ...]:
@@ -60,8 +62,8 @@ def _figure(federation: str, group: Sequence[BestAttack], many: bool) -> Figure:
             _draw(ax, [best for best in group if best.question == level], defenses)
             if column:
                 ax.set_yticklabels([""] * len(defenses))
-            # Attacks can score below chance on few candidates, and their markers must stay visible.
-            ax.set_xlim(min(0.35, *(best.one.area for best in group)) - 0.05, 1.02)
+            # Attacks can score below chance on few candidates; their markers and intervals must stay visible.
+            ax.set_xlim(min(0.35, *(_span(best)[0] for best in group)) - 0.05, 1.02)
         svg = sheet.svg()
     return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(title, group))
 
@@ -82,16 +84,24 @@ def _draw(ax: Axes, group: Sequence[BestAttack], defenses: Sequence[str]) -> Non
     ax.grid(axis="x")
     for best in group:
         marker, colour = _MARKS[best.one.adversary]
-        place = defenses.index(best.one.defense)
+        # Adversaries of one defense stand at different heights, because their intervals overlap.
+        alike = [other for other in group if other.one.defense == best.one.defense]
+        place = defenses.index(best.one.defense) + _OFFSET * (alike.index(best) - (len(alike) - 1) / 2)
         if best.ends is not None:
-            # A normal interval may leave [0, 1], which an AUC cannot.
-            ax.plot([max(0.0, best.ends[0]), min(1.0, best.ends[1])], [place, place], color=colour, linewidth=1.4)
+            ax.plot(_span(best), [place, place], color=colour, linewidth=1.4)
         # A hollow marker is out of scope: no claim covers the attack, so it cannot contradict one.
         face = colour if best.one.claims else PAPER
         ax.plot(best.one.area, place, marker=marker, color=colour, markerfacecolor=face, markersize=6.5)
-    ax.set(ylim=(len(defenses) - 0.5, -0.5), xlabel="AUC", xticks=[0.2, 0.4, 0.6, 0.8, 1.0])
+    ax.set(ylim=(len(defenses) - 0.5, -0.5), xlabel="AUC", xticks=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     ax.set_yticks(range(len(defenses)), defenses)
     ax.tick_params(axis="y", length=0)
+
+
+def _span(best: BestAttack) -> tuple[float, float]:
+    """The ends of the interval, or the AUC twice without one."""
+    low, high = best.ends or (best.one.area, best.one.area)
+    # A normal interval may leave [0, 1], which an AUC cannot.
+    return max(0.0, low), min(1.0, high)
 
 
 def _table(title: str, group: Sequence[BestAttack]) -> Table:

@@ -9,7 +9,9 @@ from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from ...audit.arrays import FloatArray
+from ...audit.wording import counted
 from ...suites.results.record import Record
+from ..reading.claims import beyond_claims
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -21,7 +23,8 @@ DESCRIPTION = (
     "Each pair shows an image from the training data (left) and its reconstruction from the update (right), with the "
     "PSNR below; higher is closer. The three pairs of a row are its best, median and worst over all images and seeds, "
     "so the best one shows the risk of the most exposed participant. A null attack does not use the update: images no "
-    "better than those of its row have not been reconstructed."
+    "better than those of its row have not been reconstructed. Out of scope: the defense states a claim, but none that "
+    "covers the adversary of this attack."
 )
 MOST_CHARACTERS = 800_000
 """Length of all figures of this kind on a page; the images of further attacks remain in the run's folder."""
@@ -35,12 +38,14 @@ _STEP = 226.0
 class Strip:
     """A row of pictures for one attack on one defense: the best, median and worst of ``n`` reconstructed images.
 
+    ``beyond``: whether the defense states a claim, but none that covers the adversary of the attack.
     ``originals``, ``reconstructions``: (3, channel, height, width) in [0, 1]; ``psnr``: (3,).
     """
 
     attack: str
     defense: str
     null: bool
+    beyond: bool
     originals: FloatArray
     reconstructions: FloatArray
     psnr: FloatArray
@@ -98,6 +103,7 @@ def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
         attack=group[0].attack,
         defense=group[0].defense,
         null=group[0].role == "null",
+        beyond=beyond_claims(folder, group[0].federation, group[0].defense, group[0].observer),
         originals=np.concatenate([arrays["originals"] for arrays in kept])[chosen],
         reconstructions=np.concatenate([arrays["reconstructions"] for arrays in kept])[chosen],
         psnr=psnr[chosen],
@@ -128,7 +134,7 @@ def _figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -
 
 def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip, norm: Normalize) -> None:
     sheet.text(0, top + 24, f"null attack: {strip.attack}" if strip.null else strip.defense, size=12)
-    sheet.text(0, top + 42, f"{strip.n} images", size=9.5, color=MUTED)
+    sheet.text(0, top + 42, f"{counted(strip.n, 'image')}{_scope(strip)}", size=9.5, color=MUTED)
     for rank in range(len(_RANKS)):
         left = _LEFT + _STEP * rank
         pair = (strip.originals[rank], strip.reconstructions[rank])
@@ -138,6 +144,10 @@ def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip, norm: Normalize) -> 
             ax.imshow(_pixels(image), norm=norm, extent=extent, interpolation="none", aspect="auto", clip_on=False)
         words = f"{numerals.metric_value('psnr', float(strip.psnr[rank]))} dB"
         sheet.text(left + _SIDE + _INNER, top + _SIDE + 5, words, size=10, color=MUTED)
+
+
+def _scope(strip: Strip) -> str:
+    return ", out of scope" if strip.beyond and not strip.null else ""
 
 
 def _pixels(image: FloatArray) -> NDArray[np.uint8]:
@@ -155,7 +165,9 @@ def _table(title: str, strips: Sequence[Strip]) -> Table:
         headers=("attack", "defense", "images", *(f"{rank} PSNR, dB" for rank in _RANKS)),
         rows=tuple(
             (
-                f"{strip.attack} (null attack)" if strip.null else strip.attack,
+                f"{strip.attack} ({'null attack' if strip.null else 'out of scope'})"
+                if strip.null or strip.beyond
+                else strip.attack,
                 strip.defense,
                 str(strip.n),
                 *(numerals.metric_value("psnr", float(value)) for value in strip.psnr),

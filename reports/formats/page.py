@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -21,8 +22,9 @@ from ..figures.reconstructions import reconstructions
 from ..figures.roc import roc
 from ..figures.spending import spending
 from ..overviews.by_defense import by_defense
+from ..overviews.by_run import by_run
 from ..overviews.sections import sections
-from ..overviews.several_runs import overview, run_labels, tables_of
+from ..overviews.several_runs import all_rows, overview, run_labels
 from ..reading.claims import claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
@@ -77,8 +79,8 @@ def html(folder: RunFolder) -> str:
 
 
 def html_of_several(folders: Sequence[RunFolder]) -> str:
-    """Return one HTML report of several runs: their verdicts, some figures of each, their tables side by side, and
-    provenance.
+    """Return one HTML report of several runs: their verdicts, what they found with one column per run, some figures of
+    each, all their rows, and provenance.
     """
     drawn, note = _of_each_run(folders)
     return (
@@ -88,7 +90,8 @@ def html_of_several(folders: Sequence[RunFolder]) -> str:
             overview=overview(folders),
             figures=drawn,
             figures_note=note,
-            tables=tables_of(folders),
+            compared=by_run(folders, run_labels(folders)),
+            tables=all_rows(folders),
             sources=[
                 (name, summary.provenance(folder), summary.reproduce(folder))
                 for name, folder in zip(run_labels(folders), folders, strict=True)
@@ -106,8 +109,12 @@ def _of_each_run(folders: Sequence[RunFolder]) -> tuple[list[Figure], str]:
     for number, (label, folder) in enumerate(zip(run_labels(folders), folders, strict=True), start=1):
         kinds = ([claimed_measured(folder)], [privacy_utility(folder)], heatmap(folder))
         every = [(kind, figure) for kind, group in enumerate(kinds) for figure in group if figure is not None]
-        # Ids must be unique on a page, and each run has the same figures.
-        own = [(kind, figure.of_run(number, label)) for kind, figure in every]
+        # Ids must be unique on a page, and each run has the same figures; a kind is described once.
+        known = {kind for group in kept for kind, _ in group}
+        own = [
+            (kind, replace(figure.of_run(number, label), description="" if kind in known else figure.description))
+            for kind, figure in every
+        ]
         room -= sum(len(figure.svg) for _, figure in own)
         if room < 0:
             break

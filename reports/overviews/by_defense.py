@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
-from ...audit.observer import Observer
-from ..claim_tables.covered import covers, value_words
-from ..reading.claims import claim_rows
+from ..claim_tables.covered import value_words
+from ..reading.claims import claim_rows, covered
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.grid import attack_grids
-from ..tables.pooled_rows import pooled_attacks, pooled_utility
+from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
 from ..tables.printed import check_counts, defense_words, metric_words, observer_words, pooled_words, verdict_words
 from ..tables.table import Table
 
@@ -74,22 +73,16 @@ def _claims(folder: RunFolder, defense: str) -> Table:
 
 
 def _attacks(folder: RunFolder, defense: str) -> Table:
-    claimed: dict[str, list[Observer]] = {}
-    for one in folder.claims:
-        if one.defense == defense:
-            claimed.setdefault(one.federation, []).append(one.claim.observer)
     return Table(
         title="Attacks",
-        headers=("federation", "attack", "adversary", "result", "adversary covered by a claim"),
+        headers=("federation", "attack", "adversary", "result", "covered by a claim"),
         rows=tuple(
             (
                 grid.federation,
                 f"{line.attack} (null attack)" if line.null else line.attack,
                 observer_words(line.observer),
                 value_words(cell),
-                "yes"
-                if any(covers(one, line.observer) for one in claimed.get(grid.federation, ()))
-                else "no: OUT OF SCOPE",
+                _scope(folder, cell),
             )
             for grid in attack_grids(pooled_attacks(folder))
             for line in grid.primary
@@ -100,8 +93,10 @@ def _attacks(folder: RunFolder, defense: str) -> Table:
     )
 
 
-def _covered(claimed: list[Observer], observer: str) -> str:
-    return "yes" if any(covers(one, observer) for one in claimed) else "no: OUT OF SCOPE"
+def _scope(folder: RunFolder, cell: AttackRow) -> str:
+    if cell.beyond:
+        return "no: OUT OF SCOPE"
+    return "yes" if covered(folder, cell.federation, cell.defense, cell.observer, cell.attack) else "no claim"
 
 
 def _utility(folder: RunFolder, defense: str) -> Table:

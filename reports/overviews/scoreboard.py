@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from ...audit.claim import Claim
+from ..claim_tables.answers import WEAK, weakness
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -15,8 +17,8 @@ from .several_runs import run_labels
 _HEADERS = (
     "defense",
     "run",
-    "finished",
-    "version",
+    "finished (UTC)",
+    "fedassay, commit",
     "federation",
     "claimed ε",
     "measured ε ≥",
@@ -28,8 +30,11 @@ _NUMERIC = frozenset({5, 6, 7})
 _NOTE = (
     "One row per claim and run. Rows of different federations differ in data, model and clients, so that their utility "
     "and the power of their audits cannot be compared, even at equal ε. NOT REFUTED is no proof of a claim: see the "
-    "smallest ε that the audit detects with 90 % probability."
+    "smallest ε that the audit detects with 90 % probability (min detectable). Weak test: this ε is more than "
+    f"{WEAK:g} times the claimed one, or not known. Commit: of the repository in which the run was started."
 )
+SETTINGS = frozenset({"part", "plan", "federation", "replicas", "seeds", "epsilon", "delta"})
+"""What a suite sets for every defense, which is no option of its part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +61,8 @@ def claims_of_runs(folders: Sequence[RunFolder]) -> list[ClaimOfRun]:
 
 
 def scoreboards(claims: Sequence[ClaimOfRun]) -> list[Table]:
-    """Return one table for each unit, adjacency, delta and adversary that is claimed, with defenses in alphabetical
-    order and each defense's runs by the time when they finished.
+    """Return one table for each unit, adjacency, delta and adversary that is claimed. Defenses are in alphabetical
+    order, each with its runs by the time when they finished; controls follow, and claims without a result come last.
     """
     groups: dict[str, list[ClaimOfRun]] = {}
     for one in claims:
@@ -70,12 +75,13 @@ def scoreboards(claims: Sequence[ClaimOfRun]) -> list[Table]:
 
 def histories(claims: Sequence[ClaimOfRun]) -> list[Table]:
     """Return one table for each defense that several runs of one suite audited in one federation, by the time when
-    they finished.
+    they finished; controls come last. Defenses with the same label and other parts have tables of their own.
     """
-    named: dict[str, list[ClaimOfRun]] = {}
+    named: dict[tuple[bool, str], list[ClaimOfRun]] = {}
     for one in claims:
-        suite = one.folder.manifest.suite.get("name", "")
-        named.setdefault(f"{one.row.label} in {suite}, federation {one.row.federation}", []).append(one)
+        suite, part = one.folder.manifest.suite.get("name", ""), str(_settings(one).get("part") or "")
+        name = f"{_with(one.row.label, part, 'control' * one.row.control)} in {suite}, federation {one.row.federation}"
+        named.setdefault((one.row.control, name), []).append(one)
     return [
         Table(
             title=f"History of {name}",
@@ -84,30 +90,74 @@ def histories(claims: Sequence[ClaimOfRun]) -> list[Table]:
             numeric=frozenset(column + 1 for column in _NUMERIC),
             about=2,
         )
-        for name, group in sorted(named.items())
+        for (_, name), group in sorted(named.items())
         if len({one.number for one in group}) > 1
     ]
 
 
 def _in_order(group: Sequence[ClaimOfRun]) -> list[ClaimOfRun]:
-    return sorted(group, key=lambda one: (one.row.label, one.folder.manifest.finished or "", one.number))
+    return sorted(
+        group,
+        key=lambda one: (
+            one.row.record is None,
+            one.row.control,
+            one.row.label,
+            one.folder.manifest.finished or "",
+            one.number,
+        ),
+    )
 
 
 def _row(one: ClaimOfRun) -> tuple[str, ...]:
-    manifest, row = one.folder.manifest, one.row
-    commit = f"{manifest.git.commit[:12]}{' + changes' if manifest.git.dirty else ''}" if manifest.git else ""
+    row = one.row
     return (
-        f"{row.label} (control)" if row.control else row.label,
+        _defense(one),
         one.label,
-        manifest.finished or "not finished",
-        commit or str(manifest.versions.get("fedassay", numerals.NOTHING)),
+        _finished(one.folder.manifest.finished),
+        _version(one.folder),
         row.federation,
         f"{one.claim.epsilon:g}",
         numerals.lower_bound(row.epsilon_low),
         numerals.epsilon(row.detectable),
-        verdict_words(row),
+        _with(verdict_words(row), "weak test" * bool(weakness(row) and not row.control)),
         _utility(one),
     )
+
+
+def _settings(one: ClaimOfRun) -> dict[str, object]:
+    return one.folder.defense_fields(one.row.defense)
+
+
+def _defense(one: ClaimOfRun) -> str:
+    """The label with the part where the suite names one, because a label alone may stand for any code, and its
+    options.
+    """
+    settings = _settings(one)
+    options = [f"{name} {value}" for name, value in settings.items() if name not in SETTINGS]
+    return _with(one.row.label, str(settings.get("part") or ""), *options, "control" * one.row.control)
+
+
+def _with(words: str, *more: str) -> str:
+    added = ", ".join(filter(None, more))
+    return f"{words} ({added})" if added else words
+
+
+def _finished(text: str | None) -> str:
+    if text is None:
+        return "not finished"
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:  # Edited by hand.
+        return text
+    # A manifest's time without a zone is in UTC already.
+    return f"{moment if moment.tzinfo is None else moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _version(folder: RunFolder) -> str:
+    """The package's version, and the commit, by which runs of one version differ."""
+    git = folder.manifest.git
+    commit = f"{git.commit[:12]}{' + changes' if git.dirty else ''}" if git and git.commit else "no commit recorded"
+    return f"{folder.manifest.versions.get('fedassay', numerals.NOTHING)}, {commit}"
 
 
 def _utility(one: ClaimOfRun) -> str:

@@ -3,23 +3,30 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from ..claim_tables.answers import headline
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.table import Table
+from .by_run import by_run
 from .sections import run_tables
 
 
 def tables_of(folders: Sequence[RunFolder]) -> list[Table]:
-    """Return the tables of one run unchanged; tables of several runs are merged, with a column that names each row's
-    run.
+    """Return the tables of one run unchanged; of several runs, the tables with one column per run, and then all rows of
+    the runs' own tables.
     """
     if len(folders) == 1:
         return run_tables(folders[0])
+    return [*by_run(folders, run_labels(folders)), *all_rows(folders)]
+
+
+def all_rows(folders: Sequence[RunFolder]) -> list[Table]:
+    """Return the tables of several runs, merged by their titles, with a column that names each row's run."""
     same: dict[str, list[tuple[str, Table]]] = {}
     for label, folder in zip(run_labels(folders), folders, strict=True):
         for table in run_tables(folder):
             same.setdefault(table.title, []).append((label, table))
-    return [side_by_side(tables) for tables in same.values()]
+    return [merged(tables) for tables in same.values()]
 
 
 def run_labels(folders: Sequence[RunFolder]) -> list[str]:
@@ -32,23 +39,24 @@ def run_labels(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def overview(folders: Sequence[RunFolder]) -> Table:
-    """Return a table of several runs, each with its suite, its progress and its outcome."""
+    """Return a table of several runs, each with its suite, its answer in plain words, its progress and its outcome."""
     return Table(
         title="Runs",
-        headers=("run", "suite", "cells", "verdict", "exit code"),
+        headers=("run", "suite", "answer", "cells", "verdict", "exit code"),
         rows=tuple(
             (
                 label,
                 f"{folder.manifest.suite.get('name', '')}, version {folder.manifest.suite.get('version', '')}",
+                headline(folder),
                 summary.cells(folder),
                 summary.verdict_line(folder),
                 numerals.NOTHING if folder.gate is None else str(folder.gate.exit_code),
             )
             for label, folder in zip(run_labels(folders), folders, strict=True)
         ),
-        numeric=frozenset({4}),
+        numeric=frozenset({5}),
         note="Each verdict concerns its own run only. Rows of different suites, datasets or models cannot be compared, "
-        "even if their federations and defenses have the same names. To judge a change, use `fedassay compare`, which "
+        "even if their federations and defenses have the same names. To judge a change, use fedassay compare, which "
         "pairs the seeds.",
     )
 
@@ -56,7 +64,7 @@ def overview(folders: Sequence[RunFolder]) -> Table:
 Column = tuple[str, int]
 
 
-def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
+def merged(tables: Sequence[tuple[str, Table]]) -> Table:
     """Merge tables of several runs, given as (run, table) pairs with the same title; rows that agree in the identifying
     columns follow each other, one per run.
 
@@ -81,9 +89,20 @@ def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
         headers=(*headers[:about], "run", *headers[about:]),
         rows=tuple(row for rows in order.values() for row in rows),
         numeric=frozenset(i + (i >= about) for i, column in enumerate(columns) if column in numeric),
-        note=" ".join(dict.fromkeys(table.note for _, table in tables if table.note)),
+        note=_notes(tables),
         about=about + 1,
     )
+
+
+def _notes(tables: Sequence[tuple[str, Table]]) -> str:
+    """The note of all runs; where they differ, each with the names of its runs."""
+    runs: dict[str, list[str]] = {}
+    for label, table in tables:
+        runs.setdefault(table.note, []).append(label)
+    runs.pop("", None)
+    if len(runs) < 2:
+        return "".join(runs)
+    return " ".join(f"{', '.join(labels)}: {note}" for note, labels in runs.items())
 
 
 def _columns(table: Table) -> list[Column]:

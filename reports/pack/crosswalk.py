@@ -15,18 +15,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...audit.claim import Unit
 from ...audit.wording import counted
-from ..claim_tables.answers import allowed_of_thousand
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.membership import memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.numerals import NOTHING
-from ..tables.pooled_rows import pooled_attacks, pooled_utility
-from ..tables.printed import check_counts
+from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
+from ..tables.printed import check_counts, defense_words, pooled_words
 from ..tables.table import Table
 from .document import EMPTY, Block, Heading
+from .phrases import COUNTED, bound_phrase, images_reconstructed, item_phrase, verdict_phrase
 
 NIST = "NIST SP 800-226 (March 2025): factors and hazards"
 ISO = "ISO/IEC 27559:2022"
@@ -45,37 +44,82 @@ class _Run:
     rows: Sequence[ClaimRow]
 
     def of_claims(self, words: Callable[[ClaimRow], str]) -> str:
-        """Different words about the claims, with the defenses that they are about."""
+        """Different words about the claims, with the defenses that they are about; empty if there are none at all."""
+        many = len({row.federation for row in self.rows}) > 1
         found: dict[str, list[str]] = {}
         for row in self.rows:
-            if row.stated and (said := words(row)):
-                found.setdefault(said, []).append(row.label)
+            if row.stated:
+                name = defense_words(row.defense, control=False, federation=row.federation if many else "")
+                found.setdefault(words(row) or EMPTY, []).append(name)
+        if set(found) <= {EMPTY}:
+            return ""
         return "; ".join(f"{_few(list(dict.fromkeys(names)))}: {said}" for said, names in found.items())
 
-    def attacks(self, metrics: Sequence[str], *, null: bool = False) -> str:
-        """The attacks with a measured metric, by name: those on defenses with a claim, where there are any."""
+    def measured(self, metrics: Sequence[str], *, null: bool = False) -> list[AttackRow]:
+        """The attacks with a measured metric: those on defenses with a claim, where there are any."""
         claimed = {row.defense for row in self.rows if row.stated}
-        names = [
-            one.attack
+        return [
+            one
             for one in pooled_attacks(self.folder)
             if one.metric in metrics
             and one.pooled is not None
             and one.null == null
             and (one.defense in claimed if claimed else not one.control)
         ]
-        return _few(list(dict.fromkeys(names)))
+
+    def attacks(self, metrics: Sequence[str], *, null: bool = False) -> str:
+        """The measured attacks by name."""
+        return _few(list(dict.fromkeys(one.attack for one in self.measured(metrics, null=null))))
+
+    def outcomes(self, metrics: Sequence[str]) -> str:
+        """What each attack reached under each defense, by the first of the metrics that it has."""
+        found: dict[str, list[AttackRow]] = {}
+        for one in self.measured(metrics):
+            found.setdefault(one.attack, []).append(one)
+        return "; ".join(f"{attack}: {self._outcome(rows, metrics)}" for attack, rows in found.items())
+
+    def _outcome(self, rows: Sequence[AttackRow], metrics: Sequence[str]) -> str:
+        first = min((row.metric for row in rows), key=list(metrics).index)
+        rows = [row for row in rows if row.metric == first]
+        what, words = COUNTED, [images_reconstructed(self.folder, row) for row in rows]
+        if not all(words):
+            what, words = (
+                numerals.metric(first).label,
+                [pooled_words(first, row.pooled, intervals=True) for row in rows],
+            )
+        names = _names([(row.federation, row.defense) for row in rows])
+        return ", ".join(f"{word} under {name}" for word, name in zip(words, names, strict=True)) + f" ({what})"
+
+    def utility(self, wanted: Callable[[str], bool]) -> str:
+        """The pooled values of metrics of utility, by metric and defense, without controls."""
+        found: dict[str, list[str]] = {}
+        rows = [row for row in pooled_utility(self.folder) if wanted(row.metric) and not row.control]
+        names = _names([(row.federation, row.defense) for row in rows])
+        for row, name in zip(rows, names, strict=True):
+            value = pooled_words(row.metric, row.pooled, intervals=True) if row.pooled else EMPTY
+            found.setdefault(row.metric, []).append(f"{name} {value}")
+        measured = {row.metric for row in rows if row.pooled}
+        return "; ".join(
+            f"{numerals.metric(key).label}: {', '.join(values)}" for key, values in found.items() if key in measured
+        )
 
     def looked(self, *words: str) -> str:
-        """What the implementation checks say of a topic: looked at, or not, with the defenses."""
+        """What the implementation checks looked at of a topic, with the defenses, and what of it they did not."""
         topic = re.compile("|".join(words))
 
+        def items(row: ClaimRow) -> tuple[list[str], list[str]]:
+            unseen = [_with_reason(item) for item in row.not_looked_at if topic.search(item)]
+            return [item_phrase(item) for item in row.looked_at if topic.search(item)], unseen
+
         def of(row: ClaimRow) -> str:
-            seen = [item for item in row.looked_at if topic.search(item)]
-            unseen = [item for item in row.not_looked_at if topic.search(item)]
-            parts = [f"looked at {_few(seen)}" if seen else "", f"not looked at: {_few(unseen)}" if unseen else ""]
+            seen, unseen = items(row)
+            parts = [f"looked at {_few(seen)}" if seen else "", f"{EMPTY}: {_few(unseen)}" if unseen else ""]
             return ", ".join(filter(None, parts))
 
-        return self.of_claims(of)
+        if any(items(row)[0] for row in self.rows if row.stated):
+            return self.of_claims(of)
+        unseen = [item for row in self.rows if row.stated for item in items(row)[1]]
+        return f"{EMPTY}: {_few(list(dict.fromkeys(unseen)))}" if unseen else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +149,29 @@ def _table(framework: str, run: _Run) -> Table:
         title="",
         headers=("place", "point", "what this run holds", "file"),
         rows=tuple(
-            (one.place, one.asks, held or EMPTY, one.where if held and one.where else NOTHING) for one, held in rows
+            # A file that holds no measurement of the point is no place to look.
+            (one.place, one.asks, held or EMPTY, one.where if one.where and not _nothing(held) else NOTHING)
+            for one, held in rows
         ),
         about=2,
     )
+
+
+def _nothing(held: str) -> bool:
+    return not held or held.startswith(EMPTY)
+
+
+def _names(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Defenses by name, each with its federation where there are several: pairs of federation and defense."""
+    many = len({federation for federation, _ in pairs}) > 1
+    return [
+        defense_words(defense, control=False, federation=federation if many else "") for federation, defense in pairs
+    ]
+
+
+def _with_reason(item: str) -> str:
+    name, _, reason = item_phrase(item).partition(": ")
+    return f"{name} ({reason})" if reason else name
 
 
 def _few(names: Sequence[str]) -> str:
@@ -122,7 +185,7 @@ def _organisation(run: _Run) -> str:
 
 def _parameters(run: _Run) -> str:
     # An epsilon is stated with its unit, neighbours, adversary and delta.
-    return run.of_claims(lambda row: row.claim_text if row.stated else "")
+    return run.of_claims(lambda row: f"{row.claim_text} (verdict: {verdict_phrase(row)})")
 
 
 def _units(run: _Run) -> str:
@@ -135,9 +198,6 @@ def _composition(run: _Run) -> str:
     def of(row: ClaimRow) -> str:
         if row.stated is None:
             return ""
-        # A report is one message of one round.
-        if row.stated.claim.unit is Unit.REPORT:
-            return "claimed for each report alone"
         claimed = f"claimed over {counted(row.stated.claim.rounds, 'round')}"
         return claimed + (f" of {row.rounds_run}" if row.rounds_run else "")
 
@@ -166,36 +226,27 @@ def _checks(run: _Run) -> str:
 
 
 def _utility(run: _Run) -> str:
-    metrics = dict.fromkeys(row.metric for row in pooled_utility(run.folder) if row.pooled is not None)
-    return _few([name.replace("_", " ") for name in metrics if not name.startswith("bytes_")])
+    return run.utility(numerals.is_quality)
 
 
 def _fairness(run: _Run) -> str:
-    metrics = [row.metric for row in pooled_utility(run.folder) if row.pooled is not None and "worst" in row.metric]
-    return _few([name.replace("_", " ") for name in dict.fromkeys(metrics)])
+    return run.utility(lambda metric: "worst" in metric)
 
 
 def _verdicts(run: _Run) -> str:
-    return run.of_claims(lambda row: row.verdict.replace("_", " "))
+    return run.of_claims(verdict_phrase)
 
 
 def _quantified(run: _Run) -> str:
     def of(row: ClaimRow) -> str:
         low = "" if row.epsilon_low is None else f", measured ε ≥ {numerals.lower_bound(row.epsilon_low)}"
-        return f"{row.claim_text}: {row.verdict.replace('_', ' ')}{low}" if row.stated else ""
+        return f"{row.claim_text}: {verdict_phrase(row)}{low}"
 
-    return run.of_claims(of)
+    return run.of_claims(of) if any(row.record for row in run.rows) else ""
 
 
 def _maximum(run: _Run) -> str:
-    def of(row: ClaimRow) -> str:
-        if row.stated is None:
-            return ""
-        found = f"{allowed_of_thousand(row.stated.claim):,} of 1,000 {row.stated.claim.unit}s"
-        verdict = row.verdict.replace("_", " ")
-        return f"if the claim holds ({verdict}), at most {found} are found at 1 false alarm in 100"
-
-    return run.of_claims(of)
+    return run.of_claims(lambda row: bound_phrase(row, row.stated.claim) if row.stated else "")
 
 
 def _both_risks(run: _Run) -> str:
@@ -212,15 +263,18 @@ def _candidates(run: _Run) -> str:
     most = max(one.candidates for one in found)
     return (
         "membership attacks, in which the attacker knows a candidate and not whether it is in the data "
-        f"({most:,} candidates that are not, over all seeds)"
+        f"(at most {most:,} candidates outside the data per attack, over all seeds)"
     )
 
 
 def _adversarial(run: _Run) -> str:
-    kinds = (("membership", _MEMBERSHIP), ("labels", _LABELS), ("reconstruction", _IMAGES))
-    found = [f"{kind}: {names}" for kind, metrics in kinds if (names := run.attacks(metrics))]
-    audits = _verdicts(run)
-    return "; ".join([*found, *([f"audits of claims: {audits}"] if audits else [])])
+    found = {
+        "membership": run.attacks(_MEMBERSHIP),
+        "labels": run.outcomes(_LABELS),
+        "reconstruction": run.outcomes(_IMAGES),
+        "audits of claims": _verdicts(run),
+    }
+    return "; ".join(f"{kind}: {said or EMPTY}" for kind, said in found.items()) if any(found.values()) else ""
 
 
 def _nulls(run: _Run) -> str:
@@ -319,14 +373,14 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
             place="testing",
             asks="inference of attributes",
             where=_REPORT,
-            holds=lambda run: f"labels only: {names}" if (names := run.attacks(_LABELS)) else "",
+            holds=lambda run: f"labels only: {said}" if (said := run.outcomes(_LABELS)) else "",
         ),
         _Point(place="testing", asks="exfiltration, regurgitation of training data", where="", holds=lambda run: ""),
         _Point(
             place="testing",
             asks="model inversion, reconstruction",
             where=_REPORT,
-            holds=lambda run: run.attacks(_IMAGES),
+            holds=lambda run: run.outcomes(_IMAGES),
         ),
         _Point(
             place="testing (our own point)",

@@ -1,7 +1,7 @@
 """A text of headings, paragraphs, lists and tables, and its form in Markdown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..formats.escaped import cell
 from ..tables.table import Table
@@ -42,8 +42,7 @@ def markdown_of(blocks: Sequence[Block]) -> str:
 
 def filled(table: Table) -> Table:
     """Return the table with ``EMPTY`` in each cell that is empty."""
-    rows = tuple(tuple(text.strip() or EMPTY for text in row) for row in table.rows)
-    return Table(title=table.title, headers=table.headers, rows=rows, numeric=table.numeric, note=table.note)
+    return replace(table, rows=tuple(tuple(text.strip() or EMPTY for text in row) for row in table.rows))
 
 
 def _markdown(block: Block) -> str:

@@ -5,7 +5,8 @@ again.
 from collections.abc import Sequence
 
 from ...audit.wording import at_least, counted
-from ..claim_tables.answers import Answer, allowed_of_thousand, answers, headline, what_was_tested
+from ..claim_tables.answers import Answer, answers, headline, what_was_tested
+from ..claim_tables.covered import uncovered_attacks
 from ..claim_tables.trust import trust_table
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
 from ..reading.run_folder import RunFolder
@@ -16,7 +17,8 @@ from ..tables.printed import omission_table
 from ..tables.reconstruction import reconstruction_rows, reconstruction_table
 from ..tables.table import Table
 from ..tables.unread import unread_lines
-from .document import Block, Heading, Points, Signature
+from .document import Block, Heading, Points, Signature, filled
+from .phrases import bound_number, check_phrase, item_phrase, outcome_phrase, verdict_phrase
 
 LIMITS = (
     "This pack states what one run measured. It does not state that a system is private or anonymous, or that it "
@@ -56,7 +58,7 @@ def statement(folder: RunFolder) -> list[Block]:
         "The largest risk for any one unit, whatever its data are and whatever else the adversary knows: what each "
         "claim allows, and what the audit of the claim measured. An attacker who raises one false alarm in a hundred "
         "and only guesses finds 10 of 1,000.",
-        maximum_risk(folder, rows),
+        maximum_risk(rows),
         Heading(text="Average risk"),
         "What the attacks of this run reached on average over the candidates that they were tried on. Other people and "
         "other attacks can have a higher risk.",
@@ -83,20 +85,21 @@ def answered(folder: RunFolder) -> list[tuple[ClaimRow, Answer]]:
     return list(zip(sorted(rows, key=lambda row: not row.needs_attention), answers(folder), strict=True))
 
 
-def maximum_risk(folder: RunFolder, rows: Sequence[ClaimRow]) -> Table:
+def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
     """Return a table of what each claim allows an attacker at most, and what its audit measured."""
     many = len({row.federation for row in rows}) > 1
-    return Table(
+    table = Table(
         title="What each claim allows at most, and what its audit measured",
         headers=("defense", "claim", "found at most, of 1,000", "measured ε", "minimum detectable ε", "verdict"),
         rows=tuple(_allowed(row, f"{row.federation}/{row.label}" if many else row.label) for row in rows),
         numeric=frozenset({2, 3, 4}),
         note="Found at most: units of the claim that took part, by an attacker with one false alarm in a hundred, if "
-        "the claim holds; the unit of a report is one message, and not a person. Measured ε: a lower bound with the "
-        "confidence level of the run. Minimum detectable ε: the smallest true ε at which the audit refutes the claim "
-        "with 90 % power.",
+        "the claim holds; a refuted claim gives no bound. One report is all that one participant sends in the rounds "
+        "of the claim. Measured ε: a lower bound with the confidence level of the run. Minimum detectable ε: the "
+        "smallest true ε at which the audit refutes the claim with 90 % power.",
         about=2,
     )
+    return filled(table)
 
 
 def _allowed(row: ClaimRow, name: str) -> tuple[str, ...]:
@@ -105,10 +108,10 @@ def _allowed(row: ClaimRow, name: str) -> tuple[str, ...]:
     return (
         name,
         row.claim_text,
-        f"{allowed_of_thousand(row.stated.claim):,}",
+        bound_number(row, row.stated.claim),
         "" if row.epsilon_low is None else f"≥ {at_least(row.epsilon_low)}",
         "" if row.detectable is None else numerals.epsilon(row.detectable),
-        row.verdict.replace("_", " "),
+        verdict_phrase(row),
     )
 
 
@@ -122,10 +125,12 @@ def _answers(pairs: Sequence[tuple[ClaimRow, Answer]]) -> list[Block]:
     if not pairs:
         return ["The run states no claim, so nothing was tested against one."]
     blocks: list[Block] = []
-    for _, one in pairs:
+    for row, one in pairs:
         parts = (one.weak and f"Weak test: {one.weak}.", one.promise, one.power, one.people, one.uncovered, one.unseen)
         blocks += [Heading(text=f"{one.defense}: {one.found}", level=3), *filter(None, parts)]
         blocks += [f"Next: {one.next_step}"] if one.next_step else []
+        failed = "; ".join(map(check_phrase, row.failed_checks))
+        blocks += [f"Failed implementation checks: {failed}."] if failed else []
     return blocks
 
 
@@ -144,8 +149,12 @@ def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, Answer]]) 
             said.append(
                 f"{name}: the claim does not protect {'; '.join(left_unprotected(row.stated.claim, row.rounds_run))}."
             )
+        if shown := _uncovered(folder, row):
+            said.append(
+                f"{row.label}: against adversaries that no claim of it covers, attacks of this run reached: {shown}."
+            )
         if row.not_looked_at:
-            items = ", ".join(dict.fromkeys(item.partition(":")[0] for item in row.not_looked_at))
+            items = ", ".join(dict.fromkeys(item_phrase(item.partition(":")[0]) for item in row.not_looked_at))
             said.append(f"{name}: the implementation checks did not look at {items}.")
     omitted = omission_table(omission_rows(folder))
     if omitted.rows:
@@ -155,6 +164,14 @@ def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, Answer]]) 
     said += [f"{line}." for line in unread_lines(folder)]
     said.append("The run was a simulation: people, data and operation of the real system were not measured.")
     return list(dict.fromkeys(said))
+
+
+def _uncovered(folder: RunFolder, row: ClaimRow) -> str:
+    """What attacks reached by receiving more than any claim of the defense covers."""
+    return "; ".join(
+        f"{one.attack} on {one.federation} {outcome_phrase(folder, one)}"
+        for one in uncovered_attacks(folder, row.defense)
+    )
 
 
 def _name(row: ClaimRow, answer: Answer, names: Sequence[str]) -> str:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED, Claim
-from ...audit.observer import AGGREGATE, LADDER
+from ...audit.observer import AGGREGATE, LADDER, Observer
 from ...suites.results.audited_model import Trained, audited_on, own_training
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record, printed_label
+from .membership import memberships
 from .order import Order
 from .run_folder import RunFolder, once_per_run
 
@@ -201,6 +202,49 @@ def _checks(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
     for row in folder.rows("probe"):
         found[row.cell_id] = (*found.get(row.cell_id, ()), row)
     return found
+
+
+def covers(observer: Observer, other: str) -> bool:
+    """Return whether a claim about ``observer`` covers an adversary given by its text; it covers no unknown one."""
+    try:
+        return observer.covers(Observer.parse(other))
+    except ValueError:  # Rows of other versions may name observers that this one does not have.
+        return False
+
+
+def covered(folder: RunFolder, federation: str, defense: str, observer: str, attack: str = "") -> bool:
+    """Return whether a claim of a defense in a federation covers an adversary, given by its text; of a membership
+    attack whose scores are stored, whether a claim also covers the unit, adjacency and rounds of its evidence.
+    """
+    known = _membership_scope(folder).get((federation, defense, observer, attack))
+    if known is not None:
+        return known
+    return any(covers(one, observer) for one in _claimed(folder).get(defense, {}).get(federation, ()))
+
+
+@once_per_run
+def _membership_scope(folder: RunFolder) -> dict[tuple[str, str, str, str], bool]:
+    """For each membership attack whose scores are stored, whether a claim covers it."""
+    return {
+        (one.federation, one.defense, str(one.setting.observer), one.attack): bool(one.claims)
+        for one in memberships(folder)
+    }
+
+
+@once_per_run
+def _claimed(folder: RunFolder) -> dict[str, dict[str, list[Observer]]]:
+    """The observers of the claims of each defense, by federation."""
+    found: dict[str, dict[str, list[Observer]]] = {}
+    for one in folder.claims:
+        found.setdefault(one.defense, {}).setdefault(one.federation, []).append(one.claim.observer)
+    return found
+
+
+def beyond_claims(folder: RunFolder, federation: str, defense: str, observer: str, attack: str = "") -> bool:
+    """Return whether a defense states a claim in the run, but none in this federation that covers an adversary or the
+    evidence of an attack.
+    """
+    return defense in _claimed(folder) and not covered(folder, federation, defense, observer, attack)
 
 
 def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:

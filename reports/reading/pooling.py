@@ -84,7 +84,9 @@ def limits_of(metric: str) -> tuple[float, float]:
     return _LIMITS.get(metric, (-math.inf, math.inf))
 
 
-_SHARES = frozenset({"accuracy", "auc", "iou", "macro_f1", "subset_accuracy", "tpr", "fpr"})
+_QUALITIES = ("accuracy", "iou", "macro_f1")
+_SPREAD = [f"{of}_{name}_{part}" for of in ("class", "client") for name in _QUALITIES for part in ("worst", "mean")]
+_SHARES = frozenset({*_QUALITIES, *_SPREAD, "auc", "subset_accuracy", "tpr", "fpr"})
 
 
 def is_share(record: "Record") -> bool:

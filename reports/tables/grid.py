@@ -47,6 +47,12 @@ class AttackGrid:
     lines: tuple[GridLine, ...]
 
     @property
+    def titles(self) -> tuple[str, ...]:
+        """The defenses with a mark for controls."""
+        controls = {cell.defense for line in self.lines for cell in line.cells if cell and cell.control}
+        return tuple(f"{name} (control)" if name in controls else name for name in self.defenses)
+
+    @property
     def primary(self) -> tuple[GridLine, ...]:
         """The lines with the primary metric of each attack, one per attack."""
         return tuple(line for line in self.lines if line.metric in ATTACK_HEADLINES)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...audit.wording import counted
 from ...suites.results.record import Record
+from ..reading.claims import beyond_claims
 from ..reading.order import Order
 from ..reading.pooling import Pooled, grouped, is_share, limits_of, mean_over_seeds, median_over_images
 from ..reading.run_folder import RunFolder, once_per_run
@@ -23,7 +24,8 @@ WORST_FIRST = ("failed", "unavailable", "skipped")
 class AttackRow:
     """A table row with the result of one attack on one defense; ``pooled`` is None if nothing was measured.
 
-    ``missing``: number of rows (or whole cells) without a value. ``status``, ``reason``: of the worst of them.
+    ``beyond``: whether the defense states a claim, but none in this federation that covers the adversary and unit of
+    the attack. ``missing``: number of rows (or whole cells) without a value. ``status``, ``reason``: of the worst.
     """
 
     federation: str
@@ -32,6 +34,7 @@ class AttackRow:
     defense_place: int
     null: bool
     control: bool
+    beyond: bool
     observer: str
     metric: str
     direction: str
@@ -98,7 +101,7 @@ def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
     unmeasured = (record for record in records if record.status != "ok" and record.metric == WHOLE_CELL)
     omitted = {_target(group[0]): group for group in grouped(unmeasured, "federation", "attack", "defense")}
     groups = grouped(records, "federation", "attack", "observer", "metric", "defense")
-    rows = [_attack_row(group, order, omitted.get(_target(group[0]), [])) for group in groups]
+    rows = [_attack_row(folder, group, order, omitted.get(_target(group[0]), [])) for group in groups]
     return sorted(
         rows,
         key=lambda row: (
@@ -116,8 +119,9 @@ def _target(record: Record) -> tuple[str, str, str]:
     return record.federation, record.attack, record.defense
 
 
-def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) -> AttackRow:
+def _attack_row(folder: RunFolder, group: list[Record], order: Order, omitted_cells: list[Record]) -> AttackRow:
     first = group[0]
+    null = first.role == "null"
     # A whole omitted cell is missing in every metric of the attack, but must not be counted twice.
     others = [] if first.metric == WHOLE_CELL else omitted_cells
     omitted = sorted([r for r in group if r.status != "ok"] + others, key=lambda r: WORST_FIRST.index(r.status))
@@ -126,8 +130,10 @@ def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) 
         attack=first.attack,
         defense=first.defense,
         defense_place=order.defense(first.defense),
-        null=first.role == "null",
+        null=null,
         control=first.control,
+        # A null attack uses nothing that its adversary receives, so that there is nothing to cover.
+        beyond=not null and beyond_claims(folder, first.federation, first.defense, first.observer, first.attack),
         observer=first.observer,
         metric=first.metric,
         direction=first.direction,

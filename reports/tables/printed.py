@@ -10,7 +10,7 @@ from ..reading.claims import ClaimRow
 from ..reading.pooling import Pooled
 from . import numerals
 from .grid import AttackGrid, GridLine
-from .pooled_rows import OmissionRow, UtilityRow
+from .pooled_rows import AttackRow, OmissionRow, UtilityRow
 from .table import Table
 
 VERDICTS = {
@@ -121,12 +121,12 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
     """Return a table of pooled attack results by defense, with confidence intervals unless ``intervals`` is False."""
     return Table(
         title=f"Attacks on federation {grid.federation}",
-        headers=("attack", "metric", *grid.defenses, "n"),
+        headers=("attack", "metric", *grid.titles, "n"),
         rows=tuple(
             (
                 f"{line.attack} (null attack)" if line.null else line.attack,
                 metric_words(line.metric, line.direction),
-                *(pooled_words(line.metric, cell.pooled if cell else None, intervals) for cell in line.cells),
+                *(_attack_cell(cell, intervals) for cell in line.cells),
                 line.sizes,
             )
             for line in lines
@@ -134,6 +134,12 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
         numeric=frozenset(range(2, len(grid.defenses) + 3)),
         about=2,
     )
+
+
+def _attack_cell(cell: AttackRow | None, intervals: bool) -> str:
+    if cell is None or cell.pooled is None:
+        return numerals.NOTHING
+    return pooled_words(cell.metric, cell.pooled, intervals) + (" (out of scope)" if cell.beyond else "")
 
 
 def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:

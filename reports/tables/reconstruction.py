@@ -8,12 +8,12 @@ from ...audit.binomial import upper_bound
 from ...audit.claim import Claim
 from ...audit.metrics.reconstruction import beyond_reconstruction, success_bound
 from ...audit.observer import Observer
+from ...suites.results.claims_file import StatedClaim
 from ..reading.gains import Gain, Image, by_image, gains, psnr_records
-from ..reading.membership import NOTHING_STATED
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
-from .printed import defense_words
+from .printed import VERDICTS, defense_words
 from .table import Table
 
 SUCCESS = 20.0
@@ -26,7 +26,8 @@ NOTE = (
     "most, with a Clopper-Pearson interval, also joint, if each upload holds one image. Prior success is the largest "
     "upper bound, at the same level, over the null attacks of the federation; a better guess without the update would "
     "raise it. It determines how often the claim allows any attack to reconstruct a sample (Balle, Cherubin, Hayes "
-    "2022; Hayes, Mahloujifar, Balle 2023)."
+    "2022; Hayes, Mahloujifar, Balle 2023). OUT OF SCOPE: the defense states a claim, but none that covers these "
+    "attacks on this federation, so the result neither supports nor refutes it."
 )
 
 
@@ -48,7 +49,8 @@ class ReconstructionRow:
     """A table row: the reconstruction results of one defense on one federation.
 
     ``prior``: upper bound on the success rate of the null attacks, None without one. ``allowed``: the smallest success
-    rate that a claim allows; None where no claim covers these attacks, and ``beyond`` then states the reason.
+    rate that a claim allows, None where there is none; ``beyond`` then states the reason. ``out_of_scope``: whether the
+    defense states claims in the run, but none that covers these attacks on this federation.
     """
 
     federation: str
@@ -59,6 +61,7 @@ class ReconstructionRow:
     prior: float | None
     allowed: float | None
     beyond: str
+    out_of_scope: bool
 
     @property
     def exceeds(self) -> bool:
@@ -98,7 +101,8 @@ def prior_success(folder: RunFolder, federation: str) -> float | None:
 
 def _row(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> ReconstructionRow:
     first = group[0]
-    allowed, beyond = _allowed(folder, group, prior)
+    outside = _outside(folder, group)
+    allowed, beyond = (None, outside) if outside else _allowed(folder, group, prior)
     return ReconstructionRow(
         federation=first.federation,
         defense=first.defense,
@@ -108,6 +112,7 @@ def _row(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> Recon
         prior=prior,
         allowed=allowed,
         beyond=beyond,
+        out_of_scope=bool(outside and _stated(folder, first.defense)),
     )
 
 
@@ -126,29 +131,49 @@ def _success(gain: Gain) -> Success:
     )
 
 
-def _allowed(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> tuple[float | None, str]:
-    """The smallest success rate that a claim of this defense allows, or the reason why no claim covers the attacks."""
+def _stated(folder: RunFolder, defense: str) -> list[StatedClaim]:
+    return [one for one in folder.claims if one.defense == defense]
+
+
+def _covering(folder: RunFolder, group: Sequence[Gain]) -> list[Claim]:
+    """The claims of this defense on this federation that cover the attacks."""
+    own = [one.claim for one in _stated(folder, group[0].defense) if one.federation == group[0].federation]
+    return [claim for claim in own if not _beyond(folder, claim, group)]
+
+
+def _outside(folder: RunFolder, group: Sequence[Gain]) -> str:
+    """The reason why no claim covers the attacks; empty if one does."""
     first = group[0]
-    own = [s.claim for s in folder.claims if (s.federation, s.defense) == (first.federation, first.defense)]
-    if not own:
-        return None, NOTHING_STATED
+    stated = _stated(folder, first.defense)
+    if not stated:
+        return "the defense states no claim"
+    if _covering(folder, group):
+        return ""
+    here = [one for one in stated if one.federation == first.federation]
+    if here:
+        return _beyond(folder, here[0].claim, group)
+    places = ", ".join(dict.fromkeys(one.federation for one in stated))
+    reason = f"the defense states its claim on federation {places}, not on {first.federation}"
+    # That its claim covers no such adversary anywhere says more about the defense than the place does.
+    reasons = [_beyond(folder, one.claim, group) for one in stated]
+    return f"{reason}; {reasons[0]}" if all(reasons) else reason
+
+
+def _allowed(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> tuple[float | None, str]:
+    """The smallest success rate that a covering claim allows, or the reason why there is none."""
     if prior is None:
         return None, "without a null attack the prior success is unknown"
-    rounds = folder.rounds_of(first.federation)
-    reasons = [(claim, _beyond(claim, group, rounds)) for claim in own]
-    covering = [claim for claim, beyond in reasons if not beyond]
-    if not covering:
-        return None, reasons[0][1]
-    bounds = (success_bound(prior, epsilon=one.epsilon, delta=one.delta, curve=one.curve) for one in covering)
+    bounds = (
+        success_bound(prior, epsilon=one.epsilon, delta=one.delta, curve=one.curve) for one in _covering(folder, group)
+    )
     # Each claim must hold, so the strictest one is the limit.
     return min(bounds), ""
 
 
-def _beyond(claim: Claim, group: Sequence[Gain], rounds: int | None) -> str:
+def _beyond(folder: RunFolder, claim: Claim, group: Sequence[Gain]) -> str:
+    rounds = folder.rounds_of(group[0].federation) or 1
     # The claim must cover all attacks of the group, because the best of them is compared with it.
-    reasons = (
-        beyond_reconstruction(claim, observer=Observer.parse(gain.observer), rounds=rounds or 1) for gain in group
-    )
+    reasons = (beyond_reconstruction(claim, observer=Observer.parse(gain.observer), rounds=rounds) for gain in group)
     return next(filter(None, reasons), "")
 
 
@@ -209,7 +234,7 @@ def gain_words(gain: Gain) -> str:
 
 def _allowance(row: ReconstructionRow) -> str:
     if row.allowed is None:
-        return f"{numerals.NOTHING} ({row.beyond})"
+        return f"{VERDICTS['OUT_OF_SCOPE'] if row.out_of_scope else numerals.NOTHING} ({row.beyond})"
     return f"at most {_rounded_up(row.allowed)}" + (": EXCEEDED" if row.exceeds else "")
 
 

@@ -47,6 +47,8 @@ def verdict_line(folder: RunFolder) -> str:
 def exit_words(folder: RunFolder) -> str:
     if folder.gate is None:
         return "no exit code yet"
+    if folder.gate.exit_code == 0 and not any(one.control for one in folder.claims):
+        return "exit code 0: no audited claim was refuted"
     return EXIT_WORDS.get(folder.gate.exit_code, f"exit code {folder.gate.exit_code}")
 
 

@@ -17,6 +17,7 @@ from fedassay.reports.claim_tables.answers import (
 from fedassay.reports.claim_tables.covered import covered_table
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables.summary import exit_words
 from toy_claim import toy_claim
 
 GATE = {"verdict_line": "a line", "exit_code": 0}
@@ -61,7 +62,10 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
     )
     (one,) = answers(folder)
     assert (one.found, one.weak) == ("No violation found", "")
-    assert "the true ε is 7.00, this test finds it in 9 of 10 cases; between ε 4 and 7.00 it may miss it" in one.power
+    assert (
+        "the true ε is 7.00 (claimed: 4), this test finds it in 9 of 10 cases; between ε 4 and 7.00 it may miss it"
+        in one.power
+    )
     assert one.unseen == "Not looked at: text."
     assert "(guessing: 10)" in one.people
     assert headline(folder) == "No violation found in 1 privacy claim"
@@ -94,7 +98,7 @@ def test_every_verdict_has_its_words_and_a_next_step(one_claim, verdict, fields,
     if verdict == "REFUTED":
         assert one.power == "The true ε is at least 5.12, and the claimed one is 4."
         assert "It does not hold" in one.people
-        assert headline(folder) == "1 of 1 privacy claim violated"
+        assert headline(folder) == "The privacy claim is violated"
     elif fields.get("status") == "failed":
         assert headline(folder) == "Incomplete: 1 privacy claim cannot be judged yet"
     else:
@@ -136,7 +140,7 @@ def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS, unit=Unit.CLIENT))
     (one,) = answers(folder)
     assert "the server that observes individual updates" in one.uncovered
-    assert "inverting_gradients on main rebuilt images (PSNR 31.0 dB)" in one.uncovered
+    assert "inverting_gradients on main reached PSNR 31.0 dB" in one.uncovered
     (row,) = covered_table(folder).rows
     assert row[2:4] == ("covered", "NOT REFUTED")
     assert row[4:6] == ("not covered", "not covered")
@@ -158,3 +162,84 @@ def test_the_quick_suites_page_answers_before_its_tables(quick_folder, quick_pag
 def test_controls_say_whether_the_audits_find_violations(quick_folder):
     assert re.search(r"\(controls\)\. \d of 2 ", controls_sentence(claim_rows(quick_folder)))
     assert controls_sentence([]) == ""
+
+
+def showed(run_maker, folder_of, metric, values, null=()):
+    """What the answer says of an attack with these values over seeds, and of a null attack with others."""
+    for role, attack, several in (("attack", "tried", values), ("null", "guess", null)):
+        for seed, value in enumerate(several):
+            run_maker.row(
+                role=role, attack=attack, metric=metric, observer="uploads", defense="mine", value=value,
+                direction="higher_leaks", seed=seed,
+            )  # fmt: skip
+    (one,) = answers(folder_of(replace(toy_claim(), observer=GLOBAL_MODELS)))
+    return one.uncovered
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "null", "words"),
+    [
+        ("auc", (0.90, 0.92, 0.91), (), "distinguished participants from others (AUC 0.910; guessing 0.500)"),
+        ("auc", (0.40, 0.52, 0.65), (), "did not distinguish participants from others (AUC 0.523; guessing 0.500)"),
+        ("auc", (0.9,), (), "tried on main reached AUC 0.900"),
+        ("psnr", (30.0, 31.0, 32.0), (10.0, 11.0, 12.0), "rebuilt images (PSNR 31.0 dB; guessing 11.0)"),
+        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "rebuilt images no better than a guess (PSNR 11.3 dB"),
+        ("label_over_chance", (0.5, 0.6, 0.7), (), "tried on main named the labels of the data"),
+    ],
+)
+def test_an_attack_that_reaches_no_more_than_guessing_is_no_success(one_claim, run_maker, metric, values, null, words):
+    assert words in showed(run_maker, one_claim, metric, values, null)
+
+
+def test_attacks_on_another_unit_than_the_claims_are_named_as_not_covered(one_claim, run_maker, add_membership):
+    add_membership(run_maker, "mine")
+    claim = replace(toy_claim(), unit=Unit.REPORT, observer=UPLOADS, adjacency="replace_one")
+    (one,) = answers(one_claim(claim))
+    assert "something else than one report: loss on main" in one.uncovered
+    assert "the best attack" not in one.people
+
+
+def test_a_claim_about_reports_names_its_rounds(one_claim):
+    (one,) = answers(one_claim(replace(toy_claim(), unit=Unit.REPORT, rounds=20)))
+    assert "all that one participant sends" in one.promise
+    assert one.promise.endswith("over 20 rounds).")
+
+
+def test_the_quality_of_the_model_stands_with_the_claim(one_claim, run_maker):
+    for defense, value in (("none", 0.9), ("mine", 0.25)):
+        run_maker.accuracy_row(defense=defense, value=value, direction="higher_better")
+    (one,) = answers(folder := one_claim())
+    assert one.quality == "The model under this defense: accuracy 0.250, and 0.900 without a defense."
+    assert one.quality in html(folder)
+
+
+def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
+    run_maker.row(
+        role="probe", attack="replay", metric="probe_sensitivity", defense="mine", verdict="BROKEN", seed=None,
+        claim_id=toy_claim().claim_id, cell_id="judged", reason="sensitivity 2 > 1 allowed (a row)",
+    )  # fmt: skip
+    (one,) = answers(one_claim(toy_claim(), cell_id="judged", verdict="REFUTED", value=9.0))
+    assert "Mend what the failed check found (sensitivity 2 > 1 allowed), and run" in one.next_step
+
+
+def test_controls_that_were_not_tested_yet_show_nothing_about_the_audits(run_maker):
+    for defense in ("half", "late"):
+        run_maker.sign(defense, toy_claim(), control=True)
+    words = controls_sentence(claim_rows(run_maker.write()))
+    assert words == "2 defenses of this run are broken on purpose (controls). 2 of 2 are not tested yet."
+    run_maker.verdict_row(toy_claim(), defense="half", verdict="REFUTED", control=True)
+    words = controls_sentence(claim_rows(run_maker.write()))
+    assert words.endswith("1 of 1 was found, so these audits do find violations. 1 of 2 is not tested yet.")
+
+
+def test_federations_without_a_row_yet_are_named_from_the_suite(run_maker):
+    table = {"dataset": "digits", "model": "lenet"}
+    run_maker.manifest["suite"] = {**run_maker.manifest["suite"], "federations": {"main": table, "later": table}}
+    run_maker.accuracy_row(defense="mine", value=0.5)
+    (words,) = what_was_tested(run_maker.write())
+    assert words.startswith("To be tested")
+    assert "later: the model lenet on the data digits" in words
+
+
+def test_a_run_without_controls_does_not_speak_of_them(one_claim):
+    assert exit_words(one_claim()) == "exit code 0: no audited claim was refuted"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.audit.observer import UPLOADS
+from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
 from fedassay.reports.claim_tables.same_epsilon import same_epsilon_table
 from fedassay.reports.formats.page import html
 
@@ -68,6 +68,41 @@ def test_utility_on_several_federations_states_on_which(run):
 
 def test_what_no_claim_speaks_of_is_marked(run):
     assert cells(same_epsilon_table(run.write()), "client_8")["membership of a sample, uploads"].endswith("*")
+
+
+def on_updates(run, federation, defense):
+    """Labels named and images reconstructed by the server that observes individual updates."""
+    common = {"federation": federation, "defense": defense, "observer": "uploads"}
+    run.row(**common, attack="llg", metric="label_accuracy", value=1.0)
+    for number, (attack, role, value) in enumerate((("inversion", "attack", 30.0), ("mean", "null", 12.0))):
+        run.row(**common, attack=attack, role=role, metric="psnr", scope="record", record=0, client=number, value=value)
+
+
+@pytest.mark.parametrize(
+    ("federation", "claims", "labels", "images"),
+    [
+        ("main", {}, False, False),
+        ("far", {}, True, True),
+        ("main", {"observer": GLOBAL_MODELS}, True, True),
+        ("main", {"unit": Unit.LABEL}, False, True),
+        ("main", {"unit": Unit.COORDINATE}, True, True),
+        ("main", {"part": "layer output.bias"}, True, True),
+    ],
+)
+def test_labels_and_images_that_no_claim_covers_are_marked(run, make_claim, federation, claims, labels, images):
+    run.sign("other", make_claim(**{"unit": Unit.SAMPLE, "observer": UPLOADS} | claims))
+    run.accuracy_row(defense="other", value=0.8)
+    on_updates(run, federation, "other")
+    found = cells(same_epsilon_table(run.write()), "other")
+    assert ("1.000*" in found["labels of an update"]) == labels
+    assert found["images of an update"].startswith("18.0")
+    assert found["images of an update"].endswith("*") == images
+
+
+def test_results_on_a_defense_without_a_claim_are_not_marked(run):
+    on_updates(run, "far", "none")
+    found = cells(same_epsilon_table(run.write()), "none")
+    assert "*" not in found["labels of an update"] + found["images of an update"]
 
 
 def test_an_empty_cell_has_a_numbered_reason(run):

@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree
 
+from fedassay.audit.observer import UPLOADS
 from fedassay.reports.figures.accuracy_spent import accuracy_spent
 from fedassay.reports.figures.by_round import leakage_by_round
 from fedassay.reports.figures.panels import chosen, left_out_words
@@ -36,6 +37,40 @@ def test_leakage_is_the_mean_of_the_seeds_beside_what_the_claim_has_spent(run_ma
     ]
     assert [row[3].split()[0] for row in figure.table.rows] == ["0.500", "0.650", "0.800"]
     ElementTree.fromstring(figure.svg)
+
+
+def scored(run_maker, add_membership, attack="cosine", **fields):
+    """Scores of samples at the server that observes individual updates, with an AUC by round."""
+    add_membership(run_maker, "dp_fedavg", attack, **fields)
+    run_maker.rounds(f"main_{attack}_dp_fedavg_0", [0.5, 0.6, 0.7], name="auc")
+
+
+def evidence(folder):
+    (figure,) = leakage_by_round(folder)
+    (words,) = {row[-1] for row in figure.table.rows}
+    assert f">AUC of {words}<" in figure.svg
+    return words
+
+
+def test_an_auc_about_another_unit_than_the_epsilon_below_is_out_of_scope(run_maker, make_claim, add_membership):
+    scored(run_maker, add_membership)
+    run_maker.sign("dp_fedavg", make_claim(unit="client", observer=UPLOADS), spent=SPENT)
+    assert evidence(run_maker.write()) == "one sample: OUT OF SCOPE"
+
+
+def test_an_auc_that_a_claim_covers_states_its_unit_and_what_is_not_covered_is_named(
+    run_maker, make_claim, add_membership
+):
+    scored(run_maker, add_membership)
+    run_maker.sign("dp_fedavg", make_claim(unit="sample", observer=UPLOADS), spent=SPENT)
+    assert evidence(run_maker.write()) == "one sample"
+    scored(run_maker, add_membership, "of_clients", unit="client")
+    assert evidence(run_maker.write()) == "one client and one sample: OUT OF SCOPE (of_clients)"
+
+
+def test_without_a_claim_nothing_is_out_of_scope(run_maker, add_membership):
+    scored(run_maker, add_membership)
+    assert evidence(run_maker.write()) == "one sample"
 
 
 def test_a_claim_that_does_not_say_what_it_spends_leaves_the_lower_panel_empty(run_maker, make_claim):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.metrics.roc import roc_vertices
+from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.figures.claimed_measured import claimed_measured
 from fedassay.reports.figures.heatmap import heatmap
 from fedassay.reports.figures.labels import spread, wrapped
@@ -94,6 +95,20 @@ def test_the_heatmap_prints_each_number_and_hatches_what_was_not_measured(run_ma
     assert len(re.findall(r"fill: url\(#h", figure.svg)) == 4
 
 
+def test_the_heatmap_marks_what_no_claim_of_the_defense_covers(run_maker, make_claim):
+    run_maker.sign("mine", make_claim(observer=GLOBAL_MODELS))
+    for defense in ("none", "mine"):
+        for role, attack in (("attack", "tried"), ("null", "guess")):
+            for observer in ("uploads", "global_models"):
+                run_maker.row(defense=defense, role=role, attack=f"{attack}_{observer}", observer=observer, value=0.9)
+    (figure,) = heatmap(run_maker.write())
+    # One attack on one defense: of the server, whom its claim does not cover.
+    assert texts(figure.svg).count("out of scope") == 1
+    marked = {row[0]: [text.endswith("(out of scope)") for text in row[2:-1]] for row in figure.table.rows}
+    assert marked.pop("tried_uploads") == [False, True]
+    assert {mark for row in marked.values() for mark in row} == {False}
+
+
 def test_equal_values_are_not_painted_as_a_leak(run_maker):
     for defense, value in (("none", 0.501), ("dp_fedavg", 0.500)):
         run_maker.row(defense=defense, value=value, direction="higher_leaks")
@@ -111,6 +126,29 @@ def test_reconstructions_show_best_median_and_worst(run_maker):
     assert figure.table.rows == (("loss", "none", "5", "30.0", "12.0", "5.0"),)
     assert [text for text in texts(figure.svg) if text.endswith(" dB")] == ["30.0 dB", "12.0 dB", "5.0 dB"]
     assert figure.svg.count("data:image/png;base64,") == 6
+
+
+def test_reconstructions_that_no_claim_covers_are_marked(run_maker, make_claim):
+    run_maker.sign("mine", make_claim(observer=GLOBAL_MODELS))
+    images = np.zeros((1, 1, 4, 4))
+    for defense, observer, role in (
+        ("none", "uploads", "attack"),
+        ("mine", "uploads", "attack"),
+        ("mine", "uploads", "null"),
+    ):
+        cell = f"{defense}-{role}"
+        artifact = run_maker.arrays(cell, "images", originals=images, reconstructions=images, psnr=np.array([9.0]))
+        run_maker.row(
+            metric="psnr", scope="record", record=0, value=9.0, artifact=artifact, cell_id=cell, defense=defense,
+            observer=observer, role=role, attack=role,
+        )  # fmt: skip
+    (figure,) = reconstructions(run_maker.write())
+    assert [text for text in texts(figure.svg) if "image" in text and "null" not in text] == [
+        "1 image",
+        "1 image, out of scope",
+        "1 image",
+    ]
+    assert [row[0] for row in figure.table.rows] == ["attack", "attack (out of scope)", "null (null attack)"]
 
 
 def test_a_null_attack_stands_below_the_reconstructions_once(quick_folder):

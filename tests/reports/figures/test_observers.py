@@ -1,5 +1,6 @@
 """What each observer can tell, drawn: which attack stands for a place, and what is filled."""
 
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.figures.observers import observers
+from fedassay.reports.figures.sheet import BLUE, RED
 from fedassay.reports.reading.membership import memberships
 
 
@@ -57,6 +59,34 @@ def test_the_drawing_is_xml_with_a_panel_for_each_observer_and_always_the_same(d
 def test_one_defense_alone_is_nothing_to_compare(run_maker, add_membership):
     add_membership(run_maker, "none", **normal(1.0))
     assert observers(run_maker.write()) == ()
+
+
+def bars(figure, colour):
+    """(left, y, right) of the intervals in one colour, in pixels of the sheet."""
+    found = re.findall(
+        rf'd="M([\d.]+) ([\d.]+)H([\d.]+)"[^>]*style="fill: none; stroke: {colour}; stroke-width: 1.4', figure.svg
+    )
+    return [tuple(map(float, one)) for one in found]
+
+
+def test_an_interval_that_reaches_far_below_chance_is_drawn_to_its_end(run_maker, add_membership):
+    for defense in ("none", "dp_sgd"):
+        add_membership(run_maker, defense, member=[0.0, 1.0, 2.0, 3.0], nonmember=[0.5, 1.5, 2.5, 3.5])
+    (figure,) = observers(run_maker.write())
+    low, high = (float(end) for end in figure.table.rows[0][6:8])
+    assert low < 0.25
+    # The panel starts at x = 190 and is 220 wide.
+    assert all(190 < left < right < 410 for left, _, right in bars(figure, BLUE))
+    assert len(bars(figure, BLUE)) == 2
+    assert high <= 1.0
+
+
+def test_intervals_of_two_adversaries_do_not_cover_each_other(drawn):
+    (figure,) = observers(drawn)
+    (red,) = bars(figure, RED)
+    first_panel = [blue for blue in bars(figure, BLUE) if blue[0] < 410]
+    assert len(first_panel) == 2
+    assert min(abs(red[1] - blue[1]) for blue in first_panel) > 5
 
 
 def test_an_area_below_the_usual_range_is_on_the_sheet(run_maker, add_membership):

@@ -8,8 +8,9 @@ from fedassay.reports.formats.markdown import markdown_of_several as markdown
 from fedassay.reports.formats.page import html_of_several as html
 from fedassay.reports.formats.spreadsheet import spreadsheet
 from fedassay.reports.formats.write import read_runs, write_files
+from fedassay.reports.overviews.by_run import by_run
 from fedassay.reports.overviews.sections import run_tables
-from fedassay.reports.overviews.several_runs import overview, run_labels, side_by_side, tables_of
+from fedassay.reports.overviews.several_runs import all_rows, merged, overview, run_labels, tables_of
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables.table import Table
 from page_script import without_script
@@ -39,48 +40,48 @@ def two(make_run, make_claim):
 
 
 def test_rows_about_the_same_thing_stand_together():
-    merged = side_by_side(
+    joined = merged(
         [
             ("a", table(("loss", "AUC", "0.5", "3"), ("dot", "AUC", "0.7", "3"))),
             ("b", table(("dot", "AUC", "0.8", "4"), ("new", "AUC", "0.9", "4"))),
         ]
     )
-    assert merged.headers == ("attack", "metric", "run", "none", "n")
-    assert merged.rows == (
+    assert joined.headers == ("attack", "metric", "run", "none", "n")
+    assert joined.rows == (
         ("loss", "AUC", "a", "0.5", "3"),
         ("dot", "AUC", "a", "0.7", "3"),
         ("dot", "AUC", "b", "0.8", "4"),
         ("new", "AUC", "b", "0.9", "4"),
     )
-    assert merged.numeric == {3, 4}
+    assert joined.numeric == {3, 4}
 
 
 def test_columns_that_one_run_lacks_are_empty_in_its_rows_and_the_last_stays_last():
-    merged = side_by_side(
+    joined = merged(
         [
             ("a", table(("loss", "AUC", "0.5", "0.6", "3"), headers=("attack", "metric", "none", "x", "n"))),
             ("b", table(("loss", "AUC", "0.7", "0.8", "4"), headers=("attack", "metric", "none", "y", "n"))),
         ]
     )
-    assert merged.headers == ("attack", "metric", "run", "none", "x", "y", "n")
-    assert merged.rows == (("loss", "AUC", "a", "0.5", "0.6", "–", "3"), ("loss", "AUC", "b", "0.7", "–", "0.8", "4"))
+    assert joined.headers == ("attack", "metric", "run", "none", "x", "y", "n")
+    assert joined.rows == (("loss", "AUC", "a", "0.5", "0.6", "–", "3"), ("loss", "AUC", "b", "0.7", "–", "0.8", "4"))
 
 
 def test_a_defense_called_as_a_column_is_keeps_its_own():
     headers = ("attack", "metric", "n", "metric", "n")
-    merged = side_by_side(
+    joined = merged(
         [
             ("a", table(("loss", "AUC", "0.1", "0.2", "3"), headers=headers)),
             ("b", table(("loss", "AUC", "0.3", "4"), headers=("attack", "metric", "metric", "n"))),
         ]
     )
-    assert merged.rows == (("loss", "AUC", "a", "0.1", "0.2", "3"), ("loss", "AUC", "b", "–", "0.3", "4"))
+    assert joined.rows == (("loss", "AUC", "a", "0.1", "0.2", "3"), ("loss", "AUC", "b", "–", "0.3", "4"))
 
 
 def test_notes_are_said_once_and_other_ones_both():
     rows = ("loss", "AUC", "0.5", "3")
-    merged = side_by_side([(name, table(rows, note=note)) for name, note in (("a", "x."), ("b", "x."), ("c", "y."))])
-    assert merged.note == "x. y."
+    joined = merged([(name, table(rows, note=note)) for name, note in (("a", "x."), ("b", "x."), ("c", "y."))])
+    assert joined.note == "a, b: x. c: y."
 
 
 def test_one_run_keeps_its_tables_as_they_are(quick_folder):
@@ -88,9 +89,10 @@ def test_one_run_keeps_its_tables_as_they_are(quick_folder):
 
 
 def test_every_row_of_every_run_is_there(two):
-    merged = tables_of(two)
-    assert sum(len(table.rows) for table in merged) == sum(len(table.rows) for run in two for table in run_tables(run))
-    for one in merged:
+    own = all_rows(two)
+    assert tables_of(two) == [*by_run(two, run_labels(two)), *own]
+    assert sum(len(table.rows) for table in own) == sum(len(table.rows) for run in two for table in run_tables(run))
+    for one in own:
         place = one.headers.index("run")
         assert {row[place] for row in one.rows} <= {"monday", "tuesday"}
 
@@ -100,9 +102,9 @@ def test_the_overview_states_what_each_run_was_and_what_came_of_it(two):
         ("monday", "quick, version 1"),
         ("tuesday", "other, version 7"),
     ]
-    assert overview(two).rows[0][3:] == ("OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended", "0")
-    assert overview(two).rows[1][3].startswith("UNFINISHED: 4 of 108")
-    assert overview(two).rows[1][4] == "–"
+    assert overview(two).rows[0][4:] == ("OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended", "0")
+    assert overview(two).rows[1][4].startswith("UNFINISHED: 4 of 108")
+    assert overview(two).rows[1][5] == "–"
 
 
 @pytest.mark.simulations
@@ -211,7 +213,7 @@ def test_the_page_of_two_runs_draws_claims_frontier_and_heatmap_of_each(two):
     referred = set(re.findall(r'(?:url\(#|href="#)([^")]+)', page))
     assert referred <= set(names)
     assert "Privacy and utility: monday" in page
-    assert "left out" not in page
+    assert "figures of the last" not in page
 
 
 def test_a_page_of_many_runs_leaves_out_the_figures_of_the_last_and_states_so(two, monkeypatch):

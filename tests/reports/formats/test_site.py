@@ -8,10 +8,12 @@ import html5lib
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
+from fedassay.reports.claim_tables.answers import answers
 from fedassay.reports.formats.site import write_site
-from fedassay.reports.overviews.scoreboard import claims_of_runs, histories, scoreboards
+from fedassay.reports.overviews.scoreboard import SETTINGS, claims_of_runs, histories, scoreboards
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
+from fedassay.suites.config.suite import DefenseSpec
 from page_script import without_script
 from toy_claim import toy_claim
 
@@ -54,7 +56,10 @@ def test_every_number_of_a_table_is_one_of_a_record(ten_runs, tmp_path):
             (audit,) = [one for one in folder.rows("audit") if one.defense == row["defense"]]
             assert row["measured ε ≥"] == numerals.lower_bound(audit.value)
             assert row["min detectable"] == numerals.epsilon(audit.detectable)
-            assert row["verdict"] == audit.verdict.replace("_", " ")
+            assert row["verdict"].removesuffix(" (weak test)") == audit.verdict.replace("_", " ")
+            # Three times the claimed epsilon are 12.
+            weak = audit.verdict == "NOT_REFUTED" and audit.detectable > 12
+            assert row["verdict"].endswith("(weak test)") == weak
             accuracy = {one.value for one in folder.rows("utility") if one.defense == row["defense"]}
             assert row["utility"] == f"accuracy {next(iter(accuracy)):.3f}"
             assert row["claimed ε"] == "4"
@@ -73,8 +78,93 @@ def test_claims_about_other_units_or_adversaries_stand_in_other_tables(ten_runs)
 def test_the_history_of_a_defense_follows_the_time_and_names_its_commits(ten_runs):
     (history,) = histories(claims_of_runs(ten_runs))
     assert history.title == "History of mine in quick, federation main"
-    assert [row[4] for row in history.rows] == ["333333333333", "222222222222 + changes", "111111111111"]
+    commits = ["333333333333", "222222222222 + changes", "111111111111"]
+    assert [row[4] for row in history.rows] == [f"0.1.0, {commit}" for commit in commits]
+    assert [row[3] for row in history.rows] == [f"2026-01-{day} 00:00" for day in (18, 19, 20)]
     assert [row[-2] for row in history.rows] == ["REFUTED", "NOT REFUTED", "NOT REFUTED"]
+
+
+@pytest.fixture
+def mine(make_run):
+    """(name, changes) -> a run of the defense ``mine``, audited unless ``verdict`` is empty."""
+
+    def build(name, part=None, verdict="NOT_REFUTED", detectable=5.0, control=False, finished="2026-01-20T00:00:00Z"):
+        run = make_run(name)
+        run.manifest |= {"git": None, "finished": finished}
+        run.manifest["suite"]["defenses"] = {"mine": {"part": part, "seeds": None, "epsilon": 4.0, "clip": 2}}
+        signed = run.sign("mine", toy_claim(), control=control)
+        if verdict:
+            run.verdict_row(signed, defense="mine", verdict=verdict, detectable=detectable, control=control)
+        return run.write()
+
+    return build
+
+
+def only_rows(*folders):
+    (board,) = scoreboards(claims_of_runs(folders))
+    return [dict(zip(board.headers, row, strict=True)) for row in board.rows]
+
+
+def test_one_label_for_two_parts_is_two_defenses(mine):
+    claims = claims_of_runs([mine("a", "broken:MyDefense"), mine("b", "my:MyDefense"), mine("c", "my:MyDefense")])
+    (board,), (history,) = scoreboards(claims), histories(claims)
+    assert [row[0] for row in board.rows] == [f"mine ({part}:MyDefense, clip 2)" for part in ("broken", "my", "my")]
+    assert history.title == "History of mine (my:MyDefense) in quick, federation main"
+    assert [row[2] for row in history.rows] == ["b", "c"]
+
+
+def test_the_settings_that_are_no_options_are_those_of_every_defense():
+    assert set(DefenseSpec.model_fields) | {"epsilon", "delta"} == SETTINGS
+
+
+def test_a_run_without_a_commit_is_said_to_have_none(mine):
+    assert only_rows(mine("a"))[0]["fedassay, commit"] == "0.1.0, no commit recorded"
+
+
+@pytest.mark.parametrize(
+    ("stored", "printed"),
+    [
+        ("2026-11-27T02:35:57Z", "2026-11-27 02:35"),
+        ("2026-11-27T02:35:57+02:00", "2026-11-27 00:35"),
+        ("2026-11-27T02:35:57", "2026-11-27 02:35"),
+        ("yesterday", "yesterday"),
+        (None, "not finished"),
+    ],
+)
+def test_times_are_printed_to_the_minute_in_utc(mine, stored, printed):
+    assert only_rows(mine("a", finished=stored))[0]["finished (UTC)"] == printed
+
+
+def test_controls_follow_the_others_and_rows_without_a_result_come_last(mine):
+    folders = [
+        mine("open", verdict="", finished=None),
+        mine("control", verdict="REFUTED", control=True),
+        mine("plain"),
+        mine("open_control", verdict="", control=True, finished=None),
+    ]
+    assert [row["run"] for row in only_rows(*folders)] == ["plain", "control", "open", "open_control"]
+
+
+@pytest.mark.parametrize(
+    ("detectable", "words"),
+    [(12.0, "NOT REFUTED"), (12.5, "NOT REFUTED (weak test)"), (None, "NOT REFUTED (weak test)")],
+)
+def test_an_audit_that_finds_large_violations_only_is_a_weak_test(mine, detectable, words):
+    folder = mine("a", detectable=detectable)
+    assert only_rows(folder)[0]["verdict"] == words
+    # The first screen of the run's own report agrees.
+    assert bool(answers(folder)[0].weak) == words.endswith("(weak test)")
+
+
+def test_each_table_offers_one_csv_file_and_the_verdicts_are_explained(ten_runs, tmp_path):
+    text = write_site(ten_runs[:3], tmp_path / "site")[0].read_text(encoding="utf-8")
+    assert len(re.findall(r'href="tables/(?:claims|history)', text)) == 2
+    # The script adds its own button after each table, which the style sheet hides where there is a link.
+    assert ".linked .save { display: none; }" in text
+    assert re.findall(r'<section id="(\w+)" class="linked">', text) == ["claims", "history"]
+    words = re.sub(r"<[^>]+>", "", text)
+    assert "NOT REFUTED is no proof" in words
+    assert all(f"<dt>{one}</dt>" in text for one in ("REFUTED", "NOT REFUTED", "UNDERPOWERED", "Control"))
 
 
 def test_the_site_is_strict_html_without_outside_references_and_every_link_has_a_target(ten_runs, tmp_path):

@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.page import html
 from fedassay.reports.overviews.by_defense import MOST, by_defense
 from fedassay.reports.reading.claims import claim_rows
@@ -43,7 +45,7 @@ def test_what_no_claim_covers_is_out_of_scope(quick_folder):
     beyond = {row[1] for row in shown["dp_fedavg"] if row[4] == "no: OUT OF SCOPE"}
     assert "inverting_gradients" in beyond
     assert {row[4] for row in shown["ldp_gaussian"]} == {"yes"}
-    assert {row[4] for row in shown["none"]} == {"no: OUT OF SCOPE"}
+    assert {row[4] for row in shown["none"]} == {"no claim"}
 
 
 def test_every_section_of_the_page_can_be_linked(quick_page, quick_folder):
@@ -59,3 +61,15 @@ def test_a_page_has_room_for_so_many(run_maker, count, shown):
     folder = run_maker.write()
     assert len(by_defense(folder)) == shown
     assert len(re.findall(r'<details id="defense-', html(folder))) == shown
+
+
+def test_an_attack_on_another_unit_is_out_of_scope_although_its_adversary_is_covered(
+    run_maker, add_membership, make_claim
+):
+    run_maker.sign("mine", make_claim(unit=Unit.REPORT, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS))
+    run_maker.sign("other", make_claim(unit=Unit.SAMPLE, observer=UPLOADS))
+    for defense in ("mine", "other"):
+        add_membership(run_maker, defense)
+    shown = {one.defense: tables(one)["Attacks"] for one in by_defense(run_maker.write())}
+    assert [row[4] for row in shown["mine"]] == ["no: OUT OF SCOPE"]
+    assert [row[4] for row in shown["other"]] == ["yes"]

@@ -83,7 +83,7 @@ def test_the_statement_never_judges(quick_folder):
 def test_the_maximum_risk_is_that_of_claims_and_audits(quick_folder):
     rows = [row for row in one_row_per_claim(claim_rows(quick_folder)) if row.stated and not row.control]
     assert [row.defense for row in rows] == ["dp_fedavg", "dp_sgd", "ldp_gaussian"]
-    for row, cells in zip(rows, maximum_risk(quick_folder, rows).rows, strict=True):
+    for row, cells in zip(rows, maximum_risk(rows).rows, strict=True):
         assert cells[:2] == (row.defense, row.claim_text)
         assert int(cells[2]) == allowed_of_thousand(row.stated.claim)
         assert float(cells[3].removeprefix("≥ ")) <= row.epsilon_low
@@ -123,18 +123,29 @@ def test_what_the_crosswalk_says_of_a_run_is_in_its_records(quick_folder):
     nist, iso, edpb = (points(quick_folder, framework) for framework in (NIST, ISO, EDPB))
     parameters = nist["privacy parameters", "ε and δ, and what they allow"]
     rows = [row for row in one_row_per_claim(claim_rows(quick_folder)) if row.stated and not row.control]
-    assert parameters == "; ".join(f"{row.defense}: {row.claim_text}" for row in rows)
+    verdicts = ("NOT REFUTED", "NOT REFUTED", "UNDERPOWERED")
+    assert parameters == "; ".join(
+        f"{row.defense}: {row.claim_text} (verdict: {verdict})" for row, verdict in zip(rows, verdicts, strict=True)
+    )
     assert iso["7.3.4", "privacy models of the data"] == parameters
     assert "dp_sgd: one sample (add/remove)" in nist[next(key for key in nist if key[0] == "unit of privacy")]
-    assert "ldp_gaussian: claimed for each report alone" in nist[next(key for key in nist if key[0] == "composition")]
+    assert edpb["design", "choices in training that protect people"] == parameters
+    composed = nist[next(key for key in nist if key[0] == "composition")]
+    assert composed == "dp_fedavg, dp_sgd, ldp_gaussian: claimed over 20 rounds"
     for row in rows:
         low, verdict = numerals.lower_bound(row.epsilon_low), row.verdict.replace("_", " ")
         assert f"{row.claim_text}: {verdict}, measured ε ≥ {low}" in iso["8.2.2", "quantified identifiability"]
     tested = iso["8.2.3", "adversarial testing"]
-    assert tested.startswith("membership: loss, alignment; labels: llg; reconstruction: inverting_gradients; audits")
+    assert tested.startswith("membership: loss, alignment; labels: llg: ")
     assert edpb["testing", "membership inference"] == "loss, alignment"
-    assert edpb["testing", "inference of attributes"] == "labels only: llg"
-    assert edpb["testing", "model inversion, reconstruction"] == "inverting_gradients"
+    labels = edpb["testing", "inference of attributes"]
+    assert labels.startswith("labels only: llg: 0.")
+    # The attack on the labels was skipped under dp_fedavg.
+    assert "dp_fedavg" not in labels
+    assert labels.endswith(" under ldp_gaussian (label accuracy)")
+    images = "inverting_gradients: 0 of 24 under dp_fedavg, 0 of 24 under dp_sgd, 0 of 24 under ldp_gaussian "
+    assert edpb["testing", "model inversion, reconstruction"].startswith(images)
+    assert f"reconstruction: {images}" in tested
     nulls = edpb["testing (our own point)", "what an attack reaches without the model"]
     assert set(nulls.partition(": ")[2].split(", ")) == {"mean_image", "coin"}
     # Controls break their claims on purpose: nothing about them is evidence.
@@ -168,7 +179,7 @@ def test_federations_and_claims_of_one_defense_are_told_apart(run_maker, make_cl
         f"B/dp ({row.claim_text}): not decided." for row, _ in answered(folder) if row.stated.claim.unit is Unit.SAMPLE
     ]
     assert not any("no violation" in line for line in said)
-    assert {row[0] for row in maximum_risk(folder, [row for row, _ in answered(folder)]).rows} == {"A/dp", "B/dp"}
+    assert {row[0] for row in maximum_risk([row for row, _ in answered(folder)]).rows} == {"A/dp", "B/dp"}
 
 
 def test_records_of_an_earlier_pack_do_not_stay(quick_folder, run_maker, tmp_path):
@@ -213,7 +224,150 @@ def test_a_run_s_own_data_is_never_replaced(quick_folder):
         write_pack(quick_folder, quick_folder.path / "cells")
 
 
-def test_a_claim_of_reports_has_no_rounds(run_maker, make_claim):
-    run_maker.sign("dp", replace(make_claim(), unit=Unit.REPORT))
+def point_of(folder, framework, word):
+    """What the run holds about the one point that ``word`` names."""
+    (held,) = [words for key, words in points(folder, framework).items() if word in str(key)]
+    return held
+
+
+def test_a_claim_of_reports_covers_all_rounds_of_the_claim(run_maker, make_claim):
+    run_maker.sign("dp", replace(make_claim(), unit=Unit.REPORT, rounds=7))
     folder = run_maker.write()
-    assert "over" not in points(folder, NIST)["composition", "all releases together; hazard: releases not counted"]
+    assert point_of(folder, NIST, "composition") == "dp: claimed over 7 rounds"
+    table = maximum_risk([row for row, _ in answered(folder)])
+    assert "all that one participant sends in the rounds of the claim" in table.note
+
+
+def test_a_refuted_claim_is_never_printed_without_its_verdict_and_gives_no_bound(run_maker, make_claim):
+    claim = run_maker.sign("dp", make_claim())
+    run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="REFUTED", value=9.0)
+    folder = run_maker.write()
+    most = allowed_of_thousand(claim)
+    no_bound = (
+        f"dp: claimed: at most {most} of 1,000 clients are found at 1 false alarm in 100; "
+        "this run refuted the claim, so that no bound holds"
+    )
+    assert point_of(folder, ISO, "7.3.2") == f"maximum: {no_bound}"
+    assert point_of(folder, EDPB, "resistance") == no_bound
+    ((_, text, found, _, _, verdict),) = maximum_risk([row for row, _ in answered(folder)]).rows
+    assert (found, verdict) == (f"no bound (claimed: {most})", "REFUTED")
+    for framework, word in ((NIST, "privacy parameters"), (ISO, "7.3.4"), (EDPB, "choices in training")):
+        assert point_of(folder, framework, word) == f"dp: {text} (verdict: REFUTED)"
+    for _, _, held, _ in (row for table in tables_of(crosswalk(folder)).values() for row in table.rows):
+        assert held.count(text) <= held.count("REFUTED")
+        assert "if the claim holds" not in held
+
+
+def test_claims_of_several_federations_keep_their_own_verdict(run_maker, make_claim):
+    for federation, verdict in (("A", "REFUTED"), ("B", "NOT_REFUTED")):
+        claim = run_maker.sign("dp", make_claim(), federation=federation)
+        run_maker.verdict_row(claim, defense="dp", federation=federation, attack="canary", verdict=verdict, value=1.0)
+    parameters = point_of(run_maker.write(), NIST, "privacy parameters")
+    first, second = parameters.split("; ")
+    assert first.startswith("A/dp: ")
+    assert first.endswith("(verdict: REFUTED)")
+    assert second.startswith("B/dp: ")
+    assert second.endswith("(verdict: NOT REFUTED)")
+
+
+def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(run_maker, make_claim):
+    claim = run_maker.sign("dp", make_claim())
+    run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="NOT_REFUTED")
+    strong = run_maker.sign("local", replace(make_claim(), unit=Unit.REPORT, observer=UPLOADS))
+    run_maker.verdict_row(strong, defense="local", attack="canary", verdict="NOT_REFUTED")
+    for defense, psnr in (("dp", (31.0, 20.0, 19.9)), ("local", (5.0, 6.0, 7.0))):
+        common = {"federation": "one", "defense": defense, "role": "attack", "observer": "uploads"}
+        for record, value in enumerate(psnr):
+            one = {**common, "attack": "inversion", "scope": "record", "record": record}
+            run_maker.row(**one, cell_id=f"i_{defense}", metric="psnr", value=value)
+        run_maker.row(**common, attack="idlg", metric="label_accuracy", value=1.0)
+    folder = run_maker.write()
+    said = [line for line in residual_risks(folder, answered(folder)) if "reached" in line]
+    # Adversaries who receive uploads are covered by the claim of the other defense.
+    assert len(said) == 1
+    assert said[0].startswith("dp: against adversaries that no claim of it covers")
+    assert "inversion on one 2 of 3 images reconstructed" in said[0]
+    assert "idlg on one label accuracy 1.000" in said[0]
+    assert said[0] in next(block.items for block in statement(folder) if isinstance(block, Points))
+    for framework, word in ((EDPB, "reconstruction"), (ISO, "8.2.3")):
+        assert "inversion: 2 of 3 under dp, 0 of 3 under local (images" in point_of(folder, framework, word)
+
+
+def test_images_without_a_stored_psnr_are_measured_in_their_own_metric(run_maker):
+    run_maker.row(role="attack", defense="dp", attack="a", observer="uploads", metric="mse", value=0.25)
+    assert point_of(run_maker.write(), EDPB, "reconstruction") == "a: 0.2500 under dp (MSE)"
+
+
+def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_membership):
+    run_maker.sign("dp", make_claim())
+    folder = run_maker.write()
+    assert point_of(folder, ISO, "8.2.2") == EMPTY
+    assert point_of(folder, ISO, "8.2.3") == EMPTY
+    assert point_of(folder, NIST, "algorithms") == EMPTY
+    assert "if the claim holds (verdict: not measured), at most" in point_of(folder, ISO, "7.3.2")
+    (cells,) = maximum_risk([row for row, _ in answered(folder)]).rows
+    assert cells[3:] == (EMPTY, EMPTY, EMPTY)
+    add_membership(run_maker, "dp")
+    other = run_maker.sign("other", make_claim())
+    run_maker.verdict_row(other, defense="other", attack="canary", verdict="", status="failed", reason="x", value=None)
+    folder = run_maker.write()
+    tested = point_of(folder, ISO, "8.2.3")
+    assert tested == (
+        "membership: loss; labels: not measured; reconstruction: not measured; "
+        "audits of claims: dp: not measured; other: not measured (FAILED)"
+    )
+    text = markdown_of([*crosswalk(folder), maximum_risk([row for row, _ in answered(folder)])])
+    assert "AUDITED" not in text
+
+
+def test_a_topic_that_no_check_looked_at_is_not_measured_and_has_no_file(run_maker, make_claim):
+    claim = run_maker.sign("dp", make_claim())
+    unseen = ["the timing of messages: no check measures it"]
+    seen = ["report values of client #: trailing zero bits"]
+    run_maker.verdict_row(
+        claim, defense="dp", attack="canary", verdict="NOT_REFUTED", looked_at=seen, not_looked_at=unseen
+    )
+    rows = {row[0]: row[2:] for row in tables_of(crosswalk(run_maker.write()))[NIST].rows}
+    timing = rows["implementation: timing and other side channels"]
+    assert timing == (f"{EMPTY}: the timing of messages (no check measures it)", numerals.NOTHING)
+    bits = rows["implementation: floating point"]
+    assert bits == ("dp: looked at report values of a client: trailing zero bits", "report.html")
+
+
+def test_utility_and_bias_hold_values_by_defense(run_maker):
+    for defense, value in (("none", 0.9), ("dp", 0.5), ("broken", 0.8)):
+        control = defense == "broken"
+        run_maker.accuracy_row(defense=defense, value=value, control=control)
+        run_maker.accuracy_row(defense=defense, value=value / 2, metric="class_accuracy_worst", control=control)
+    run_maker.accuracy_row(defense="lost", status="failed", value=None, reason="x")
+    held = points(run_maker.write(), NIST)
+    assert held["utility", "what the noise costs"] == "accuracy: none 0.900, dp 0.500, lost not measured"
+    assert held["bias", "whom the noise costs most"] == "accuracy, worst class: none 0.450, dp 0.250"
+
+
+def test_the_candidates_of_membership_attacks_are_outside_the_data(run_maker, add_membership):
+    add_membership(run_maker, "dp")
+    assert "(at most 2 candidates outside the data per attack, over all seeds)" in point_of(
+        run_maker.write(), ISO, "7.3.3"
+    )
+
+
+def test_failed_checks_stand_with_their_numbers_after_the_next_step(run_maker, make_claim):
+    claim = run_maker.sign("dp", make_claim())
+    run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="REFUTED", value=9.0, cell_id="a")
+    reasons = [f"law {number} 9.085 > 4 allowed (5 rounds)" for number in range(5)]
+    for number, reason in enumerate(reasons):
+        run_maker.row(
+            role="probe",
+            defense="dp",
+            attack="implementation",
+            metric=f"probe_law_{number}",
+            cell_id="a",
+            claim_id=claim.claim_id,
+            verdict="BROKEN",
+            value=9.085,
+            reason=reason,
+        )
+    blocks = statement(run_maker.write())
+    (place,) = [place for place, block in enumerate(blocks) if str(block).startswith("Next: ")]
+    assert blocks[place + 1] == f"Failed implementation checks: {'; '.join(reasons)}."

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from fedassay.reports.reading.pooling import limits_of, mean_over_seeds, median_over_images
+from fedassay.reports.reading.pooling import limits_of, mean_over_seeds, median_over_images, named_share
 
 
 def test_the_t_interval_of_three_seeds_by_hand():
@@ -65,3 +65,14 @@ def test_the_bootstrap_gives_the_same_interval_every_time():
 def test_what_is_no_number_is_refused(pool, values):
     with pytest.raises(ValueError, match="finite numbers"):
         pool(values)
+
+
+@pytest.mark.parametrize("metric", ["class_accuracy_worst", "client_iou_mean", "client_macro_f1_worst", "accuracy"])
+def test_the_accuracy_of_the_worst_is_a_share_too(metric):
+    assert named_share(metric)
+    pooled = mean_over_seeds([0.0, 0.6], share=named_share(metric))
+    assert 0 <= pooled.low < pooled.value < pooled.high <= 1
+
+
+def test_a_standard_deviation_over_classes_is_no_share():
+    assert not named_share("class_accuracy_std")

@@ -125,7 +125,23 @@ def test_more_than_the_claim_allows_is_reported(signed):
 def test_a_claim_that_does_not_speak_about_the_attack_allows_nothing_and_forbids_nothing(signed, changes, reason):
     (row,) = reconstruction_rows(signed(**changes))
     assert row.allowed is None
-    assert reason in reconstruction_table([row]).rows[0][-1]
+    words = reconstruction_table([row]).rows[0][-1]
+    assert words.startswith("OUT OF SCOPE (")
+    assert reason in words
+
+
+@pytest.mark.parametrize(
+    ("observer", "more"),
+    [(UPLOADS, False), (AGGREGATE, True)],
+)
+def test_a_claim_on_another_federation_is_no_missing_claim(run_maker, make_claim, observer, more):
+    images(run_maker, "strong", [30.0] * 20, federation="far")
+    images(run_maker, "mean_image", [12.0] * 20, federation="far", role="null")
+    run_maker.sign("dp_sgd", make_claim(unit=Unit.SAMPLE, observer=observer))
+    (row,) = reconstruction_rows(run_maker.write())
+    words = reconstruction_table([row]).rows[0][-1]
+    assert words.startswith("OUT OF SCOPE (the defense states its claim on federation main, not on far")
+    assert ("the claim covers the server that observes only the aggregate" in words) == more
 
 
 def test_a_claim_over_fewer_rounds_than_were_run_does_not_speak(signed, run_maker):
@@ -139,7 +155,7 @@ def test_where_no_attack_beats_the_null_the_table_states_so(run_maker):
     images(run_maker, "weak", 10 + SPREAD, defense="none")
     (words,) = reconstruction_table(reconstruction_rows(run_maker.write())).rows
     assert words[:4] == ("none", "mean_image", "none of 1", "0 of 20 [0.00, 0.17]")
-    assert words[-1] == "– (no claim is stated on this federation)"
+    assert words[-1] == "– (the defense states no claim)"
 
 
 def test_without_a_null_attack_nothing_is_said_of_one(run_maker, make_claim):

@@ -1,0 +1,74 @@
+"""Phrases that the statement and the crosswalk share: the verdict of a claim, its bound, and what attacks reached."""
+
+from ...audit.claim import Claim
+from ...suites.results.record import Record
+from ..claim_tables.answers import allowed_of_thousand
+from ..claim_tables.covered import value_words
+from ..reading.claims import ClaimRow
+from ..reading.gains import gains
+from ..reading.run_folder import RunFolder, once_per_run
+from ..tables.numerals import interval_words
+from ..tables.pooled_rows import AttackRow
+from ..tables.printed import VERDICTS
+from ..tables.reconstruction import SUCCESS
+from .document import EMPTY
+
+COUNTED = f"images reconstructed with a PSNR of {SUCCESS:.0f} dB or more"
+"""What the counts of ``images_reconstructed`` count."""
+_UNMEASURED = ("FAILED", "OUT_OF_SCOPE")
+
+
+def verdict_phrase(row: ClaimRow) -> str:
+    """Return the verdict in words; a claim without a measurement is ``EMPTY``, with the reason in parentheses."""
+    if row.verdict == "NOT_AUDITED":
+        return EMPTY
+    words = VERDICTS.get(row.verdict, row.verdict)
+    return f"{EMPTY} ({words})" if row.verdict in _UNMEASURED else words
+
+
+def bound_phrase(row: ClaimRow, claim: Claim) -> str:
+    """Return how many of 1,000 units the claim allows an attacker to find, and whether that bound can be used."""
+    most = f"at most {allowed_of_thousand(claim):,} of 1,000 {claim.unit}s are found at 1 false alarm in 100"
+    if row.verdict == "REFUTED":
+        return f"claimed: {most}; this run refuted the claim, so that no bound holds"
+    return f"if the claim holds (verdict: {verdict_phrase(row)}), {most}"
+
+
+def bound_number(row: ClaimRow, claim: Claim) -> str:
+    """Return the number of ``bound_phrase`` for the cell of a table."""
+    most = f"{allowed_of_thousand(claim):,}"
+    return f"no bound (claimed: {most})" if row.verdict == "REFUTED" else most
+
+
+def item_phrase(item: str) -> str:
+    """Return an item that implementation checks looked at; a record writes ``client #`` for a client of any number."""
+    return item.replace("client #", "a client")
+
+
+def check_phrase(check: Record) -> str:
+    """Return a failed implementation check with its numbers, from its reason, or else its name."""
+    return check.reason or check.metric.removeprefix("probe_").replace("_", " ")
+
+
+def images_reconstructed(folder: RunFolder, one: AttackRow) -> str:
+    """Return how many images an attack reconstructed, such as ``24 of 24``; empty where their PSNR is not stored."""
+    if one.metric != "psnr":
+        return ""
+    return _counts(folder).get((one.federation, one.defense, one.attack, one.observer), "")
+
+
+@once_per_run
+def _counts(folder: RunFolder) -> dict[tuple[str, str, str, str], str]:
+    return {
+        (gain.federation, gain.defense, gain.attack, gain.observer): (
+            f"{sum(value >= SUCCESS for value in gain.psnr)} of {len(gain.psnr)}"
+        )
+        for gain in gains(folder)
+    }
+
+
+def outcome_phrase(folder: RunFolder, one: AttackRow) -> str:
+    """Return what an attack reached: a count of reconstructed images where there is one, or else its pooled value."""
+    if count := images_reconstructed(folder, one):
+        return f"{count} {COUNTED}"
+    return f"{value_words(one)} {interval_words(one.metric, one.pooled)}".rstrip()
