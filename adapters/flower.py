@@ -60,7 +60,8 @@ class App:
             registers functions, or one of a ``client_fn``.
         nodes: their number; node n has the configuration ``partition-id`` n - 1 and ``num-partitions``.
         law: of one aggregate, for a strategy that states none: ``scale * (sum of clipped updates) + noise``.
-        delta: of the claim, in (0, 1); an accountant's own delta takes its place.
+        delta: of the claim, in (0, 1), where strategy or law state noise alone; the delta of an accountant or of a mod
+            for local differential privacy takes its place.
         run_config: of the run, for server and clients.
         missing: number of nodes whose replies never arrive.
         cases: of replies for which play-back checks the claim; fewer where the deployment rules the others out.
@@ -71,7 +72,7 @@ class App:
     The server and every call of a client draw from generators of their own, as in separate processes.
 
     Raises:
-        ValueError: for arguments out of range.
+        ValueError: for arguments out of range, among them a delta outside of (0, 1).
     """
 
     def __init__(
@@ -168,6 +169,8 @@ class App:
             except Exception as error:
                 self.interrupted = None if hooks.layout is None else self._recording(hooks)
                 error.add_note(f"raised after {len(hooks.releases)} releases, kept as App.interrupted")
+                if isinstance(error, ZeroDivisionError) and _in_flower(error):
+                    error.add_note("Flower's clip divides by the length of an update, and a client's update was zero")
                 raise
             finally:
                 grid.close()
@@ -298,6 +301,14 @@ def _local_claim(mod: Any) -> Claim:
     claim = Claim.stated(float(mod.epsilon), float(mod.delta), unit=Unit.REPORT, adjacency=adjacency)
     parameters = {"noise_multiplier": stated_by_mod(mod).noise_multiplier, "steps": 1}
     return replace(claim, mechanism="Gaussian", parameters=parameters)
+
+
+def _in_flower(error: Exception) -> bool:
+    """Whether an exception was raised in Flower's own code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("flwr.")
 
 
 def _unreleased(hooks: FlowerHooks) -> str:

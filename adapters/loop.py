@@ -1,6 +1,8 @@
 """Watches a loop in plain PyTorch by two lines in it: the lot that came in, and the sum that left with noise."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
 from types import TracebackType
 from typing import Any
 
@@ -9,15 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..audit.arrays import FloatArray
+from ..audit.supplied.given import check_whole
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
 from .checks.movement import StateWatch
-from .checks.sums import contributions
-from .recording import Ledger, Recording, Release
+from .checks.sums import contributions, undetermined_rule
+from .recording import Ledger, Movement, Recording, Release
 from .watch import Watched, watched
 
-Vectors = Tensor | np.ndarray[Any, Any] | Mapping[str, Tensor] | Sequence[Tensor]
+Array = Tensor | np.ndarray[Any, Any]
+Vectors = Array | Mapping[str, Array] | Sequence[Array]
 """A vector ``(d,)`` or rows ``(n, d)``, or tensors by name or in the order of the model's parameters."""
+_SAME = 1e-4
+"""Relative difference between the noised sum and the gradient of an update that counts as rounding."""
+_PLAIN, _FITTED = 0.01, 8
+"""Relative part of a tensor's gradient that the sum without noise must explain before it is called a fault, and the
+numbers of the tensor, at least: three factors fit so many numbers by chance with a probability below 1e-15."""
 
 
 class LoopWatch:
@@ -40,13 +50,21 @@ class LoopWatch:
     optimizer is attached. As a context manager, it adds a note to an exception of the loop; what was recorded until
     then stays.
 
+    The checks of the noise are of Gaussian noise that is independent between steps. Noise on a grid, as of the discrete
+    Gaussian law, is checked where the sums lie on the same grid; correlated noise is not of this kind.
+
     Args:
         model: the trained module; or names and shapes of the released tensors.
         noise_multiplier: noise standard deviation over the clip norm that the loop claims, > 0.
         clip_norm: L2 bound of a row, > 0.
-        records: number of records that lots are drawn from; None leaves out the checks of lots.
-        rate: sampling rate that the loop's accounting uses, in (0, 1]; None leaves out checks of lots and accounting.
-        steps: number of steps that were accounted; None where the loop keeps no account.
+        records: number of records in the set that lots are drawn from, >= 1; None leaves out the checks of lots.
+        rate: sampling rate that the loop's accounting uses, in (0, 1], exact and not rounded; None leaves out checks of
+            lots and accounting.
+        steps: number of steps that were accounted, >= 0; None where the loop keeps no account.
+
+    Raises:
+        TypeError: for a model that is neither a module nor a mapping of names to shapes.
+        ValueError: for arguments out of range, and for a model without trainable parameters.
     """
 
     def __init__(
@@ -63,6 +81,10 @@ class LoopWatch:
         check_positive("clip_norm", clip_norm)
         if rate is not None and not 0 < rate <= 1:
             raise ValueError(f"rate (of sampling) must be in (0, 1], got {rate}")
+        if records is not None:
+            check_whole("records", records, least=1)
+        if steps is not None:
+            check_whole("steps", steps, least=0)
         module = model if isinstance(model, nn.Module) else None
         shapes = _shapes(model)
         self.layout = Layout(names=tuple(shapes), shapes=tuple(shapes.values()))
@@ -72,6 +94,9 @@ class LoopWatch:
         self._lot: tuple[tuple[int, ...] | None, Tensor | None] | None = None
         self._state: StateWatch | None = None
         self._updates: int | None = None
+        self._stepped: dict[str, nn.Parameter] = {}
+        self._loose: list[Movement] = []
+        self._weights: list[FloatArray] = []
         if module is not None:
             stepped = frozenset(id(one) for one in module.parameters() if one.requires_grad)
             self._state = StateWatch(model=module, stepped=stepped)
@@ -80,10 +105,13 @@ class LoopWatch:
     def lot(self, ids: Iterable[int] | None, rows: Vectors | None) -> None:
         """Record the lot of the next release, in several calls where it is split.
 
-        ``ids``: indices of its records, ``(n,)``, None where there are none; ``rows``: their vectors before clipping,
-        ``(n, d)`` or tensors ``(n, *shape)``; None where they are not at hand.
+        ``ids``: indices of its records, ``(n,)``, each record once and without padding; None where there are none;
+        ``rows``: their vectors before clipping, ``(n, d)`` or tensors ``(n, *shape)``; None where they are not at hand.
+
+        Raises ValueError for ids that are no whole numbers in one dimension or lie outside of the records, for rows of
+        another shape, and for ids and rows of different number; TypeError for rows that are no arrays or tensors.
         """
-        names = None if ids is None else tuple(int(one) for one in ids)
+        names = None if ids is None else _indices(ids)
         if names is not None and self._records is not None and any(not 0 <= one < self._records for one in names):
             raise ValueError(f"ids must be indices of the {self._records} records, got {max(names)} or below 0")
         came = None if rows is None else self._flat(rows, rows=True)
@@ -106,13 +134,20 @@ class LoopWatch:
     ) -> None:
         """Record the sum of the clipped rows, ``(d,)`` or tensors, before and after the noise was added.
 
-        ``noise_multiplier``, ``clip_norm``: those of this step, where a schedule changes them.
+        Both are the sum and not the mean, in its unit: the noise has ``noise_multiplier * clip_norm``. Hand ``noised``
+        over before it is rounded, clamped or divided. ``noise_multiplier``, ``clip_norm``: those of this step, where a
+        schedule changes them.
+
+        Raises ValueError for sums of another shape and for a schedule out of range, TypeError for sums that are no
+        arrays or tensors.
         """
         self._begin()
         norm = self._clip_norm if clip_norm is None else clip_norm
         ids, rows = self._lot or (None, None)
         received = None if total is None else self._flat(total, rows=False)
         compared = None if rows is None else contributions(rows, received, norm)
+        if compared is not None and compared.weights is not None:
+            self._weights.append(compared.weights)
         self._releases.append(
             Release(
                 step=len(self._releases),
@@ -131,18 +166,31 @@ class LoopWatch:
     def attach(self, optimizer: Optimizer) -> None:
         """Compare the parameters before and after every ``optimizer.step()``: between two steps nothing may move them.
 
-        Raises TypeError for a model that was given as names and shapes only.
+        The gradients of each step are compared with the last noised sum: they are a multiple of it, to which a multiple
+        of each tensor's parameters may be added, as by weight decay. Gradients that hold the sum without its noise
+        fail; all others are reported and are no accusation.
+
+        Raises TypeError for a model that was given as names and shapes only, ValueError for a second call.
         """
         state = self._state
         if state is None:
             raise TypeError("attach needs the module: give the model itself and not its names and shapes")
-        held = [one for group in optimizer.param_groups for one in group["params"]]
-        state.stepped = frozenset(id(one) for one in held)
+        if self._updates is not None:
+            raise ValueError("attach was called before: a watch compares one optimizer, which holds all parameters")
+        held = frozenset(id(one) for group in optimizer.param_groups for one in group["params"])
+        state.stepped = held
+        names = set(self.layout.names)
+        self._stepped = {n: one for n, one in state.model.named_parameters() if n in names and id(one) in held}
+        # A subclass of one's own may add the noise in its step, after these gradients were seen.
+        plain = type(optimizer).__module__.startswith("torch.optim")
         self._begin()
         self._updates = 0
 
-        def before(*_: Any) -> None:
+        def before(_: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
             state.before_update()
+            # A closure computes the gradients later, inside the step.
+            if not any(callable(one) for one in (*args, *named.values())):
+                self._compare_gradients(certain=plain)
 
         def after(*_: Any) -> None:
             state.after_update()
@@ -151,6 +199,30 @@ class LoopWatch:
         optimizer.register_step_pre_hook(before)
         optimizer.register_step_post_hook(after)
 
+    def _compare_gradients(self, *, certain: bool) -> None:
+        """Compare the gradients that move the model with the last release, of the tensors that have gradients."""
+        if self._loose or not self._releases:
+            return
+        release = self._releases[-1]
+        found = [
+            _Tensor(
+                gradient=_numbers(one.grad),
+                noised=release.released[place].double(),
+                received=None if release.received is None else release.received[place].double(),
+                weights=_numbers(one),
+                same=max(_SAME, 8 * torch.finfo(one.dtype).eps),
+            )
+            for name, one in self._stepped.items()
+            if one.grad is not None
+            for place in (self.layout.slices[name],)
+        ]
+        update = f"of update {self._updates}"
+        if _multiple(found):
+            return
+        plainly = certain and any(one.holds_plain_sum() for one in found)
+        how = "holds the sum with less than its noise" if plainly else "is not a multiple of the noised sum"
+        self._loose.append(Movement(name="the gradient", how=f"{update} {how}", by_data=plainly))
+
     def recording(self) -> Recording:
         """Return all that was recorded so far."""
         ledger: Ledger | None = None
@@ -158,7 +230,9 @@ class LoopWatch:
             accounted = len(self._releases) if self._accounted is None else self._accounted
             ledger = ((self._noise_multiplier, self._rate, accounted),) if accounted else ()
         remarks = {} if self._accounted is not None else {"ledger": "the loop keeps no account of its steps"}
-        moved = None if self._state is None or not self._begun else self._state.end()
+        if (reason := undetermined_rule(self._weights)) is not None:
+            remarks["weights"] = reason
+        moved = None if self._state is None or not self._begun else (*self._loose, *self._state.end())
         return Recording(
             layout=self.layout,
             releases=tuple(self._releases),
@@ -197,11 +271,112 @@ class LoopWatch:
                 wanted = f"(n, {self.layout.dim})" if rows else f"({self.layout.dim},)"
                 raise ValueError(f"{'rows' if rows else 'a sum'} must have shape {wanted}, got {tuple(flat.shape)}")
             return flat.cpu()
-        parts = values if isinstance(values, Mapping) else dict(zip(self.layout.names, values, strict=True))
-        return self.layout.flatten({name: one.detach() for name, one in parts.items()}).clone().cpu()
+        given = values if isinstance(values, Mapping) else self._named(values)
+        parts = {name: _tensor(name, one) for name, one in given.items()}
+        return self.layout.flatten(parts).clone().cpu()
+
+    def _named(self, values: Sequence[Array]) -> dict[str, Array]:
+        if not isinstance(values, list | tuple):
+            raise TypeError(f"vectors must be a tensor, an array, or tensors by name, got {type(values).__name__}")
+        names = self.layout.names
+        if len(values) != len(names):
+            raise ValueError(
+                f"a list must hold one tensor for each of {', '.join(names)}, got {len(values)} entries; "
+                "a vector is a tensor or an array"
+            )
+        return dict(zip(names, values, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Tensor:
+    """One tensor of an update, flat and in double precision; ``same``: relative rounding of its gradient."""
+
+    gradient: Tensor
+    noised: Tensor
+    received: Tensor | None
+    weights: Tensor
+    same: float
+
+    def holds_plain_sum(self) -> bool:
+        """Whether the gradient is certainly a sum with less noise than was released.
+
+        With ``a * noised + c * received + b * weights`` it is ``a + c`` of the sum and ``a`` of the noise. Nothing
+        noised explains such a gradient by chance, and noise that is scaled up has ``|a + c| <= |a|``.
+        """
+        if self.received is None or len(self.gradient) < _FITTED or self.same > _SAME:
+            return False
+        length = float(self.gradient.norm())
+        known = torch.stack([self.noised, self.weights], dim=1)
+        if not all(bool(one.isfinite().all()) for one in (known, self.received, self.gradient)):
+            return False
+        _, without = _fitted(known, self.gradient)
+        factors, rest = _fitted(torch.cat([known, self.received[:, None]], dim=1), self.gradient)
+        if not without > _PLAIN * length or not rest <= self.same * length:
+            return False
+        noise, total = float(factors[0]), float(factors[0] + factors[2])
+        return abs(total) > (1 + _PLAIN) * abs(noise)
+
+
+def _multiple(tensors: Sequence[_Tensor]) -> bool:
+    """Whether gradients are one multiple of the noised sum and, in each tensor, any multiple of the parameters."""
+    used = [_without(one.gradient, one.weights) for one in tensors]
+    sent = [_without(one.noised, one.weights) for one in tensors]
+    square = sum(float(one @ one) for one in sent)
+    factor = sum(float(one @ other) for one, other in zip(used, sent, strict=True)) / max(square, 1e-300)
+    rest = sum(float((one - factor * other).square().sum()) for one, other in zip(used, sent, strict=True))
+    allowed = sum((one.same * float(one.gradient.norm())) ** 2 for one in tensors)
+    # Rounding is relative to all gradients, of which one tensor's may be small.
+    return not rest > allowed
+
+
+def _without(vector: Tensor, weights: Tensor) -> Tensor:
+    square = float(weights @ weights)
+    return vector - float(vector @ weights) / square * weights if square > 0 else vector
+
+
+def _fitted(columns: Tensor, vector: Tensor) -> tuple[Tensor, float]:
+    """Factors of the columns in the vector by least squares, and the length of what is left."""
+    factors = torch.linalg.lstsq(columns, vector[:, None], driver="gelsd").solution[:, 0]
+    return factors, float((columns @ factors - vector).norm())
+
+
+def _numbers(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    held = tensor.detach()
+    return (held.to_dense() if held.is_sparse else held).reshape(-1).cpu().double()
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor | np.ndarray):
+        raise TypeError(f"{name} must be a tensor or an array, got {type(value).__name__}")
+    return torch.as_tensor(value).detach()
+
+
+def _indices(ids: Iterable[int]) -> tuple[int, ...]:
+    """Whole numbers of one dimension; a mask or fractions would be read as other records."""
+    hint = "for a mask use mask.nonzero().flatten()"
+    if isinstance(ids, Tensor | np.ndarray):
+        ids = torch.as_tensor(ids).detach().cpu().numpy() if isinstance(ids, Tensor) else ids
+        if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+            raise ValueError(f"ids must be whole numbers (n,), got {ids.dtype} of shape {ids.shape}; {hint}")
+        return tuple(int(one) for one in ids)
+    found = []
+    for one in ids:
+        try:
+            found.append(index(one))
+        except TypeError:
+            raise ValueError(f"ids must be whole numbers, got {one!r}; {hint}") from None
+        if isinstance(one, bool) or (isinstance(one, Tensor) and one.dtype == torch.bool):
+            raise ValueError(f"ids must be whole numbers, got {one!r}; {hint}")
+    return tuple(found)
 
 
 def _shapes(model: nn.Module | Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     if isinstance(model, nn.Module):
-        return {name: tuple(one.shape) for name, one in model.named_parameters() if one.requires_grad}
+        shapes = {name: tuple(one.shape) for name, one in model.named_parameters() if one.requires_grad}
+        if not shapes:
+            raise ValueError("model must have a parameter that requires a gradient, and all of its are frozen")
+        return shapes
+    if not isinstance(model, Mapping):
+        raise TypeError(f"model must be a module, or a mapping of names to shapes, got {model!r}")
     return {name: tuple(shape) for name, shape in model.items()}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..audit.claim import ONE_TRAINER, Claim, Unit
@@ -21,7 +22,7 @@ from .opacus_parts.hooks import OpacusHooks
 from .opacus_parts.logged_data import LoggedData
 from .opacus_parts.parts import OpacusParts, parts_of
 from .play_back import PlayBack, Step
-from .recording import Ledger, Movement, Plant, Recording, equal_releases
+from .recording import Ledger, Movement, Plant, Recording, equal_noise, equal_releases
 from .watch import Watched, watched
 
 
@@ -119,16 +120,17 @@ class Training:
         own_vectors: bool = False,
         units: Callable[[Layout, range], dict[int, Tensor]] = lambda layout, index: {},
         account: bool = False,
-        shift: int = 0,
+        other: bool = False,
         forced: Sequence[Tensor] = (),
     ) -> Recording:
         """``own_vectors``: whether the units' directions matter; ``account``: whether the accountant is asked for its
-        epsilon, which takes it long; ``shift``: of the records; ``forced``: noised sums of another run.
+        epsilon, which takes it long; ``other``: on other records; ``forced``: noised sums of another run.
         """
         with seeded(seed):
-            data = LoggedData(self._data, planted=planted, shift=shift)
+            data = LoggedData(self._data, planted=planted, other=other)
             built = self._build(data)
             parts = parts_of(built)
+            earlier = sum(int(steps) for _, _, steps in parts.accountant.history) if parts.accountant else 0
             if planted:
                 _check_plant(parts, own_vectors=own_vectors)
             for loader in parts.loaders:
@@ -139,41 +141,53 @@ class Training:
             try:
                 self._call(built)
             except Exception as error:
-                self.interrupted = self._recording(hooks, ended=False)
+                self.interrupted = self._recording(hooks, earlier, ended=False)
                 error.add_note(f"raised by train after {len(hooks.releases)} releases, kept as Training.interrupted")
                 raise
             finally:
                 hooks.detach()
-            recording = self._recording(hooks, ended=True)
-            self._ends = hooks.state.ends
+            recording = self._recording(hooks, earlier, ended=True)
+            self._ends, self._drawn = hooks.state.ends, hooks.drawn_until
             # Without history some accountants fail, and with hardly any noise they need all memory.
             if account and recording.ledger and min(noise for noise, _, _ in recording.ledger) >= LEAST_NOISE:
                 epsilon = float(parts.accountant.get_epsilon(delta=self._delta))
                 recording = replace(recording, accounted=epsilon)
             return recording
 
-    def watch(self, seed: int = 0) -> Watched:
-        """Run the training once, unchanged, and check all that was seen."""
+    def watch(self, seed: int = 0, *, again: bool = True) -> Watched:
+        """Run the training once, unchanged, and check all that was seen.
+
+        ``again``: run it a second time, on other records and with the noised sums of the first run in place of its own.
+        All that is a function of noised sums then ends as it did: what ends otherwise, such as a step size that follows
+        the loss, is moved by the data. Without it, only what moved outside of updates is seen.
+        """
         recording = self._run(seed, account=True)
-        if any(not one.by_data for one in recording.moved or ()):
-            recording = replace(recording, moved=self._explained(recording, seed))
+        if again and recording.releases:
+            moved = self._explained(recording, seed)
+            explained = {"moved": "what moved without noise ended as it did on other records"}
+            remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
+            recording = replace(recording, moved=moved, remarks=remarks)
         return watched(recording)
 
     def _explained(self, recording: Recording, seed: int) -> tuple[Movement, ...]:
-        """What data move: the training runs again on other records, with the noised sums of the first run as its own.
-
-        All that is a function of noised sums then ends as it did, whatever the training does with them.
-        """
-        releases = [one.released for one in recording.releases]
-        ends = self._ends
-        again = self._run(seed, shift=1, forced=releases)
-        if len(again.releases) != len(releases):
-            return recording.moved or ()
-        moved = [one for one in recording.moved or () if one.by_data]
+        """What data move, by a second run on other records; as it was where the second run does not show it."""
+        moved, ends, drawn = recording.moved or (), self._ends, self._drawn
+        try:
+            other = self._run(seed, other=True, forced=[one.released for one in recording.releases])
+        except Exception as error:  # Such as a training that checks its data.
+            how = f"ended with {type(error).__name__}, so that it does not show what data move"
+            return (*moved, Movement(name="a run on other records", how=how, by_data=False))
+        if not _comparable(recording, other, drawn, self._drawn):
+            return moved
+        if len(other.releases) != len(recording.releases):
+            how = f"is {len(other.releases)} in place of {len(recording.releases)} on other records"
+            certain = all(one.ids is not None for one in (*recording.releases, *other.releases))
+            return (*moved, Movement(name="the number of steps", how=how, by_data=certain))
+        known = [one for one in moved if one.by_data]
         words = "ends with other values on other records, after equal noised sums"
-        for name in sorted(differing(ends, self._ends) - {one.name for one in moved}):
-            moved.append(Movement(name=name, how=words, by_data=True))
-        return tuple(moved)
+        for name in sorted(differing(ends, self._ends) - {one.name for one in known}):
+            known.append(Movement(name=name, how=words, by_data=True))
+        return tuple(known)
 
     def step(self) -> Step:
         """Return clip and noise of the training, which ``build`` makes anew, as a step that takes rows of one's own.
@@ -223,13 +237,14 @@ class Training:
     def replayable(self) -> bool:
         """Whether two runs with one seed release the same numbers.
 
-        Raises ValueError where other seeds do so too: the training seeds itself, and all its runs are one.
+        Raises ValueError where other seeds have the same noise: the training seeds its generators itself, so that its
+        runs are not independent of each other.
         """
         again, other = self.run(seed=0), self.run(seed=1)
-        if equal_releases(self._first, other):
+        if equal_noise(self._first, other):
             raise ValueError(
-                "runs with two seeds release the same numbers: the training seeds its generators itself, so that its "
-                "noise is the same in every run. Leave the seeds to the audit"
+                "runs with two seeds have the same noise: the training seeds its generators itself, so that its noise "
+                "is the same in every run. Leave the seeds to the audit"
             )
         return equal_releases(self._first, again)
 
@@ -243,22 +258,41 @@ class Training:
         else:
             self._train(*built)
 
-    def _recording(self, hooks: OpacusHooks, *, ended: bool) -> Recording:
+    def _recording(self, hooks: OpacusHooks, earlier: int, *, ended: bool) -> Recording:
         accountant = hooks.parts.accountant
         ledger: Ledger | None = None
         if accountant is not None:
             ledger = tuple((float(noise), float(rate), int(steps)) for noise, rate, steps in accountant.history)
-        moved = (*hooks.loose, *hooks.state.end()) if ended else tuple(hooks.loose)
+        moved = (*hooks.loose, *hooks.by_size(), *hooks.state.end()) if ended else tuple(hooks.loose)
         return Recording(
             layout=hooks.parts.layout,
             releases=tuple(hooks.releases),
             ledger=ledger,
+            earlier=earlier,
             delta=self._delta,
             population=len(hooks.data),
             moved=moved,
             steps=hooks.steps,
             remarks=_remarks(hooks),
         )
+
+
+def _comparable(one: Recording, other: Recording, drawn: Sequence[int], again: Sequence[int]) -> bool:
+    """Whether a run on other records differs from the first in its records alone.
+
+    Not where the data were not read from what ``build`` received, where other records took other numbers of random
+    draws, or where clip norm or noise follow further noised numbers, which are those of each run.
+    """
+    pairs = list(zip(one.releases, other.releases, strict=False))
+    settings = all(
+        (first.clip_norm, first.noise_multiplier, first.ids) == (second.clip_norm, second.noise_multiplier, second.ids)
+        for first, second in pairs
+    )
+    sums = [(first.received, second.received) for first, second in pairs]
+    read = any(a is not None and b is not None and not torch.equal(a, b) for a, b in sums)
+    # Steps that were accounted without a sum may pay for other numbers, which are those of each run too.
+    more = any(sum(n for _, _, n in run.ledger or ()) - run.earlier > len(run.releases) for run in (one, other))
+    return settings and read and not more and all(a == b for a, b in zip(drawn, again, strict=False))
 
 
 class _History:

@@ -2,13 +2,15 @@
 
 Equal seeds give equal noise, so that the difference of two releases is what one unit adds; other seeds give the noise.
 How far a unit moves the release, over the noise in each tensor, is compared with the claimed noise multiplier. It does
-not matter by what constant the release was scaled.
+not matter by what constant the release was scaled. A release that is rounded or replaced by its signs after the noise
+moves by jumps that depend on the noise, and is not compared where it takes few values.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +30,8 @@ LENGTHS = (0.0, 1e-2, 1.0, 10.0, 1e4, 1e20)
 """Lengths of the unit's row, in clip norms."""
 _DRAWS, _OTHERS = 64, 6
 """Draws of the noise, and rows that surround the unit."""
+_LEVELS = 32
+"""Different values of a coordinate among the draws, up to which the release counts as rounded after the noise."""
 _SLACK = 5e-3
 """Relative shortfall of the multiplier that is rounding of single precision, as in a clip that adds 1e-6 to norms."""
 
@@ -38,14 +42,16 @@ class Step:
 
     Args:
         call: ``call(rows, seed)``: rows ``(n, d)`` of single precision before clipping, n >= 0, and the seed of all
-            noise; returns the release ``(d,)``.
+            noise; returns the release ``(d,)``, a tensor, array or list. It must be the sum with its noise, up to a
+            constant factor: a release that was rounded, clamped or replaced by its signs afterwards is no linear
+            function of the rows, so hand over what comes before that.
         layout: tensors of the rows.
         clip_norm: length of a row in the sum that is claimed, > 0; the rows are made in this unit.
         noise_multiplier: noise standard deviation over the sensitivity that is claimed, > 0.
         dtype: type in which the step holds rows. No unit is longer than it can hold: such a row would be infinite.
     """
 
-    call: Callable[[Tensor, int], Tensor]
+    call: Callable[[Tensor, int], Any]
     layout: Layout
     clip_norm: float
     noise_multiplier: float
@@ -76,7 +82,8 @@ class Shift:
 class PlayBack:
     """The plays of one step: its noise in each tensor, and how far units of all lengths move its release.
 
-    Raises whatever the step raises, with a note that names the rows.
+    Raises whatever the step raises, with a note that names the rows, and ValueError for a release of another shape,
+    TypeError for one of other things than numbers.
     """
 
     step: Step
@@ -124,12 +131,23 @@ class PlayBack:
         # The unit is compared with the largest noise that the draws allow: a smaller multiplier is certain.
         bound = math.inf if worst.over_noise == 0 else 1 / worst.over_noise
         estimate = self.effective_multiplier
+        if bound < claimed * (1 - _SLACK) and self._takes_few_values:
+            words = f"the release takes {_LEVELS} values or fewer: rounded after the noise, it is no linear function"
+            return CheckResult(name=MULTIPLIER, passed=None, witness=words)
         if bound < claimed * (1 - _SLACK):
             return CheckResult.at_least(
                 MULTIPLIER, min(estimate, bound), claimed, unit="sensitivities", witness=worst.witness
             )
         words = f"of {len(self.shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}"
         return CheckResult(name=MULTIPLIER, passed=True, witness=words)
+
+    @property
+    def _takes_few_values(self) -> bool:
+        """Whether most coordinates that vary with the noise take few values; those without noise do not vary."""
+        columns = np.concatenate(list(self.noise["split"].values()), axis=1)
+        levels = 1 + np.count_nonzero(np.diff(np.sort(columns, axis=0), axis=0), axis=0)
+        varying = levels[levels > 1]
+        return bool(len(varying) and np.median(varying) <= _LEVELS)
 
     def _finite(self) -> CheckResult:
         """What rows that are no numbers do."""
@@ -200,9 +218,10 @@ class PlayBack:
         except Exception as error:
             error.add_note(f"raised by the step on {len(rows)} rows, the longest of {_longest(rows):g}")
             raise
-        if release.shape != (self.step.layout.dim,):
-            raise ValueError(f"a release must have shape ({self.step.layout.dim},), got {tuple(release.shape)}")
-        return release.detach().cpu()
+        found = _tensor(release)
+        if found.shape != (self.step.layout.dim,):
+            raise ValueError(f"a release must have shape ({self.step.layout.dim},), got {tuple(found.shape)}")
+        return found
 
     def _over(self, moved: Tensor, around: str, deviation: Callable[[FloatArray], float]) -> float:
         """Length of a movement in standard deviations of each tensor's noise; infinite where it is no number."""
@@ -239,6 +258,14 @@ def smallest_deviation(values: FloatArray, at: float) -> float:
     """Return the smallest standard deviation that draws ``(draws, d)`` less their mean allow, at this level."""
     degrees = values.size * (len(values) - 1) / len(values)
     return math.sqrt(float((values**2).mean()) * degrees / float(chi2.isf(at, degrees)))
+
+
+def _tensor(release: Any) -> Tensor:
+    try:
+        return torch.as_tensor(release).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        words = f"a release must be a tensor, an array or a list of numbers, got {type(release).__name__}"
+        raise TypeError(words) from error
 
 
 def _longest(rows: Tensor) -> float:

@@ -18,6 +18,9 @@ from ..audit.claim import Claim
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout
 
+_SAME_NOISE = 1e-2
+"""Relative distance of two noise vectors that counts as rounding; that of independent ones is about 1.4."""
+
 Ledger = tuple[tuple[float, float, int], ...]
 """An accountant's history: (noise multiplier, sampling rate, steps)."""
 
@@ -79,7 +82,7 @@ class Plant:
 
     Args:
         tensor: name of the tensor that the vector lies in; None for all tensors.
-        weight: L2 norm of the vector in clip norms, > 0; from 10 on, a missing clip shows.
+        weight: L2 norm of the vector in clip norms, > 0; a weight of 10 or more makes a missing clip visible.
         seed: of the vector's direction, a random one.
     """
 
@@ -129,6 +132,7 @@ class Recording:
         layout: tensors of the released vectors.
         releases: in the order of the run.
         ledger: the accountant's history at the end of the run; None where there is no accountant.
+        earlier: steps that the history held at the start of the run, such as those of a training that goes on.
         accounted: epsilon that the accountant prints at ``delta``; None where it was not asked.
         population: number of records that lots are drawn from; None where it is not known.
         moved: parameters and buffers that changed without noise; None where they were not looked at.
@@ -139,12 +143,21 @@ class Recording:
     layout: Layout
     releases: tuple[Release, ...]
     ledger: Ledger | None = None
+    earlier: int = 0
     accounted: float | None = None
     delta: float | None = None
     population: int | None = None
     moved: tuple[Movement, ...] | None = None
     steps: int | None = None
     remarks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def accounted_steps(self) -> list[tuple[float, float]]:
+        """Noise multiplier and sampling rate of each step of this run that the history holds; the last steps are those
+        of the run where it holds more, as where a training loads an older history itself.
+        """
+        steps = [(noise, rate) for noise, rate, count in self.ledger or () for _ in range(count)][self.earlier :]
+        return steps[-len(self.releases) :] if self.releases else steps
 
     def projections(self, plant: Plant) -> FloatArray:
         """Return each release less the known rest, projected on the plant's direction, in clip norms: ``(steps,)``.
@@ -167,6 +180,19 @@ def equal_releases(one: Recording, other: Recording) -> bool:
     pairs = list(zip(one.releases, other.releases, strict=False))
     same = all(torch.equal(first.released, second.released) for first, second in pairs)
     return len(one.releases) == len(other.releases) and same
+
+
+def equal_noise(one: Recording, other: Recording) -> bool:
+    """Whether the noise of two runs is the same in all steps that both have, apart from rounding."""
+    pairs = list(zip(one.releases, other.releases, strict=False))
+    return bool(pairs) and all(_equal_noise(first, second) for first, second in pairs)
+
+
+def _equal_noise(one: Release, other: Release) -> bool:
+    if one.received is None or other.received is None:
+        return torch.equal(one.released, other.released)
+    noise, again = one.released.double() - one.received.double(), other.released.double() - other.received.double()
+    return 0 < float(noise.norm()) < math.inf and float((noise - again).norm()) < _SAME_NOISE * float(noise.norm())
 
 
 class Runner(Protocol):

@@ -39,7 +39,7 @@ def find_object(target: str) -> Any:
     """Import and return what ``package.module:name`` or ``path/to/file.py:name`` names.
 
     Raises:
-        ConfigError: the module cannot be imported, or has no such name (known functions are listed, nearest first).
+        ConfigError: the module cannot be imported, or has no such name (known ones are listed, nearest first).
     """
     place, _, name = target.rpartition(":")
     try:
@@ -49,9 +49,17 @@ def find_object(target: str) -> Any:
     except (Exception, SystemExit) as error:  # A user's module may raise anything on import.
         raise ConfigError(f"cannot import {place}: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
-        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ConfigError(f"{place} has no function {name!r}; it has: {nearest(name, own) or 'no function'}")
+        own = [key for key, value in vars(module).items() if not key.startswith("_") and _can_be_audited(value)]
+        known = nearest(name, own) or "no function and no system"
+        raise ConfigError(f"{place} has no function or system {name!r}; it has: {known}")
     return getattr(module, name)
+
+
+def _can_be_audited(value: object) -> bool:
+    """Whether a name of a module is a function or a system, and not only a module or a number."""
+    from ..adapters.probe import is_runner  # Lazy: it imports PyTorch, which only this error needs.
+
+    return callable(value) or is_runner(value)
 
 
 def _check_kind(target: str, found: Callable[..., Any]) -> None:
@@ -91,11 +99,19 @@ def with_config_errors(target: str, audit: Callable[[], T]) -> T:
         return audit()
     except Exception as error:
         # A note marks an error inside the user's mechanism: report it as a crash of that code, not as one of ours.
-        if getattr(error, "__notes__", []):
+        if getattr(error, "__notes__", []) or (not isinstance(error, ValueError) and _is_foreign(audit, error)):
             _fail_in_mechanism(target, error)
         if not isinstance(error, ValueError):
             raise
         raise ConfigError(str(error)) from None
+
+
+def _is_foreign(call: Callable[..., Any], error: Exception) -> bool:
+    """Whether an error comes from a call of the user's own function, such as one that makes a system."""
+    inside = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    place = getattr(call, "__code__", None) if inside is None else inside.tb_frame.f_code
+    package = Path(__file__).resolve().parents[1]
+    return place is None or not Path(place.co_filename).resolve().is_relative_to(package)
 
 
 def _fail_in_mechanism(target: str, error: Exception) -> NoReturn:

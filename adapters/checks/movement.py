@@ -59,7 +59,8 @@ class StateWatch:
         """
         if self.updates:
             self._compare()
-        self.ends = {name: one.detach().clone() for name, one in _numbers(self.model)}
+        saved = saved_names(self.model)
+        self.ends = {name: one.detach().clone() for name, one in _numbers(self.model) if name in saved}
         moved = {name for name, one in _numbers(self.model) if name in self.start and not _equal(one, self.start[name])}
         stepped = {name for name, one in self.model.named_parameters() if id(one) in self.stepped}
         parameters = {name for name, _ in self.model.named_parameters()}
@@ -68,7 +69,9 @@ class StateWatch:
         depend = moved_by_inputs(self.model, self.inputs) if moved - parameters else frozenset()
         for name in sorted(moved - parameters):
             if name in depend:
-                self._note(name, "changed, and takes other values with other inputs", by_data=True)
+                how = "changed, and takes other values with other inputs"
+                loose = "" if name in saved else ", and is not saved with the model"
+                self._note(name, how + loose, by_data=name in saved)
         return tuple(self.found.values())
 
     def _keep(self, _: Any, inputs: tuple[Any, ...]) -> None:
@@ -106,6 +109,18 @@ def moved_by_inputs(model: nn.Module, inputs: tuple[Any, ...] | None) -> frozens
 def differing(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> frozenset[str]:
     """Return the names of numbers that are not equal at the ends of two runs."""
     return frozenset(name for name in one if name not in other or not _equal(one[name], other[name]))
+
+
+def saved_names(model: nn.Module) -> frozenset[str]:
+    """Return the names of the parameters and buffers that a model's ``state_dict`` holds.
+
+    Buffers that are not persistent, and tensors that are plain attributes, stay with the process that trains.
+    """
+    found = {name for name, _ in model.named_parameters()}
+    for prefix, module in model.named_modules():
+        kept = module._buffers.keys() - module._non_persistent_buffers_set
+        found |= {f"{prefix}.{name}" if prefix else name for name in kept}
+    return frozenset(found)
 
 
 def _changed(value: Any) -> Any:
@@ -147,7 +162,8 @@ def movement_checks(recording: Recording) -> list[CheckResult]:
         reason = recording.remarks.get("state", "the model's state was not watched")
         return [CheckResult(name=MOVED, passed=None, witness=reason)]
     if not recording.moved:
-        return [CheckResult(name=MOVED, passed=True, witness="no parameter and no buffer moved without noise")]
+        words = recording.remarks.get("moved", "no parameter and no buffer moved without noise")
+        return [CheckResult(name=MOVED, passed=True, witness=words)]
     certain = [one for one in recording.moved if one.by_data]
     words = "; ".join(f"{one.name} {one.how}" for one in (certain or recording.moved)[:3])
     if certain:

@@ -3,6 +3,9 @@
 The noise of a release is what left less what came in. All tests are one-sided where more noise than stated is no fault,
 and exact or conservative for Gaussian noise. Noise that is larger than stated is scaled down to the stated size before
 its shape is looked at.
+
+Noise on a grid, as of the discrete Gaussian law, is compared with the Gaussian law rounded to this grid, where the sums
+lie on the same grid. Sums between the grid's points would show through the noise, which is then a fault of its shape.
 """
 
 import math
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import betainc
+from scipy.special import betainc, ndtr
 from scipy.stats import binom, chi2, kstwo, norm
 
 from ...audit.arrays import BoolArray, FloatArray
@@ -32,6 +35,14 @@ _STEPS, _NUMBERS = 128, 2**21
 """Steps of which every pair is compared, and numbers of which every lag is, at most."""
 _SAMPLE, _NEAR = 4096, 1e-5
 """Numbers that are compared for equality, and the distance, in standard deviations, at which they count as equal."""
+_POINTS, _TRIES, _CLEAR = 2, 16, 32.0
+"""Numbers that show a grid, at least; common divisors that are tried; and the smallest step, in roundings."""
+_COARSE, _COARSER, _COARSEST = 0.5, 2.0, 8.0
+"""Steps of a grid, in standard deviations: up to the first all is checked, up to the second presence and scale, and up
+to the third nothing. Of a longer step less than 1e-4 of correct noise is not 0, and such noise is missing.
+"""
+_MANY, _FEW = 1024, 32
+"""On a grid: numbers of which the sum of squares is as good as continuous, and fewest of which a cosine is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +50,8 @@ class Noise:
     """The noise of a run in units of the stated standard deviation.
 
     ``values``: ``(steps, d)``; ``sums``: ``(steps, d)``, what came in; ``tensors``: name -> slice of the coordinates;
-    ``numbers``: the step of each row; ``rounding``: of one value, in the same units.
+    ``numbers``: the step of each row; ``rounding``: of one value, in the same units; ``grid``: the step of the grid on
+    which values and sums lie, in the same units, 0 where there is none.
     """
 
     values: FloatArray
@@ -47,6 +59,7 @@ class Noise:
     tensors: dict[str, slice]
     numbers: tuple[int, ...]
     rounding: float
+    grid: float = 0.0
 
     @cached_property
     def standard(self) -> FloatArray:
@@ -79,13 +92,45 @@ def noise_of(recording: Recording) -> Noise | None:
     released = np.stack([one.released.double().numpy() for one in known])
     scale = np.array([[one.noise_std] for one in known])
     largest = np.maximum(np.abs(sums), np.abs(released)).max(initial=0.0, where=np.isfinite(released))
+    coarseness = max(one.coarseness for one in known)
     return Noise(
         values=(released - sums) / scale,
         sums=sums,
         tensors={name: place for name, place in recording.layout.slices.items() if place.stop > place.start},
         numbers=tuple(one.step for one in known),
         rounding=float(_SINGLE * largest / scale.min()) + max(one.coarseness / one.noise_std for one in known),
+        grid=_grid(np.stack([released - sums, sums]), float(_SINGLE * largest) + coarseness, float(scale.min())),
     )
+
+
+def _grid(numbers: FloatArray, near: float, std: float) -> float:
+    """The step, in standard deviations, of which noise and sums are multiples; 0 where they are on no grid."""
+    rows = np.abs(numbers).reshape(2, -1)
+    flat = rows[:, :: max(1, rows.shape[1] // _SAMPLE)].ravel()
+    step = _common_step(np.sort(flat[flat > 4 * near]), near)
+    return step / std if step <= _COARSEST * std else 0.0
+
+
+def _common_step(numbers: FloatArray, near: float) -> float:
+    """The largest common divisor of sorted positive numbers that are rounded by ``near``, 0 where there is none.
+
+    Numbers of a continuous law are all within ``4 * near`` of a multiple with probability 4^-n at most.
+    """
+    gaps = np.diff(numbers, prepend=0.0)
+    gaps = gaps[gaps > 4 * near]
+    if len(numbers) < _POINTS or not np.isfinite(numbers).all():
+        return 0.0
+    step = float(gaps.min())
+    for _ in range(_TRIES):
+        if step < _CLEAR * near:
+            return 0.0
+        # Over all gaps, so that the rounding of one is not multiplied.
+        step = float(gaps.sum() / np.rint(gaps / step).sum())
+        rest = np.abs(numbers - step * np.rint(numbers / step))
+        if not (rest > 4 * near).any():
+            return step
+        step = float(rest[rest > 4 * near].min())
+    return 0.0
 
 
 def noise_checks(recording: Recording) -> list[CheckResult]:
@@ -101,7 +146,12 @@ def noise_checks(recording: Recording) -> list[CheckResult]:
         return [CheckResult(name=name, passed=None, witness=reason) for name in names]
     if not np.isfinite(noise.values).all():
         return [CheckResult(name=PRESENT, passed=False, witness="a release is not finite")]
+    words = f"noise on a grid of {noise.grid:.2g} standard deviations: too coarse to be compared"
+    if noise.grid > _COARSER:
+        return [CheckResult(name=name, passed=None, witness=words) for name in names]
     found = [_present(noise), _scale(noise)]
+    if noise.grid > _COARSE:
+        return found + [CheckResult(name=name, passed=None, witness=words) for name in (FRESH, SHAPE, DATA)]
     if any(one.passed is False for one in found):
         # Of noise that is missing or small in places, the other tests would only repeat the same fault.
         found.append(_fresh(noise))
@@ -121,7 +171,7 @@ def _unlooked(name: str) -> CheckResult:
 def _present(noise: Noise) -> CheckResult:
     """Check that no tensor and no coordinate holds more exact zeros than Gaussian noise would."""
     near = max(noise.rounding, 1e-12)
-    zero, chance = np.abs(noise.values) <= near, min(1.0, 2 * near / math.sqrt(2 * math.pi))
+    zero, chance = np.abs(noise.values) <= near, min(1.0, 2 * near / math.sqrt(2 * math.pi)) + _at_zero(noise.grid)
     counts = [(name, int(zero[:, place].sum()), zero[:, place].size) for name, place in noise.tensors.items()]
     tests = len(counts) + zero.shape[1]
     for name, count, size in counts:
@@ -142,6 +192,14 @@ def _present(noise: Noise) -> CheckResult:
     )
 
 
+def _at_zero(step: float) -> float:
+    """The probability of 0 under the normal law on a grid: rounded, or discrete, whichever is larger."""
+    if step == 0:
+        return 0.0
+    points = step * np.arange(1, 1 + math.ceil(10 / step))
+    return max(float(2 * ndtr(step / 2) - 1), 1 / (1 + 2 * float(np.exp(-(points**2) / 2).sum())))
+
+
 def _most(size: int, chance: float, tests: int) -> float:
     return float(binom.isf(level(tests), size, chance))
 
@@ -153,8 +211,12 @@ def _where(noise: Noise, coordinate: int) -> str:
 
 def _scale(noise: Noise) -> CheckResult:
     """Check the sum of squares of all numbers, of each tensor, step, tensor in a step, and coordinate."""
-    squares = noise.values**2
-    parts = list(_parts(noise, squares))
+    parts = list(_parts(noise, noise.values**2))
+    if noise.grid:
+        # Few numbers on a grid may all be 0: with one step more, each is at least as large as one that is on none.
+        padded = _parts(noise, (np.abs(noise.values) + noise.grid) ** 2)
+        plain = _MANY if noise.grid <= _COARSE else math.inf
+        parts = [one if one[2] >= plain else other for one, other in zip(parts, padded, strict=True)]
     degrees = np.array([size for _, _, size in parts], dtype=float)
     sums = np.array([total for _, total, _ in parts])
     at = level(len(parts))
@@ -203,6 +265,8 @@ def _between_steps(noise: Noise) -> CheckResult | None:
         return None
     tests, rows, columns = len(noise.tensors) * steps * (steps - 1) // 2, *np.triu_indices(steps, 1)
     for name, place in noise.tensors.items():
+        if noise.grid and place.stop - place.start < _FEW:
+            continue
         cosines = _cosines(noise.values[:steps, place])[rows, columns]
         chances = _chance(cosines, place.stop - place.start)
         worst = int(np.argmin(chances))
@@ -218,6 +282,8 @@ def _between_tensors(noise: Noise) -> CheckResult | None:
     for one, other in pairs:
         first, second = (noise.values[:, noise.tensors[name]] for name in (one, other))
         shared = min(first.shape[1], second.shape[1])
+        if noise.grid and shared < _FEW:
+            continue
         first, second = first[:, :shared], second[:, :shared]
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         cosines = (first * second).sum(1) / np.maximum(lengths, 1e-300)
@@ -271,24 +337,29 @@ def _repeated(witness: str, measured: float) -> CheckResult:
 
 def _shape(noise: Noise) -> CheckResult:
     """Check the whole distribution, the largest number, and that numbers take more than a few values."""
+    if noise.grid and not np.array_equal(noise.standard, noise.values):
+        return CheckResult(name=SHAPE, passed=None, witness="noise on a grid that is larger than stated")
     flat = np.sort(noise.standard.ravel()[:_NUMBERS])
-    count = len(flat)
-    places = norm.cdf(flat)
+    count, half = len(flat), noise.grid / 2
+    low = norm.cdf(flat - half)
+    # On a grid, a uniform place between the ends of each number's cell makes places of a rounded normal law uniform.
+    places = np.sort(low + (norm.cdf(flat + half) - low) * np.random.default_rng(0).random(count)) if half else low
     distance = float(max((np.arange(1, count + 1) / count - places).max(), (places - np.arange(count) / count).max()))
-    if kstwo.sf(distance, count) < level(3):
-        allowed = float(kstwo.isf(level(3), count))
+    # The discrete law differs from the rounded one by step^2 max|x phi(x)| / 24, to second order.
+    allowed = float(kstwo.isf(level(3), count)) + noise.grid**2 / 96
+    if distance > allowed:
         witness = f"largest distance of {count} numbers' distribution from the normal one"
         return CheckResult.at_most(SHAPE, distance, allowed, unit="probability", witness=witness)
-    largest = float(np.abs(flat).max())
+    largest = float(np.abs(flat).max()) + half
     # Probability that the largest of so many normal numbers is so small.
     if count * math.log1p(-2 * norm.sf(largest)) < math.log(level(3)):
-        allowed = float(norm.isf(-math.expm1(math.log(level(3)) / count) / 2))
+        least = float(norm.isf(-math.expm1(math.log(level(3)) / count) / 2))
         witness = f"largest of {count} numbers, in standard deviations: the tails are missing"
-        return CheckResult.at_least(SHAPE, largest, allowed, unit="standard deviations", witness=witness)
+        return CheckResult.at_least(SHAPE, largest, least, unit="standard deviations", witness=witness)
     return _few_values(noise) or CheckResult.at_most(
         SHAPE,
         distance,
-        float(kstwo.isf(level(3), count)),
+        allowed,
         unit="probability",
         witness=f"distance of {count} numbers from the normal distribution",
     )
@@ -301,7 +372,7 @@ def _few_values(noise: Noise) -> CheckResult | None:
     equal = int((np.diff(chosen) < near).sum())
     # Expected for the normal distribution; a half of all numbers is far beyond any chance fluctuation.
     expected = count**2 * near / (2 * math.sqrt(math.pi))
-    if count < 64 or expected > count / 8 or equal <= count / 2:
+    if noise.grid or count < 64 or expected > count / 8 or equal <= count / 2:
         return None
     witness = f"numbers of {count} that equal another one: the noise takes few values"
     return CheckResult(name=SHAPE, passed=False, measured=equal, allowed=count / 2, witness=witness)
@@ -316,12 +387,12 @@ def _independent(noise: Noise) -> CheckResult:
     along = (noise.standard[there] * noise.sums[there]).sum(1) / lengths[there]
     steps = len(along)
     largest = float(np.abs(along).max())
-    allowed = float(norm.isf(level(3 * steps) / 2))
+    allowed = float(norm.isf(level(3 * steps) / 2)) + noise.grid
     if largest > allowed:
         witness = "noise along the sum that came in, largest of the steps, in standard deviations"
         return CheckResult.at_most(DATA, largest, allowed, unit="standard deviations", witness=witness)
     mean = abs(float(along.sum())) / math.sqrt(steps)
-    if mean > (limit := float(norm.isf(level(3) / 2))):
+    if mean > (limit := float(norm.isf(level(3) / 2)) + noise.grid):
         witness = "noise along the sum that came in, over all steps, in standard deviations"
         return CheckResult.at_most(DATA, mean, limit, unit="standard deviations", witness=witness)
     return _along(noise, there, lengths)
@@ -332,6 +403,6 @@ def _along(noise: Noise, there: BoolArray, lengths: FloatArray) -> CheckResult:
     along = (noise.values[there] * noise.sums[there]).sum(1) / lengths[there]
     steps = len(along)
     allowed = math.sqrt(chi2.ppf(level(3), steps) / steps)
-    measured = math.sqrt(float((along**2).sum()) / steps)
+    measured = math.sqrt(float(((np.abs(along) + noise.grid) ** 2).sum()) / steps)
     witness = f"standard deviation of the noise along the sum that came in, {steps} steps"
     return CheckResult.at_least(DATA, measured, allowed, unit="standard deviations", witness=witness)

@@ -1,10 +1,13 @@
 """Compares the sum of each release before its noise with the clipped rows that came in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.arrays import FloatArray
 from ...audit.check_result import CheckResult
 from ...fl.laws.law import clip
 from ..recording import Recording
@@ -18,6 +21,8 @@ _CONDITION = 1e4
 """Condition number of the rows up to which the weight of each in a sum is determined."""
 _ROWS = 2048
 """Rows whose weights are solved for, at most."""
+_ALIKE, _UNLIKE, _PAIRS = 1e-3, 1e-2, 8
+"""Relative difference of equal lengths and of unequal weights, and pairs of rows that are compared, at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +30,15 @@ class Contributions:
     """The lengths with which rows entered a sum.
 
     ``expected``: ``(d,)``, the sum of the rows clipped by the stated rule; ``longest``: the largest length in clip
-    norms, None where the sum does not determine it; ``explained``: whether the sum is one of weighted rows.
+    norms, None where the sum does not determine it; ``explained``: whether the sum is one of weighted rows;
+    ``weights``: of a sum that is not that of the stated rule, ``(2, n)``, the length of each row that is not zero
+    before, and in the sum, in clip norms; None where they are not known or the rule is the stated one.
     """
 
     expected: Tensor
     longest: float | None
     explained: bool
+    weights: FloatArray | None = None
 
 
 def contributions(
@@ -67,7 +75,34 @@ def _solved(rows: Tensor, total: Tensor, expected: Tensor, clip_norm: float) -> 
     left = torch.linalg.vector_norm(used.T @ weights - total)
     explained = bool(left <= _SLACK * max(clip_norm, float(torch.linalg.vector_norm(total))))
     known = explained and bool(values[-1] * _CONDITION > values[0])
-    return Contributions(expected, float(weights.abs().max()) / clip_norm if known else None, explained)
+    if not known:
+        return Contributions(expected, None, explained)
+    pairs = torch.stack([lengths[lengths > 0], weights]).numpy() / clip_norm
+    return Contributions(expected, float(np.abs(pairs[1]).max()), explained, pairs)
+
+
+def undetermined_rule(lots: Sequence[FloatArray]) -> str | None:
+    """Return why the weights of several lots do not show that a row's weight depends on this row alone; None if so.
+
+    ``lots``: the ``weights`` of each lot whose sum is not that of the stated rule. Rows of equal lengths in different
+    lots are compared: a clip of a lot's mean, for one, gives each row less than one clip norm and depends on all rows.
+    """
+    if not lots:
+        return None
+    numbers = np.repeat(np.arange(len(lots)), [lot.shape[1] for lot in lots])
+    lengths, weights = np.concatenate(lots, axis=1)
+    order = np.lexsort((numbers, lengths))
+    lengths, weights, numbers = lengths[order], weights[order], numbers[order]
+    alike = (np.diff(lengths) <= _ALIKE * lengths[1:]) & (np.diff(numbers) != 0)
+    larger = np.maximum(np.abs(weights[1:]), np.abs(weights[:-1]))
+    # Rows that are left out have weights of rounding alone.
+    apart = np.abs(np.diff(weights)) > _UNLIKE * larger + _ALIKE * np.abs(weights).max()
+    if (pairs := int(alike.sum())) < _PAIRS:
+        return f"by another rule than the stated clip, of which {pairs} pairs of equal rows in two lots show little"
+    # A rule that jumps at some length separates a few pairs.
+    if 2 * int((alike & apart).sum()) > pairs:
+        return "rows of equal lengths have other weights in other lots, by another rule than the stated clip"
+    return None
 
 
 def sum_checks(recording: Recording) -> list[CheckResult]:
@@ -95,7 +130,10 @@ def sum_checks(recording: Recording) -> list[CheckResult]:
         if one.longest is None and not _close(one.received.double(), one.expected.double(), one.clip_norm, slack):
             unknown += 1
     if unknown:
-        witness = f"in {unknown} of {len(seen)} steps the sum is not that of the stated clip: play the step back"
+        witness = f"in {unknown} of {len(seen)} steps the sum is not that of the stated clip: make a play_back.Step"
+        return [CheckResult(name=CLIPPED, passed=None, witness=witness)]
+    if (unknown_rule := recording.remarks.get("weights")) is not None:
+        witness = f"no row added more than one clip norm, but {unknown_rule}: make a play_back.Step"
         return [CheckResult(name=CLIPPED, passed=None, witness=witness)]
     longest = max((one.longest or 0.0 for one in seen), default=0.0)
     witness = f"largest length of a row in {len(seen)} sums that were computed again"

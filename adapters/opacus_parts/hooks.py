@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.seeded import seeded
+from ...fl.seeded import global_states, seeded
 from ..checks.movement import StateWatch
 from ..checks.sums import contributions
 from ..recording import Movement, Release
@@ -18,6 +18,9 @@ from .parts import DPTensorFastGradientClipping, OpacusParts
 
 _SAME = 1e-4
 """Relative difference between the noised sum and the gradient of an update that counts as rounding."""
+
+_SIZES = 3
+"""Different sizes of lots, at least, that show whether a factor follows them."""
 
 
 @dataclass(kw_only=True)
@@ -30,6 +33,7 @@ class OpacusHooks:
             with the model, and these vectors' lengths.
         noise: a number above 0 replaces the noise of the run by that of this number; 0 leaves it.
         forced: noised sums ``(d,)`` in place of this run's own, so that its updates are those of another run.
+        drawn_until: a hash of the states of the global generators at each release.
     """
 
     parts: OpacusParts
@@ -39,8 +43,10 @@ class OpacusHooks:
     planted: Mapping[int, Tensor] = field(default_factory=dict)
     forced: Sequence[Tensor] = ()
     releases: list[Release] = field(default_factory=list)
+    drawn_until: list[int] = field(default_factory=list)
     steps: int = 0
     loose: list[Movement] = field(default_factory=list)
+    factors: dict[int, float] = field(default_factory=dict)
     drawn: int = 0
     _ids: list[int] | None = field(default_factory=list)
     _rows: int | None = 0
@@ -50,8 +56,10 @@ class OpacusHooks:
     _pending: tuple[Tensor, list[int]] | None = None
     _direction: Tensor | None = None
     _called: list[int] | None = field(default_factory=list)
+    _batches: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _rounding: float = 2.0**-23
     _backward: Callable[[Any], Any] | None = None
+    _handle: Any = None
 
     def attach(self) -> None:
         """Wrap the methods of the optimizer, the losses and the model."""
@@ -63,12 +71,19 @@ class OpacusHooks:
         else:
             self._wrap(optimizer, "clip_and_accumulate", self._clip)
         self._wrap(optimizer, "add_noise", self._add_noise)
-        optimizer.original_optimizer.register_step_pre_hook(lambda *_: self._before_update())
+        self._last_hook()
         optimizer.original_optimizer.register_step_post_hook(lambda *_: self.state.after_update())
         self.parts.model.register_forward_pre_hook(self._before_call, with_kwargs=True)
         self.state.begin()
         self.data.begin()
         self._forget()
+
+    def _last_hook(self) -> None:
+        """Compare the gradient after all other hooks of the optimizer, also those that came later."""
+        if self._handle is not None:
+            self._handle.remove()
+        original = self.parts.optimizer.original_optimizer
+        self._handle = original.register_step_pre_hook(lambda *_: self._before_update())
 
     def _wrap(self, owner: Any, name: str, around: Any) -> None:
         original = getattr(owner, name)
@@ -92,6 +107,13 @@ class OpacusHooks:
             # Records that were read and not used: the last ones need not be those of this batch.
             ids = None
             self.data.begin()
+        elif tensors:
+            # A batch that was not read again is an earlier one, whose records are known by its numbers.
+            content = hash(tensors[0].detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            if ids is None:
+                ids = self._batches.get(content)
+            else:
+                self._batches[content] = ids
         self._called = None if self._called is None or ids is None else [*self._called, *ids]
 
     def _lot(self, rows: int) -> tuple[int, ...] | None:
@@ -223,6 +245,8 @@ class OpacusHooks:
                 rounding=self._rounding,
             )
         )
+        self._last_hook()
+        self.drawn_until.append(hash(tuple(sorted(global_states().items()))))
         self._forget()
         return result
 
@@ -249,11 +273,23 @@ class OpacusHooks:
             return
         used, sent = self.parts.flat("grad").double(), self.releases[-1].released.double()
         factor = float(used @ sent) / max(float(sent @ sent), 1e-300)
+        self.factors[len(self.releases) - 1] = factor
         # Numbers of half precision are rounded once more when they are averaged.
         same = max(_SAME, *(8 * torch.finfo(one.dtype).eps for one in self.parts.optimizer.params))
         if float((used - factor * sent).norm()) > same * max(float(used.norm()), 1e-300) and not self.loose:
             words = f"of update {self.steps - 1} is not a multiple of the noised sum"
             self.loose.append(Movement(name="the gradient", how=words, by_data=False))
+
+    def by_size(self) -> list[Movement]:
+        """Whether updates are divided by the true sizes of their lots, which are no public numbers."""
+        sized = {n: self.releases[n].rows for n in self.factors}
+        known = [(factor, rows) for n, factor in self.factors.items() if (rows := sized[n]) and factor]
+        sizes = {rows for _, rows in known}
+        products = np.array([factor * rows for factor, rows in known])
+        if len(sizes) < _SIZES or np.ptp(products) > _SAME * np.abs(products).max():
+            return []
+        how = f"is divided by the number of records in its lot, in {len(known)} updates of {len(sizes)} different sizes"
+        return [Movement(name="the noised sum", how=how, by_data=True)]
 
 
 def _row(gradients: Sequence[Tensor | None], held: Sequence[Tensor]) -> Tensor:

@@ -15,14 +15,14 @@ class LoggedData(Dataset[Any]):
         planted: number of the last indices that stand for planted units. Their record is that of index 0, and only
             their vectors are the audit's. The number of records stays, because rates and numbers of steps are computed
             from it.
-        shift: each index has the record that is so many places further, for a run on other records.
+        other: each index has another record, and one half of the records comes twice, for a run on other records.
 
     Raises:
         TypeError: for a data set without a length or without indices.
         ValueError: for as many units as records, or more.
     """
 
-    def __init__(self, data: Any, *, planted: int = 0, shift: int = 0) -> None:
+    def __init__(self, data: Any, *, planted: int = 0, other: bool = False) -> None:
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise TypeError(
                 "data must have a length and indices, as lots are compared by the indices of their records, "
@@ -30,7 +30,7 @@ class LoggedData(Dataset[Any]):
             )
         if planted and planted >= len(data):
             raise ValueError(f"planted units must be fewer than the {len(data)} records, got {planted}")
-        self.data, self.planted, self._shift = data, planted, shift
+        self.data, self.planted, self._other = data, planted, other
         self._read: list[int] = []
         self._batches: LoggedBatches | None = None
 
@@ -43,7 +43,10 @@ class LoggedData(Dataset[Any]):
             raise IndexError(f"index {number} is out of range for {len(self)} records")
         number %= len(self)
         self._read.append(number)
-        return self.data[0 if number in self.units else (number + self._shift) % len(self)]
+        if number in self.units:
+            return self.data[0]
+        # Not a permutation, under which statistics of all records would stay as they are.
+        return self.data[(len(self) + number) // 2 % len(self) if self._other else number]
 
     @property
     def units(self) -> range:

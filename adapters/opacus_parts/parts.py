@@ -71,7 +71,7 @@ class OpacusParts:
 
     def rows(self) -> Tensor:
         """Return the vectors of the records before clipping, ``(n, d)``."""
-        samples = [one.detach().reshape(len(one), -1).cpu() for one in self.optimizer.grad_samples]
+        samples = [one.detach().flatten(1).cpu() for one in self.optimizer.grad_samples]
         return torch.cat(samples, dim=1)
 
     def play(self, rows: Tensor, seed: int) -> Tensor:
@@ -139,7 +139,8 @@ def _values(built: object) -> Iterator[Any]:
     elif isinstance(built, tuple | list):
         yield from built
     else:
-        yield from vars(built).values()
+        # Objects without attributes, such as None, hold nothing.
+        yield from vars(built).values() if hasattr(built, "__dict__") else (built,)
 
 
 def _accountant(found: list[Any], optimizer: Any) -> Any:

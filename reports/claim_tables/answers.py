@@ -281,24 +281,29 @@ def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
     )
     shown = [_showed(folder, one) for one in uncovered_attacks(folder, row.defense)] if left else []
     said += [f"For them, this run shows: {'; '.join(shown)}."] if shown else []
-    others = [_showed(folder, one) for one in other_units(folder, row.defense)]
-    said += [
-        f"Not covered either, because they attack something else than one {claim.unit}: {'; '.join(others)}."
-    ] * bool(others)
+    others = other_units(folder, row.defense)
+    shown = [_showed(folder, one) for one in others if _better(folder, one) is not False]
+    rest = len(others) - len(shown)
+    least = [f"{counted(rest, 'attack')} did no better than guessing"] if rest else []
+    if others:
+        said.append(f"Nor does it cover attacks on something else than one {claim.unit}: {'; '.join(shown + least)}.")
     return " ".join(said)
 
 
 def _showed(folder: RunFolder, one: AttackRow) -> str:
     """What an attack did, in words that its interval and guessing allow."""
     better, no_better = _SHOWN.get(one.metric, ("reached", "reached"))
-    guess = _guess(folder, one)
-    low = one.pooled.low if one.pooled else None
-    if guess is None or low is None:
-        # Without an interval or a null attack nothing is known about chance.
+    guess, did = _guess(folder, one), _better(folder, one)
+    if guess is None or did is None:
         return f"{one.attack} on {one.federation} reached {value_words(one)}"
     words = numerals.metric_value(one.metric, guess)
-    did = better if low > guess else no_better
-    return f"{one.attack} on {one.federation} {did} ({value_words(one)}; guessing {words})"
+    return f"{one.attack} on {one.federation} {better if did else no_better} ({value_words(one)}; guessing {words})"
+
+
+def _better(folder: RunFolder, one: AttackRow) -> bool | None:
+    """Whether an attack did better than guessing; None without an interval or a null attack, which show chance."""
+    guess, low = _guess(folder, one), one.pooled.low if one.pooled else None
+    return None if guess is None or low is None else low > guess
 
 
 def _guess(folder: RunFolder, one: AttackRow) -> float | None:

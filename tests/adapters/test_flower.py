@@ -181,3 +181,16 @@ def test_wrong_use_is_told_in_words_and_nothing_is_lost():
         app.run()
     assert "raised after 2 releases" in caught.value.__notes__[0]
     assert len(app.interrupted.releases) == 2
+
+
+def test_flowers_division_by_an_update_of_zero_is_explained_and_one_of_the_apps_is_not():
+    with pytest.raises(ZeroDivisionError) as raised:
+        App(server(), client(length=0.0)).run()
+    assert "a client's update was zero" in " ".join(raised.value.__notes__)
+
+    def dividing(node):
+        return 1 // 0
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        App(server(), client(examples=dividing)).run()
+    assert "update was zero" not in " ".join(raised.value.__notes__)

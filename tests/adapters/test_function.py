@@ -120,3 +120,33 @@ def test_processes_make_the_same_trials():
 def test_something_that_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match=r"call must be a function call\(x\), got 3"):
         Function(call=3)
+
+
+def test_a_batched_mechanism_without_a_seed_that_repeats_its_noise_is_refused():
+    def call(rows):
+        return rows + np.random.default_rng(0).laplace(size=rows.shape)
+
+    function = Function(call=call, batched=True, seedable=False)
+    for trials in (50, 1500):
+        with pytest.raises(ValueError, match="two calls returned the same 200 outputs"):
+            audited(function, trials=trials)
+
+
+def test_equal_batches_of_few_values_are_no_repeated_noise():
+    rng = np.random.default_rng(0)
+    rare = Function(call=lambda rows: rng.random(rows.shape) < 1e-4, batched=True, seedable=False)
+    assert rare.outputs(0.0, 2000).shape == (2000,)
+    missing = Function(call=lambda rows: np.full(rows.shape, np.nan), batched=True, seedable=False)
+    assert missing.outputs(0.0, 2000).shape == (2000,)
+
+
+def test_noise_that_does_not_repeat_under_a_seed_names_what_to_do():
+    system = random.SystemRandom()
+    with pytest.raises(ValueError, match=r"reseed=.*seedable=False"):
+        audited(Function(call=lambda x: x + system.random()))
+
+
+@pytest.mark.parametrize("seedable", [True, False])
+def test_an_output_of_texts_and_numbers_is_refused(seedable):
+    with pytest.raises(ValueError, match=r"got a tuple of both: \(1.2, 'a'\)"):
+        audited(Function(call=lambda x: (1.2, "a"), seedable=seedable))

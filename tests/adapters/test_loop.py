@@ -9,7 +9,7 @@ from torch import nn
 NOISE, CLIP, RATE, RECORDS = 1.0, 1.0, 0.2, 80
 
 
-def loop(watch, model, *, seed=0, steps=10, noise=NOISE, clip=True, leak=False, optimizer=None):
+def loop(watch, model, *, seed=0, steps=10, noise=NOISE, clip=True, leak=False, optimizer=None, change=None):
     """DP-SGD of a linear model by hand."""
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(rng.standard_normal((RECORDS, 6))).float()
@@ -25,6 +25,8 @@ def loop(watch, model, *, seed=0, steps=10, noise=NOISE, clip=True, leak=False, 
         watch.release(total, noised)
         for parameter, part in zip(model.parameters(), noised.split([12, 2]), strict=True):
             parameter.grad = part.reshape(parameter.shape) / (RATE * RECORDS)
+        if change is not None:
+            change(model, total)
         optimizer.step()
         if leak:
             with torch.no_grad():
@@ -129,3 +131,153 @@ def test_an_optimizer_cannot_be_compared_without_the_model():
     watch = LoopWatch({"weight": (3,)}, noise_multiplier=1.0, clip_norm=1.0)
     with pytest.raises(TypeError, match="attach needs the module"):
         watch.attach(torch.optim.SGD([nn.Parameter(torch.zeros(3))], lr=0.1))
+
+
+def attached(change, optimizer=torch.optim.SGD, **broken):
+    model, watch = made()
+    chosen = optimizer(model.parameters(), lr=0.1)
+    watch.attach(chosen)
+    loop(watch, model, optimizer=chosen, change=change, **broken)
+    return {one.name: one for one in watch.results().results}["state without noise"]
+
+
+def adds_the_sum(model, total):
+    model.weight.grad += total[:12].reshape(2, 6)
+
+
+def is_the_sum(model, total):
+    model.weight.grad = total[:12].reshape(2, 6).clone()
+
+
+def decays_weights(model, total):
+    model.weight.grad += 0.01 * model.weight.detach()
+
+
+def scales_all(model, total):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+
+def doubles_the_noise(model, total):
+    model.weight.grad = 2 * model.weight.grad - total[:12].reshape(2, 6) / (RATE * RECORDS)
+
+
+def clamps(model, total):
+    torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+
+
+def scales_one_layer(model, total):
+    model.bias.grad *= 3
+
+
+def leaves_one_layer(model, total):
+    model.bias.grad = None
+
+
+@pytest.mark.parametrize("change", [adds_the_sum, is_the_sum])
+def test_a_gradient_that_holds_the_sum_without_its_noise_fails(change):
+    found = attached(change)
+    assert found.passed is False
+    assert found.witness == "the gradient of update 0 holds the sum with less than its noise"
+
+
+@pytest.mark.parametrize("change", [None, decays_weights, scales_all, leaves_one_layer])
+def test_a_multiple_of_the_noised_sum_with_weight_decay_by_hand_passes(change):
+    assert attached(change).passed
+
+
+@pytest.mark.parametrize("change", [doubles_the_noise, clamps, scales_one_layer])
+def test_other_functions_of_the_noised_sum_are_reported_and_are_no_accusation(change):
+    found = attached(change)
+    assert found.passed is None
+    assert "the gradient of update 0 is not a multiple of the noised sum" in found.witness
+
+
+def test_an_optimizer_of_ones_own_that_may_add_noise_in_its_step_is_not_accused():
+    class Noising(torch.optim.SGD):
+        """Would add the noise here."""
+
+    assert attached(is_the_sum, Noising).passed is None
+
+
+def test_gradients_of_a_closure_are_not_compared_before_they_are_computed():
+    model, watch = made()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch.attach(optimizer)
+    watch.release(torch.ones(14), torch.zeros(14))
+    for one in model.parameters():
+        one.grad = torch.ones_like(one)
+    optimizer.step(lambda: 0.0)
+    assert {one.name: one for one in watch.results().results}["state without noise"].passed
+
+
+def test_a_second_optimizer_is_refused():
+    model, watch = made()
+    watch.attach(torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ValueError, match="attach was called before"):
+        watch.attach(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize(
+    "ids", [torch.tensor([True, False]), np.array([1.5]), [1.5], [True], torch.zeros(1, 2, dtype=int), [[1, 2]]]
+)
+def test_ids_that_are_no_whole_numbers_are_refused(ids):
+    with pytest.raises(ValueError, match=r"ids must be whole numbers.*mask\.nonzero"):
+        made()[1].lot(ids, None)
+
+
+@pytest.mark.parametrize("ids", [[1, 2], (1, np.int32(2)), np.array([1, 2]), torch.tensor([1, 2]), iter([1, 2])])
+def test_whole_numbers_of_any_kind_are_ids(ids):
+    _, watch = made()
+    watch.lot(ids, None)
+    watch.lot(np.array([]), None)
+    watch.release(None, torch.zeros(14))
+    assert watch.recording().releases[0].ids == (1, 2)
+
+
+@pytest.mark.parametrize("stated", [{"records": -5}, {"records": 2.5}, {"records": 0}, {"steps": -1}, {"steps": 2.5}])
+def test_counts_out_of_range_are_refused(stated):
+    with pytest.raises(ValueError, match=rf"{next(iter(stated))} must be"):
+        made(**stated)
+
+
+def test_a_model_without_parameters_to_train_is_refused():
+    with pytest.raises(ValueError, match="model must have a parameter that requires a gradient"):
+        LoopWatch(nn.Linear(2, 1).requires_grad_(False), noise_multiplier=1.0, clip_norm=1.0)
+    with pytest.raises(TypeError, match="model must be a module, or a mapping of names to shapes"):
+        LoopWatch(lambda x: x, noise_multiplier=1.0, clip_norm=1.0)
+
+
+def test_sums_may_be_arrays_by_name_or_in_order():
+    _, watch = made()
+    parts = [np.ones((2, 6)), np.zeros(2)]
+    watch.release(parts, dict(zip(("weight", "bias"), parts, strict=True)))
+    release = watch.recording().releases[0]
+    assert release.released.tolist() == release.received.tolist() == [1.0] * 12 + [0.0] * 2
+
+
+@pytest.mark.parametrize(
+    ("noised", "kind", "words"),
+    [
+        ([0.0] * 14, ValueError, "a list must hold one tensor for each of weight, bias, got 14 entries"),
+        ([0.0, 1.0], TypeError, "weight must be a tensor or an array, got float"),
+        (0.5, TypeError, "vectors must be a tensor, an array, or tensors by name, got float"),
+    ],
+)
+def test_sums_of_other_kinds_are_refused(noised, kind, words):
+    with pytest.raises(kind, match=words):
+        made()[1].release(None, noised)
+
+
+def test_a_clip_of_the_lots_mean_does_not_pass():
+    rng = np.random.default_rng(0)
+    records = torch.from_numpy(rng.standard_normal((RECORDS, 14)))
+    _, watch = made()
+    for _ in range(30):
+        lot = np.flatnonzero(rng.random(RECORDS) < 0.1)
+        watch.lot(lot, records[lot])
+        mean = records[lot].sum(0) / max(1, len(lot))
+        total = mean / max(1.0, float(mean.norm()))
+        watch.release(total, total + torch.from_numpy(rng.standard_normal(14)))
+    found = {one.name: one for one in watch.results().results}["sum of clipped rows"]
+    assert found.passed is None
+    assert "stated clip" in found.witness

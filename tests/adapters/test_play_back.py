@@ -9,6 +9,7 @@ from fedassay.adapters.checks.finite import FINITE
 from fedassay.adapters.play_back import MULTIPLIER, PlayBack, Step
 from fedassay.adapters.recording import Plant
 from fedassay.fl.layout import Layout
+from torch import Tensor
 
 LAYOUT = Layout(names=("weight", "bias"), shapes=((5, 6), (5,)))
 CLIP, NOISE = 2.0, 0.8
@@ -186,3 +187,29 @@ def test_no_unit_is_longer_than_the_type_of_the_rows_holds():
 def test_whole_numbers_are_no_type_of_rows():
     with pytest.raises(ValueError, match="floating-point"):
         Step(call=correct, layout=LAYOUT, clip_norm=CLIP, noise_multiplier=NOISE, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("after", [torch.Tensor.int, torch.Tensor.sign, lambda noised: (noised * 2).round() / 2])
+def test_a_correct_release_that_is_rounded_after_the_noise_is_not_compared(after):
+    found = result(lambda rows, seed: after(correct(rows, seed)))
+    assert found.passed is None
+    assert "rounded after the noise" in found.witness
+
+
+@pytest.mark.parametrize("kind", [Tensor.numpy, Tensor.tolist, Tensor.double, Tensor.bfloat16])
+def test_a_release_may_be_an_array_a_list_or_of_another_type(kind):
+    assert not played(lambda rows, seed: kind(correct(rows, seed))).results().failed
+    assert result(lambda rows, seed: kind(halved(rows, seed))).passed is False
+
+
+@pytest.mark.parametrize(
+    ("release", "kind", "words"),
+    [
+        (1.0, ValueError, r"a release must have shape \(35,\), got \(\)"),
+        (None, TypeError, "a release must be a tensor, an array or a list of numbers, got NoneType"),
+        ({"w": 1.0}, TypeError, "got dict"),
+    ],
+)
+def test_a_release_of_other_things_is_refused(release, kind, words):
+    with pytest.raises(kind, match=words):
+        played(lambda rows, seed: release).results()

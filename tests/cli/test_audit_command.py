@@ -168,7 +168,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         ("mine.py --epsilon 1", "cannot audit 'mine.py': the target must be a file of scores"),
         ("no.py:f --epsilon 1 --inputs 0 1", "no such file: no.py"),
         ("no.such:f --epsilon 1 --inputs 0 1", "cannot import no.such: ModuleNotFoundError"),
-        ("mine:laplase --epsilon 1 --inputs 0 1", "mine has no function 'laplase'; it has: laplace, "),
+        ("mine:laplase --epsilon 1 --inputs 0 1", "mine has no function or system 'laplase'; it has: laplace, "),
         (
             "mine:alone --epsilon 1 --inputs 0 1",
             "mine:alone must take two arguments, (x, rng), but its signature is (x)",

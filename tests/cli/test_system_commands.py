@@ -12,6 +12,14 @@ quiet = GaussianRunner(share=0.1)
 number = 3
 
 
+def unread():
+    raise OSError("no data")
+
+
+def refusing():
+    raise ValueError("no records")
+
+
 def made():
     return GaussianRunner()
 
@@ -63,7 +71,7 @@ def test_wrong_targets_and_options_are_told(say, target):
     for words, message in (
         (("probe", target("number")), "must be a system with run, claim, law and replayable"),
         (("probe", target("nothing")), "must be a system with run, claim, law and replayable"),
-        (("probe", target("missing")), "has no function 'missing'"),
+        (("probe", target("missing")), "has no function or system 'missing'; it has: "),
         (("probe", "nowhere"), "cannot probe 'nowhere'"),
         (("audit", target("correct"), "--trials", "20"), "--trials can be given only with a mechanism"),
         (("audit", target("correct"), "--unit", "client"), "--unit can be given only with a file of scores or"),
@@ -97,3 +105,20 @@ def test_the_fixture_fails_a_test_unless_checks_pass_and_the_claim_is_not_refute
     assert exit_code == 1
     assert "FAILED: noise scale" in output
     assert "2 passed" in output
+
+
+def test_the_systems_of_a_module_are_listed_and_its_numbers_are_not(say, target):
+    printed = say("probe", target("corect"))
+    assert printed.exit_code == 2
+    assert "it has: correct, " in printed.output
+    assert "quiet" in printed.output
+    assert "number" not in printed.output.split("it has")[1]
+
+
+@pytest.mark.parametrize("command", ["probe", "audit"])
+def test_an_error_of_the_operating_system_in_a_factory_is_one_of_the_users_code(say, target, command):
+    printed = say(command, target("unread"))
+    assert printed.exit_code == 1
+    assert "systems.py:unread, because it raised an exception" in " ".join(printed.output.split())
+    assert "OSError: no data" in printed.output
+    assert say(command, target("refusing")).exit_code == 2

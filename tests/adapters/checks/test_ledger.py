@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 from fedassay.adapters.checks.ledger import EPSILON, MULTIPLIER, STEPS, UPDATES, ledger_checks
-from fedassay.defenses.accounting.stated_laws import claim_from_noise
+from fedassay.audit.claim import Adjacency
+from fedassay.defenses.accounting.accountant import epsilon_of
+from fedassay.defenses.accounting.stated_laws import claim_from_noise, event_of
 from foreign_runs import NOISE, RATE, recording
 
 
@@ -42,3 +44,33 @@ def test_updates_that_no_release_explains_fail():
 def test_without_an_accountant_nothing_is_compared():
     run = replace(recording(), ledger=None, remarks={"ledger": "no accountant was handed over"})
     assert {(one.passed, one.witness) for one in ledger_checks(run)} == {(None, "no accountant was handed over")}
+
+
+@pytest.mark.parametrize(("noise", "rate", "steps"), [(10.0, 0.005, 800), (4.0, 0.0005, 50_000), (2.0, 0.001, 20_000)])
+def test_a_small_epsilon_is_not_held_against_a_coarse_grid_of_losses(noise, rate, steps):
+    event = event_of(((noise, rate, steps),))
+    coarse, fine = (
+        epsilon_of(event, delta=1e-5, adjacency=Adjacency.ADD_REMOVE, interval=interval) for interval in (1e-3, 5e-5)
+    )
+    assert fine < coarse
+    run = replace(recording(ledger=((noise, rate, steps),)), delta=1e-5)
+    assert EPSILON not in failed(replace(run, accounted=fine))
+    assert EPSILON in failed(replace(run, accounted=fine / 3))
+
+
+@pytest.mark.parametrize(
+    ("ledger", "expected"),
+    [
+        (((3 * NOISE, RATE, 50), (NOISE, RATE, 12)), set()),
+        (((NOISE, RATE, 62),), set()),
+        # The steps of the first training do not stand in for those of this one.
+        (((NOISE, RATE, 61),), {STEPS}),
+        (((NOISE, RATE, 50), (2 * NOISE, RATE, 12)), {MULTIPLIER}),
+    ],
+)
+def test_a_training_that_goes_on_is_compared_with_what_was_accounted_since_its_start(ledger, expected):
+    assert failed(replace(recording(ledger=ledger), earlier=50)) == expected
+
+
+def test_a_history_that_a_training_loads_itself_is_compared_with_its_last_steps():
+    assert failed(recording(ledger=((3 * NOISE, RATE, 50), (NOISE, RATE, 12)))) == set()

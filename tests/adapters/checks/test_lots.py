@@ -1,6 +1,7 @@
 """Checks of lots: Poisson lots pass, and every other way of drawing them that is accounted as Poisson is named."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,60 @@ def two_draws(rng, steps):
 )
 def test_each_way_of_drawing_lots_is_told_from_poisson_sampling(lots, expected):
     assert failed(lots) == expected
+
+
+def of_four_fifths(rng, steps):
+    return [tuple(np.flatnonzero(rng.random(RECORDS * 4 // 5) < Q)) for _ in range(steps)]
+
+
+def at_rates_of_their_own(rng, steps):
+    rates = Q * np.linspace(0.2, 1.0, RECORDS)
+    return [tuple(np.flatnonzero(rng.random(RECORDS) < rates)) for _ in range(steps)]
+
+
+def seldom(rng, steps):
+    return [tuple(np.flatnonzero(rng.random(RECORDS) < Q / 2)) for _ in range(steps)]
+
+
+def empty(rng, steps):
+    return [()] * steps
+
+
+def shuffled_four_fifths(rng, steps):
+    size = int(Q * RECORDS)
+    epochs = [rng.permutation(RECORDS * 4 // 5) for _ in range(steps)]
+    every = [tuple(one[place : place + size]) for one in epochs for place in range(0, len(one) - size + 1, size)]
+    return every[:steps]
+
+
+@pytest.mark.parametrize("lots", [of_four_fifths, at_rates_of_their_own, seldom, empty])
+@pytest.mark.parametrize("steps", [5, 100, 400])
+def test_lots_that_draw_records_less_often_than_accounted_are_no_fault(lots, steps):
+    # Level 1e-5 for all checks of a run: 24 seeded runs in all.
+    for seed in range(2):
+        found = lot_checks(recording(steps=steps, lots=lots, seed=seed))
+        assert [one.words for one in found if one.passed is False] == []
+
+
+def test_shuffled_lots_of_a_part_of_the_records_are_found_although_they_are_seldom():
+    found = lot_checks(recording(steps=100, lots=shuffled_four_fifths))
+    assert {one.name for one in found if one.passed is False} >= {SIZES, OVERLAP}
+
+
+def test_rows_of_one_record_that_are_short_enough_together_are_one_row():
+    def twice(rng, steps):
+        return [(*one, *one) for one in poisson(rng, steps)]
+
+    whole = recording(steps=20, lots=twice)
+    halves = replace(whole, releases=tuple(replace(one, longest=0.5) for one in whole.releases))
+    assert [one.passed for one in lot_checks(whole) if one.name == LOTS] == [False]
+    assert [one.passed for one in lot_checks(halves) if one.name == LOTS] == [True]
+
+
+def test_lots_of_a_training_that_goes_on_are_compared_with_its_own_rate():
+    held = recording(steps=20)
+    later = replace(held, ledger=((3.0, Q / 50, 7), *held.ledger), earlier=7)
+    assert [one.passed for one in lot_checks(later)] == [one.passed for one in lot_checks(held)]
 
 
 def test_lots_that_nothing_was_accounted_for_are_not_compared():

@@ -1,8 +1,13 @@
 """Checks of recorded noise: correct noise passes, each broken one is named, and larger noise is no fault."""
 
+import math
+
 import numpy as np
 import pytest
-from fedassay.adapters.checks.noise import DATA, FRESH, PRESENT, SCALE, SHAPE, noise_checks
+import torch
+from fedassay.adapters.checks.noise import DATA, FRESH, PRESENT, SCALE, SHAPE, _grid, noise_checks
+from fedassay.adapters.recording import Recording, Release
+from fedassay.fl.layout import Layout
 from foreign_runs import LAYOUT, NOISE, recording
 
 
@@ -122,3 +127,77 @@ def test_a_release_that_is_no_number_fails():
     broken = recording()
     broken.releases[3].released[0] = float("nan")
     assert [(one.name, one.passed) for one in noise_checks(broken)] == [(PRESENT, False)]
+
+
+def on_a_grid(points, noise, *, seed=0, steps=20, dim=60, sums=None):
+    """Checks of sums and noise on the whole numbers; the stated standard deviation is ``points`` of them."""
+    rng = np.random.default_rng(seed)
+    layout = Layout(names=("weight", "bias"), shapes=((dim - 2,), (2,)))
+    releases = []
+    for step in range(steps):
+        total = rng.integers(-9, 10, dim).astype(float) if sums is None else sums(rng, dim)
+        released = torch.from_numpy(total + noise(rng, dim)).float()
+        releases.append(
+            Release(
+                step=step,
+                released=released,
+                received=torch.from_numpy(total).float(),
+                clip_norm=1.0,
+                noise_multiplier=points,
+            )
+        )
+    return {one.name: one for one in noise_checks(Recording(layout=layout, releases=tuple(releases)))}
+
+
+def rounded(points):
+    return lambda rng, dim: np.rint(points * rng.standard_normal(dim))
+
+
+def discrete(points):
+    support = np.arange(-math.ceil(12 * points), math.ceil(12 * points) + 1)
+    law = np.exp(-(support**2) / (2 * points**2))
+    return lambda rng, dim: rng.choice(support, dim, p=law / law.sum()).astype(float)
+
+
+@pytest.mark.parametrize("law", [rounded, discrete])
+@pytest.mark.parametrize("points", [1.0, 2.0, 4.0, 16.0])
+@pytest.mark.parametrize(("steps", "dim"), [(2, 12), (20, 60), (12, 20_000)])
+def test_gaussian_noise_on_the_grid_of_the_sums_is_no_fault(law, points, steps, dim):
+    for seed in range(10 if dim < 100 else 1):
+        found = on_a_grid(points, law(points), seed=seed, steps=steps, dim=dim)
+        assert [one.words for one in found.values() if one.passed is False] == []
+        assert found[SHAPE].passed or points <= 2
+
+
+def test_more_noise_on_a_grid_than_stated_is_no_fault():
+    assert not [one for one in on_a_grid(4.0, rounded(12.0), dim=2000).values() if one.passed is False]
+
+
+@pytest.mark.parametrize(
+    ("points", "noise", "expected"),
+    [
+        (4.0, rounded(2.0), SCALE),
+        (16.0, rounded(12.0), SCALE),
+        (4.0, lambda rng, dim: np.zeros(dim), PRESENT),
+        (1.0, lambda rng, dim: np.zeros(dim), PRESENT),
+        (4.0, lambda rng, dim: rounded(4.0)(rng, dim) * (np.arange(dim) > 30), PRESENT),
+        (4.0, lambda rng, dim: rounded(4.0)(np.random.default_rng(7), dim), FRESH),
+        (8.0, lambda rng, dim: rng.integers(-13, 14, dim).astype(float), SHAPE),
+    ],
+)
+def test_faults_of_noise_on_a_grid_are_found(points, noise, expected):
+    assert on_a_grid(points, noise)[expected].passed is False
+
+
+def test_noise_on_a_grid_that_sums_show_through_fails():
+    found = on_a_grid(4.0, rounded(4.0), sums=lambda rng, dim: rng.standard_normal(dim), dim=2000)
+    assert found[PRESENT].passed is False
+
+
+def test_a_grid_of_tenths_is_found_in_single_precision_and_none_in_continuous_noise():
+    tenths = 0.1 * np.arange(-60, 61).astype(np.float32).astype(float)
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(tenths, (2, 10, 50))
+    assert _grid(drawn, 2.0**-22 * 6, 1.0) == pytest.approx(0.1)
+    for size in (4, 20, 500):
+        assert _grid(rng.standard_normal((2, 10, size)), 2.0**-22 * 6, 1.0) == 0

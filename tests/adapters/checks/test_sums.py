@@ -1,8 +1,11 @@
 """Sums of clipped rows: what is computed again, what one row may add, and other rules of clipping."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
-from fedassay.adapters.checks.sums import contributions, sum_checks
+from fedassay.adapters.checks.sums import contributions, sum_checks, undetermined_rule
 from foreign_runs import recording
 
 ROWS = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
@@ -53,3 +56,54 @@ def test_sums_without_rows_are_not_checked():
 def test_an_empty_lot_sums_to_zero():
     found = contributions(torch.zeros(0, 3), torch.zeros(3), 1.0)
     assert (found.longest, found.expected.tolist()) == (0.0, [0.0, 0.0, 0.0])
+
+
+def weights_of(rule, *, lots=12, seed=0):
+    """Weights of lots of one set of records, whose sum follows ``rule(rows)``."""
+    rng = np.random.default_rng(seed)
+    records = torch.from_numpy(rng.standard_normal((100, 60)) * rng.lognormal(0, 1, (100, 1))) / 4
+    chosen = [records[rng.random(100) < 0.15] for _ in range(lots)]
+    return [contributions(rows, rule(rows), 1.0).weights for rows in chosen]
+
+
+def clipped_to(norm):
+    return lambda rows: (rows * (norm / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
+
+
+def clipped_mean(rows):
+    mean = rows.mean(0)
+    return mean * (1 / mean.norm()).clamp(max=1)
+
+
+def long_rows_left_out(rows):
+    return (rows * (rows.norm(dim=1, keepdim=True) < 1)).sum(0)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda rows: (rows / rows.norm(dim=1, keepdim=True)).sum(0),
+        lambda rows: (rows / (rows.norm(dim=1, keepdim=True) + 0.01)).sum(0),
+        clipped_to(0.5),
+        long_rows_left_out,
+    ],
+)
+def test_weights_that_depend_on_each_row_alone_are_consistent(rule):
+    assert undetermined_rule(weights_of(rule)) is None
+
+
+def test_a_clip_after_averaging_gives_equal_rows_other_weights():
+    assert "other weights in other lots" in undetermined_rule(weights_of(clipped_mean))
+
+
+def test_one_lot_alone_does_not_show_a_rule_and_the_stated_one_needs_none():
+    assert "show little" in undetermined_rule(weights_of(clipped_to(0.5), lots=1))
+    assert weights_of(clipped_to(1.0)) == [None] * 12
+    assert undetermined_rule([]) is None
+
+
+def test_weights_that_show_no_rule_are_not_checked_and_hide_no_long_row():
+    run = recording(sums=lambda rows: (0.7 * rows / rows.norm(dim=1, keepdim=True)).sum(0))
+    assert sum_checks(replace(run, remarks={"weights": "a reason"}))[0].passed is None
+    broken = recording(sums=lambda rows: rows.sum(0))
+    assert sum_checks(replace(broken, remarks={"weights": "a reason"}))[0].passed is False

@@ -195,7 +195,7 @@ def test_attacks_on_another_unit_than_the_claims_are_named_as_not_covered(one_cl
     add_membership(run_maker, "mine")
     claim = replace(toy_claim(), unit=Unit.REPORT, observer=UPLOADS, adjacency="replace_one")
     (one,) = answers(one_claim(claim))
-    assert "something else than one report: loss on main" in one.uncovered
+    assert "attacks on something else than one report: loss on main reached AUC 0.500." in one.uncovered
     assert "the best attack" not in one.people
 
 
