@@ -1,6 +1,6 @@
 """Runs an Opacus training as it is, with hooks on its instances, so that it can be watched, played back and audited."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -79,6 +79,7 @@ class Training:
         )
         self.interrupted: Recording | None = None
         self._ends: dict[str, Tensor] = {}
+        self._begins: dict[str, Tensor] = {}
 
     def run(self, member: bool = False, seed: int = 0, *, noise: int = 0, plant: Plant | None = None) -> Recording:
         """Train once, under the seed of all global generators, and return what was seen.
@@ -120,11 +121,12 @@ class Training:
         own_vectors: bool = False,
         units: Callable[[Layout, range], dict[int, Tensor]] = lambda layout, index: {},
         account: bool = False,
-        other: bool = False,
+        other: Collection[int] = (),
         forced: Sequence[Tensor] = (),
     ) -> Recording:
         """``own_vectors``: whether the units' directions matter; ``account``: whether the accountant is asked for its
-        epsilon, which takes it long; ``other``: on other records; ``forced``: noised sums of another run.
+        epsilon, which takes it long; ``other``: indices that have other records; ``forced``: noised sums of another
+            run.
         """
         with seeded(seed):
             data = LoggedData(self._data, planted=planted, other=other)
@@ -147,7 +149,7 @@ class Training:
             finally:
                 hooks.detach()
             recording = self._recording(hooks, earlier, ended=True)
-            self._ends, self._drawn = hooks.state.ends, hooks.drawn_until
+            self._ends, self._drawn, self._begins = hooks.state.ends, hooks.drawn_until, hooks.state.start
             # Without history some accountants fail, and with hardly any noise they need all memory.
             if account and recording.ledger and min(noise for noise, _, _ in recording.ledger) >= LEAST_NOISE:
                 epsilon = float(parts.accountant.get_epsilon(delta=self._delta))
@@ -159,12 +161,13 @@ class Training:
 
         ``again``: run it a second time, on other records and with the noised sums of the first run in place of its own.
         All that is a function of noised sums then ends as it did: what ends otherwise, such as a step size that follows
-        the loss, is moved by the data. Without it, only what moved outside of updates is seen.
+        the loss, is moved by the data, if a third run on the first records ends as the first one. Without it, only what
+        moved outside of updates is seen. Files that ``train`` writes are written by each run.
         """
         recording = self._run(seed, account=True)
         if again and recording.releases:
             moved = self._explained(recording, seed)
-            explained = {"moved": "what moved without noise ended as it did on other records"}
+            explained = {"moved": "what moved without noise ended as it did on other records, in lots of equal sizes"}
             remarks = {**recording.remarks, **(explained if recording.moved and not moved else {})}
             recording = replace(recording, moved=moved, remarks=remarks)
         return watched(recording)
@@ -172,22 +175,37 @@ class Training:
     def _explained(self, recording: Recording, seed: int) -> tuple[Movement, ...]:
         """What data move, by a second run on other records; as it was where the second run does not show it."""
         moved, ends, drawn = recording.moved or (), self._ends, self._drawn
+        forced = [one.released for one in recording.releases]
+        lots = [one.ids for one in recording.releases]
+        # Records in no lot may be public, such as those that a training holds out.
+        used = range(len(self._data)) if None in lots else {index for lot in lots for index in lot or ()}
         try:
-            other = self._run(seed, other=True, forced=[one.released for one in recording.releases])
+            other = self._run(seed, other=used, forced=forced)
         except Exception as error:  # Such as a training that checks its data.
             how = f"ended with {type(error).__name__}, so that it does not show what data move"
             return (*moved, Movement(name="a run on other records", how=how, by_data=False))
         if not _comparable(recording, other, drawn, self._drawn):
             return moved
         if len(other.releases) != len(recording.releases):
+            # Certain for no training: a limit of time, for one, ends each run at another step.
             how = f"is {len(other.releases)} in place of {len(recording.releases)} on other records"
-            certain = all(one.ids is not None for one in (*recording.releases, *other.releases))
-            return (*moved, Movement(name="the number of steps", how=how, by_data=certain))
+            return (*moved, Movement(name="the number of steps", how=how, by_data=False))
         known = [one for one in moved if one.by_data]
+        names = sorted(differing(ends, self._ends) - {one.name for one in known})
+        if not names:
+            return tuple(known)
         words = "ends with other values on other records, after equal noised sums"
-        for name in sorted(differing(ends, self._ends) - {one.name for one in known}):
-            known.append(Movement(name=name, how=words, by_data=True))
-        return tuple(known)
+        # A claim that is stated may pay for more numbers than the accountant knows.
+        certain = self._epsilon is None and self._repeats(seed, forced, ends)
+        return (*known, *(Movement(name=name, how=words, by_data=certain) for name in names))
+
+    def _repeats(self, seed: int, forced: Sequence[Tensor], ends: Mapping[str, Tensor]) -> bool:
+        """Whether a run on the same records ends as the first one: neither time nor what ``train`` keeps moves it."""
+        first = self._begins
+        again = self._run(seed, forced=forced)
+        return len(again.releases) == len(forced) and not (
+            differing(ends, self._ends) or differing(first, self._begins)
+        )
 
     def step(self) -> Step:
         """Return clip and noise of the training, which ``build`` makes anew, as a step that takes rows of one's own.

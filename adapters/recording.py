@@ -153,11 +153,8 @@ class Recording:
 
     @property
     def accounted_steps(self) -> list[tuple[float, float]]:
-        """Noise multiplier and sampling rate of each step of this run that the history holds; the last steps are those
-        of the run where it holds more, as where a training loads an older history itself.
-        """
-        steps = [(noise, rate) for noise, rate, count in self.ledger or () for _ in range(count)][self.earlier :]
-        return steps[-len(self.releases) :] if self.releases else steps
+        """Noise multiplier and sampling rate of each step that the history holds since the start of the run."""
+        return [(noise, rate) for noise, rate, count in self.ledger or () for _ in range(count)][self.earlier :]
 
     def projections(self, plant: Plant) -> FloatArray:
         """Return each release less the known rest, projected on the plant's direction, in clip norms: ``(steps,)``.

@@ -37,17 +37,30 @@ def _steps(recording: Recording) -> CheckResult:
 
 
 def _multiplier(recording: Recording) -> CheckResult:
-    """Compare the multipliers in the order of the steps; a history that is too short covers the first ones."""
+    """Compare the multipliers in the order of the steps; a history that is too short covers the first ones.
+
+    Further steps of the history may be those of an older training, or pay for other numbers, at any place.
+    """
     accounted = [noise for noise, _ in recording.accounted_steps]
     pairs = list(zip(recording.releases, accounted, strict=False))
     if not pairs:
         return CheckResult(name=MULTIPLIER, passed=None, witness="no step was accounted")
+    if len(accounted) > len(recording.releases) and _fits(accounted, recording):
+        return CheckResult(
+            name=MULTIPLIER, passed=True, witness=f"{len(accounted)} steps hold the noise of each release"
+        )
     release, noise = max(pairs, key=lambda pair: pair[1] - pair[0].noise_multiplier)
     witness = f"accounted in step {release.step}, where the system states {release.noise_multiplier:.6g}"
     slack = _SLACK * release.noise_multiplier
     return CheckResult.at_most(
         MULTIPLIER, noise, release.noise_multiplier, unit="clip norms", witness=witness, slack=slack
     )
+
+
+def _fits(accounted: list[float], recording: Recording) -> bool:
+    """Whether the history has steps in the order of the releases with no more noise than these."""
+    steps = iter(accounted)
+    return all(any(noise <= one.noise_multiplier * (1 + _SLACK) for noise in steps) for one in recording.releases)
 
 
 def _epsilon(recording: Recording) -> CheckResult:
@@ -61,6 +74,8 @@ def _epsilon(recording: Recording) -> CheckResult:
         before, again = again, epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE, interval=interval)
         if recording.accounted >= again * (1 - _ROUNDING):
             break
+    if not math.isfinite(again):
+        return CheckResult(name=EPSILON, passed=None, witness="the history computed again gives no finite epsilon")
     witness = f"printed at delta {delta:g}; the history computed again gives {again:.4g}"
     # A step to a finer grid gains less than the one before it, so that the last gain bounds what is left.
     required = (again - min(before - again, again)) * (1 - _ROUNDING)

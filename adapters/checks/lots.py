@@ -150,8 +150,8 @@ def _overlap(lots: Lots) -> CheckResult:
         return found
     low, high = _pair_tails(pairs, lots.population, steps, lots.rate)
     if lots.least_rate < lots.rate:
-        # Equal rates of all records give the fewest pairs for one mean rate.
-        low, _ = _pair_tails(pairs, lots.population, steps, lots.least_rate)
+        # Rates that change from step to step may leave no pairs at all.
+        low = 1.0
     expected = lots.population * steps * (steps - 1) / 2 * lots.rate**2
     words = f"pairs of equal records in two of {steps} lots, {expected:.4g} expected of Poisson lots"
     if min(low, high) >= level(6):
@@ -174,7 +174,8 @@ def _neighbours(lots: Lots) -> CheckResult | None:
         places = range(first, len(held) - 1, 2)
         common = sum(len(held[n] & held[n + 1]) for n in places)
         trials, chance = lots.population * len(places), lots.rate**2
-        low, high = binom.cdf(common, trials, lots.least_rate**2), binom.sf(common - 1, trials, chance)
+        low, high = binom.cdf(common, trials, chance), binom.sf(common - 1, trials, chance)
+        low = 1.0 if lots.least_rate < lots.rate else low
         if trials and min(low, high) < level(6):
             witness = f"equal records in {len(places)} pairs of lots that follow each other"
             return _other_overlap(common, trials * chance, fewer=low < high, witness=witness)

@@ -56,7 +56,7 @@ class OpacusHooks:
     _pending: tuple[Tensor, list[int]] | None = None
     _direction: Tensor | None = None
     _called: list[int] | None = field(default_factory=list)
-    _batches: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _batches: dict[int | None, tuple[int, ...] | None] = field(default_factory=dict)
     _rounding: float = 2.0**-23
     _backward: Callable[[Any], Any] | None = None
     _handle: Any = None
@@ -109,11 +109,12 @@ class OpacusHooks:
             self.data.begin()
         elif tensors:
             # A batch that was not read again is an earlier one, whose records are known by its numbers.
-            content = hash(tensors[0].detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            content = _content(tensors)
             if ids is None:
                 ids = self._batches.get(content)
-            else:
-                self._batches[content] = ids
+            elif content is not None:
+                # Batches of equal numbers and other records do not show which of them comes again.
+                self._batches[content] = ids if self._batches.get(content, ids) == ids else None
         self._called = None if self._called is None or ids is None else [*self._called, *ids]
 
     def _lot(self, rows: int) -> tuple[int, ...] | None:
@@ -289,7 +290,22 @@ class OpacusHooks:
         if len(sizes) < _SIZES or np.ptp(products) > _SAME * np.abs(products).max():
             return []
         how = f"is divided by the number of records in its lot, in {len(known)} updates of {len(sizes)} different sizes"
-        return [Movement(name="the noised sum", how=how, by_data=True)]
+        # Other samplers may have sizes by a public plan.
+        return [Movement(name="the noised sum", how=how, by_data=self.parts.poisson)]
+
+
+def _content(tensors: Sequence[Tensor]) -> int | None:
+    """A hash of the numbers of a batch; None for tensors whose numbers cannot be read, such as sparse ones."""
+    try:
+        plain = [one.detach().cpu().resolve_conj().resolve_neg() for one in tensors]
+        flat = [one.clone(memory_format=torch.contiguous_format).reshape(-1) for one in plain]
+        return hash(
+            tuple(
+                (one.shape, flat_.view(torch.uint8).numpy().tobytes()) for one, flat_ in zip(plain, flat, strict=True)
+            )
+        )
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
 
 
 def _row(gradients: Sequence[Tensor | None], held: Sequence[Tensor]) -> Tensor:

@@ -1,5 +1,6 @@
 """A data set that remembers which of its records were read, and whose last indices may stand for units of an audit."""
 
+from collections.abc import Collection
 from typing import Any
 
 from torch.utils.data import Dataset
@@ -15,14 +16,14 @@ class LoggedData(Dataset[Any]):
         planted: number of the last indices that stand for planted units. Their record is that of index 0, and only
             their vectors are the audit's. The number of records stays, because rates and numbers of steps are computed
             from it.
-        other: each index has another record, and one half of the records comes twice, for a run on other records.
+        other: indices that have other records, of which some come twice, for a run on other records.
 
     Raises:
         TypeError: for a data set without a length or without indices.
         ValueError: for as many units as records, or more.
     """
 
-    def __init__(self, data: Any, *, planted: int = 0, other: bool = False) -> None:
+    def __init__(self, data: Any, *, planted: int = 0, other: Collection[int] = ()) -> None:
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise TypeError(
                 "data must have a length and indices, as lots are compared by the indices of their records, "
@@ -46,7 +47,7 @@ class LoggedData(Dataset[Any]):
         if number in self.units:
             return self.data[0]
         # Not a permutation, under which statistics of all records would stay as they are.
-        return self.data[(len(self) + number) // 2 % len(self) if self._other else number]
+        return self.data[(len(self) + number) // 2 % len(self) if number in self._other else number]
 
     @property
     def units(self) -> range:

@@ -17,6 +17,7 @@ try:
     from opacus.accountants.accountant import IAccountant
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping, DPPerLayerOptimizer
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
+    from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
 except ImportError as error:
     raise ImportError("fedassay.adapters.opacus needs Opacus: pip install 'fedassay[opacus]'") from error
 
@@ -46,6 +47,12 @@ class OpacusParts:
     def ghost(self) -> bool:
         """Whether rows are clipped without being computed."""
         return isinstance(self.optimizer, DPOptimizerFastGradientClipping)
+
+    @property
+    def poisson(self) -> bool:
+        """Whether a loader draws Poisson lots."""
+        kinds = UniformWithReplacementSampler, DistributedUniformWithReplacementSampler
+        return any(isinstance(one.batch_sampler, kinds) for one in self.loaders)
 
     @property
     def half(self) -> bool:

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 pytest.importorskip("opacus")
 from fedassay.adapters.opacus import Training
+from fedassay.adapters.opacus_parts.hooks import _content
 from opacus_runs import (
     BROKEN,
     CORRECT,
@@ -495,7 +496,6 @@ def train_twice_on_each_lot(model, optimizer, loader, _):
     [
         (stepping(lr_by_loss), "state without noise", "ends with other values"),
         (train_divided_by_size, "state without noise", "divided by the number of records in its lot"),
-        (train_until_the_loss_says_so, "state without noise", "the number of steps is"),
         (train_and_add_the_mean_label, "state without noise", "2.bias ends with other values"),
         (train_twice_on_each_lot, "records in common", "pairs of lots that follow each other"),
     ],
@@ -503,6 +503,82 @@ def train_twice_on_each_lot(model, optimizer, loader, _):
 def test_what_data_decide_without_noise_is_found(method, check, words):
     found = {one.name: one.witness for one in training(train=method).watch().failed}
     assert words in found[check]
+
+
+def test_a_number_of_steps_that_differs_on_other_records_is_stated():
+    found = training(train=train_until_the_loss_says_so).watch()
+    (state,) = [one for one in found.results if one.name == "state without noise"]
+    assert state.passed is None
+    assert "the number of steps is" in state.witness
+
+
+def test_what_a_training_keeps_between_runs_is_not_taken_for_the_data():
+    steps = []
+
+    def warming_up(optimizer, loss, x):
+        steps.append(1)
+        optimizer.param_groups[0]["lr"] = 0.1 * min(1, len(steps) / 100)
+
+    assert not training(train=stepping(warming_up)).watch().failed
+
+
+def test_weights_that_start_elsewhere_in_each_run_are_not_taken_for_the_data():
+    source = torch.Generator()
+    source.seed()
+
+    def build_anywhere(data):
+        model = network()
+        with torch.no_grad():
+            model[0].weight.copy_(torch.rand(model[0].weight.shape, generator=source))
+        return build(data, model=model)
+
+    assert not training(build_anywhere).watch().failed
+
+
+def test_what_a_stated_claim_pays_for_outside_of_the_accountant_is_not_accused():
+    assert not training(train=stepping(lr_by_loss), epsilon=50.0).watch().failed
+
+
+def test_sizes_of_a_public_plan_are_not_those_of_poisson_lots():
+    sizes = [10, 20, 30, 40, 50, 50, 40]
+
+    def build_planned(data):
+        model, optimizer, _, engine = build(data, poisson_sampling=False)
+        starts = [sum(sizes[:n]) for n in range(len(sizes))]
+        batches = [list(range(start, start + size)) for start, size in zip(starts, sizes, strict=True)]
+        return model, optimizer, torch.utils.data.DataLoader(data, batch_sampler=batches), engine
+
+    def train_planned(model, optimizer, loader, _):
+        for x, y in loader:
+            optimizer.expected_batch_size = len(x)
+            optimizer.zero_grad()
+            LOSS(model(x), y).backward()
+            optimizer.step()
+
+    found = training(build_planned, train_planned).watch()
+    assert "state without noise" not in {one.name for one in found.failed}
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.rand(4, 1).t().t()[:, :1],
+        torch.rand(1, 4).t(),
+        torch.rand(2, 5, 1).permute(0, 2, 1),
+        torch.rand(0, 4)[:, ::2],
+        torch.rand(3, 4) > 0.5,
+        torch.rand(3, dtype=torch.complex64).conj(),
+        torch.rand(3, 2).bfloat16(),
+        torch.tensor(1.0),
+        torch.zeros(0),
+    ],
+)
+def test_batches_of_any_layout_and_type_are_known_by_their_numbers(tensor):
+    found = _content([tensor])
+    assert found is not None
+    assert found == _content([tensor.clone()])
+    assert found != _content([tensor.clone(), tensor])
+    assert _content([torch.eye(3).to_sparse()]) is None
 
 
 class Rejecting(Dataset):
@@ -537,7 +613,7 @@ def test_draws_whose_number_follows_the_data_do_not_accuse_what_is_drawn_after_t
     # Without such draws the second run shows that jitter is no function of the data.
     (plain,) = [one for one in training(train=train_with_jitter).watch().results if one.name == "state without noise"]
     assert plain.passed
-    assert plain.witness == "what moved without noise ended as it did on other records"
+    assert plain.witness == "what moved without noise ended as it did on other records, in lots of equal sizes"
 
 
 def test_what_moves_and_is_not_read_from_the_data_is_not_called_passed():

@@ -1,5 +1,6 @@
 """An accountant's history against what was seen."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -72,5 +73,22 @@ def test_a_training_that_goes_on_is_compared_with_what_was_accounted_since_its_s
     assert failed(replace(recording(ledger=ledger), earlier=50)) == expected
 
 
-def test_a_history_that_a_training_loads_itself_is_compared_with_its_last_steps():
-    assert failed(recording(ledger=((3 * NOISE, RATE, 50), (NOISE, RATE, 12)))) == set()
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        ((3 * NOISE, RATE, 50), (NOISE, RATE, 12)),
+        ((NOISE, RATE, 12), (5 * NOISE, 1.0, 1)),
+        ((NOISE, RATE, 6), (5 * NOISE, 1.0, 1), (NOISE, RATE, 6)),
+    ],
+)
+def test_older_steps_and_other_queries_of_a_history_are_no_fault_at_any_place(ledger):
+    assert failed(recording(ledger=ledger)) == set()
+
+
+def test_a_history_with_further_steps_must_still_hold_each_release():
+    assert failed(recording(ledger=((2 * NOISE, RATE, 12), (5 * NOISE, 1.0, 1)))) == {MULTIPLIER}
+
+
+def test_an_epsilon_that_cannot_be_computed_again_is_not_compared(monkeypatch):
+    monkeypatch.setattr("fedassay.adapters.checks.ledger.epsilon_of", lambda *_, **__: math.inf)
+    assert failed(replace(recording(), accounted=7.0, delta=1e-5)) == set()

@@ -89,10 +89,21 @@ def shuffled_four_fifths(rng, steps):
     return every[:steps]
 
 
-@pytest.mark.parametrize("lots", [of_four_fifths, at_rates_of_their_own, seldom, empty])
+def classes_by_turns(rng, steps):
+    turn = np.arange(RECORDS) % 2
+    return [tuple(np.flatnonzero((turn == step % 2) & (rng.random(RECORDS) < Q))) for step in range(steps)]
+
+
+def seldom_after_the_first(rng, steps):
+    return [tuple(np.flatnonzero(rng.random(RECORDS) < (Q if step == 0 else Q / 10))) for step in range(steps)]
+
+
+@pytest.mark.parametrize(
+    "lots", [of_four_fifths, at_rates_of_their_own, seldom, empty, classes_by_turns, seldom_after_the_first]
+)
 @pytest.mark.parametrize("steps", [5, 100, 400])
 def test_lots_that_draw_records_less_often_than_accounted_are_no_fault(lots, steps):
-    # Level 1e-5 for all checks of a run: 24 seeded runs in all.
+    # Level 1e-5 for all checks of a run: 36 seeded runs in all.
     for seed in range(2):
         found = lot_checks(recording(steps=steps, lots=lots, seed=seed))
         assert [one.words for one in found if one.passed is False] == []
@@ -100,7 +111,7 @@ def test_lots_that_draw_records_less_often_than_accounted_are_no_fault(lots, ste
 
 def test_shuffled_lots_of_a_part_of_the_records_are_found_although_they_are_seldom():
     found = lot_checks(recording(steps=100, lots=shuffled_four_fifths))
-    assert {one.name for one in found if one.passed is False} >= {SIZES, OVERLAP}
+    assert {one.name for one in found if one.passed is False} >= {SIZES}
 
 
 def test_rows_of_one_record_that_are_short_enough_together_are_one_row():
