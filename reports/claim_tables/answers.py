@@ -1,10 +1,10 @@
 """Answer in plain words, for each claim of a run: what was found, what that means for people, and what to do next."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...audit.claim import Claim, Unit
+from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.metrics.low_rate import counted_runs, lowest_rate, tpr_at
 from ...audit.metrics.reconstruction import success_bound
 from ...audit.wording import at_least, counted, plain
@@ -14,7 +14,7 @@ from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility, undefended
-from .covered import other_units, uncovered_attacks, value_words
+from .covered import outside_attacks, uncovered_attacks, value_words
 
 WEAK = 3.0
 """An audit is called a weak test where it finds only violations of more than this many times the claimed epsilon."""
@@ -33,14 +33,14 @@ _UNITS = {
     Unit.LABEL: "the label of one record",
 }
 _SHOWN = {
-    "auc": ("distinguished participants from others", "did not distinguish participants from others"),
-    "psnr": ("rebuilt images", "rebuilt images no better than a guess"),
-    "ssim": ("rebuilt images", "rebuilt images no better than a guess"),
-    "label_accuracy": ("named the labels of the data", "named labels no better than a guess"),
-    "label_over_chance": ("named the labels of the data", "named labels no better than a guess"),
-    "source_advantage": ("named the holder of a record", "named the holder of a record no better than a guess"),
+    "auc": "distinguished participants from others",
+    "psnr": "rebuilt images",
+    "ssim": "rebuilt images",
+    "label_accuracy": "named the labels of the data",
+    "label_over_chance": "named the labels of the data",
+    "source_advantage": "named the holder of a record",
 }
-"""What an attack showed that did better than guessing, and one whose interval reaches down to guessing."""
+"""What an attack showed that did better than guessing."""
 _CHANCE = {"auc": 0.5, "label_over_chance": 0.0, "source_advantage": 0.0}
 _FOUND = {
     "REFUTED": "Violated",
@@ -158,8 +158,8 @@ def _quality(folder: RunFolder, row: ClaimRow) -> str:
 
 def _promise(claim: Claim) -> str:
     return (
-        f"Claim: {claim.observer.phrase} can learn little about any one {claim.unit}, which is {_UNITS[claim.unit]} "
-        f"(ε = {plain(claim.epsilon)}, δ = {plain(claim.delta)}, {claim.adjacency.phrase}, over "
+        f"Claim: what {claim.observer.phrase} can learn about any one {claim.unit}, which is {_UNITS[claim.unit]}, is "
+        f"limited to ε = {plain(claim.epsilon)} (δ = {plain(claim.delta)}, {claim.adjacency.phrase}, over "
         f"{counted(claim.rounds, 'round')})."
     )
 
@@ -198,19 +198,24 @@ def _violation(row: ClaimRow, claim: Claim) -> str:
         return "The evidence contradicts the trade-off curve that the claim states."
     least = 1 - _most_found(claim, row.fpr_high)
     return (
-        f"The test found the {claim.unit} in too many runs: it missed at most {_percent(row.fnr_high)} of them, with "
-        f"at most {_percent(row.fpr_high)} false alarms; under the claim every attack with so few false alarms misses "
-        f"at least {_percent(least)}."
+        f"The test found the {claim.unit} in too many runs: it missed at most {_percent(row.fnr_high, math.ceil)} of "
+        f"them, with at most {_percent(row.fpr_high, math.ceil)} false alarms; under the claim every attack with so "
+        f"few false alarms misses at least {_percent(least, math.floor)}."
     )
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+def _percent(share: float, towards: Callable[[float], int]) -> str:
+    """A share in per cent with one decimal, rounded up or down so that it states no more than was shown."""
+    return f"{towards(round(1000 * share, 6)) / 10:g} %"
 
 
 def _false_alarm(row: ClaimRow) -> str:
     level = row.record.ci_level if row.record else None
-    return "" if level is None else f"A correct defense is refuted with probability {_percent(1 - level)} at most."
+    return (
+        ""
+        if level is None
+        else f"A correct defense is refuted with probability {_percent(1 - level, math.ceil)} at most."
+    )
 
 
 def allowed_of_thousand(claim: Claim) -> int:
@@ -230,11 +235,20 @@ def _most_found(claim: Claim, rate: float) -> float:
 
 
 def _people(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    most = f"{allowed_of_thousand(claim):,} of 1,000 {claim.unit}s that took part (guessing: {_GUESSED})"
-    if row.verdict == "REFUTED":
-        said = f"The claim says that an attacker who raises 1 false alarm in 100 finds at most {most}. It does not hold"
+    most = f"{allowed_of_thousand(claim):,} of 1,000"
+    if claim.adjacency is Adjacency.REPLACE_ONE:
+        # Such a claim hides what a unit holds, and not that it takes part.
+        limit = (
+            f"an attacker who decides which of two contents a {claim.unit} had, with 1 false alarm in 100, finds the "
+            f"second in at most {most} cases (guessing: {_GUESSED})"
+        )
     else:
-        said = f"If the claim holds, an attacker who raises 1 false alarm in 100 finds at most {most}"
+        limit = (
+            f"an attacker who raises 1 false alarm in 100 finds at most {most} {claim.unit}s that took part (guessing: "
+            f"{_GUESSED})"
+        )
+    refuted = row.verdict == "REFUTED"
+    said = f"The claim says that {limit}. It does not hold" if refuted else f"If the claim holds, {limit}"
     own = [
         one
         for one in memberships(folder)
@@ -255,7 +269,11 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
     if ends is not None:
         low, high = (numerals.metric_value("auc", end) for end in ends)
         area += f", with a 95 % interval from {low} to {high}{f', jointly for {of} attacks' if of > 1 else ''}"
-    agrees = " (more than it allows on average, but within chance)" if ends and ends[0] <= allowed < best.area else ""
+    agrees = (
+        " (above it, but the interval reaches below: no proof of a violation)"
+        if ends and ends[0] <= allowed < best.area
+        else ""
+    )
     reached = f"{area}; guessing reaches 0.5, and the claim allows {allowed:.3f}{agrees}"
     rate = None if best.shadowed is not None else lowest_rate(counted_runs(best.sides))
     # Candidates of few runs share their noise: a rate of false alarms among them says nothing about other runs.
@@ -273,31 +291,30 @@ def _allowed_area(claim: Claim) -> float:
 
 
 def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    """Adversaries that see more, and other units, with the attack results on this defense that no claim covers."""
-    rounds = row.rounds_run
-    left = [words for words in left_unprotected(claim, rounds) if words.startswith("against the")]
-    said = (
-        [f"Not covered by this claim: {', '.join(words.removeprefix('against ') for words in left)}."] if left else []
-    )
-    shown = [_showed(folder, one) for one in uncovered_attacks(folder, row.defense)] if left else []
-    said += [f"For them, this run shows: {'; '.join(shown)}."] if shown else []
-    others = other_units(folder, row.defense)
-    shown = [_showed(folder, one) for one in others if _better(folder, one) is not False]
-    rest = len(others) - len(shown)
-    least = [f"{counted(rest, 'attack')} did no better than guessing"] if rest else []
-    if others:
-        said.append(f"Nor does it cover attacks on something else than one {claim.unit}: {'; '.join(shown + least)}.")
+    """What the claim leaves unprotected, with the attack results on this defense that no claim covers."""
+    left = [words.removeprefix("against ") for words in left_unprotected(claim, row.rounds_run)]
+    said = [f"Not covered by this claim: {', '.join(left)}."] if left else []
+    shown = [_showed(folder, one) for one in uncovered_attacks(folder, row.defense)]
+    said += [f"For adversaries who receive more, this run shows: {'; '.join(shown)}."] if shown else []
+    for reason, rows in outside_attacks(folder, row.defense).items():
+        named = [_showed(folder, one) for one in rows if _better(folder, one) is not False]
+        rest = len(rows) - len(named)
+        least = [f"{counted(rest, 'attack')} could not be distinguished from guessing"] if rest else []
+        said.append(f"{reason}: {'; '.join(named + least)}.")
     return " ".join(said)
 
 
 def _showed(folder: RunFolder, one: AttackRow) -> str:
     """What an attack did, in words that its interval and guessing allow."""
-    better, no_better = _SHOWN.get(one.metric, ("reached", "reached"))
     guess, did = _guess(folder, one), _better(folder, one)
+    about = f"{one.attack} on {one.federation}"
     if guess is None or did is None:
-        return f"{one.attack} on {one.federation} reached {value_words(one)}"
+        return f"{about} reached {value_words(one)}"
     words = numerals.metric_value(one.metric, guess)
-    return f"{one.attack} on {one.federation} {better if did else no_better} ({value_words(one)}; guessing {words})"
+    if did:
+        return f"{about} {_SHOWN.get(one.metric, 'did better than guessing')} ({value_words(one)}; guessing {words})"
+    interval = numerals.interval_words(one.metric, one.pooled)
+    return f"{about} could not be distinguished from guessing ({value_words(one)} {interval}; guessing {words})"
 
 
 def _better(folder: RunFolder, one: AttackRow) -> bool | None:
@@ -351,6 +368,8 @@ def headline(folder: RunFolder) -> str:
 def controls_sentence(rows: Sequence[ClaimRow]) -> str:
     """Return what the controls show about the audits of a run; empty without controls."""
     controls = [row for row in rows if row.should_be_refuted]
+    if not controls and any(row.record is not None and row.stated for row in rows):
+        return "This run has no control, a defense that is broken on purpose and shows that its audits find violations."
     if not controls:
         return ""
     tested = [row for row in controls if row.verdict not in ("NOT_AUDITED", "FAILED")]
@@ -364,7 +383,7 @@ def controls_sentence(rows: Sequence[ClaimRow]) -> str:
     if not tested:
         return about + rest
     shows = (
-        "so these audits do find violations"
+        "so these audits do find such errors"
         if found == len(tested)
         else "so these audits miss violations, and their other answers say little"
     )
@@ -391,4 +410,21 @@ def what_was_tested(folder: RunFolder) -> list[str]:
     )
     audited = dict.fromkeys(row.audited_on for row in claim_rows(folder) if row.audited_on)
     extra = [f"Their claims were {words}." for words in audited]
-    return [f"{about} ({'; '.join(said)})." if said else f"{about}.", *extra]
+    sized = _audit_size(folder)
+    return [f"{about} ({'; '.join(said)}).{sized}" if said else f"{about}.{sized}", *extra]
+
+
+def _audit_size(folder: RunFolder) -> str:
+    """The federations and the number of runs of audits by independent runs, which may be smaller than the suite's."""
+    audit = folder.manifest.suite.get("audit")
+    runs = [row.record.n for row in claim_rows(folder) if row.record and row.record.n and not row.by_attacks]
+    if not isinstance(audit, dict) or audit.get("design") != "independent" or not runs:
+        return ""
+    clients, samples = audit.get("clients"), audit.get("samples_per_client")
+    if not isinstance(clients, int) or not isinstance(samples, int):
+        return ""
+    number = f"{min(runs):,}" if min(runs) == max(runs) else f"{min(runs):,} to {max(runs):,}"
+    return (
+        f" Each claim was audited in {number} small trainings with the unit and as many without it, of "
+        f"{counted(clients, 'client')} with at most {counted(samples, 'record')} each."
+    )

@@ -1,7 +1,7 @@
 """Tabulate which adversaries each claim covers, with what the run found, and what attacks showed to the others."""
 
 from ...audit.observer import LADDER, Observer
-from ..reading.claims import ClaimRow, beyond_claims, claim_rows, covers, one_row_per_claim
+from ..reading.claims import ClaimRow, claim_rows, covers, one_row_per_claim
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.grid import attack_grids
@@ -60,20 +60,24 @@ def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
     return found
 
 
-def other_units(folder: RunFolder, defense: str) -> list[AttackRow]:
-    """Return the primary result of each membership attack on a defense whose adversary a claim of the defense covers,
-    but not the unit, adjacency or rounds of its evidence.
+def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow]]:
+    """Return the primary results of attacks on a defense that no claim covers although a claim covers their adversary,
+    by the reason in words.
     """
-    claims = [one.claim for one in folder.claims if one.defense == defense]
-    return [
-        cell
-        for grid in attack_grids(pooled_attacks(folder))
-        for line in grid.primary
-        if not line.null and any(covers(claim.observer, line.observer) for claim in claims)
-        for cell in line.cells
-        if cell and cell.defense == defense and cell.pooled
-        if line.metric == "auc" and beyond_claims(folder, grid.federation, defense, line.observer, line.attack)
-    ]
+    claims = [one for one in folder.claims if one.defense == defense]
+    federations = {one.federation for one in claims}
+    found: dict[str, list[AttackRow]] = {}
+    for grid in attack_grids(pooled_attacks(folder)):
+        reason = (
+            "For another unit, relation or number of rounds than the claim's"
+            if grid.federation in federations
+            else f"On {grid.federation}, for which no claim is stated"
+        )
+        for line in grid.primary:
+            if any(covers(one.claim.observer, line.observer) for one in claims):
+                cells = [cell for cell in line.cells if cell and cell.defense == defense and cell.pooled]
+                found.setdefault(reason, []).extend(cell for cell in cells if cell.beyond)
+    return {reason: rows for reason, rows in found.items() if rows}
 
 
 def value_words(one: AttackRow) -> str:

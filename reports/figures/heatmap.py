@@ -18,7 +18,7 @@ DESCRIPTION = (
     "One metric per attack, pooled over seeds, with its unit next to its name. Darker means more leakage. Each row has "
     "its own scale, from chance (or the best null attack with the same metric) to the largest leakage of the row. "
     "Shades of different rows cannot be compared; numbers can where the metric is the same. Out of scope: "
-    "the defense states a claim, but none that covers the adversary and the unit of this attack. Hatched: not "
+    "the defense states a claim, but none that covers this attack on this federation. Hatched: not "
     "measured; the table of omissions lists the reasons."
 )
 CHANCE = {"auc": 0.5, "balanced_accuracy": 0.5}

@@ -24,7 +24,7 @@ DESCRIPTION = (
     "PSNR below; higher is closer. The three pairs of a row are its best, median and worst over all images and seeds, "
     "so the best one shows the risk of the most exposed participant. A null attack does not use the update: images no "
     "better than those of its row have not been reconstructed. Out of scope: the defense states a claim, but none that "
-    "covers the adversary of this attack."
+    "covers this attack on this federation."
 )
 MOST_CHARACTERS = 800_000
 """Length of all figures of this kind on a page; the images of further attacks remain in the run's folder."""

@@ -1,8 +1,9 @@
-"""Export claims in the fields of a registry of DP deployments, from a run's claims and manifest alone.
+"""Export claims in the fields of a registry of DP deployments, from a run's claims, manifest and results alone.
 
-A field that neither of them states is "not stated". A likely value there would be published as a fact.
+A field that none of them states is "not stated". A likely value there would be published as a fact.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from ..reading.run_folder import RunFolder
 SCHEMA = "deployment-1"
 NOT_STATED = "not stated"
 _SERVERS = (
-    (UPLOADS, "not trusted: the claim holds against a server that observes every report"),
+    (UPLOADS, "not trusted: the claim is stated against a server that observes every report"),
     (SHUFFLED, "not trusted with shuffled reports; nothing is claimed against one that can link reports to clients"),
     (AGGREGATE, "not trusted with the sum; nothing is claimed against one that observes single reports"),
 )
@@ -32,8 +33,16 @@ def deployments(folders: Sequence[RunFolder]) -> str:
         rows = [row for row in claim_rows(folder) if row.stated]
         for key in dict.fromkeys(row.stated.key for row in rows if row.stated):
             own = [row for row in rows if row.stated and row.stated.key == key]
-            entries.append({"run": label, "run_id": folder.manifest.run_id, **_entry(folder, own)})
+            # Every run of one plan has the same identifier; the digest of its results says which run it was.
+            which = {"run": label, "run_id": folder.manifest.run_id, "results_sha256": results_sha256(folder)}
+            entries.append(which | _entry(folder, own))
     return json.dumps({"schema": SCHEMA, "claims": entries}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def results_sha256(folder: RunFolder) -> str:
+    """Return the SHA-256 of results.jsonl as ``sha256sum`` prints it; not stated where a run has none yet."""
+    path = folder.path / "results.jsonl"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else NOT_STATED
 
 
 def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
@@ -61,7 +70,11 @@ def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
             "records": _drawn(plan.get("lot")),
             "accountant_assumes": claim.sampling,
         },
-        "trust": {"as_signed": claim.trust, **_trust(claim.observer), "collusion_threshold": NOT_STATED},
+        "trust": {
+            "as_signed": claim.trust,
+            **_trust(claim.observer, refuted=any(row.verdict == "REFUTED" for row in rows)),
+            "collusion_threshold": NOT_STATED,
+        },
         # A suite distributes samples with all their features, so every suite is horizontal.
         "setting": {"data": "horizontal" if plan else NOT_STATED, "participants": NOT_STATED},
         "protected_object": _protected(claim),
@@ -71,7 +84,7 @@ def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
     }
 
 
-def _trust(observer: Observer) -> dict[str, str]:
+def _trust(observer: Observer, *, refuted: bool) -> dict[str, str]:
     """Parties that observe no more than the claim's observer need not be trusted; all others are trusted."""
     server = next(
         (words for seen, words in _SERVERS if observer.rank >= seen.rank),
@@ -79,15 +92,17 @@ def _trust(observer: Observer) -> dict[str, str]:
     )
     reports = observer.rank >= UPLOADS.rank
     masked = " but with masked words" if observer.sees_masked_words else ""
-    return {
+    parties = {
         "server": server,
-        "clients": "not trusted: the claim holds against an adversary that observes every round's model"
+        "clients": "not trusted: the claim is stated against an adversary that observes every round's model"
         if observer.rank >= GLOBAL_MODELS.rank
         else "trusted: nothing is claimed against an adversary that observes a round's model",
-        "channel": "not trusted: the claim holds against an adversary that observes every report"
+        "channel": "not trusted: the claim is stated against an adversary that observes every report"
         if reports
         else f"trusted{masked}: nothing is claimed against an adversary that observes a report in transit",
     }
+    mark = " (claim refuted by this run)" if refuted else ""
+    return {party: words + mark * words.startswith("not trusted") for party, words in parties.items()}
 
 
 def _privacy_loss(claim: Claim) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def html_of_several(folders: Sequence[RunFolder]) -> str:
         _environment()
         .get_template("several.html.j2")
         .render(
+            heading=_heading(folders),
             overview=overview(folders),
             figures=drawn,
             figures_note=note,
@@ -98,6 +99,17 @@ def html_of_several(folders: Sequence[RunFolder]) -> str:
             ],
         )
     )
+
+
+def _heading(folders: Sequence[RunFolder]) -> str:
+    """The answer of several runs in one line."""
+    violated = sum(
+        any(row.verdict == "REFUTED" and not row.control and not row.published for row in claim_rows(folder))
+        for folder in folders
+    )
+    if not violated:
+        return f"{len(folders)} runs side by side"
+    return f"{violated} of {len(folders)} runs found a violated claim"
 
 
 def _of_each_run(folders: Sequence[RunFolder]) -> tuple[list[Figure], str]:

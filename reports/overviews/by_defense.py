@@ -94,6 +94,8 @@ def _attacks(folder: RunFolder, defense: str) -> Table:
 
 
 def _scope(folder: RunFolder, cell: AttackRow) -> str:
+    if cell.null:
+        return "null attack: not judged"
     if cell.beyond:
         return "no: OUT OF SCOPE"
     return "yes" if covered(folder, cell.federation, cell.defense, cell.observer, cell.attack) else "no claim"

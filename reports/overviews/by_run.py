@@ -113,7 +113,7 @@ def _attacks(folder: RunFolder, names: Mapping[str, str]) -> Cells:
             defense_words(cell.defense, cell.control),
             f"{line.attack}{' (null attack)' if line.null else ''}: {metric_words(line.metric, line.direction)}",
             observer_words(line.observer),
-        ): pooled_words(line.metric, cell.pooled, True)
+        ): pooled_words(line.metric, cell.pooled, True) + (" (out of scope)" if cell.beyond else "")
         for grid in attack_grids(pooled_attacks(folder))
         for line in grid.primary
         for cell in line.cells

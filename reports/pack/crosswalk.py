@@ -22,10 +22,10 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.numerals import NOTHING
 from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
-from ..tables.printed import check_counts, defense_words, pooled_words
+from ..tables.printed import defense_words, pooled_words
 from ..tables.table import Table
 from .document import EMPTY, Block, Heading
-from .phrases import COUNTED, bound_phrase, images_reconstructed, item_phrase, verdict_phrase
+from .phrases import COUNTED, bound_phrase, images_reconstructed, item_phrase, plan_phrase, verdict_phrase
 
 NIST = "NIST SP 800-226 (March 2025): factors and hazards"
 ISO = "ISO/IEC 27559:2022"
@@ -67,9 +67,9 @@ class _Run:
             and (one.defense in claimed if claimed else not one.control)
         ]
 
-    def attacks(self, metrics: Sequence[str], *, null: bool = False) -> str:
-        """The measured attacks by name."""
-        return _few(list(dict.fromkeys(one.attack for one in self.measured(metrics, null=null))))
+    def nulls(self, metrics: Sequence[str]) -> str:
+        """The measured null attacks by name."""
+        return _few(list(dict.fromkeys(one.attack for one in self.measured(metrics, null=True))))
 
     def outcomes(self, metrics: Sequence[str]) -> str:
         """What each attack reached under each defense, by the first of the metrics that it has."""
@@ -88,7 +88,9 @@ class _Run:
                 [pooled_words(first, row.pooled, intervals=True) for row in rows],
             )
         names = _names([(row.federation, row.defense) for row in rows])
-        return ", ".join(f"{word} under {name}" for word, name in zip(words, names, strict=True)) + f" ({what})"
+        marks = [" (OUT OF SCOPE)" if row.beyond else "" for row in rows]
+        reached = zip(words, names, marks, strict=True)
+        return ", ".join(f"{word} under {name}{mark}" for word, name, mark in reached) + f" ({what})"
 
     def utility(self, wanted: Callable[[str], bool]) -> str:
         """The pooled values of metrics of utility, by metric and defense, without controls."""
@@ -138,7 +140,8 @@ def crosswalk(folder: RunFolder) -> list[Block]:
     return [
         Heading(text="Crosswalk to published frameworks", level=1),
         "Each row names a point of a framework, what this run holds about it, and the file of this pack to read. A row "
-        f"says where to look, and not that the point is fulfilled. “{EMPTY}” stands where a run holds nothing.",
+        f"says where to look, and not that the point is fulfilled. “{EMPTY}” stands where a run holds nothing. "
+        "NOT REFUTED is no proof of a claim.",
         *(block for framework in _POINTS for block in (Heading(text=framework), _table(framework, run))),
     ]
 
@@ -218,11 +221,19 @@ def _trust(run: _Run) -> str:
 
 
 def _checks(run: _Run) -> str:
-    def of(row: ClaimRow) -> str:
-        failed = ", ".join(check.metric.removeprefix("probe_").replace("_", " ") for check in row.failed_checks)
-        return check_counts(row) + (f": {failed}" if failed else "")
+    return run.of_claims(_found_by_checks)
 
-    return run.of_claims(of)
+
+def _found_by_checks(row: ClaimRow) -> str:
+    """What the implementation checks found, and at what they did not look; empty without checks."""
+    kept, unknown = sum(one.verdict == "KEPT" for one in row.checks), sum(one.status != "ok" for one in row.checks)
+    failed = ", ".join(check.metric.removeprefix("probe_").replace("_", " ") for check in row.failed_checks)
+    said = [f"{counted(len(row.failed_checks), 'check')} failed: {failed}"] if failed else []
+    said += [f"{counted(kept, 'check')} found no difference"] if kept else []
+    said += [f"{counted(unknown, 'check')} not possible"] if unknown else []
+    unseen = list(dict.fromkeys(item_phrase(item.partition(":")[0]) for item in row.not_looked_at))
+    said += [f"not looked at: {_few(unseen)}"] if said and unseen else []
+    return "; ".join(said)
 
 
 def _utility(run: _Run) -> str:
@@ -250,7 +261,7 @@ def _maximum(run: _Run) -> str:
 
 
 def _both_risks(run: _Run) -> str:
-    most, average = _maximum(run), run.attacks(_MEMBERSHIP)
+    most, average = _maximum(run), run.outcomes(_MEMBERSHIP)
     return "; ".join(
         filter(None, (most and f"maximum: {most}", average and f"average over candidates, by the attacks: {average}"))
     )
@@ -269,7 +280,7 @@ def _candidates(run: _Run) -> str:
 
 def _adversarial(run: _Run) -> str:
     found = {
-        "membership": run.attacks(_MEMBERSHIP),
+        "membership": run.outcomes(_MEMBERSHIP),
         "labels": run.outcomes(_LABELS),
         "reconstruction": run.outcomes(_IMAGES),
         "audits of claims": _verdicts(run),
@@ -278,14 +289,17 @@ def _adversarial(run: _Run) -> str:
 
 
 def _nulls(run: _Run) -> str:
-    names = run.attacks((*_MEMBERSHIP, *_LABELS, *_IMAGES), null=True)
+    names = run.nulls((*_MEMBERSHIP, *_LABELS, *_IMAGES))
     return f"attacks that use nothing, for comparison: {names}" if names else ""
 
 
 def _tests(run: _Run) -> str:
     manifest = run.folder.manifest
-    when = manifest.finished or manifest.started or ""
-    return f"run {manifest.run_id}, {when}; by whom: to be signed; repeat with: {manifest.command}"
+    when, signed = manifest.finished or manifest.started or "", "to be signed"
+    if run.folder.gate is None:
+        done = f"{manifest.planned_cells - run.folder.missing:,} of {manifest.planned_cells:,} cells"
+        when, signed = f"started {manifest.started or EMPTY}, not finished ({done})", "not to be signed"
+    return f"{plan_phrase(run.folder)}, {when}; by whom: {signed}; repeat with: {manifest.command}"
 
 
 def _data(run: _Run) -> str:
@@ -298,6 +312,8 @@ def _triggers(run: _Run) -> str:
 
 
 def _residual(run: _Run) -> str:
+    if run.folder.gate is None:
+        return f"{EMPTY}: the run is unfinished, and not to be signed"
     return "lines for signatures, to be filled in"
 
 
@@ -360,14 +376,19 @@ _POINTS: dict[str, tuple[_Point, ...]] = {
     EDPB: (
         _Point(place="design", asks="choice of sources", where=_STATEMENT, holds=_data),
         _Point(place="design", asks="preparation and minimisation of data", where="", holds=_organisation),
-        _Point(place="design", asks="choices in training that protect people", where=_CLAIMS, holds=_parameters),
+        _Point(
+            place="design",
+            asks="choices in training meant to protect people (claimed, not proved)",
+            where=_CLAIMS,
+            holds=_parameters,
+        ),
         _Point(place="design", asks="measures on outputs of the model", where="", holds=lambda run: ""),
         _Point(place="analysis", asks="does the code do what was designed", where=_REPORT, holds=_checks),
         _Point(
             place="testing",
             asks="membership inference",
             where=_REPORT,
-            holds=lambda run: run.attacks(_MEMBERSHIP),
+            holds=lambda run: run.outcomes(_MEMBERSHIP),
         ),
         _Point(
             place="testing",

@@ -1,5 +1,6 @@
 """A text of headings, paragraphs, lists and tables, and its form in Markdown."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -45,22 +46,28 @@ def filled(table: Table) -> Table:
     return replace(table, rows=tuple(tuple(text.strip() or EMPTY for text in row) for row in table.rows))
 
 
+def _escaped(text: str) -> str:
+    """Text without active markup; ``>`` is markup only where a text begins with it."""
+    return re.sub("(?!^)&gt;", ">", cell(text))
+
+
 def _markdown(block: Block) -> str:
     match block:
         case str():
-            return cell(block)
+            return _escaped(block)
         case Heading():
-            return f"{'#' * block.level} {cell(block.text)}"
+            return f"{'#' * block.level} {_escaped(block.text)}"
         case Points():
-            return "\n".join(f"- {cell(item)}" for item in block.items)
+            return "\n".join(f"- {_escaped(item)}" for item in block.items)
         case Signature():
-            return "\n".join(f"- {cell(line)}: ______________________________" for line in block.lines)
+            return "\n".join(f"- {_escaped(line)}: ______________________________" for line in block.lines)
         case Table():
             if not block.rows:
                 return ""
             rule = ["---:" if place in block.numeric else "---" for place in range(len(block.headers))]
             lines = [block.headers, tuple(rule), *block.rows]
             body = "\n".join(
-                "| " + " | ".join(row if number == 1 else map(cell, row)) + " |" for number, row in enumerate(lines)
+                "| " + " | ".join(row if number == 1 else map(_escaped, row)) + " |" for number, row in enumerate(lines)
             )
-            return "\n\n".join(filter(None, (block.title and f"**{cell(block.title)}**", body, cell(block.note))))
+            title = block.title and f"**{_escaped(block.title)}**"
+            return "\n\n".join(filter(None, (title, body, _escaped(block.note))))

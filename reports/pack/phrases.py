@@ -1,9 +1,10 @@
 """Phrases that the statement and the crosswalk share: the verdict of a claim, its bound, and what attacks reached."""
 
-from ...audit.claim import Claim
+from ...audit.claim import Adjacency, Claim, Unit
 from ...suites.results.record import Record
-from ..claim_tables.answers import allowed_of_thousand
+from ..claim_tables.answers import allowed_of_thousand, weakness
 from ..claim_tables.covered import value_words
+from ..formats.deployment import results_sha256
 from ..reading.claims import ClaimRow
 from ..reading.gains import gains
 from ..reading.run_folder import RunFolder, once_per_run
@@ -19,25 +20,41 @@ _UNMEASURED = ("FAILED", "OUT_OF_SCOPE")
 
 
 def verdict_phrase(row: ClaimRow) -> str:
-    """Return the verdict in words; a claim without a measurement is ``EMPTY``, with the reason in parentheses."""
+    """Return the verdict in words, with a mark of a weak test; a claim without a measurement is ``EMPTY``."""
     if row.verdict == "NOT_AUDITED":
         return EMPTY
     words = VERDICTS.get(row.verdict, row.verdict)
-    return f"{EMPTY} ({words})" if row.verdict in _UNMEASURED else words
+    if row.verdict in _UNMEASURED:
+        return f"{EMPTY} ({words})"
+    return f"{words} (weak test)" if weakness(row) else words
 
 
 def bound_phrase(row: ClaimRow, claim: Claim) -> str:
-    """Return how many of 1,000 units the claim allows an attacker to find, and whether that bound can be used."""
-    most = f"at most {allowed_of_thousand(claim):,} of 1,000 {claim.unit}s are found at 1 false alarm in 100"
+    """Return for how many of 1,000 units the claim lets an attacker be right, and whether that bound can be used."""
+    most = _most_phrase(claim)
     if row.verdict == "REFUTED":
         return f"claimed: {most}; this run refuted the claim, so that no bound holds"
     return f"if the claim holds (verdict: {verdict_phrase(row)}), {most}"
+
+
+def _most_phrase(claim: Claim) -> str:
+    allowed = f"at most {allowed_of_thousand(claim):,} of 1,000"
+    if claim.adjacency is not Adjacency.REPLACE_ONE:
+        return f"{allowed} {claim.unit}s are found at 1 false alarm in 100"
+    # Both neighbours hold the unit, so that only its content is hidden, and not that it took part.
+    made = "a participant's report was made from" if claim.unit is Unit.REPORT else f"one {claim.unit} holds"
+    return f"an attacker who decides which of two contents {made}, with 1 false alarm in 100, is right for {allowed}"
 
 
 def bound_number(row: ClaimRow, claim: Claim) -> str:
     """Return the number of ``bound_phrase`` for the cell of a table."""
     most = f"{allowed_of_thousand(claim):,}"
     return f"no bound (claimed: {most})" if row.verdict == "REFUTED" else most
+
+
+def plan_phrase(folder: RunFolder) -> str:
+    """Return which plan was run, and which results this run of it gave."""
+    return f"plan {folder.manifest.run_id} (results.jsonl: SHA-256 {results_sha256(folder)})"
 
 
 def item_phrase(item: str) -> str:

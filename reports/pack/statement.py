@@ -12,7 +12,8 @@ from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.membership_table import membership_table
-from ..tables.pooled_rows import omission_rows
+from ..tables.numerals import ATTACK_HEADLINES
+from ..tables.pooled_rows import omission_rows, pooled_attacks
 from ..tables.printed import omission_table
 from ..tables.reconstruction import reconstruction_rows, reconstruction_table
 from ..tables.table import Table
@@ -22,8 +23,8 @@ from .phrases import bound_number, check_phrase, item_phrase, outcome_phrase, ve
 
 LIMITS = (
     "This pack states what one run measured. It does not state that a system is private or anonymous, or that it "
-    "complies with a law or a standard: that is a judgement of people, who sign below. “No violation found” says that "
-    "the test found none; it is no proof that the claim holds."
+    "complies with a law or a standard: that is a judgement of people. “No violation found” says that the test found "
+    "none; it is no proof that the claim holds. NOT REFUTED is no proof of a claim."
 )
 TRIGGERS = (
     "The code of the defense, of the training or of the accounting changes, or a library that draws noise or samples "
@@ -57,7 +58,7 @@ def statement(folder: RunFolder) -> list[Block]:
         Heading(text="Maximum risk"),
         "The largest risk for any one unit, whatever its data are and whatever else the adversary knows: what each "
         "claim allows, and what the audit of the claim measured. An attacker who raises one false alarm in a hundred "
-        "and only guesses finds 10 of 1,000.",
+        "and only guesses is right for 10 of 1,000.",
         maximum_risk(rows),
         Heading(text="Average risk"),
         "What the attacks of this run reached on average over the candidates that they were tried on. Other people and "
@@ -69,6 +70,14 @@ def statement(folder: RunFolder) -> list[Block]:
         Heading(text="When to test again"),
         Points(items=TRIGGERS),
         Heading(text="Signatures"),
+        *_signatures(folder),
+    ]
+
+
+def _signatures(folder: RunFolder) -> list[Block]:
+    if folder.gate is None:
+        return ["Not to be signed: the run is unfinished."]
+    return [
         "Test carried out by:",
         Signature(lines=("Name and role", "Date and signature")),
         "Person responsible for the system:",
@@ -90,12 +99,14 @@ def maximum_risk(rows: Sequence[ClaimRow]) -> Table:
     many = len({row.federation for row in rows}) > 1
     table = Table(
         title="What each claim allows at most, and what its audit measured",
-        headers=("defense", "claim", "found at most, of 1,000", "measured ε", "minimum detectable ε", "verdict"),
+        headers=("defense", "claim", "right for at most, of 1,000", "measured ε", "minimum detectable ε", "verdict"),
         rows=tuple(_allowed(row, f"{row.federation}/{row.label}" if many else row.label) for row in rows),
         numeric=frozenset({2, 3, 4}),
-        note="Found at most: units of the claim that took part, by an attacker with one false alarm in a hundred, if "
-        "the claim holds; a refuted claim gives no bound. One report is all that one participant sends in the rounds "
-        "of the claim. Measured ε: a lower bound with the confidence level of the run. Minimum detectable ε: the "
+        note="Right for at most: of 1,000 units of the claim that took part, those that an attacker with one false "
+        "alarm in a hundred finds if the claim holds; for a replace-one claim, which hides the content and not who "
+        "took part, those for which it rightly decides which of two contents they were made from. A refuted claim "
+        "gives no bound. One report is all that one participant sends in the rounds of the claim. "
+        "Measured ε: a lower bound with the confidence level of the run. Minimum detectable ε: the "
         "smallest true ε at which the audit refutes the claim with 90 % power.",
         about=2,
     )
@@ -127,7 +138,8 @@ def _answers(pairs: Sequence[tuple[ClaimRow, Answer]]) -> list[Block]:
     blocks: list[Block] = []
     for row, one in pairs:
         parts = (one.weak and f"Weak test: {one.weak}.", one.promise, one.power, one.people, one.uncovered, one.unseen)
-        blocks += [Heading(text=f"{one.defense}: {one.found}", level=3), *filter(None, parts)]
+        found = f"{one.found} (weak test)" if one.weak else one.found
+        blocks += [Heading(text=f"{one.defense}: {found}", level=3), *filter(None, parts)]
         blocks += [f"Next: {one.next_step}"] if one.next_step else []
         failed = "; ".join(map(check_phrase, row.failed_checks))
         blocks += [f"Failed implementation checks: {failed}."] if failed else []
@@ -153,9 +165,13 @@ def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, Answer]]) 
             said.append(
                 f"{row.label}: against adversaries that no claim of it covers, attacks of this run reached: {shown}."
             )
+        said += _out_of_scope(folder, row)
         if row.not_looked_at:
             items = ", ".join(dict.fromkeys(item_phrase(item.partition(":")[0]) for item in row.not_looked_at))
             said.append(f"{name}: the implementation checks did not look at {items}.")
+    if folder.missing:
+        planned = numerals.count(folder.manifest.planned_cells)
+        said.append(f"{numerals.count(folder.missing)} of {planned} planned cells have no result.")
     omitted = omission_table(omission_rows(folder))
     if omitted.rows:
         said.append(
@@ -172,6 +188,23 @@ def _uncovered(folder: RunFolder, row: ClaimRow) -> str:
         f"{one.attack} on {one.federation} {outcome_phrase(folder, one)}"
         for one in uncovered_attacks(folder, row.defense)
     )
+
+
+def _out_of_scope(folder: RunFolder, row: ClaimRow) -> list[str]:
+    """What attacks reached that no claim of the defense covers although one covers their adversary, by the reason."""
+    shown = uncovered_attacks(folder, row.defense)
+    federations = {one.federation for one in folder.claims if one.defense == row.defense}
+    found: dict[str, list[str]] = {}
+    for one in pooled_attacks(folder):
+        if one.defense == row.defense and one.beyond and one.pooled and one.metric in ATTACK_HEADLINES:
+            reason = (
+                f"no claim covers this unit, relation or number of rounds on federation {one.federation}"
+                if one.federation in federations
+                else f"no claim is stated on federation {one.federation}"
+            )
+            if one not in shown:
+                found.setdefault(reason, []).append(f"{one.attack} {outcome_phrase(folder, one)}")
+    return [f"{row.label}: {why}; attacks of this run reached: {'; '.join(said)}." for why, said in found.items()]
 
 
 def _name(row: ClaimRow, answer: Answer, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import yaml
 
 from ..formats import page
 from ..formats.atomic_write import check_targets, write_whole
-from ..formats.deployment import deployments
+from ..formats.deployment import deployments, results_sha256
 from ..formats.spreadsheet import spreadsheet
 from ..reading.run_folder import RunFolder
 from ..tables import summary
@@ -54,7 +54,11 @@ def write_pack(folder: RunFolder, place: Path) -> list[Path]:
 
 def provenance(folder: RunFolder) -> list[Block]:
     """Return where the numbers come from: commit, packages, machine, hashes of the data, and how to repeat the run."""
-    rows = [*summary.provenance(folder), ("repeat with", " && ".join(summary.reproduce(folder).splitlines()))]
+    manifest = folder.manifest
+    # Every run of one plan has the same identifier; only the digest says which run it was.
+    rows = [("run", manifest.name), ("plan", manifest.run_id), ("results.jsonl (SHA-256)", results_sha256(folder))]
+    rows += [(name, text) for name, text in summary.provenance(folder) if name != "run"]
+    rows += [("repeat with", " && ".join(summary.reproduce(folder).splitlines()))]
     rows += [("changed since the run", ", ".join(folder.changed))] if folder.changed else []
     table = Table(title="Provenance", headers=("fact", "value"), rows=tuple(rows))
     return [Heading(text="Code, data and records"), filled(table), f"Hashes of all files of this pack: {HASHES}."]

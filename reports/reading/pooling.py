@@ -72,9 +72,12 @@ def mean_over_seeds(
     return Pooled(value=mean, low=low, high=high, n=len(sample), method=method)
 
 
+_QUALITIES = ("accuracy", "iou", "macro_f1")
 _LIMITS = {
     "mean_absolute_error": (0.0, math.inf),
     "mean_squared_error": (0.0, math.inf),
+    "loss": (0.0, math.inf),
+    **{f"{of}_{name}_std": (0.0, math.inf) for of in ("class", "client") for name in _QUALITIES},
     **dict.fromkeys(("r2", "client_r2_worst", "client_r2_mean"), (-math.inf, 1.0)),
 }
 
@@ -84,7 +87,6 @@ def limits_of(metric: str) -> tuple[float, float]:
     return _LIMITS.get(metric, (-math.inf, math.inf))
 
 
-_QUALITIES = ("accuracy", "iou", "macro_f1")
 _SPREAD = [f"{of}_{name}_{part}" for of in ("class", "client") for name in _QUALITIES for part in ("worst", "mean")]
 _SHARES = frozenset({*_QUALITIES, *_SPREAD, "auc", "subset_accuracy", "tpr", "fpr"})
 

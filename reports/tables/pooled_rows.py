@@ -181,7 +181,9 @@ def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> Uti
         metric=first.metric,
         direction=first.direction,
         pooled=_pooled(group),
-        change=mean_over_seeds(changes) if changes else None,
+        change=mean_over_seeds(changes, limits=(-1.0, 1.0) if is_share(first) else (-math.inf, math.inf))
+        if changes
+        else None,
         missing=len(group) - len(_measured(group)),
     )
 

@@ -1,13 +1,15 @@
 """Answers in plain words: known consequences for people, and every kind of verdict."""
 
+import math
 import re
 from dataclasses import replace
 
 import pytest
-from fedassay.audit.claim import Unit
+from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
 from fedassay.reports.claim_tables.answers import (
+    _percent,
     allowed_of_thousand,
     answers,
     controls_sentence,
@@ -180,10 +182,15 @@ def showed(run_maker, folder_of, metric, values, null=()):
     ("metric", "values", "null", "words"),
     [
         ("auc", (0.90, 0.92, 0.91), (), "distinguished participants from others (AUC 0.910; guessing 0.500)"),
-        ("auc", (0.40, 0.52, 0.65), (), "did not distinguish participants from others (AUC 0.523; guessing 0.500)"),
+        (
+            "auc",
+            (0.40, 0.52, 0.65),
+            (),
+            "could not be distinguished from guessing (AUC 0.523 [0.213, 0.834]; guessing 0.500)",
+        ),
         ("auc", (0.9,), (), "tried on main reached AUC 0.900"),
         ("psnr", (30.0, 31.0, 32.0), (10.0, 11.0, 12.0), "rebuilt images (PSNR 31.0 dB; guessing 11.0)"),
-        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "rebuilt images no better than a guess (PSNR 11.3 dB"),
+        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "could not be distinguished from guessing (PSNR 11.3 dB"),
         ("label_over_chance", (0.5, 0.6, 0.7), (), "tried on main named the labels of the data"),
     ],
 )
@@ -195,8 +202,42 @@ def test_attacks_on_another_unit_than_the_claims_are_named_as_not_covered(one_cl
     add_membership(run_maker, "mine")
     claim = replace(toy_claim(), unit=Unit.REPORT, observer=UPLOADS, adjacency="replace_one")
     (one,) = answers(one_claim(claim))
-    assert "attacks on something else than one report: loss on main reached AUC 0.500." in one.uncovered
+    assert "relation or number of rounds than the claim's: loss on main reached AUC 0.500." in one.uncovered
     assert "the best attack" not in one.people
+
+
+def test_attacks_on_a_federation_without_the_claim_are_named_although_their_adversary_is_covered(one_claim, run_maker):
+    run_maker.row(attack="tried", federation="other", observer="uploads", defense="mine", value=0.9)
+    (one,) = answers(one_claim(replace(toy_claim(), observer=UPLOADS)))
+    assert "On other, for which no claim is stated: tried on other reached AUC 0.900." in one.uncovered
+
+
+def test_a_claim_of_replacement_hides_contents_and_not_who_takes_part(one_claim):
+    (one,) = answers(one_claim(replace(toy_claim(), adjacency=Adjacency.REPLACE_ONE, epsilon=4.0)))
+    assert "took part" not in one.people
+    assert "decides which of two contents a client had, with 1 false alarm in 100, finds the second" in one.people
+
+
+def test_bounds_in_per_cent_are_rounded_to_the_side_on_which_they_hold():
+    assert (_percent(0.440418, math.ceil), _percent(0.622, math.floor), _percent(0.6229, math.floor)) == (
+        "44.1 %",
+        "62.2 %",
+        "62.2 %",
+    )
+
+
+def test_the_size_of_the_audit_stands_with_what_was_tested(one_claim, run_maker):
+    audit = {"design": "independent", "clients": 2, "samples_per_client": 32}
+    run_maker.manifest["suite"] = {**run_maker.manifest["suite"], "audit": audit}
+    (words,) = what_was_tested(one_claim(n=1000))
+    assert words.endswith(
+        "Each claim was audited in 1,000 small trainings with the unit and as many without it, of 2 clients with at "
+        "most 32 records each."
+    )
+
+
+def test_a_run_without_a_control_says_so(one_claim):
+    assert controls_sentence(claim_rows(one_claim())).startswith("This run has no control")
 
 
 def test_a_claim_about_reports_names_its_rounds(one_claim):
@@ -229,7 +270,7 @@ def test_controls_that_were_not_tested_yet_show_nothing_about_the_audits(run_mak
     assert words == "2 defenses of this run are broken on purpose (controls). 2 of 2 are not tested yet."
     run_maker.verdict_row(toy_claim(), defense="half", verdict="REFUTED", control=True)
     words = controls_sentence(claim_rows(run_maker.write()))
-    assert words.endswith("1 of 1 was found, so these audits do find violations. 1 of 2 is not tested yet.")
+    assert words.endswith("1 of 1 was found, so these audits do find such errors. 1 of 2 is not tested yet.")
 
 
 def test_federations_without_a_row_yet_are_named_from_the_suite(run_maker):

@@ -1,5 +1,6 @@
 """Claims in a registry's fields: every value is from the claim or the plan, and what neither says is not stated."""
 
+import hashlib
 import json
 
 import pytest
@@ -83,6 +84,30 @@ def test_an_observer_that_sees_no_more_than_the_observer_need_not_be_trusted(
     for party, words in (("server", server), ("clients", clients), ("channel", channel)):
         assert trust[party].startswith(words)
     assert trust["collusion_threshold"] == NOT_STATED
+
+
+@pytest.mark.parametrize(("verdict", "marked"), [("REFUTED", True), ("NOT_REFUTED", False)])
+def test_a_refuted_claim_never_reads_as_one_that_holds(run_maker, make_claim, verdict, marked):
+    claim = run_maker.sign("dp", make_claim(observer=UPLOADS))
+    run_maker.verdict_row(claim, defense="dp", attack="canary", verdict=verdict, value=1.0)
+    (entry,) = entries(run_maker.write())
+    for party in ("server", "clients", "channel"):
+        words = entry["trust"][party]
+        assert "the claim is stated against" in words
+        assert words.endswith("(claim refuted by this run)") == marked
+    assert "the claim holds" not in str(entry)
+
+
+def test_runs_of_one_plan_differ_in_the_digest_of_their_results(run_maker, make_claim):
+    run_maker.sign("dp", make_claim())
+    run_maker.row(value=0.5)
+    folder = run_maker.write()
+    (entry,) = entries(folder)
+    assert entry["run_id"] == folder.manifest.run_id
+    assert entry["results_sha256"] == hashlib.sha256((folder.path / "results.jsonl").read_bytes()).hexdigest()
+    (folder.path / "results.jsonl").unlink()
+    (entry,) = entries(folder)
+    assert entry["results_sha256"] == NOT_STATED
 
 
 def test_what_the_defense_changes_of_the_plan_counts(export):

@@ -1,6 +1,8 @@
 """Tables with one row per claim, attack or metric, and one column per run."""
 
 import pytest
+from fedassay.audit.observer import GLOBAL_MODELS
+from fedassay.reports.formats.page import html_of_several
 from fedassay.reports.overviews.by_run import MOST, by_run
 
 
@@ -103,3 +105,18 @@ def test_rows_of_one_defense_stay_together_where_a_later_run_adds_some(make_run)
 
 def test_more_runs_than_a_page_has_room_for_have_no_columns(runs):
     assert by_run(runs * MOST, [str(number) for number in range(3 * MOST)]) == []
+
+
+def test_results_that_no_claim_covers_are_marked(make_run, make_claim):
+    run = make_run("a")
+    run.sign("mine", make_claim(observer=GLOBAL_MODELS))
+    for defense in ("none", "mine"):
+        run.row(defense=defense, attack="tried", observer="uploads", value=0.9)
+    folder = run.write()
+    attacks = next(table for table in by_run([folder], ["a"]) if table.title == "Attacks by run")
+    assert {row[1]: row[4].endswith("(out of scope)") for row in attacks.rows} == {"none": False, "mine": True}
+
+
+def test_the_page_of_several_runs_opens_with_their_answer(runs):
+    assert "<h1>1 of 3 runs found a violated claim</h1>" in html_of_several(runs)
+    assert "<h1>2 runs side by side</h1>" in html_of_several(runs[:2])

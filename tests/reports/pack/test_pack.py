@@ -8,15 +8,16 @@ from datetime import datetime
 
 import pytest
 import yaml
-from fedassay.audit.claim import Unit
+from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.claim_tables.answers import allowed_of_thousand
 from fedassay.reports.formats.deployment import deployments
 from fedassay.reports.pack.crosswalk import EDPB, ISO, NIST, crosswalk
-from fedassay.reports.pack.document import EMPTY, Heading, Points, markdown_of
+from fedassay.reports.pack.document import EMPTY, Heading, Points, Signature, markdown_of
 from fedassay.reports.pack.pdf import pdf_of
+from fedassay.reports.pack.phrases import bound_phrase
 from fedassay.reports.pack.statement import LIMITS, answered, maximum_risk, residual_risks, statement
-from fedassay.reports.pack.write_pack import claims_yaml, write_pack
+from fedassay.reports.pack.write_pack import claims_yaml, provenance, write_pack
 from fedassay.reports.reading.claims import claim_rows, left_unprotected, one_row_per_claim
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
@@ -129,21 +130,27 @@ def test_what_the_crosswalk_says_of_a_run_is_in_its_records(quick_folder):
     )
     assert iso["7.3.4", "privacy models of the data"] == parameters
     assert "dp_sgd: one sample (add/remove)" in nist[next(key for key in nist if key[0] == "unit of privacy")]
-    assert edpb["design", "choices in training that protect people"] == parameters
+    assert edpb["design", "choices in training meant to protect people (claimed, not proved)"] == parameters
     composed = nist[next(key for key in nist if key[0] == "composition")]
     assert composed == "dp_fedavg, dp_sgd, ldp_gaussian: claimed over 20 rounds"
     for row in rows:
         low, verdict = numerals.lower_bound(row.epsilon_low), row.verdict.replace("_", " ")
         assert f"{row.claim_text}: {verdict}, measured ε ≥ {low}" in iso["8.2.2", "quantified identifiability"]
     tested = iso["8.2.3", "adversarial testing"]
-    assert tested.startswith("membership: loss, alignment; labels: llg: ")
-    assert edpb["testing", "membership inference"] == "loss, alignment"
+    members = edpb["testing", "membership inference"]
+    assert tested.startswith(f"membership: {members}; labels: llg: ")
+    for attack in ("loss", "alignment"):
+        assert re.search(rf"{attack}: 0\.\d+ \[0\.\d+, 0\.\d+\] under dp_fedavg", members)
+    assert "under ldp_gaussian (AUC)" in members
     labels = edpb["testing", "inference of attributes"]
     assert labels.startswith("labels only: llg: 0.")
     # The attack on the labels was skipped under dp_fedavg.
     assert "dp_fedavg" not in labels
     assert labels.endswith(" under ldp_gaussian (label accuracy)")
-    images = "inverting_gradients: 0 of 24 under dp_fedavg, 0 of 24 under dp_sgd, 0 of 24 under ldp_gaussian "
+    images = (
+        "inverting_gradients: 0 of 24 under dp_fedavg (OUT OF SCOPE), 0 of 24 under dp_sgd (OUT OF SCOPE), "
+        "0 of 24 under ldp_gaussian (images"
+    )
     assert edpb["testing", "model inversion, reconstruction"].startswith(images)
     assert f"reconstruction: {images}" in tested
     nulls = edpb["testing (our own point)", "what an attack reaches without the model"]
@@ -267,7 +274,7 @@ def test_claims_of_several_federations_keep_their_own_verdict(run_maker, make_cl
     assert first.startswith("A/dp: ")
     assert first.endswith("(verdict: REFUTED)")
     assert second.startswith("B/dp: ")
-    assert second.endswith("(verdict: NOT REFUTED)")
+    assert second.endswith("(verdict: NOT REFUTED (weak test))")
 
 
 def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(run_maker, make_claim):
@@ -283,14 +290,29 @@ def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(r
         run_maker.row(**common, attack="idlg", metric="label_accuracy", value=1.0)
     folder = run_maker.write()
     said = [line for line in residual_risks(folder, answered(folder)) if "reached" in line]
-    # Adversaries who receive uploads are covered by the claim of the other defense.
-    assert len(said) == 1
+    # Adversaries who receive uploads are covered by the claim of the other defense, but it is stated elsewhere.
+    assert said[1:] == [
+        "local: no claim is stated on federation one; attacks of this run reached: idlg label accuracy 1.000; "
+        "inversion 0 of 3 images reconstructed with a PSNR of 20 dB or more."
+    ]
     assert said[0].startswith("dp: against adversaries that no claim of it covers")
     assert "inversion on one 2 of 3 images reconstructed" in said[0]
     assert "idlg on one label accuracy 1.000" in said[0]
     assert said[0] in next(block.items for block in statement(folder) if isinstance(block, Points))
     for framework, word in ((EDPB, "reconstruction"), (ISO, "8.2.3")):
-        assert "inversion: 2 of 3 under dp, 0 of 3 under local (images" in point_of(folder, framework, word)
+        images = "inversion: 2 of 3 under dp (OUT OF SCOPE), 0 of 3 under local (OUT OF SCOPE) (images"
+        assert images in point_of(folder, framework, word)
+
+
+def test_attacks_on_another_unit_than_the_claim_s_are_a_residual_risk(run_maker, make_claim, add_membership):
+    run_maker.sign("dp", make_claim())
+    add_membership(run_maker, "dp", unit="sample", observer="global_models")
+    add_membership(run_maker, "dp", unit="client", observer="global_models", attack="covered")
+    folder = run_maker.write()
+    assert [line for line in residual_risks(folder, answered(folder)) if "reached" in line] == [
+        "dp: no claim covers this unit, relation or number of rounds on federation main; "
+        "attacks of this run reached: loss AUC 0.500."
+    ]
 
 
 def test_images_without_a_stored_psnr_are_measured_in_their_own_metric(run_maker):
@@ -313,7 +335,7 @@ def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_mem
     folder = run_maker.write()
     tested = point_of(folder, ISO, "8.2.3")
     assert tested == (
-        "membership: loss; labels: not measured; reconstruction: not measured; "
+        "membership: loss: 0.500 under dp (OUT OF SCOPE) (AUC); labels: not measured; reconstruction: not measured; "
         "audits of claims: dp: not measured; other: not measured (FAILED)"
     )
     text = markdown_of([*crosswalk(folder), maximum_risk([row for row, _ in answered(folder)])])
@@ -371,3 +393,99 @@ def test_failed_checks_stand_with_their_numbers_after_the_next_step(run_maker, m
     blocks = statement(run_maker.write())
     (place,) = [place for place, block in enumerate(blocks) if str(block).startswith("Next: ")]
     assert blocks[place + 1] == f"Failed implementation checks: {'; '.join(reasons)}."
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "unit", "start"),
+    [
+        (Adjacency.REPLACE_ONE, Unit.REPORT, "which of two contents a participant's report was made from"),
+        (Adjacency.REPLACE_ONE, Unit.SAMPLE, "which of two contents one sample holds"),
+        (Adjacency.ADD_REMOVE, Unit.CLIENT, "clients are found"),
+        (Adjacency.ZERO_OUT, Unit.REPORT, "reports are found"),
+    ],
+)
+def test_a_replace_one_claim_bounds_guesses_of_content_and_not_of_participation(
+    run_maker, make_claim, adjacency, unit, start
+):
+    claim = run_maker.sign("dp", make_claim(unit=unit, adjacency=adjacency))
+    ((row, _),) = answered(run_maker.write())
+    said = bound_phrase(row, claim)
+    assert start in said
+    assert f"at most {allowed_of_thousand(claim):,} of 1,000" in said
+    assert ("found" in said) == (adjacency is not Adjacency.REPLACE_ONE)
+
+
+@pytest.mark.parametrize(("detectable", "mark"), [(50.0, " (weak test)"), (4.5, "")])
+def test_a_weak_test_is_named_where_its_verdict_stands(run_maker, make_claim, detectable, mark):
+    claim = run_maker.sign("dp", make_claim(4.0))
+    run_maker.verdict_row(claim, defense="dp", attack="canary", verdict="NOT_REFUTED", value=1.0, detectable=detectable)
+    folder = run_maker.write()
+    assert point_of(folder, NIST, "privacy parameters").endswith(f"(verdict: NOT REFUTED{mark})")
+    assert f"verdict: NOT REFUTED{mark})" in point_of(folder, EDPB, "resistance")
+    blocks = statement(folder)
+    assert tables_of(blocks)["Maximum risk"].rows[0][-1] == f"NOT REFUTED{mark}"
+    assert Heading(text=f"dp: No violation found{mark}", level=3) in blocks
+    for document in (blocks, crosswalk(folder)):
+        assert "NOT REFUTED is no proof of a claim." in str(document[:3])
+
+
+def test_checks_say_what_they_found_and_what_they_did_not_look_at(run_maker, make_claim):
+    claim = run_maker.sign("dp", make_claim())
+    run_maker.verdict_row(
+        claim, defense="dp", attack="canary", verdict="NOT_REFUTED", cell_id="a", not_looked_at=["the timing: no check"]
+    )
+    found = {"role": "probe", "defense": "dp", "attack": "implementation", "cell_id": "a", "claim_id": claim.claim_id}
+    for number in range(2):
+        run_maker.row(**found, metric=f"probe_{number}", verdict="KEPT", value=1.0)
+    kept = "dp: 2 checks found no difference; not looked at: the timing"
+    assert point_of(run_maker.write(), EDPB, "does the code do") == kept
+    run_maker.row(**found, metric="probe_law_of_noise", verdict="BROKEN", value=9.0, reason="x")
+    folder = run_maker.write()
+    broken = kept.replace("2 checks", "1 check failed: law of noise; 2 checks")
+    assert point_of(folder, EDPB, "does the code do") == point_of(folder, NIST, "algorithms") == broken
+
+
+def test_an_unfinished_run_is_not_signed_and_its_open_cells_are_counted(run_maker, make_claim):
+    run_maker.sign("dp", make_claim())
+    run_maker.accuracy_row(value=0.5)
+    run_maker.manifest |= {"planned_cells": 4, "finished": None}
+    unfinished = run_maker.write()
+    blocks = statement(unfinished)
+    assert not any(isinstance(block, Signature) for block in blocks)
+    assert blocks[-1] == "Not to be signed: the run is unfinished."
+    assert "3 of 4 planned cells have no result." in residual_risks(unfinished, answered(unfinished))
+    assert "started 2026-01-05T09:14:02Z, not finished (1 of 4 cells); by whom: not to be signed" in point_of(
+        unfinished, EDPB, "by whom"
+    )
+    assert point_of(unfinished, ISO, "9.2.2").startswith(EMPTY)
+    run_maker.manifest |= {"planned_cells": 1, "finished": "2026-01-05T09:14:50Z"}
+    run_maker.gate = {"verdict_line": "PASS", "exit_code": 0}
+    finished = run_maker.write()
+    assert sum(isinstance(block, Signature) for block in statement(finished)) == 3
+    assert not any("planned cells" in line for line in residual_risks(finished, answered(finished)))
+    assert "2026-01-05T09:14:50Z; by whom: to be signed" in point_of(finished, EDPB, "by whom")
+
+
+def test_a_plan_is_cited_with_the_digest_of_its_results(run_maker, make_claim):
+    run_maker.sign("dp", make_claim())
+    run_maker.accuracy_row(value=0.5)
+    cited = []
+    for _ in range(2):
+        folder = run_maker.write()
+        digest = hashlib.sha256((folder.path / "results.jsonl").read_bytes()).hexdigest()
+        (claim,) = yaml.safe_load(claims_yaml(folder))["claims"]
+        assert (claim["run_id"], claim["results_sha256"]) == ("r" * 12, digest)
+        assert f"plan {'r' * 12} (results.jsonl: SHA-256 {digest})" in point_of(folder, EDPB, "by whom")
+        facts = dict(tables_of(provenance(folder))["Code, data and records"].rows)
+        assert (facts["plan"], facts["results.jsonl (SHA-256)"]) == ("r" * 12, digest)
+        assert "r" * 12 not in facts["run"]
+        cited.append(digest)
+        run_maker.accuracy_row(value=0.6)
+    assert len(set(cited)) == 2
+
+
+def test_only_markup_is_escaped():
+    text = markdown_of(["> 9.085 > 4, a < b & <i>", Points(items=("> 1 > 0",))])
+    assert text == "&gt; 9.085 > 4, a &lt; b &amp; &lt;i>\n\n- &gt; 1 > 0\n"
+    table = Table(title="", headers=("a",), rows=(("x|y > &gt;",),))
+    assert "x\\|y > &amp;gt;" in markdown_of([table])

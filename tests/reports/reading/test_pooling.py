@@ -76,3 +76,8 @@ def test_the_accuracy_of_the_worst_is_a_share_too(metric):
 
 def test_a_standard_deviation_over_classes_is_no_share():
     assert not named_share("class_accuracy_std")
+
+
+@pytest.mark.parametrize("metric", ["loss", "class_accuracy_std", "mean_squared_error"])
+def test_what_cannot_be_negative_has_no_interval_below_zero(metric):
+    assert mean_over_seeds([0.1, 5.0], limits=limits_of(metric)).low == 0
