@@ -229,24 +229,27 @@ def allowed_of_thousand(claim: Claim) -> int:
     return math.ceil(round(_PEOPLE * _most_found(claim, FALSE_ALARMS), 6))
 
 
+def allowed_words(claim: Claim) -> str:
+    """Return what the claim lets an attacker find, in words; a claim of replacement hides contents alone."""
+    most = f"{allowed_of_thousand(claim):,} of 1,000"
+    if claim.adjacency is Adjacency.REPLACE_ONE:
+        return (
+            f"an attacker who decides which of two contents a {claim.unit} had, with 1 false alarm in 100, finds the "
+            f"second in at most {most} cases (guessing: {_GUESSED})"
+        )
+    return (
+        f"an attacker who raises 1 false alarm in 100 finds at most {most} {claim.unit}s that took part (guessing: "
+        f"{_GUESSED})"
+    )
+
+
 def _most_found(claim: Claim, rate: float) -> float:
     """The largest true-positive rate that the claim allows at a false-positive rate."""
     return success_bound(rate, epsilon=claim.epsilon, delta=claim.delta, curve=claim.curve)
 
 
 def _people(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    most = f"{allowed_of_thousand(claim):,} of 1,000"
-    if claim.adjacency is Adjacency.REPLACE_ONE:
-        # Such a claim hides what a unit holds, and not that it takes part.
-        limit = (
-            f"an attacker who decides which of two contents a {claim.unit} had, with 1 false alarm in 100, finds the "
-            f"second in at most {most} cases (guessing: {_GUESSED})"
-        )
-    else:
-        limit = (
-            f"an attacker who raises 1 false alarm in 100 finds at most {most} {claim.unit}s that took part (guessing: "
-            f"{_GUESSED})"
-        )
+    limit = allowed_words(claim)
     refuted = row.verdict == "REFUTED"
     said = f"The claim says that {limit}. It does not hold" if refuted else f"If the claim holds, {limit}"
     own = [

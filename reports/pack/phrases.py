@@ -1,8 +1,8 @@
 """Phrases that the statement and the crosswalk share: the verdict of a claim, its bound, and what attacks reached."""
 
-from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.claim import Claim
 from ...suites.results.record import Record
-from ..claim_tables.answers import allowed_of_thousand, weakness
+from ..claim_tables.answers import allowed_of_thousand, allowed_words, weakness
 from ..claim_tables.covered import value_words
 from ..formats.deployment import results_sha256
 from ..reading.claims import ClaimRow
@@ -31,19 +31,10 @@ def verdict_phrase(row: ClaimRow) -> str:
 
 def bound_phrase(row: ClaimRow, claim: Claim) -> str:
     """Return for how many of 1,000 units the claim lets an attacker be right, and whether that bound can be used."""
-    most = _most_phrase(claim)
+    most = allowed_words(claim)
     if row.verdict == "REFUTED":
         return f"claimed: {most}; this run refuted the claim, so that no bound holds"
     return f"if the claim holds (verdict: {verdict_phrase(row)}), {most}"
-
-
-def _most_phrase(claim: Claim) -> str:
-    allowed = f"at most {allowed_of_thousand(claim):,} of 1,000"
-    if claim.adjacency is not Adjacency.REPLACE_ONE:
-        return f"{allowed} {claim.unit}s are found at 1 false alarm in 100"
-    # Both neighbours hold the unit, so that only its content is hidden, and not that it took part.
-    made = "a participant's report was made from" if claim.unit is Unit.REPORT else f"one {claim.unit} holds"
-    return f"an attacker who decides which of two contents {made}, with 1 false alarm in 100, is right for {allowed}"
 
 
 def bound_number(row: ClaimRow, claim: Claim) -> str:

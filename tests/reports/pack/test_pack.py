@@ -251,8 +251,8 @@ def test_a_refuted_claim_is_never_printed_without_its_verdict_and_gives_no_bound
     folder = run_maker.write()
     most = allowed_of_thousand(claim)
     no_bound = (
-        f"dp: claimed: at most {most} of 1,000 clients are found at 1 false alarm in 100; "
-        "this run refuted the claim, so that no bound holds"
+        f"dp: claimed: an attacker who raises 1 false alarm in 100 finds at most {most} of 1,000 clients that took part "
+        "(guessing: 10); this run refuted the claim, so that no bound holds"
     )
     assert point_of(folder, ISO, "7.3.2") == f"maximum: {no_bound}"
     assert point_of(folder, EDPB, "resistance") == no_bound
@@ -326,7 +326,7 @@ def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_mem
     assert point_of(folder, ISO, "8.2.2") == EMPTY
     assert point_of(folder, ISO, "8.2.3") == EMPTY
     assert point_of(folder, NIST, "algorithms") == EMPTY
-    assert "if the claim holds (verdict: not measured), at most" in point_of(folder, ISO, "7.3.2")
+    assert "if the claim holds (verdict: not measured), an attacker who" in point_of(folder, ISO, "7.3.2")
     (cells,) = maximum_risk([row for row, _ in answered(folder)]).rows
     assert cells[3:] == (EMPTY, EMPTY, EMPTY)
     add_membership(run_maker, "dp")
@@ -398,10 +398,10 @@ def test_failed_checks_stand_with_their_numbers_after_the_next_step(run_maker, m
 @pytest.mark.parametrize(
     ("adjacency", "unit", "start"),
     [
-        (Adjacency.REPLACE_ONE, Unit.REPORT, "which of two contents a participant's report was made from"),
-        (Adjacency.REPLACE_ONE, Unit.SAMPLE, "which of two contents one sample holds"),
-        (Adjacency.ADD_REMOVE, Unit.CLIENT, "clients are found"),
-        (Adjacency.ZERO_OUT, Unit.REPORT, "reports are found"),
+        (Adjacency.REPLACE_ONE, Unit.REPORT, "which of two contents a report had"),
+        (Adjacency.REPLACE_ONE, Unit.SAMPLE, "which of two contents a sample had"),
+        (Adjacency.ADD_REMOVE, Unit.CLIENT, "clients that took part"),
+        (Adjacency.ZERO_OUT, Unit.REPORT, "reports that took part"),
     ],
 )
 def test_a_replace_one_claim_bounds_guesses_of_content_and_not_of_participation(
@@ -412,7 +412,7 @@ def test_a_replace_one_claim_bounds_guesses_of_content_and_not_of_participation(
     said = bound_phrase(row, claim)
     assert start in said
     assert f"at most {allowed_of_thousand(claim):,} of 1,000" in said
-    assert ("found" in said) == (adjacency is not Adjacency.REPLACE_ONE)
+    assert ("took part" in said) == (adjacency is not Adjacency.REPLACE_ONE)
 
 
 @pytest.mark.parametrize(("detectable", "mark"), [(50.0, " (weak test)"), (4.5, "")])
