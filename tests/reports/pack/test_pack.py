@@ -251,8 +251,8 @@ def test_a_refuted_claim_is_never_printed_without_its_verdict_and_gives_no_bound
     folder = run_maker.write()
     most = allowed_of_thousand(claim)
     no_bound = (
-        f"dp: claimed: an attacker who raises 1 false alarm in 100 finds at most {most} of 1,000 clients that took part "
-        "(guessing: 10); this run refuted the claim, so that no bound holds"
+        f"dp: claimed: an attacker who raises 1 false alarm in 100 finds at most {most} of 1,000 clients that took "
+        "part (guessing: 10); this run refuted the claim, so that no bound holds"
     )
     assert point_of(folder, ISO, "7.3.2") == f"maximum: {no_bound}"
     assert point_of(folder, EDPB, "resistance") == no_bound
