@@ -1,6 +1,7 @@
 """Answer in plain words, for each claim of a run: what was found, what that means for people, and what to do next."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,11 @@ from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility, undefended
-from .covered import outside_attacks, uncovered_attacks, value_words
+from ..tables.pooled_rows import AttackRow, pooled_utility, undefended
+from ..tables.printed import ANSWERS
+from .attack_words import better_than_guessing, did_words, percent, successes_words
+from .check_names import item_in_plain_words, plain_names
+from .covered import outside_attacks, uncovered_attacks
 
 WEAK = 3.0
 """An audit is called a weak test where it finds only violations of more than this many times the claimed epsilon."""
@@ -24,6 +28,11 @@ _PEOPLE, _STEPS = 1000, 2000
 _NAMED = 3
 """Failed checks that the first screen names."""
 _GUESSED = round(_PEOPLE * FALSE_ALARMS)
+_TOO_FEW = re.compile(
+    r"(?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials without an error would not refute it"
+    r"(, at least (?P<least>[\d,]+) runs per arm would be needed)?"
+)
+"""The reason of an audit with too few runs, as ``audit.finding`` words it."""
 _UNITS = {
     Unit.SAMPLE: "one record of the data",
     Unit.CLIENT: "one participant with all its data",
@@ -31,25 +40,6 @@ _UNITS = {
     Unit.REPORT: "all that one participant sends",
     Unit.COORDINATE: "one number of a message",
     Unit.LABEL: "the label of one record",
-}
-_SHOWN = {
-    "auc": "distinguished participants from others",
-    "psnr": "rebuilt images",
-    "ssim": "rebuilt images",
-    "label_accuracy": "named the labels of the data",
-    "label_over_chance": "named the labels of the data",
-    "source_advantage": "named the holder of a record",
-}
-"""What an attack showed that did better than guessing."""
-_CHANCE = {"auc": 0.5, "label_over_chance": 0.0, "source_advantage": 0.0}
-_FOUND = {
-    "REFUTED": "Violated",
-    "NOT_REFUTED": "No violation found",
-    "UNDERPOWERED": "Not decided",
-    "OUT_OF_SCOPE": "Not tested",
-    "NOT_AUDITED": "Not tested",
-    "NO_CLAIM": "No claim",
-    "FAILED": "The test failed",
 }
 _NEXT = {
     "REFUTED": "Do not rely on this claim. Mend the defense or state a larger ε, and run the suite again.",
@@ -74,8 +64,10 @@ class Answer:
         promise: the claim in plain words.
         power: what the test could have shown.
         quality: how good the model is under the defense, and without one.
-        people: what the claim allows an attacker to learn about people, and what the best attack of this run learnt.
-        uncovered: the adversaries that the claim does not cover, and what attacks showed to them.
+        people: what the claim allows an attacker to learn about people.
+        reached: what the best attack of this run that the claim covers learnt.
+        outside: what attacks did that no claim covers, unless they did no better than guessing.
+        uncovered: the adversaries that the claim does not cover, and the attacks that showed nothing to them.
         unseen: what was not tested.
         next_step: what to do.
     """
@@ -88,6 +80,8 @@ class Answer:
     power: str
     quality: str
     people: str
+    reached: str
+    outside: str
     uncovered: str
     unseen: str
     next_step: str
@@ -105,7 +99,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
     weak = weakness(row)
     step = _NEXT.get(row.verdict, "")
     if row.failed_checks and row.verdict == "REFUTED":
-        named = "; ".join(check.reason.partition(" (")[0] for check in row.failed_checks[:_NAMED])
+        named = "; ".join(plain_names(check.reason.partition(" (")[0]) for check in row.failed_checks[:_NAMED])
         step = (
             f"Do not rely on this claim. Mend what the failed {_checks(row)} found ({named}), and run the suite again."
         )
@@ -123,7 +117,9 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
         promise=_promise(claim),
         power=_power(row, claim),
         quality=_quality(folder, row),
-        people=_people(folder, row, claim),
+        people=_people(row, claim),
+        reached=_best_attack(folder, row, claim),
+        outside=_outside(folder, row),
         uncovered=_uncovered(folder, row, claim),
         unseen=_unseen(row),
         next_step=step,
@@ -131,7 +127,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
 
 
 def _found(row: ClaimRow) -> str:
-    words = _FOUND.get(row.verdict, row.verdict)
+    words = ANSWERS.get(row.verdict, row.verdict)
     if row.failed_checks and row.verdict != "REFUTED":
         return f"{words}, but {len(row.failed_checks)} implementation {_checks(row)} failed"
     return words
@@ -153,7 +149,8 @@ def _quality(folder: RunFolder, row: ClaimRow) -> str:
     without = next((one.pooled for one in rows if (one.defense, one.metric) == (label, own.metric)), None)
     name, value = numerals.metric(own.metric).label, numerals.metric_value(own.metric, own.pooled.value)
     compared = f", and {numerals.metric_value(own.metric, without.value)} without a defense" if without else ""
-    return f"The model under this defense: {name} {value}{compared}."
+    useless = f" It is of no use: {own.useless}." if own.useless else ""
+    return f"The model under this defense: {name} {value}{compared}.{useless}"
 
 
 def _promise(claim: Claim) -> str:
@@ -181,21 +178,36 @@ def _power(row: ClaimRow, claim: Claim) -> str:
         return ""
     if row.verdict == "REFUTED":
         return " ".join(filter(None, (_violation(row, claim), _false_alarm(row))))
+    undecided = _undecided(row) if row.verdict == "UNDERPOWERED" else ""
     if row.detectable is None:
-        return "How large a violation this test would find is not known."
+        return undecided or "How large a violation this test would find is not known."
     found = numerals.epsilon(row.detectable)
     between = f"; between ε {plain(claim.epsilon)} and {found} it may miss it" if row.detectable > claim.epsilon else ""
-    return (
+    shown = (
         f"If the noise is so small that the true ε is {found} (claimed: {plain(claim.epsilon)}), this test finds it in "
         f"9 of 10 cases{between}."
     )
+    return " ".join(filter(None, (undecided, shown)))
+
+
+def _undecided(row: ClaimRow) -> str:
+    """Why the audit could not judge the claim: the first words of its record's reason."""
+    why = row.record.reason.partition("; ")[0] if row.record else ""
+    said = "This test says nothing for or against the claim"
+    if few := _TOO_FEW.fullmatch(why):
+        least = f"; at least {few['least']} of each are needed" if few["least"] else ""
+        return (
+            f"{said}: after {few['present']} runs with the unit and {few['absent']} without it, even an attack that "
+            f"never errs would not show a violation{least}."
+        )
+    return f"{said}: {why}." if why else f"{said}."
 
 
 def _violation(row: ClaimRow, claim: Claim) -> str:
     if row.epsilon_low is not None and row.epsilon_low > claim.epsilon:
         return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
     if row.fpr_high is None or row.fnr_high is None or claim.curve is None:
-        return "The evidence contradicts the trade-off curve that the claim states."
+        return "The test found more than the claim allows at one rate of false alarms (its trade-off curve)."
     least = 1 - _most_found(claim, row.fpr_high)
     return (
         f"The test found the {claim.unit} in too many runs: it missed at most {_percent(row.fnr_high, math.ceil)} of "
@@ -248,42 +260,49 @@ def _most_found(claim: Claim, rate: float) -> float:
     return success_bound(rate, epsilon=claim.epsilon, delta=claim.delta, curve=claim.curve)
 
 
-def _people(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
+def _people(row: ClaimRow, claim: Claim) -> str:
     limit = allowed_words(claim)
     refuted = row.verdict == "REFUTED"
-    said = f"The claim says that {limit}. It does not hold" if refuted else f"If the claim holds, {limit}"
+    return f"The claim says that {limit}. It does not hold." if refuted else f"If the claim holds, {limit}."
+
+
+def _best_attack(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
     own = [
         one
         for one in memberships(folder)
         if (one.federation, one.defense) == (row.federation, row.defense) and not one.null and claim in one.claims
     ]
     if not own:
-        return f"{said}."
+        return ""
     best = max(own, key=lambda one: one.area)
     knows = " (which knows everything else, as differential privacy assumes)" if best.adversary == "worst_case" else ""
     reached = _reached(best, claim, len(own))
-    return f"{said}. The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
+    return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
 
 
 def _reached(best: Membership, claim: Claim, of: int) -> str:
     """What the best of ``of`` attacks reached; its interval holds for all of them jointly."""
     ends, allowed = best.interval(1 - (1 - LEVEL) / of), _allowed_area(claim)
-    area = f"AUC {numerals.metric_value('auc', best.area)}"
+    if claim.adjacency is Adjacency.REPLACE_ONE:
+        pairs = f"of a {claim.unit} with the one and a {claim.unit} with the other content"
+    else:
+        pairs = f"of one {claim.unit} that took part and one that did not"
+    right = f"picked the right one from {percent(best.area)} of all pairs {pairs}"
     if ends is not None:
-        low, high = (numerals.metric_value("auc", end) for end in ends)
-        area += f", with a 95 % interval from {low} to {high}{f', jointly for {of} attacks' if of > 1 else ''}"
+        several = f", which holds for the best of {of} attacks" if of > 1 else ""
+        right += f" (95 % interval over {best.over}{several}: {percent(ends[0])} to {percent(ends[1])})"
     agrees = (
-        " (above it, but the interval reaches below: no proof of a violation)"
+        ", which is less, but the interval reaches below it: no proof of a violation"
         if ends and ends[0] <= allowed < best.area
         else ""
     )
-    reached = f"{area}; guessing reaches 0.5, and the claim allows {allowed:.3f}{agrees}"
+    reached = f"{right}. Guessing picks {percent(0.5)}, and the claim allows {100 * allowed:.1f} %{agrees}"
     rate = None if best.shadowed is not None else lowest_rate(counted_runs(best.sides))
     # Candidates of few runs share their noise: a rate of false alarms among them says nothing about other runs.
     if rate is None or rate > FALSE_ALARMS:
-        return f"reached {reached}"
+        return reached
     found = tpr_at(best.sides.member, best.sides.nonmember, FALSE_ALARMS)
-    return f"found {round(_PEOPLE * found):,} of 1,000 and reached {reached}"
+    return f"found {round(_PEOPLE * found):,} of 1,000, and {reached}"
 
 
 def _allowed_area(claim: Claim) -> float:
@@ -294,60 +313,46 @@ def _allowed_area(claim: Claim) -> float:
 
 
 def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
-    """What the claim leaves unprotected, with the attack results on this defense that no claim covers."""
+    """What the claim leaves unprotected, with the attacks that no claim covers and that did no better than guessing."""
     left = [words.removeprefix("against ") for words in left_unprotected(claim, row.rounds_run)]
     said = [f"Not covered by this claim: {', '.join(left)}."] if left else []
-    shown = [_showed(folder, one) for one in uncovered_attacks(folder, row.defense)]
-    said += [f"For adversaries who receive more, this run shows: {'; '.join(shown)}."] if shown else []
-    for reason, rows in outside_attacks(folder, row.defense).items():
-        named = [_showed(folder, one) for one in rows if _better(folder, one) is not False]
-        rest = len(rows) - len(named)
-        least = [f"{counted(rest, 'attack')} could not be distinguished from guessing"] if rest else []
-        said.append(f"{reason}: {'; '.join(named + least)}.")
+    failed = [one for _, rows in _beyond(folder, row) for one in rows if better_than_guessing(folder, one) is False]
+    shown = "; ".join(did_words(folder, one) for one in failed)
+    said += [f"Attacks outside this claim that could not be distinguished from guessing: {shown}."] if failed else []
     return " ".join(said)
 
 
-def _showed(folder: RunFolder, one: AttackRow) -> str:
-    """What an attack did, in words that its interval and guessing allow."""
-    guess, did = _guess(folder, one), _better(folder, one)
-    about = f"{one.attack} on {one.federation}"
-    if guess is None or did is None:
-        return f"{about} reached {value_words(one)}"
-    words = numerals.metric_value(one.metric, guess)
-    if did:
-        return f"{about} {_SHOWN.get(one.metric, 'did better than guessing')} ({value_words(one)}; guessing {words})"
-    interval = numerals.interval_words(one.metric, one.pooled)
-    return f"{about} could not be distinguished from guessing ({value_words(one)} {interval}; guessing {words})"
+def _outside(folder: RunFolder, row: ClaimRow) -> str:
+    """What the attacks that no claim covers did, where guessing does less or is not known."""
+    said = []
+    for reason, rows in _beyond(folder, row):
+        shown = [did_words(folder, one) for one in rows if better_than_guessing(folder, one) is not False]
+        said += [f"{reason}: {'; '.join(shown)}."] if shown else []
+    return f"Attacks outside this claim. {' '.join(said)}" if said else ""
 
 
-def _better(folder: RunFolder, one: AttackRow) -> bool | None:
-    """Whether an attack did better than guessing; None without an interval or a null attack, which show chance."""
-    guess, low = _guess(folder, one), one.pooled.low if one.pooled else None
-    return None if guess is None or low is None else low > guess
-
-
-def _guess(folder: RunFolder, one: AttackRow) -> float | None:
-    """What an attack reaches that uses nothing: a constant for some metrics, else the best null attack of the
-    federation; None without one.
-    """
-    if one.metric in _CHANCE:
-        return _CHANCE[one.metric]
-    nulls = (
-        row.pooled.value
-        for row in pooled_attacks(folder)
-        if row.null and row.pooled and (row.federation, row.metric) == (one.federation, one.metric)
-    )
-    return max(nulls, default=None)
+def _beyond(folder: RunFolder, row: ClaimRow) -> list[tuple[str, list[AttackRow]]]:
+    """The attacks on a claim's defense that no claim covers, by the reason."""
+    more = ("By adversaries who receive more", uncovered_attacks(folder, row.defense))
+    return [more, *outside_attacks(folder, row.defense).items()]
 
 
 def _unseen(row: ClaimRow) -> str:
-    names = list(dict.fromkeys(item.partition(":")[0] for item in row.not_looked_at))
+    names = list(dict.fromkeys(map(item_in_plain_words, row.not_looked_at)))
     return f"Not looked at: {', '.join(names)}." if names else ""
 
 
 def headline(folder: RunFolder) -> str:
-    """Return one sentence that answers what a run found about the claims under test."""
+    """Return one sentence that answers what a run found about the claims under test, and what attacks did that none of
+    them covers.
+    """
     rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    outside = successes_words(folder, [row.defense for row in rows])
+    return "; ".join(filter(None, (_found_words(folder, rows), outside)))
+
+
+def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
+    """What was found about the claims ``rows`` under test."""
     if folder.gate is None:
         return "This run is not finished"
     if not rows:

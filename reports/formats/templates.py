@@ -7,6 +7,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from .explained import explained
+
 _FOLDER = Path(__file__).parents[1] / "templates"
 
 
@@ -26,5 +28,5 @@ def environment(*, autoescape: bool) -> Environment:
     script = (_FOLDER / "tables.js").read_text(encoding="utf-8")
     # Browsers run the one script of a page whose text has this hash, and no other.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    own.globals |= {"script": Markup(script), "script_hash": f"sha256-{digest}"}
+    own.globals |= {"script": Markup(script), "script_hash": f"sha256-{digest}", "explained": explained}
     return own

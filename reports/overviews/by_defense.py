@@ -9,7 +9,15 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.grid import attack_grids
 from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
-from ..tables.printed import check_counts, defense_words, metric_words, observer_words, pooled_words, verdict_words
+from ..tables.printed import (
+    check_counts,
+    defense_words,
+    metric_words,
+    observer_words,
+    pooled_words,
+    quality_words,
+    verdict_words,
+)
 from ..tables.table import Table
 
 MOST = 40
@@ -109,7 +117,7 @@ def _utility(folder: RunFolder, defense: str) -> Table:
             (
                 row.federation,
                 metric_words(row.metric, row.direction),
-                pooled_words(row.metric, row.pooled, True),
+                quality_words(row),
                 pooled_words(row.metric, row.change, True, signed=True),
             )
             for row in pooled_utility(folder)
@@ -117,4 +125,5 @@ def _utility(folder: RunFolder, defense: str) -> Table:
         ),
         numeric=frozenset({2, 3}),
         about=2,
+        note="Mean over seeds with a 95 % t interval.",
     )

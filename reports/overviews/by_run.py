@@ -8,7 +8,15 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.grid import attack_grids
 from ..tables.pooled_rows import pooled_attacks, pooled_utility
-from ..tables.printed import check_counts, defense_words, metric_words, observer_words, pooled_words, verdict_words
+from ..tables.printed import (
+    check_counts,
+    defense_words,
+    metric_words,
+    observer_words,
+    pooled_words,
+    quality_words,
+    verdict_words,
+)
 from ..tables.table import Table
 
 MOST = 8
@@ -42,7 +50,8 @@ def by_run(folders: Sequence[RunFolder], labels: Sequence[str]) -> list[Table]:
             ("federation", "defense", "attack and metric", "adversary"),
             labels,
             [_attacks(folder, names) for folder, names in zip(folders, federations, strict=True)],
-            note="The first metric of each attack, with its 95 % interval where there is one.",
+            note="The first metric of each attack, with its 95 % interval where there is one: of images over all "
+            "images, else over seeds; of a single seed that of its own measurement.",
         ),
         _table(
             "Utility by run",
@@ -127,7 +136,7 @@ def _utility(folder: RunFolder, names: Mapping[str, str]) -> Cells:
             names.get(row.federation, row.federation),
             defense_words(row.defense, False),
             metric_words(row.metric, row.direction),
-        ): pooled_words(row.metric, row.pooled, True)
+        ): quality_words(row)
         for row in pooled_utility(folder)
         if numerals.is_quality(row.metric) and row.pooled
     }

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from ...audit.claim import Claim
 from ..claim_tables.answers import WEAK, weakness
+from ..claim_tables.attack_words import short_words, successes
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -25,13 +26,15 @@ _HEADERS = (
     "min detectable",
     "verdict",
     "utility",
+    "shown outside the claims",
 )
 _NUMERIC = frozenset({5, 6, 7})
 _NOTE = (
     "One row per claim and run. Rows of different federations differ in data, model and clients, so that their utility "
     "and the power of their audits cannot be compared, even at equal ε. NOT REFUTED is no proof of a claim: see the "
     "smallest ε that the audit detects with 90 % probability (min detectable). Weak test: this ε is more than "
-    f"{WEAK:g} times the claimed one, or not known. Commit: of the repository in which the run was started."
+    f"{WEAK:g} times the claimed one, or not known. Shown outside the claims: attacks on this defense that no claim of "
+    "it covers and that did better than guessing. Commit: of the repository in which the run was started."
 )
 SETTINGS = frozenset({"part", "plan", "federation", "replicas", "seeds", "epsilon", "delta"})
 """What a suite sets for every defense, which is no option of its part."""
@@ -121,6 +124,7 @@ def _row(one: ClaimOfRun) -> tuple[str, ...]:
         numerals.epsilon(row.detectable),
         _with(verdict_words(row), "weak test" * bool(weakness(row) and not row.control)),
         _utility(one),
+        "; ".join(short_words(one.folder, row) for row in successes(one.folder, one.row.defense)) or numerals.NOTHING,
     )
 
 
@@ -164,7 +168,7 @@ def _utility(one: ClaimOfRun) -> str:
     """The defense's accuracy, or the other measure of its task, as a mean over seeds."""
     place = one.row.federation, one.row.defense
     found = [
-        f"{numerals.metric(row.metric).name} {numerals.metric_value(row.metric, row.pooled.value)}"
+        _with(f"{numerals.metric(row.metric).name} {numerals.metric_value(row.metric, row.pooled.value)}", row.useless)
         for row in pooled_utility(one.folder)
         if (row.federation, row.defense) == place and row.pooled is not None and numerals.is_quality(row.metric)
     ]

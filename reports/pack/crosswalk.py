@@ -245,7 +245,7 @@ def _fairness(run: _Run) -> str:
 
 
 def _verdicts(run: _Run) -> str:
-    return run.of_claims(verdict_phrase)
+    return run.of_claims(verdict_phrase) if any(row.record for row in run.rows) else ""
 
 
 def _quantified(run: _Run) -> str:

@@ -6,26 +6,19 @@ from ..claim_tables.answers import allowed_of_thousand, allowed_words, weakness
 from ..claim_tables.covered import value_words
 from ..formats.deployment import results_sha256
 from ..reading.claims import ClaimRow
-from ..reading.gains import gains
-from ..reading.run_folder import RunFolder, once_per_run
+from ..reading.run_folder import RunFolder
 from ..tables.numerals import interval_words
 from ..tables.pooled_rows import AttackRow
 from ..tables.printed import VERDICTS
-from ..tables.reconstruction import SUCCESS
-from .document import EMPTY
+from ..tables.reconstruction import SUCCESS, rebuilt_counts
 
 COUNTED = f"images reconstructed with a PSNR of {SUCCESS:.0f} dB or more"
 """What the counts of ``images_reconstructed`` count."""
-_UNMEASURED = ("FAILED", "OUT_OF_SCOPE")
 
 
 def verdict_phrase(row: ClaimRow) -> str:
-    """Return the verdict in words, with a mark of a weak test; a claim without a measurement is ``EMPTY``."""
-    if row.verdict == "NOT_AUDITED":
-        return EMPTY
+    """Return the verdict in words, with a mark of a weak test."""
     words = VERDICTS.get(row.verdict, row.verdict)
-    if row.verdict in _UNMEASURED:
-        return f"{EMPTY} ({words})"
     return f"{words} (weak test)" if weakness(row) else words
 
 
@@ -62,17 +55,8 @@ def images_reconstructed(folder: RunFolder, one: AttackRow) -> str:
     """Return how many images an attack reconstructed, such as ``24 of 24``; empty where their PSNR is not stored."""
     if one.metric != "psnr":
         return ""
-    return _counts(folder).get((one.federation, one.defense, one.attack, one.observer), "")
-
-
-@once_per_run
-def _counts(folder: RunFolder) -> dict[tuple[str, str, str, str], str]:
-    return {
-        (gain.federation, gain.defense, gain.attack, gain.observer): (
-            f"{sum(value >= SUCCESS for value in gain.psnr)} of {len(gain.psnr)}"
-        )
-        for gain in gains(folder)
-    }
+    found = rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))
+    return f"{found.count} of {found.n}" if found else ""
 
 
 def outcome_phrase(folder: RunFolder, one: AttackRow) -> str:

@@ -137,7 +137,9 @@ def _answers(pairs: Sequence[tuple[ClaimRow, Answer]]) -> list[Block]:
         return ["The run states no claim, so nothing was tested against one."]
     blocks: list[Block] = []
     for row, one in pairs:
-        parts = (one.weak and f"Weak test: {one.weak}.", one.promise, one.power, one.people, one.uncovered, one.unseen)
+        weak = one.weak and f"Weak test: {one.weak}."
+        learnt = (one.people, one.reached, one.quality, one.outside)
+        parts = (weak, one.promise, one.power, *learnt, one.uncovered, one.unseen)
         found = f"{one.found} (weak test)" if one.weak else one.found
         blocks += [Heading(text=f"{one.defense}: {found}", level=3), *filter(None, parts)]
         blocks += [f"Next: {one.next_step}"] if one.next_step else []

@@ -83,6 +83,13 @@ class Membership:
         return None if found.low is None or found.high is None else (found.low, found.high)
 
     @property
+    def over(self) -> str:
+        """What ``interval`` covers other draws of, in words."""
+        if self.shadowed is not None:
+            return "other draws of who takes part"
+        return "the candidates of one run" if self.sides.runs == 1 else f"{self.sides.runs} independent runs"
+
+    @property
     def about(self) -> tuple[int, str, str, str, int]:
         """A sort key that puts the strongest observer first; attacks with equal keys have the same observer and
         attacked unit and share a panel.

@@ -21,6 +21,8 @@ BOOTSTRAP_SEED = 0
 class Pooled:
     """A pooled value and its confidence interval; if the values allow none, ``low`` and ``high`` are None and
     ``method`` states the reason.
+
+    ``over``: what the interval covers other draws of, such as ``3 seeds``; empty without one.
     """
 
     value: float
@@ -28,6 +30,7 @@ class Pooled:
     high: float | None
     n: int
     method: str
+    over: str = ""
 
 
 def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
@@ -69,7 +72,27 @@ def mean_over_seeds(
         method += " on the logit scale"
     # Values outside of the limits are impossible, so the shorter interval covers the true mean as often.
     low, high = max(low, limits[0]), min(high, limits[1])
-    return Pooled(value=mean, low=low, high=high, n=len(sample), method=method)
+    return Pooled(value=mean, low=low, high=high, n=len(sample), method=method, over=f"{len(sample)} seeds")
+
+
+def count_over_seeds(correct: int, units: int, *, seeds: int, kind: str) -> Pooled:
+    """Return the share ``correct`` of ``units`` over all seeds with its exact two-sided 95 % interval (Clopper and
+    Pearson 1934).
+
+    For seeds with equal shares, which give no interval over seeds. The units are treated as independent trials with
+    one probability. ``kind``: what is counted, such as ``uploads``.
+    """
+    from ...audit.binomial import upper_bound
+
+    alpha = (1 - LEVEL) / 2
+    return Pooled(
+        value=correct / units,
+        low=1 - float(upper_bound(units - correct, units, alpha)),
+        high=float(upper_bound(correct, units, alpha)),
+        n=seeds,
+        method=f"all seeds equal, 95 % Clopper-Pearson over the {kind} of all seeds",
+        over=f"{units} {kind} of all seeds",
+    )
 
 
 _QUALITIES = ("accuracy", "iou", "macro_f1")
@@ -120,7 +143,8 @@ def median_over_images(values: Sequence[float]) -> Pooled:
     medians = np.median(sample[rows], axis=1)
     low, high = np.quantile(medians, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     method = "median over images and seeds, 95 % percentile bootstrap"
-    return Pooled(value=median, low=float(low), high=float(high), n=len(sample), method=method)
+    over = f"{len(sample)} images"
+    return Pooled(value=median, low=float(low), high=float(high), n=len(sample), method=method, over=over)
 
 
 def _sample(values: Sequence[float]) -> "np.ndarray":

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from ...suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, row_exit_code
 from ..reading.run_folder import RunFolder
+from ..tables.printed import VERDICTS
 from .comparison import PairedCell
 from .gated_run import GatedRun
 from .paired import CellOutcome
@@ -122,7 +123,7 @@ def _claims(folder: RunFolder) -> Iterator[Case]:
     for stated in folder.claims:
         if stated.key not in judged:
             name = f"{stated.defense}: {stated.claim.describe()}"
-            yield Case(group=stated.federation, name=name, exit_code=OK, message="NOT AUDITED", skipped=True)
+            yield Case(group=stated.federation, name=name, exit_code=OK, message=VERDICTS["NOT_AUDITED"], skipped=True)
 
 
 def _cells(judged: GatedRun) -> Iterator[Case]:

@@ -32,6 +32,12 @@ class GridLine:
         return str(sizes[0]) if min(sizes) == max(sizes) else f"{min(sizes)}–{max(sizes)}"
 
     @property
+    def over(self) -> str:
+        """What the intervals of the line are over, such as ``over 3 seeds``; empty without intervals."""
+        kinds = dict.fromkeys(cell.pooled.over for cell in self.cells if cell and cell.pooled and cell.pooled.over)
+        return " or ".join(f"over {kind}" for kind in kinds)
+
+    @property
     def measured(self) -> bool:
         return any(cell and cell.pooled for cell in self.cells)
 

@@ -1,6 +1,7 @@
 """Pool attacks and utility over seeds, and collect what was not measured, in the suite's order."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,15 +10,40 @@ from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.claims import beyond_claims
 from ..reading.order import Order
-from ..reading.pooling import Pooled, grouped, is_share, limits_of, mean_over_seeds, median_over_images
+from ..reading.pooling import (
+    Pooled,
+    count_over_seeds,
+    grouped,
+    is_share,
+    limits_of,
+    mean_over_seeds,
+    median_over_images,
+)
 from ..reading.run_folder import RunFolder, once_per_run
 from .numerals import metric, metric_place
+from .useless import useless_words
 
 UNDEFENDED = ("undefended", "none", "no_defense", "no_protection")
 """Labels of the federation without a defense; the first one that is present is the reference for utility."""
 WHOLE_CELL = "none"
 """The metric of a row that represents a whole cell in which nothing was measured."""
 WORST_FIRST = ("failed", "unavailable", "skipped")
+_JUDGED = ("accuracy", "r2")
+_ROUNDING = 1e-6
+_COUNTED = re.compile(r"95 % Clopper-Pearson over (\w+)")
+"""The method of a row whose value is a share of independent units, of which ``n`` were tried."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """How many units an attack was right about, over all seeds, such as ``24 of 24 uploads``."""
+
+    right: int
+    units: int
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.right:,} of {self.units:,} {self.kind}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +52,7 @@ class AttackRow:
 
     ``beyond``: whether the defense states a claim, but none in this federation that covers the adversary and unit of
     the attack. ``missing``: number of rows (or whole cells) without a value. ``status``, ``reason``: of the worst.
+    ``count``: of the units behind ``pooled``, where its rows count independent units.
     """
 
     federation: str
@@ -42,12 +69,13 @@ class AttackRow:
     missing: int
     status: str
     reason: str
+    count: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityRow:
     """A table row with the utility of one defense; ``change`` is the pooled difference from the undefended federation
-    with the same seeds.
+    with the same seeds. ``useless``: why the model is of no use, for the rows of its accuracy or R2; else empty.
     """
 
     federation: str
@@ -58,6 +86,7 @@ class UtilityRow:
     pooled: Pooled | None
     change: Pooled | None
     missing: int
+    useless: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +170,7 @@ def _attack_row(folder: RunFolder, group: list[Record], order: Order, omitted_ce
         missing=len(omitted),
         status=omitted[0].status if omitted else "",
         reason=omitted[0].reason if omitted else "",
+        count=_count(_measured(group)),
     )
 
 
@@ -162,6 +192,13 @@ def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
         if group[0].defense == references[group[0].federation]
     }
     rows = [_utility_row(group, baselines.get((group[0].federation, group[0].metric), {})) for group in groups]
+    useless = {
+        (group[0].federation, group[0].defense): useless_words(_measured(group))
+        for group in grouped(folder.rows("utility"), "federation", "defense")
+    }
+    rows = [
+        replace(row, useless=useless[row.federation, row.defense]) if row.metric in _JUDGED else row for row in rows
+    ]
     return sorted(rows, key=lambda row: (order.federation(row.federation), row.metric, order.defense(row.defense)))
 
 
@@ -248,14 +285,29 @@ def _pooled(group: list[Record]) -> Pooled | None:
     only = measured[0]
     # A single measurement has no variance over seeds, but may have its own interval.
     if len(measured) == 1 and only.ci_low is not None and only.ci_high is not None:
-        return Pooled(value=_value(only), low=only.ci_low, high=only.ci_high, n=1, method=only.ci_method)
+        low, high, over = only.ci_low, only.ci_high, "the units of one run"
+        return Pooled(value=_value(only), low=low, high=high, n=1, method=only.ci_method, over=over)
     # Sorted, because the order of rows in the file is arbitrary and would change the last digit of a sum.
     values = sorted(_value(record) for record in measured)
     if only.scope == "record":
         return median_over_images(values)
+    count = _count(measured) if values[0] == values[-1] else None
+    if count is not None:
+        return count_over_seeds(count.right, count.units, seeds=len(values), kind=count.kind)
     # An attack's metric may have the name of a utility metric.
     limits = limits_of(only.metric) if only.role == "utility" else (-math.inf, math.inf)
     return mean_over_seeds(values, share=is_share(only), limits=limits)
+
+
+def _count(measured: list[Record]) -> Count | None:
+    """What the rows of all seeds count together; None unless each is a share of independent units of one kind."""
+    kinds = {found[1] if (found := _COUNTED.fullmatch(record.ci_method)) else "" for record in measured}
+    right = [_value(record) * (record.n or 0) for record in measured]
+    if len(kinds) != 1 or kinds == {""} or any(not record.n for record in measured):
+        return None
+    if any(abs(one - round(one)) > _ROUNDING for one in right):
+        return None
+    return Count(right=sum(map(round, right)), units=sum(record.n or 0 for record in measured), kind=kinds.pop())
 
 
 def _value(record: Record) -> float:

@@ -13,15 +13,19 @@ from .grid import AttackGrid, GridLine
 from .pooled_rows import AttackRow, OmissionRow, UtilityRow
 from .table import Table
 
-VERDICTS = {
-    "REFUTED": "REFUTED",
-    "NOT_REFUTED": "NOT REFUTED",
-    "UNDERPOWERED": "UNDERPOWERED",
-    "OUT_OF_SCOPE": "OUT OF SCOPE",
-    "NO_CLAIM": "NO CLAIM",
-    "FAILED": "FAILED",
-    "NOT_AUDITED": "NOT AUDITED",
+_WORDS = {
+    "REFUTED": ("REFUTED", "Violated"),
+    "NOT_REFUTED": ("NOT REFUTED", "No violation found"),
+    "UNDERPOWERED": ("UNDERPOWERED", "Not decided"),
+    "OUT_OF_SCOPE": ("OUT OF SCOPE", "Out of scope of every test"),
+    "NO_CLAIM": ("NO CLAIM", "No claim"),
+    "FAILED": ("FAILED", "The test failed"),
+    "NOT_AUDITED": ("NOT TESTED", "Not tested"),
 }
+VERDICTS = {verdict: word for verdict, (word, _) in _WORDS.items()}
+"""The word of a verdict in every table and in the pack."""
+ANSWERS = {verdict: words for verdict, (_, words) in _WORDS.items()}
+"""The words of a verdict on the first screen, for readers without the field's terms."""
 ROUTES = {
     "curve": "stated trade-off curve",
     "eps_low": "bound on ε",
@@ -155,7 +159,7 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
             (
                 f"{row.federation}/{row.defense}" if many else row.defense,
                 metric_words(row.metric, row.direction),
-                pooled_words(row.metric, row.pooled, intervals),
+                quality_words(row, intervals),
                 pooled_words(row.metric, row.change, intervals, signed=True),
                 str(row.pooled.n if row.pooled else 0),
             )
@@ -164,6 +168,12 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
         numeric=frozenset({2, 3, 4}),
         about=2,
     )
+
+
+def quality_words(row: UtilityRow, intervals: bool = True) -> str:
+    """Format a pooled value of utility, with a mark of a model that is of no use."""
+    value = pooled_words(row.metric, row.pooled, intervals)
+    return f"{value} ({row.useless})" if row.useless else value
 
 
 def omission_table(rows: Sequence[OmissionRow]) -> Table:

@@ -72,6 +72,12 @@ class ReconstructionRow:
 
 
 @once_per_run
+def rebuilt_counts(folder: RunFolder) -> dict[tuple[str, str, str, str], Success]:
+    """Return for each federation, defense, attack and observer how many images were reconstructed."""
+    return {(gain.federation, gain.defense, gain.attack, gain.observer): _success(gain) for gain in gains(folder)}
+
+
+@once_per_run
 def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
     """Return one row per federation and defense on which a gradient inversion stored images, in the suite's order."""
     groups: dict[tuple[str, str], list[Gain]] = {}

@@ -1,4 +1,4 @@
-"""The one script of a page, and the page without it."""
+"""The one script of a page, and the page without it, or without the marks of its terms."""
 
 import base64
 import hashlib
@@ -14,3 +14,8 @@ def without_script(page: str) -> str:
     assert policy.startswith("default-src 'none';")
     assert "script" not in policy.replace(f"script-src 'sha256-{digest}'", "")
     return first + last
+
+
+def without_marks(page: str) -> str:
+    """Return the page as it is before its terms get links and explanations."""
+    return re.sub(r'<abbr title="[^"]*">(.*?)</abbr>', r"\1", re.sub(r'<a class="term"[^>]*>(.*?)</a>', r"\1", page))

@@ -4,11 +4,14 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
+from fedassay.audit.supplied.scores import audit_scores
 from fedassay.reports.claim_tables.answers import (
+    _TOO_FEW,
     _percent,
     allowed_of_thousand,
     answers,
@@ -16,9 +19,13 @@ from fedassay.reports.claim_tables.answers import (
     headline,
     what_was_tested,
 )
+from fedassay.reports.claim_tables.check_names import item_in_plain_words, plain_names
 from fedassay.reports.claim_tables.covered import covered_table
 from fedassay.reports.formats.page import html
+from fedassay.reports.overviews.scoreboard import claims_of_runs, scoreboards
 from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables.pooled_rows import pooled_utility
+from fedassay.reports.tables.printed import utility_table
 from fedassay.reports.tables.summary import exit_words
 from toy_claim import toy_claim
 
@@ -88,7 +95,7 @@ def test_a_test_of_small_or_unknown_power_is_called_weak(one_claim, detectable, 
     [
         ("REFUTED", {"value": 5.123}, "Violated", "Do not rely on this claim"),
         ("UNDERPOWERED", {}, "Not decided", "Do not rely on this test"),
-        ("OUT_OF_SCOPE", {"value": None}, "Not tested", "No audit method"),
+        ("OUT_OF_SCOPE", {"value": None}, "Out of scope of every test", "No audit method"),
         ("", {"value": None, "status": "failed", "reason": "boom"}, "The test failed", "Mend the error"),
     ],
 )
@@ -142,7 +149,7 @@ def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS, unit=Unit.CLIENT))
     (one,) = answers(folder)
     assert "the server that observes individual updates" in one.uncovered
-    assert "inverting_gradients on main reached PSNR 31.0 dB" in one.uncovered
+    assert "inverting_gradients on main (PSNR 31.0 dB; not compared with guessing" in one.outside
     (row,) = covered_table(folder).rows
     assert row[2:4] == ("covered", "NOT REFUTED")
     assert row[4:6] == ("not covered", "not covered")
@@ -175,23 +182,36 @@ def showed(run_maker, folder_of, metric, values, null=()):
                 direction="higher_leaks", seed=seed,
             )  # fmt: skip
     (one,) = answers(folder_of(replace(toy_claim(), observer=GLOBAL_MODELS)))
-    return one.uncovered
+    return f"{one.outside} {one.uncovered}"
 
 
 @pytest.mark.parametrize(
     ("metric", "values", "null", "words"),
     [
-        ("auc", (0.90, 0.92, 0.91), (), "distinguished participants from others (AUC 0.910; guessing 0.500)"),
+        (
+            "auc",
+            (0.90, 0.92, 0.91),
+            (),
+            "distinguished participants from others (right in 91.0 % of pairs; guessing: 50.0 %)",
+        ),
         (
             "auc",
             (0.40, 0.52, 0.65),
             (),
-            "could not be distinguished from guessing (AUC 0.523 [0.213, 0.834]; guessing 0.500)",
+            "could not be distinguished from guessing: tried on main (right in 52.3 % of pairs, 95 % interval over 3 "
+            "seeds 21.3 % to 83.4 %; guessing: 50.0 %)",
         ),
-        ("auc", (0.9,), (), "tried on main reached AUC 0.900"),
-        ("psnr", (30.0, 31.0, 32.0), (10.0, 11.0, 12.0), "rebuilt images (PSNR 31.0 dB; guessing 11.0)"),
-        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "could not be distinguished from guessing (PSNR 11.3 dB"),
-        ("label_over_chance", (0.5, 0.6, 0.7), (), "tried on main named the labels of the data"),
+        (
+            "auc",
+            (0.9,),
+            (),
+            "tried on main (right in 90.0 % of pairs; guessing: 50.0 %; not compared with guessing: one seed",
+        ),
+        ("auc", (0.9, 0.9), (), "guessing: 50.0 %; not compared with guessing: all seeds equal, no interval)"),
+        ("psnr", (30.0, 31.0, 32.0), (10.0, 11.0, 12.0), "rebuilt images (PSNR 31.0 dB; guessing: 11.0)"),
+        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "from guessing: tried on main (PSNR 11.3 dB"),
+        ("psnr", (30.0, 31.0, 32.0), (), "PSNR 31.0 dB; not compared with guessing: the run has no null attack"),
+        ("label_over_chance", (0.5, 0.6, 0.7), (), "tried on main named labels"),
     ],
 )
 def test_an_attack_that_reaches_no_more_than_guessing_is_no_success(one_claim, run_maker, metric, values, null, words):
@@ -202,14 +222,14 @@ def test_attacks_on_another_unit_than_the_claims_are_named_as_not_covered(one_cl
     add_membership(run_maker, "mine")
     claim = replace(toy_claim(), unit=Unit.REPORT, observer=UPLOADS, adjacency="replace_one")
     (one,) = answers(one_claim(claim))
-    assert "relation or number of rounds than the claim's: loss on main reached AUC 0.500." in one.uncovered
-    assert "the best attack" not in one.people
+    assert "relation or number of rounds than the claim's: loss on main (right in 50.0 % of pairs" in one.outside
+    assert one.reached == ""
 
 
 def test_attacks_on_a_federation_without_the_claim_are_named_although_their_adversary_is_covered(one_claim, run_maker):
     run_maker.row(attack="tried", federation="other", observer="uploads", defense="mine", value=0.9)
     (one,) = answers(one_claim(replace(toy_claim(), observer=UPLOADS)))
-    assert "On other, for which no claim is stated: tried on other reached AUC 0.900." in one.uncovered
+    assert "On other, for which no claim is stated: tried on other (right in 90.0 % of pairs" in one.outside
 
 
 def test_a_claim_of_replacement_hides_contents_and_not_who_takes_part(one_claim):
@@ -260,7 +280,7 @@ def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
         claim_id=toy_claim().claim_id, cell_id="judged", reason="sensitivity 2 > 1 allowed (a row)",
     )  # fmt: skip
     (one,) = answers(one_claim(toy_claim(), cell_id="judged", verdict="REFUTED", value=9.0))
-    assert "Mend what the failed check found (sensitivity 2 > 1 allowed), and run" in one.next_step
+    assert "Mend what the failed check found (how far one unit moves the result: 2 > 1 allowed), and" in one.next_step
 
 
 def test_controls_that_were_not_tested_yet_show_nothing_about_the_audits(run_maker):
@@ -284,3 +304,132 @@ def test_federations_without_a_row_yet_are_named_from_the_suite(run_maker):
 
 def test_a_run_without_controls_does_not_speak_of_them(one_claim):
     assert exit_words(one_claim()) == "exit code 0: no audited claim was refuted"
+
+
+def labels(run_maker, attack, role, right, units=8):
+    """Rows of one seed each: so many of ``units`` labels right."""
+    for seed, count in enumerate(right):
+        value, method = count / units, "95 % Clopper-Pearson over uploads"
+        run_maker.row(
+            role=role, attack=attack, metric="label_accuracy", observer="uploads", defense="mine", value=value,
+            seed=seed, n=units, ci_method=method, direction="higher_leaks",
+        )  # fmt: skip
+
+
+def test_an_attack_that_finds_all_labels_of_all_seeds_is_compared_with_guessing_by_its_counts(one_claim, run_maker):
+    labels(run_maker, "idlg", "attack", (8, 8, 8))
+    labels(run_maker, "coin", "null", (0, 1, 1))
+    folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
+    (one,) = answers(folder)
+    assert "idlg on main named labels (24 of 24 uploads; guessing: 2 of 24 uploads)" in one.outside
+    assert headline(folder).endswith("the test is weak; outside the claims, attacks named labels (mine)")
+    assert "outside the claims, attacks named labels" in html(folder)
+
+
+def test_few_equal_counts_prove_nothing_against_a_guess_that_found_none(one_claim, run_maker):
+    # 1 of 8 in all seeds: at least 2.7 % of labels; a guess with 0 of 24 may find up to 14.2 %.
+    labels(run_maker, "idlg", "attack", (1, 1, 1))
+    labels(run_maker, "coin", "null", (0, 0, 0))
+    folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
+    (one,) = answers(folder)
+    assert one.outside == ""
+    assert "idlg on main (3 of 24 uploads, 95 % interval over 24 uploads of all seeds 2.7 % to 32.4 %" in one.uncovered
+    assert "outside the claims" not in headline(folder)
+
+
+def images(run_maker, psnr, null):
+    for role, attack, values in (("attack", "inversion", psnr), ("null", "mean_image", null)):
+        for record, value in enumerate(values):
+            run_maker.row(
+                role=role, attack=attack, metric="psnr", observer="uploads", defense="mine", value=value,
+                scope="record", record=record, direction="higher_leaks",
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("psnr", "words", "success"),
+    [
+        ([30.0 + n for n in range(12)], "rebuilt images (12 of 12 images to a PSNR of 20 dB or more", True),
+        # Closer than the guess, but no image can be recognised.
+        ([14.0 + 0.1 * n for n in range(12)], "did better than guessing (0 of 12 images", False),
+        ([9.0 + 0.1 * n for n in range(12)], "from guessing: inversion on main (0 of 12 images", False),
+    ],
+)
+def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker, psnr, words, success):
+    images(run_maker, psnr, [10.0 + 0.1 * n for n in range(12)])
+    folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
+    (one,) = answers(folder)
+    assert words in f"{one.outside} {one.uncovered}"
+    assert ("outside the claims, attacks rebuilt images (mine)" in headline(folder)) == success
+    ((*_, shown),) = scoreboards(claims_of_runs([folder]))[0].rows
+    assert shown == ("inversion: 12 of 12 images to a PSNR of 20 dB or more" if success else "–")
+
+
+def test_attacks_on_a_control_are_no_part_of_the_headline(one_claim, run_maker):
+    images(run_maker, [30.0, 31.0, 32.0, 33.0], [10.0, 11.0, 12.0, 13.0])
+    run_maker.lines = [{**line, "defense": "half", "control": True} for line in run_maker.lines]
+    run_maker.sign("half", replace(toy_claim(), observer=GLOBAL_MODELS), control=True)
+    assert "attacks" not in headline(one_claim(replace(toy_claim(), observer=GLOBAL_MODELS), detectable=7.0))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (
+            "10 + 12 trials without an error would not refute it, at least 14 runs per arm would be needed; score: x",
+            "after 12 runs with the unit and 10 without it, even an attack that never errs would not show a violation; "
+            "at least 14 of each are needed.",
+        ),
+        ("5 + 5 trials without an error would not refute it; evidence: x", "would not show a violation."),
+        ("the canary did not arrive; evidence: x", "nothing for or against the claim: the canary did not arrive."),
+        ("", "nothing for or against the claim."),
+    ],
+)
+def test_an_audit_that_cannot_decide_says_why(one_claim, reason, words):
+    (one,) = answers(one_claim(verdict="UNDERPOWERED", reason=reason))
+    assert one.power.endswith(words)
+
+
+def test_the_reason_of_too_few_runs_is_that_of_the_audit():
+    rng = np.random.default_rng(0)
+    member, nonmember = rng.normal(size=3), rng.normal(size=2)
+    finding = audit_scores(
+        member, nonmember, toy_claim(mu=0.5), design="independent", higher_is_member=True, threshold=0.0
+    )
+    found = _TOO_FEW.fullmatch(finding.reason.partition(";")[0])
+    assert (found["absent"], found["present"]) == ("2", "3")
+
+
+def test_a_model_that_only_guesses_is_marked_on_the_card(one_claim, run_maker):
+    for defense, value in (("none", 0.9), ("mine", 0.101)):
+        run_maker.accuracy_row(defense=defense, value=value, n=450)
+        run_maker.accuracy_row(defense=defense, value=value, n=10, metric="class_accuracy_mean")
+    (one,) = answers(folder := one_claim())
+    assert one.quality.endswith("0.900 without a defense. It is of no use: not clearly better than guessing, 0.100.")
+    assert [row[2] for row in utility_table(pooled_utility(folder)).rows] == [
+        "0.900",
+        "0.101 (not clearly better than guessing, 0.100)",
+    ]
+
+
+def test_names_of_checks_are_said_in_plain_words():
+    assert plain_names("epsilon of the law 9.085 > 4 allowed") == (
+        "the ε that follows from the published noise: 9.085 > 4 allowed"
+    )
+    assert (
+        item_in_plain_words("broadcast model: it follows from the aggregates")
+        == "the model that the server sends to all"
+    )
+    assert item_in_plain_words("a part of my own: why not") == "a part of my own"
+
+
+def test_no_term_of_the_field_is_left_unexplained_on_the_cards(quick_page):
+    cards = re.findall(r"<article.*?</article>", quick_page, re.DOTALL)
+    assert cards
+    for card in cards:
+        visible = re.sub(r"<abbr.*?</abbr>|<[^>]*>", "", card)
+        first = re.sub(r"<[^>]*>", "", card)
+        for word in ("AUC", "TPR", "ROC", "of the law", "broadcast model"):
+            assert word not in first
+        assert ("PSNR" in first) == ('<abbr title="PSNR' in card)
+        assert "ε" not in visible or '<abbr title="Epsilon' in card

@@ -115,7 +115,7 @@ def test_an_empty_cell_has_a_numbered_reason(run):
 def test_what_an_audit_proved_stands_beside_its_ceiling(run):
     table = same_epsilon_table(run.write())
     assert cells(table, "sample_4")["audit"] == "≥ 1.25 of 5.20, NOT REFUTED"
-    assert cells(table, "client_8")["audit"] == "NOT AUDITED"
+    assert cells(table, "client_8")["audit"] == "NOT TESTED"
     assert cells(table, "none")["audit"] == "NO CLAIM"
 
 

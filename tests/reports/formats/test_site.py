@@ -81,7 +81,7 @@ def test_the_history_of_a_defense_follows_the_time_and_names_its_commits(ten_run
     commits = ["333333333333", "222222222222 + changes", "111111111111"]
     assert [row[4] for row in history.rows] == [f"0.1.0, {commit}" for commit in commits]
     assert [row[3] for row in history.rows] == [f"2026-01-{day} 00:00" for day in (18, 19, 20)]
-    assert [row[-2] for row in history.rows] == ["REFUTED", "NOT REFUTED", "NOT REFUTED"]
+    assert [row[-3] for row in history.rows] == ["REFUTED", "NOT REFUTED", "NOT REFUTED"]
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_a_failed_audit_prints_its_reason_and_no_number(run_maker, make_claim):
 
 def test_a_claim_without_an_audit_has_a_line_too(run_maker, make_claim):
     run_maker.sign("dp_fedavg", make_claim())
-    assert claim_lines(run_maker.write()) == [f"claim  dp_fedavg  {CLAIM}: NOT AUDITED"]
+    assert claim_lines(run_maker.write()) == [f"claim  dp_fedavg  {CLAIM}: NOT TESTED"]
 
 
 def test_every_claim_of_a_defense_has_a_line_and_a_defense_without_one_states_so(run_maker, make_claim):
@@ -85,7 +85,7 @@ def test_every_claim_of_a_defense_has_a_line_and_a_defense_without_one_states_so
     run_maker.sign("nbafl", make_claim(mu=0.5))
     lines = claim_lines(run_maker.write())
     assert lines[0] == "claim  none   states no claim: NO CLAIM"
-    assert lines[1:] == [f"claim  nbafl  {CLAIM}: NOT AUDITED"] * 2
+    assert lines[1:] == [f"claim  nbafl  {CLAIM}: NOT TESTED"] * 2
 
 
 def test_the_tables_hold_one_primary_metric_an_attack(run_maker):

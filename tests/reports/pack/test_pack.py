@@ -326,9 +326,9 @@ def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_mem
     assert point_of(folder, ISO, "8.2.2") == EMPTY
     assert point_of(folder, ISO, "8.2.3") == EMPTY
     assert point_of(folder, NIST, "algorithms") == EMPTY
-    assert "if the claim holds (verdict: not measured), an attacker who" in point_of(folder, ISO, "7.3.2")
+    assert "if the claim holds (verdict: NOT TESTED), an attacker who" in point_of(folder, ISO, "7.3.2")
     (cells,) = maximum_risk([row for row, _ in answered(folder)]).rows
-    assert cells[3:] == (EMPTY, EMPTY, EMPTY)
+    assert cells[3:] == (EMPTY, EMPTY, "NOT TESTED")
     add_membership(run_maker, "dp")
     other = run_maker.sign("other", make_claim())
     run_maker.verdict_row(other, defense="other", attack="canary", verdict="", status="failed", reason="x", value=None)
@@ -336,7 +336,7 @@ def test_claims_without_an_audit_are_not_measured(run_maker, make_claim, add_mem
     tested = point_of(folder, ISO, "8.2.3")
     assert tested == (
         "membership: loss: 0.500 under dp (OUT OF SCOPE) (AUC); labels: not measured; reconstruction: not measured; "
-        "audits of claims: dp: not measured; other: not measured (FAILED)"
+        "audits of claims: dp: NOT TESTED; other: FAILED"
     )
     text = markdown_of([*crosswalk(folder), maximum_risk([row for row, _ in answered(folder)])])
     assert "AUDITED" not in text

@@ -1,7 +1,13 @@
 import math
 
 import pytest
-from fedassay.reports.reading.pooling import limits_of, mean_over_seeds, median_over_images, named_share
+from fedassay.reports.reading.pooling import (
+    count_over_seeds,
+    limits_of,
+    mean_over_seeds,
+    median_over_images,
+    named_share,
+)
 
 
 def test_the_t_interval_of_three_seeds_by_hand():
@@ -81,3 +87,14 @@ def test_a_standard_deviation_over_classes_is_no_share():
 @pytest.mark.parametrize("metric", ["loss", "class_accuracy_std", "mean_squared_error"])
 def test_what_cannot_be_negative_has_no_interval_below_zero(metric):
     assert mean_over_seeds([0.1, 5.0], limits=limits_of(metric)).low == 0
+
+
+def test_equal_shares_of_all_seeds_have_the_exact_interval_of_their_counts():
+    # 24 of 24: the lower end p solves p^24 = .025.
+    found = count_over_seeds(24, 24, seeds=3, kind="uploads")
+    assert (found.value, found.high, found.n) == (1.0, 1.0, 3)
+    assert found.low == pytest.approx(0.025 ** (1 / 24))
+    assert found.over == "24 uploads of all seeds"
+    # 0 of 10: the upper end p solves (1 - p)^10 = .025.
+    none = count_over_seeds(0, 10, seeds=2, kind="uploads")
+    assert (none.low, none.high) == (0.0, pytest.approx(1 - 0.025**0.1))

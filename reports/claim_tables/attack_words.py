@@ -1,0 +1,163 @@
+"""Say in plain words what an attack did, and whether it did better than guessing."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from ...audit.binomial import upper_bound
+from ..reading.pooling import LEVEL
+from ..reading.run_folder import RunFolder, once_per_run
+from ..tables import numerals
+from ..tables.pooled_rows import AttackRow, pooled_attacks
+from ..tables.reconstruction import SUCCESS, Success, prior_success, rebuilt_counts
+from .covered import outside_attacks, uncovered_attacks, value_words
+
+_CHANCE = {"auc": 0.5, "label_over_chance": 0.0, "source_advantage": 0.0}
+_DID = {
+    "psnr": "rebuilt images",
+    "auc": "distinguished participants from others",
+    "label_accuracy": "named labels",
+    "label_over_chance": "named labels",
+    "source_advantage": "named who holds a record",
+}
+"""What an attack did that succeeded, by its first metric (``numerals.ATTACK_HEADLINES``)."""
+_OTHER = "did better than guessing"
+
+
+def did_words(folder: RunFolder, one: AttackRow) -> str:
+    """Return what an attack did, in words that its interval and guessing allow, with counts where there are some; of
+    an attack that did no better than guessing, its name and what it reached.
+    """
+    about, better = f"{one.attack} on {one.federation}", better_than_guessing(folder, one)
+    value, guess = _value(folder, one), _guess_words(folder, one)
+    compared = f"{value}; guessing: {guess}" if guess else value
+    if better is None:
+        return f"{about} ({compared}; {_unknown(one)})"
+    if better:
+        return f"{about} {_DID[one.metric] if succeeded(folder, one) else _OTHER} ({compared})"
+    return f"{about} ({value}{_interval(one)}; guessing: {guess})"
+
+
+def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
+    """Return whether the interval of an attack lies above guessing, or that of the share of images that it rebuilt;
+    None where no interval or no null attack shows it.
+    """
+    rebuilt, prior = _rebuilt(folder, one), _priors(folder).get(one.federation)
+    if rebuilt is not None and prior is not None and rebuilt.low > prior:
+        return True
+    guess, low = _guess(folder, one), one.pooled.low if one.pooled else None
+    return None if guess is None or low is None else low > guess
+
+
+def succeeded(folder: RunFolder, one: AttackRow) -> bool:
+    """Return whether an attack did better than guessing, and rebuilt an image where it rebuilds images."""
+    rebuilt = _rebuilt(folder, one)
+    return better_than_guessing(folder, one) is True and (rebuilt is None or rebuilt.count > 0)
+
+
+@once_per_run
+def _successes(folder: RunFolder) -> dict[str, list[AttackRow]]:
+    found = {}
+    for defense in {one.defense for one in folder.claims}:
+        outside = chain.from_iterable(outside_attacks(folder, defense).values())
+        found[defense] = [row for row in (*uncovered_attacks(folder, defense), *outside) if succeeded(folder, row)]
+    return found
+
+
+def successes(folder: RunFolder, defense: str) -> list[AttackRow]:
+    """Return the attacks on a defense that no claim of it covers, and that succeeded."""
+    return _successes(folder).get(defense, [])
+
+
+def successes_words(folder: RunFolder, defenses: Sequence[str]) -> str:
+    """Return what attacks outside the claims of these defenses did, with the defenses; empty if none succeeded."""
+    named = [defense for defense in dict.fromkeys(defenses) if successes(folder, defense)]
+    done = {row.metric for defense in named for row in successes(folder, defense)}
+    words = dict.fromkeys(_DID[metric] for metric in sorted(done, key=list(_DID).index))
+    return f"outside the claims, attacks {' and '.join(words)} ({', '.join(named)})" if named else ""
+
+
+def short_words(folder: RunFolder, one: AttackRow) -> str:
+    """Return an attack with what it reached, such as ``inversion: 24 of 24 images``."""
+    return f"{one.attack}: {_value(folder, one)}"
+
+
+def _value(folder: RunFolder, one: AttackRow) -> str:
+    """What was reached, with a count where there is one."""
+    rebuilt = _rebuilt(folder, one)
+    if rebuilt is not None:
+        return f"{rebuilt.count} of {rebuilt.n} images to a PSNR of {SUCCESS:.0f} dB or more"
+    if one.count is not None:
+        return str(one.count)
+    if one.metric == "auc" and one.pooled:
+        return f"right in {percent(one.pooled.value)} of pairs"
+    return value_words(one)
+
+
+def _guess_words(folder: RunFolder, one: AttackRow) -> str:
+    """What guessing reaches, in the same form; empty where that is not known."""
+    if one.metric == "auc":
+        return percent(_CHANCE["auc"])
+    if _rebuilt(folder, one) is not None:
+        prior = _priors(folder).get(one.federation)
+        return "" if prior is None else f"at most {percent(prior)} of images"
+    counts = [row.count for row in _nulls(folder, one) if row.count]
+    if one.count is not None and counts:
+        return str(max(counts, key=lambda count: count.right / count.units))
+    guess = _guess(folder, one)
+    return "" if guess is None else numerals.metric_value(one.metric, guess)
+
+
+def _guess(folder: RunFolder, one: AttackRow) -> float | None:
+    """What an attack reaches that uses nothing: a constant for some metrics, else the best null attack of the
+    federation; of counts the upper bound on its share, because few units may hold no lucky guess.
+    """
+    if one.metric in _CHANCE:
+        return _CHANCE[one.metric]
+    alpha = (1 - LEVEL) / 2
+    shown = [
+        float(upper_bound(row.count.right, row.count.units, alpha)) if row.count else row.pooled.value
+        for row in _nulls(folder, one)
+        if row.pooled
+    ]
+    return max(shown, default=None)
+
+
+def _nulls(folder: RunFolder, one: AttackRow) -> list[AttackRow]:
+    place = one.federation, one.metric
+    return [row for row in pooled_attacks(folder) if row.null and (row.federation, row.metric) == place]
+
+
+def _rebuilt(folder: RunFolder, one: AttackRow) -> Success | None:
+    if one.metric != "psnr":
+        return None
+    return rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))
+
+
+@once_per_run
+def _priors(folder: RunFolder) -> dict[str, float | None]:
+    """The largest share of images that guessing rebuilds, by federation."""
+    places = {federation for federation, *_ in rebuilt_counts(folder)}
+    return {federation: prior_success(folder, federation) for federation in sorted(places)}
+
+
+def _interval(one: AttackRow) -> str:
+    """The interval with what it is over, after a comma."""
+    if one.pooled is None or one.pooled.low is None or one.pooled.high is None:
+        return ""
+    ends = (one.pooled.low, one.pooled.high)
+    form = percent if one.metric == "auc" or one.count else lambda end: numerals.metric_value(one.metric, end)
+    value = f"; {value_words(one)}" if one.metric == "psnr" else ""
+    return f"{value}, 95 % interval over {one.pooled.over} {' to '.join(map(form, ends))}"
+
+
+def _unknown(one: AttackRow) -> str:
+    """Why an attack is not compared with guessing."""
+    if one.pooled is None or one.pooled.low is None:
+        method = one.pooled.method if one.pooled else ""
+        return f"not compared with guessing: {method or 'no interval'}"
+    return "not compared with guessing: the run has no null attack for it"
+
+
+def percent(share: float) -> str:
+    """Format a share in per cent with one decimal."""
+    return f"{100 * share:.1f} %".replace("-", "−")
