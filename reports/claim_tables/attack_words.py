@@ -147,7 +147,7 @@ def _interval(one: AttackRow) -> str:
     ends = (one.pooled.low, one.pooled.high)
     form = percent if one.metric == "auc" or one.count else lambda end: numerals.metric_value(one.metric, end)
     value = f"; {value_words(one)}" if one.metric == "psnr" else ""
-    return f"{value}, 95 % interval over {one.pooled.over} {' to '.join(map(form, ends))}"
+    return f"{value}, 95 % interval over {one.pooled.over}: {' to '.join(map(form, ends))}"
 
 
 def _unknown(one: AttackRow) -> str:

@@ -30,7 +30,7 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.grid import attack_grids
 from ..tables.pooled_rows import pooled_attacks, pooled_utility
-from ..tables.printed import ROUTES, VERDICTS, check_counts, check_words, observer_words
+from ..tables.printed import ANSWERS, ROUTES, VERDICTS, check_counts, check_words, observer_words
 from .templates import environment
 
 _ROOM = 500_000
@@ -74,6 +74,7 @@ def html(folder: RunFolder) -> str:
             breakable=breakable,
             routes=ROUTES,
             verdicts=VERDICTS,
+            first_words=ANSWERS,
         )
     )
 

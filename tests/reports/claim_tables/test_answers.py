@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from fedassay.reports.formats.page import html
 from fedassay.reports.overviews.scoreboard import claims_of_runs, scoreboards
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.pooled_rows import pooled_utility
-from fedassay.reports.tables.printed import utility_table
+from fedassay.reports.tables.printed import ANSWERS, VERDICTS, utility_table
 from fedassay.reports.tables.summary import exit_words
 from toy_claim import toy_claim
 
@@ -199,7 +200,7 @@ def showed(run_maker, folder_of, metric, values, null=()):
             (0.40, 0.52, 0.65),
             (),
             "could not be distinguished from guessing: tried on main (right in 52.3 % of pairs, 95 % interval over 3 "
-            "seeds 21.3 % to 83.4 %; guessing: 50.0 %)",
+            "seeds: 21.3 % to 83.4 %; guessing: 50.0 %)",
         ),
         (
             "auc",
@@ -333,7 +334,7 @@ def test_few_equal_counts_prove_nothing_against_a_guess_that_found_none(one_clai
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
     (one,) = answers(folder)
     assert one.outside == ""
-    assert "idlg on main (3 of 24 uploads, 95 % interval over 24 uploads of all seeds 2.7 % to 32.4 %" in one.uncovered
+    assert "idlg on main (3 of 24 uploads, 95 % interval over 24 uploads of all seeds: 2.7 % to 32.4 %" in one.uncovered
     assert "outside the claims" not in headline(folder)
 
 
@@ -433,3 +434,10 @@ def test_no_term_of_the_field_is_left_unexplained_on_the_cards(quick_page):
             assert word not in first
         assert ("PSNR" in first) == ('<abbr title="PSNR' in card)
         assert "ε" not in visible or '<abbr title="Epsilon' in card
+
+
+def test_the_docs_name_each_word_of_the_first_screen_with_its_verdict():
+    docs = (Path(__file__).parents[3] / "docs" / "read-a-report.md").read_text(encoding="utf-8")
+    # A card is about a claim, so that NO CLAIM is never on one.
+    for verdict, words in ANSWERS.items():
+        assert (f"| {words} | {VERDICTS[verdict]}" in docs) == (verdict != "NO_CLAIM")
