@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from ...suites.results.claims_file import StatedClaim
+from ...suites.results.record import printed_label
 from ..reading.order import Order
 from ..reading.rounds import Curve, spent, thinned, utility_curve
 from ..reading.run_folder import RunFolder
@@ -13,9 +14,10 @@ from ..tables import numerals
 from ..tables.pooled_rows import undefended
 from ..tables.printed import defense_words, neighbours_of, pooled_words
 from ..tables.table import Table
+from .columns import AXIS, PLOT, heading_height, heading_lines, rows_of
 from .figure import Figure
-from .labels import label_ends, loss_scale
-from .sheet import DASHES, INK, MUTED, SERIES, Sheet
+from .labels import label_column, label_height, label_room, loss_scale
+from .sheet import DASHES, INK, RED, SERIES, Sheet
 
 KEY = "accuracy-spent"
 TITLE = "Accuracy and loss against the ε spent so far"
@@ -24,10 +26,9 @@ DESCRIPTION = (
     "accountant gives for the rounds so far, at the noise of the whole claim. Within a panel, higher and further left "
     "is better; panels cannot be compared. Lower panels: the mean cross-entropy on the same data. A point before the "
     "end of a line is not a claim of the defense: calibrated to stop there, it would have used other noise. Dashed "
-    "lines: final values without a defense."
+    "lines: final values without a defense. Red: controls, which break their claim on purpose."
 )
-_WIDTH, _COLUMNS, _PANEL, _LEFT, _GAP, _TOP = 940.0, 3, 268.0, 52.0, 36.0, 6.0
-_HEAD, _ACCURACY, _LOSS, _FOOT = 44.0, 214.0, 130.0, 52.0
+_ACCURACY, _BETWEEN, _LOSS, _FOOT = 200.0, 20.0, 130.0, 52.0
 _TABLED = 5
 
 
@@ -42,6 +43,10 @@ class _Line:
     @property
     def spent(self) -> dict[int, float]:
         return {rounds: epsilon for rounds, epsilon in self.stated.spent if rounds in self.curve}
+
+    @property
+    def name(self) -> str:
+        return printed_label(self.stated.defense)
 
     @property
     def label(self) -> str:
@@ -65,53 +70,61 @@ def accuracy_spent(folder: RunFolder) -> Figure | None:
                     panels.setdefault(about, []).append(line)
     if not panels:
         return None
-    reference = undefended(order.defenses)
+    below = [heading_lines(f"adversary: {observer}") for *_, observer in panels]
+    head, accuracy = heading_height(below), max(_ACCURACY, *(label_height(len(lines)) for lines in panels.values()))
     # Runs of earlier versions stored no loss.
-    low = _LOSS + 20 if any(line.loss for lines in panels.values() for line in lines) else 0.0
-    height = _HEAD + _ACCURACY + low + _FOOT
-    with Sheet(KEY, _WIDTH, _TOP + height * -(-len(panels) // _COLUMNS)) as sheet:
-        for place, ((federation, neighbours, observer), lines) in enumerate(panels.items()):
-            row, column = divmod(place, _COLUMNS)
-            left, top = _LEFT + column * (_PANEL + _GAP), _TOP + row * height
-            sheet.text(left, top + 4, neighbours, size=11, weight="bold")
-            sheet.text(left, top + 21, f"adversary: {observer}", size=9.5, color=MUTED)
-            ax = sheet.axes(left, top + _HEAD, _PANEL, _ACCURACY)
-            ax.set(ylabel="" if column else "accuracy", ylim=(0, 1))
-            _panel(ax, lines, "accuracy", utility_curve(folder, federation, reference or ""))
+    low = _LOSS + _BETWEEN if any(line.loss for lines in panels.values() for line in lines) else 0.0
+    height = head + accuracy + low + _FOOT
+    with Sheet(KEY, height * rows_of(len(panels))) as sheet:
+        cells = sheet.cells(len(panels), 0.0, height)
+        for (left, top), ((federation, neighbours, _), lines), words in zip(cells, panels.items(), below, strict=True):
+            sheet.heading(left, top, neighbours, words)
+            final = _final(folder, federation, undefended(order.defenses))
+            width = PLOT - label_room(line.name for line in lines)
+            ax = sheet.axes(left + AXIS, top + head, width, accuracy)
+            ax.set(ylabel="accuracy", ylim=(0, 1))
+            _panel(ax, lines, "accuracy", final.get("accuracy"))
             if low:
                 ax.tick_params(labelbottom=False)
-                ax = sheet.axes(left, top + _HEAD + _ACCURACY + 20, _PANEL, _LOSS)
-                ax.set(ylabel="" if column else numerals.metric(numerals.LOSS).name)
-                _panel(ax, lines, numerals.LOSS, utility_curve(folder, federation, reference or "", numerals.LOSS))
+                ax = sheet.axes(left + AXIS, top + head + accuracy + _BETWEEN, width, _LOSS)
+                ax.set(ylabel=numerals.metric(numerals.LOSS).name)
+                _panel(ax, lines, numerals.LOSS, final.get(numerals.LOSS))
             ax.set(xlabel="ε so far")
-        svg = sheet.svg()
-    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(panels))
+        return sheet.figure(title=TITLE, description=DESCRIPTION, table=_table(panels))
 
 
-def _panel(ax: Axes, lines: list[_Line], metric: str, undefended_curve: Curve) -> None:
+def _final(folder: RunFolder, federation: str, reference: str | None) -> dict[str, float]:
+    """The accuracy and the loss after the last round without a defense, as far as they were stored."""
+    curves = {
+        metric: utility_curve(folder, federation, reference or "", metric) for metric in ("accuracy", numerals.LOSS)
+    }
+    return {metric: curve[max(curve)].value for metric, curve in curves.items() if curve}
+
+
+def _colour(place: int, line: _Line) -> str:
+    return RED if line.stated.control else SERIES[place % len(SERIES)]
+
+
+def _panel(ax: Axes, lines: list[_Line], metric: str, final: float | None) -> None:
     """Draw one metric of every line; labels are printed at the accuracy only."""
     values = []
     for place, line in enumerate(lines):
-        colour, dash = SERIES[place % len(SERIES)], DASHES[place % len(DASHES)]
+        colour, dash = _colour(place, line), DASHES[place % len(DASHES)]
         curve = line.loss if metric == numerals.LOSS else line.curve
         points = [(epsilon, curve[rounds].value) for rounds, epsilon in line.spent.items() if rounds in curve]
         if points:
             ax.plot(*zip(*points, strict=True), color=colour, linestyle=dash, linewidth=1.6)
         values += [value for _, value in points]
-    if undefended_curve:
-        last = undefended_curve[max(undefended_curve)].value
-        ax.axhline(last, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
-        values.append(last)
+    if final is not None:
+        ax.axhline(final, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+        values.append(final)
     ax.grid()
-    # Space to the right of the last point for the longest label, at six pixels per letter.
-    room = min(0.6, (6.3 * max(len(line.label) for line in lines) + 14) / _PANEL)
-    ax.set_xlim(0, max(max(line.spent.values()) for line in lines) / (1 - room))
+    ax.set_xlim(0, 1.03 * max(max(line.spent.values()) for line in lines))
     if metric != numerals.LOSS:
-        labels = [
-            (max(line.spent.values()), line.curve[max(line.spent)].value, line.label, SERIES[place % len(SERIES)])
-            for place, line in enumerate(lines)
-        ]
-        label_ends(ax, labels, size=10)
+        ends = [(max(line.spent.values()), line.curve[max(line.spent)].value, line.name) for line in lines]
+        label_column(
+            ax, [(*end, _colour(place, line)) for place, (end, line) in enumerate(zip(ends, lines, strict=True))]
+        )
     elif values:
         loss_scale(ax, values)
 

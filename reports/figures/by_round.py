@@ -14,9 +14,10 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import VERDICTS, defense_words, neighbours_of, pooled_words
 from ..tables.table import Table
+from .columns import AXIS, PLOT, heading_height, heading_lines, legend_height, rows_of
 from .figure import Figure
 from .panels import chosen, left_out_words
-from .sheet import DASHES, FAINT, INK, MUTED, Sheet, attack_styles
+from .sheet import DASHES, FAINT, INK, Sheet, line_styles
 
 TITLE = "Leakage round by round"
 DESCRIPTION = (
@@ -27,8 +28,7 @@ DESCRIPTION = (
     "candidates. OUT OF SCOPE: no claim of the defense covers the unit and adversary of the AUC, so that the ε below "
     "bounds something else. The lower panel is empty where a defense does not state the ε of its first rounds."
 )
-_WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 350.0, 60.0, 54.0
-_LEGEND_COLUMNS, _LEGEND_LINE, _LEAK, _SPENT = 4, 18.0, 150.0, 72.0
+_LEAK, _BETWEEN, _SPENT, _FOOT = 150.0, 20.0, 72.0, 54.0
 _TABLED = 5
 """Rounds of each defense that the table lists."""
 
@@ -48,28 +48,26 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
     values = [point.value for name in drawn for one in panels[name] for point in one.curve.values()]
     # One scale for all panels, which always includes chance.
     limits = min(0.45, *values) - 0.02, max(0.55, *values) + 0.02
-    styles = attack_styles((one.attack, one.null) for name in drawn for one in panels[name])
-    top = 14 + _LEGEND_LINE * -(-(len(styles) + 1) // _LEGEND_COLUMNS)
-    with Sheet(key, _WIDTH, top + _HEIGHT * -(-len(drawn) // _COLUMNS)) as sheet:
+    styles = line_styles((one.attack, one.null) for name in drawn for one in panels[name])
+    below = {name: heading_lines(_below(about[name], claims[name])) for name in drawn}
+    top, head = legend_height(len(styles) + 1), heading_height(below.values())
+    height = head + _LEAK + _BETWEEN + _SPENT + _FOOT
+    words = DESCRIPTION + left_out_words(len(drawn), len(panels), "with the highest AUC")
+    with Sheet(key, top + height * rows_of(len(drawn))) as sheet:
         lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
-        chance = Line2D([], [], label="chance", color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
-        sheet.legend([*lines, chance], _LEGEND_COLUMNS)
-        for place, name in enumerate(drawn):
-            row, column = divmod(place, _COLUMNS)
-            left, above = _LEFT + column * (_PANEL + _GAP), top + row * _HEIGHT
-            _heading(sheet, left, above, panels[name][0], about[name], claims[name])
+        sheet.legend([*lines, Line2D([], [], label="chance", color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))])
+        for (left, above), name in zip(sheet.cells(len(drawn), top, height), drawn, strict=True):
+            sheet.heading(left, above, defense_words(name, panels[name][0].control), below[name])
             # The upper and the lower panel share the range of rounds, so that they can be read together.
             last = max(max(one.curve) for one in panels[name])
-            ax = sheet.axes(left, above + 52, _PANEL, _LEAK)
+            ax = sheet.axes(left + AXIS, above + head, PLOT, _LEAK)
             _leak(ax, panels[name], styles)
-            ax.set(xlim=(0, last), ylim=limits, ylabel="AUC" if column == 0 else "")
-            below = sheet.axes(left, above + 52 + _LEAK + 20, _PANEL, _SPENT)
-            _spend(below, claims[name])
-            below.set(xlim=(0, last), xlabel="round", ylabel="ε so far" if column == 0 else "")
-        svg = sheet.svg()
-    words = DESCRIPTION + left_out_words(len(drawn), len(panels), "with the highest AUC")
-    table = _table(title, panels, about, claims)
-    return Figure(key=key, title=title, description=words, svg=svg, pdf=sheet.pdf, table=table)
+            ax.set(xlim=(0, last), ylim=limits, ylabel="AUC")
+            lower = sheet.axes(left + AXIS, above + head + _LEAK + _BETWEEN, PLOT, _SPENT)
+            _spend(lower, claims[name])
+            lower.set(xlim=(0, last), xlabel="round", ylabel="ε so far")
+        table = _table(title, panels, about, claims)
+        return sheet.figure(title=title, description=words, table=table)
 
 
 def _most(panel: Sequence[Leakage]) -> float:
@@ -99,11 +97,9 @@ def _beyond(found: Sequence[Membership]) -> str:
     return words if len(outside) in (0, len(found)) else f"{words} ({named})"
 
 
-def _heading(sheet: Sheet, left: float, top: float, one: Leakage, about: str, claims: Sequence[StatedClaim]) -> None:
-    sheet.text(left, top + 4, defense_words(one.defense, one.control), size=12, weight="bold")
+def _below(about: str, claims: Sequence[StatedClaim]) -> str:
     terms = "; ".join(f"ε of {neighbours_of(stated.claim)}" for stated in claims)
-    sheet.text(left, top + 21, f"AUC of {about}" if about else "", size=9.5, color=MUTED)
-    sheet.text(left, top + 34, terms or "no ε by round is stated", size=9.5, color=MUTED)
+    return "\n".join([*([f"AUC of {about}"] if about else []), terms or "no ε by round is stated"])
 
 
 def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, object]]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -11,7 +12,9 @@ from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import VERDICTS, claim_table, neighbours_words
-from .figure import Figure
+from .columns import COLUMN, SMALL, column, legend_height, window
+from .figure import Figure, Window
+from .letters import shortened
 from .sheet import AMBER, BLUE, INK, MUTED, PAPER, RED, RULE, Sheet
 
 KEY = "claimed-measured"
@@ -23,7 +26,7 @@ DESCRIPTION = (
     "its stated trade-off curve while its dot is left of the tick. Panels have different scales, and an ε of one unit "
     "or δ cannot be compared with an ε of another."
 )
-_WIDTH, _LEFT, _PLOT, _ROW, _TITLE, _AXIS, _LEGEND = 940.0, 262.0, 500.0, 50.0, 34.0, 46.0, 30.0
+_ROW, _TITLE, _FOOT, _ENTRIES = 50.0, 30.0, 50.0, 5
 _COLOURS = {"REFUTED": RED, "UNDERPOWERED": AMBER}
 _DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
 
@@ -34,15 +37,14 @@ def claimed_measured(folder: RunFolder) -> Figure | None:
     if not rows:
         return None
     panels = _panels(rows)
-    heights = [_TITLE + _ROW * len(panel) + _AXIS for panel in panels.values()]
-    with Sheet(KEY, _WIDTH, _LEGEND + sum(heights)) as sheet:
-        _legend(sheet)
-        top = _LEGEND
+    heights = [_TITLE + _ROW * len(panel) + _FOOT for panel in panels.values()]
+    top = legend_height(_ENTRIES)
+    with Sheet(KEY, top + sum(heights)) as sheet:
+        sheet.legend(_handles())
         for (name, panel), height in zip(panels.items(), heights, strict=True):
             _panel(sheet, top, name, panel)
             top += height
-        svg = sheet.svg()
-    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=claim_table(rows))
+        return sheet.figure(title=TITLE, description=DESCRIPTION, table=claim_table(rows))
 
 
 def _panels(rows: Sequence[ClaimRow]) -> dict[str, list[ClaimRow]]:
@@ -54,8 +56,8 @@ def _panels(rows: Sequence[ClaimRow]) -> dict[str, list[ClaimRow]]:
 
 
 def _panel(sheet: Sheet, top: float, name: str, rows: Sequence[ClaimRow]) -> None:
-    sheet.text(0, top + 8, name, size=11.5, weight="bold")
-    ax = sheet.axes(_LEFT, top + _TITLE, _PLOT, _ROW * len(rows))
+    sheet.text(column(0), top + 8, name, size=11.5, weight="bold")
+    ax = sheet.axes(column(1), top + _TITLE, COLUMN, _ROW * len(rows))
     right = _right_end(rows)
     ax.set(xlim=(0, right), ylim=(len(rows) - 0.5, -0.5), yticks=[], xlabel="ε")
     ax.spines["left"].set_visible(False)
@@ -64,6 +66,14 @@ def _panel(sheet: Sheet, top: float, name: str, rows: Sequence[ClaimRow]) -> Non
         ax.axhline(place + 0.5, color=RULE, linewidth=0.8)
         _row(ax, place, row, right)
         _words(sheet, top + _TITLE + _ROW * place, row)
+        sheet.panels.append(_windows(top, place, len(rows)))
+
+
+def _windows(top: float, place: int, count: int) -> tuple[Window, ...]:
+    """A claim on a narrow screen: unit and delta, its words, its row of the plot, and the axis."""
+    row = top + _TITLE + _ROW * place
+    parts = [window(column(one), row, _ROW) for one in (0, 2, 1)]
+    return (window(column(0), top, _TITLE), *parts, window(column(1), top + _TITLE + _ROW * count, _FOOT - 10))
 
 
 def _right_end(rows: Sequence[ClaimRow]) -> float:
@@ -95,11 +105,14 @@ def _numbers(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
     # The number must not cross the tick or the left edge.
     close = abs(low - claimed) < right / 10
     side = "left" if low < right / 12 or (close and low >= claimed) else "right" if close else "center"
-    look: dict[str, Any] = {"textcoords": "offset points", "size": 9.5}
+    look: dict[str, Any] = {"textcoords": "offset points", "size": SMALL}
     colour = _COLOURS.get(row.verdict, BLUE)
     shift = {"left": 3, "center": 0, "right": -3}[side] if close else 0
     ax.annotate(f"≥ {numerals.lower_bound(low)}", (low, place), xytext=(shift, 8), ha=side, color=colour, **look)
-    ax.annotate(plain(claimed), (claimed, place), xytext=(4, -17), ha="left", color=INK, **look)
+    # A claimed number at the right end must not leave the column.
+    end = claimed > 0.8 * right
+    ax.annotate(plain(claimed), (claimed, place), xytext=(-4 if end else 4, -17), ha="right" if end else "left",
+                color=INK, **look)  # fmt: skip
 
 
 def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
@@ -117,28 +130,27 @@ def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
 
 def _words(sheet: Sheet, top: float, row: ClaimRow) -> None:
     # The longer label of a mutant's correct version fits in smaller letters.
-    sheet.text(0, top + 10, row.label, size=12 if row.label == row.defense else 9.5)
-    sheet.text(0, top + 28, f"adversary: {_observer(row)}", size=9.5, color=MUTED)
-    left = _LEFT + _PLOT + 26
+    size = 12 if row.label == row.defense else SMALL
+    sheet.text(column(0), top + 10, shortened(row.label, size, COLUMN), size=size)
+    sheet.text(column(0), top + 28, shortened(f"adversary: {_observer(row)}", SMALL, COLUMN), size=SMALL, color=MUTED)
     words = VERDICTS.get(row.verdict, row.verdict)
     below = (
         "control: should be REFUTED" if row.should_be_refuted else f"min detectable {numerals.epsilon(row.detectable)}"
     )
     below = "by attacks on final models" if row.by_attacks else below
-    sheet.text(left, top + 10, words, size=11, weight="bold", color=_COLOURS.get(row.verdict, INK))
-    sheet.text(left, top + 28, below, size=9.5, color=MUTED)
+    sheet.text(column(2), top + 10, words, size=11, weight="bold", color=_COLOURS.get(row.verdict, INK))
+    sheet.text(column(2), top + 28, below, size=SMALL, color=MUTED)
 
 
-def _legend(sheet: Sheet) -> None:
+def _handles() -> list[Artist]:
     dot: dict[str, Any] = {"linestyle": "", "markersize": 8}
-    handles = [
+    return [
         Line2D([], [], marker="o", color=BLUE, **dot, label="measured: ε is at least this"),
         Line2D([], [], marker="X", color=RED, **dot, label="the same, claim refuted"),
         Line2D([], [], marker="o", color=AMBER, markerfacecolor=PAPER, **dot, label="the same, underpowered"),
         Line2D([], [], marker="|", color=INK, linestyle="", markersize=13, markeredgewidth=2.4, label="claimed"),
         Line2D([], [], marker="v", color=INK, markerfacecolor=PAPER, **dot, label="max certifiable"),
     ]
-    sheet.legend(handles, columns=5)
 
 
 def _observer(row: ClaimRow) -> str:

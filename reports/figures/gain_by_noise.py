@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ..reading.gains import Gain, gains
@@ -13,18 +12,19 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.reconstruction import gain_words
 from ..tables.table import Table
+from .columns import AXIS, PLOT, rows_of
 from .figure import Figure
-from .sheet import DASHES, INK, MARKERS, MUTED, SERIES, Sheet
+from .sheet import INK, SERIES, Sheet
 
 DESCRIPTION = (
     "Mean gain in PSNR over the best null attack, paired image by image, against the noise on each coordinate of an "
-    "update. Bars: 95 % intervals, joint for all attacks at one noise level. Zero is the result of guessing from "
-    "public data without the update: where a bar includes zero, the attack is not shown to do better."
+    "update, one panel per attack. Bars: 95 % intervals, joint for all attacks at one noise level. Zero (dashed "
+    "line) is the result of guessing from public data without the update: where a bar includes zero, the attack is not "
+    "shown to do better."
 )
 LEAST_LEVELS = 3
 """Noise levels of one defense from which a curve is drawn."""
-_ASIDE = 1.04
-_WIDTH, _HEIGHT, _LEFT, _TOP, _PLOT = 940.0, 360.0, 60.0, 44.0, 860.0
+_HEAD, _HEIGHT, _FOOT = 30.0, 200.0, 56.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,51 +89,37 @@ def _part(folder: RunFolder, defense: str) -> str:
 
 
 def _figure(federation: str, part: str, axis: str, levels: Mapping[float, Sequence[Gain]]) -> Figure:
-    key = f"gain-by-noise-{federation}-{part}"
     attacks = list(dict.fromkeys(gain.attack for group in levels.values() for gain in group))
-    with Sheet(key, _WIDTH, _TOP + _HEIGHT) as sheet:
-        ax = sheet.axes(_LEFT, _TOP, _PLOT, _HEIGHT - 60)
-        ax.set(xscale="log", xlabel=axis, ylabel="gain over the best null attack, dB")
-        # The default labels of a log axis are formulas, which the sheet prints as plain text.
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-        ax.xaxis.set_minor_formatter(NullFormatter())
-        ax.grid()
-        ax.axhline(0.0, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
-        ax.annotate("the best null attack", (1.0, 0.0), xycoords=("axes fraction", "data"), xytext=(0, 4), ha="right",
-                    textcoords="offset points", size=9.5, color=MUTED)  # fmt: skip
-        for place, attack in enumerate(attacks):
-            _line(ax, place, [(x, gain) for x, group in levels.items() for gain in group if gain.attack == attack])
-        sheet.legend([Line2D([], [], label=attack, **_look(place)) for place, attack in enumerate(attacks)], columns=6)
-        svg = sheet.svg()
-    title = f"Reconstruction against the noise of {part} ({federation})"
-    return Figure(
-        key=key,
-        title=title,
-        description=DESCRIPTION,
-        svg=svg,
-        pdf=sheet.pdf,
-        table=_table(title, axis, levels, attacks),
-    )
+    height = _HEAD + _HEIGHT + _FOOT
+    with Sheet(f"gain-by-noise-{federation}-{part}", height * rows_of(len(attacks))) as sheet:
+        panels = []
+        for place, (left, top) in enumerate(sheet.cells(len(attacks), 0.0, height)):
+            attack = attacks[place]
+            sheet.heading(left, top, attack, [])
+            ax = sheet.axes(left + AXIS, top + _HEAD, PLOT, _HEIGHT)
+            _panel(ax, place, [(x, gain) for x, group in levels.items() for gain in group if gain.attack == attack])
+            ax.set(xlabel=axis, ylabel="gain, dB")
+            panels.append(ax)
+        # One scale for all panels, so that attacks can be compared.
+        limits = [ax.get_ylim() for ax in panels]
+        for ax in panels:
+            ax.set(xlim=(min(levels) / 1.5, 1.5 * max(levels)), ylim=(min(min(limits)), max(map(max, limits))))
+        title = f"Reconstruction against the noise of {part} ({federation})"
+        return sheet.figure(title=title, description=DESCRIPTION, table=_table(title, axis, levels, attacks))
 
 
-def _line(ax: Axes, place: int, points: Sequence[tuple[float, Gain]]) -> None:
-    look = _look(place)
-    # Each attack is shifted a little, so that the bars of one noise level do not overlap.
-    aside = [(x * _ASIDE**place, gain) for x, gain in points]
-    ax.plot([x for x, _ in aside], [gain.mean or 0.0 for _, gain in aside], **look)
-    for x, gain in aside:
+def _panel(ax: Axes, place: int, points: Sequence[tuple[float, Gain]]) -> None:
+    ax.set_xscale("log")
+    # The default labels of a log axis are formulas, which the sheet prints as plain text.
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.grid()
+    ax.axhline(0.0, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+    colour = SERIES[place % len(SERIES)]
+    ax.plot([x for x, _ in points], [gain.mean or 0.0 for _, gain in points], color=colour, marker="o", markersize=6)
+    for x, gain in points:
         if gain.low is not None and gain.high is not None:
-            ax.plot([x, x], [gain.low, gain.high], color=look["color"], linewidth=1.4, alpha=0.6)
-
-
-def _look(place: int) -> dict[str, Any]:
-    return {
-        "color": SERIES[place % len(SERIES)],
-        "marker": MARKERS[place % len(MARKERS)],
-        "linestyle": DASHES[place % len(DASHES)],
-        "markersize": 6,
-        "linewidth": 1.6,
-    }
+            ax.plot([x, x], [gain.low, gain.high], color=colour, linewidth=1.4, alpha=0.6)
 
 
 def _table(title: str, axis: str, levels: Mapping[float, Sequence[Gain]], attacks: Sequence[str]) -> Table:

@@ -1,17 +1,23 @@
-"""Move a figure's labels apart so that none covers another, and break long ones into lines."""
+"""Move a figure's labels apart so that none covers another, and choose the scale of its values."""
 
-import re
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 
+from .columns import SMALL
+from .letters import distinct, text_width
+
 _FAR = 30
+Label = tuple[float, float, str, str]
+"""x and y of a point in data coordinates, its text and its colour."""
+MOST_WIDE, GAP, _ASIDE = 124.0, 14.0, 14.0
+"""Width of a label, distance from one label to the next, and their distance from the axes, all in pixels."""
 
 
-def spread(heights: Sequence[float], gap: float) -> list[float]:
+def spread(heights: Sequence[float], gap: float, lowest: float = -math.inf, highest: float = math.inf) -> list[float]:
     """Move labels, given by their vertical positions ``heights``, as little as possible (least squares) until they are
-    ``gap`` apart; keep their order.
+    ``gap`` apart and between ``lowest`` and ``highest``, which must hold them all; keep their order.
 
     This is isotonic regression of height minus rank times gap, by pooling adjacent violators. Labels with enough space
     do not move.
@@ -26,7 +32,8 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     levels = [_mean(block) for block in blocks for _ in block]
     apart = [0.0] * len(heights)
     for rank, (place, level) in enumerate(zip(order, levels, strict=True)):
-        apart[place] = level + rank * gap
+        # Without the ranks the limits are equal for all labels, and cutting the levels at them is still the best fit.
+        apart[place] = max(lowest, min(level, highest - (len(heights) - 1) * gap)) + rank * gap
     return apart
 
 
@@ -34,17 +41,35 @@ def _mean(block: Sequence[float]) -> float:
     return sum(block) / len(block)
 
 
-def label_ends(ax: Axes, labels: Sequence[tuple[float, float, str, str]], size: float) -> None:
-    """Print labels to the right of the ends of lines. ``labels``: x and y of each line's last point in data
-    coordinates, its text and its colour.
+def label_height(count: int) -> float:
+    """Return the height in pixels that a column of labels needs."""
+    return GAP * count
+
+
+def label_room(texts: Iterable[str]) -> float:
+    """Return the width in pixels that a column of labels takes to the right of its axes."""
+    return min(MOST_WIDE, max((text_width(text, SMALL) for text in texts), default=0.0)) + _ASIDE + 2
+
+
+def label_column(ax: Axes, labels: Sequence[Label]) -> None:
+    """Print labels in a column to the right of the axes, where they cover no mark, with a line from each to its point.
+
+    Call it last, because it needs the
+    final limits of the axes.
     """
-    ends = [(x, y) for x, y, _, _ in labels]
+    # Reading the limits makes matplotlib compute them.
+    ax.get_xlim(), ax.get_ylim()
+    box = ax.bbox
     # In pixels, so that the gap is right on a logarithmic axis too.
-    heights = [float(height) for _, height in ax.transData.transform(np.array(ends))]
-    moved = spread(heights, gap=1.36 * size)
-    for end, (_, _, text, colour), height, apart in zip(ends, labels, heights, moved, strict=True):
-        ax.annotate(text, end, xytext=(8, apart - height), textcoords="offset pixels", size=size, color=colour,
-                    va="center", ha="left", annotation_clip=False)  # fmt: skip
+    heights = [float(ax.transData.transform((x, y))[1]) for x, y, _, _ in labels]
+    moved = spread(heights, GAP, box.y0 + GAP / 2, box.y1 - GAP / 2)
+    short = distinct([text for *_, text, _ in labels], SMALL, MOST_WIDE)
+    for (x, y, text, colour), height in zip(labels, moved, strict=True):
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.7, "shrinkA": 1, "shrinkB": 4,
+                "relpos": (0.0, 0.5)}  # fmt: skip
+        ax.annotate(short[text], (x, y), xytext=(box.x1 + _ASIDE, height),
+                    textcoords="figure pixels", size=SMALL, color=colour, va="center", ha="left", arrowprops=line,
+                    annotation_clip=False)  # fmt: skip
 
 
 def drawn(metric: str, value: float) -> float:
@@ -62,13 +87,3 @@ def loss_scale(ax: Axes, values: Sequence[float]) -> None:
         ax.minorticks_off()
     else:
         ax.set_ylim(bottom=0)
-
-
-def wrapped(label: str, letters: int) -> str:
-    """Break the label into lines of at most ``letters`` letters, only after underscores."""
-    lines = [""]
-    for part in re.findall(r"[^_]*_|[^_]+", label):
-        if lines[-1] and len(lines[-1] + part) > letters:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(lines)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..reading.order import Order
@@ -11,9 +12,10 @@ from ..reading.rounds import Curve, utility_curve
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.table import Table
+from .columns import AXIS, PLOT, legend_height
 from .figure import Figure
-from .labels import drawn, label_ends, loss_scale
-from .sheet import DASHES, SERIES, Sheet
+from .labels import drawn, label_column, label_height, label_room, loss_scale
+from .sheet import Sheet, line_styles
 
 TITLE = "Accuracy and loss round by round"
 DESCRIPTION = (
@@ -22,7 +24,7 @@ DESCRIPTION = (
     "loss axis is logarithmic where losses differ by more than a factor of thirty. The utility table and the figure of "
     "privacy and utility show the last round."
 )
-_WIDTH, _HEIGHT, _LEFT, _PLOT, _PANEL, _RIGHT = 940.0, 300.0, 52.0, 700.0, 290.0, 580.0
+_TOP, _HEIGHT, _FOOT = 10.0, 234.0, 52.0
 Panels = Mapping[str, Mapping[str, Curve]]
 """Metric -> defense -> curve: the accuracy or the first metric of another task, then the loss if it was stored."""
 
@@ -42,35 +44,37 @@ def learning(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def _figure(federation: str, panels: Panels, many: bool) -> Figure:
-    key = f"learning-{federation}"
-    with Sheet(key, _WIDTH, _HEIGHT) as sheet:
-        # Runs of earlier versions stored no loss, and keep the wide panel.
-        width = _PANEL if len(panels) > 1 else _PLOT
-        places = {name: place for place, name in enumerate(_defenses(panels))}
-        for left, (metric, curves) in zip((_LEFT, _RIGHT), panels.items(), strict=False):
-            _panel(sheet.axes(left, 20, width, _HEIGHT - 66), metric, curves, places, named=left == _LEFT)
-        svg = sheet.svg()
     title = f"{TITLE} ({federation})" if many else TITLE
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(title, panels))
+    names = _defenses(panels)
+    styles = line_styles((name, False) for name in names)
+    top, plot = legend_height(len(names)), max(_HEIGHT, label_height(len(names)))
+    height = _TOP + plot + _FOOT
+    with Sheet(f"learning-{federation}", top + height) as sheet:
+        sheet.legend([Line2D([], [], label=name, **style) for name, style in styles.items()])
+        cells = sheet.cells(len(panels), top, height)
+        for (left, above), (metric, curves) in zip(cells, panels.items(), strict=True):
+            room = label_room(_ends(metric, curves).values())
+            _panel(sheet.axes(left + AXIS, above + _TOP, PLOT - room, plot), metric, curves, styles)
+        return sheet.figure(title=title, description=DESCRIPTION, table=_table(title, panels))
 
 
-def _panel(ax: Axes, metric: str, curves: Mapping[str, Curve], places: Mapping[str, int], named: bool) -> None:
+def _panel(ax: Axes, metric: str, curves: Mapping[str, Curve], styles: Mapping[str, dict[str, Any]]) -> None:
     ax.grid(axis="y")
     for name, curve in curves.items():
-        place = places[name]
-        style: dict[str, Any] = {"color": SERIES[place % len(SERIES)], "linestyle": DASHES[place % len(DASHES)]}
-        ax.plot(list(curve), [drawn(metric, point.value) for point in curve.values()], linewidth=1.6, **style)
-    ax.set(xlabel="round", ylabel=numerals.metric(metric).name, xlim=(0, max(max(curve) for curve in curves.values())))
+        ax.plot(list(curve), [drawn(metric, point.value) for point in curve.values()], **styles[name])
+    right = max(max(curve) for curve in curves.values())
+    ax.set(xlabel="round", ylabel=numerals.metric(metric).name, xlim=(0, right))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if metric == numerals.LOSS:
         loss_scale(ax, [point.value for curve in curves.values() for point in curve.values()])
-    right, labels = ax.get_xlim()[1], []
-    for name, curve in curves.items():
-        last = curve[max(curve)].value
-        # The loss panel shares the colours of the panel to its left, which names them.
-        words = f"{name}  {numerals.metric_value(metric, last)}" if named else numerals.metric_value(metric, last)
-        labels.append((right, drawn(metric, last), words, SERIES[places[name] % len(SERIES)]))
-    label_ends(ax, labels, size=10.5)
+    last = {name: drawn(metric, curve[max(curve)].value) for name, curve in curves.items()}
+    ends = _ends(metric, curves)
+    label_column(ax, [(right, last[name], ends[name], styles[name]["color"]) for name in curves])
+
+
+def _ends(metric: str, curves: Mapping[str, Curve]) -> dict[str, str]:
+    """The label of each curve: its last value. The legend names the curve."""
+    return {name: numerals.metric_value(metric, curve[max(curve)].value) for name, curve in curves.items()}
 
 
 def _defenses(panels: Panels) -> list[str]:

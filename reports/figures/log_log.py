@@ -19,6 +19,10 @@ STATED: dict[str, Any] = {"color": INK, "linewidth": 1.3, "linestyle": (0, (5, 2
 CHANCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
 
 
+CLAIM_ENTRIES = 3
+"""Number of entries that `legend_handles` returns."""
+
+
 def legend_handles() -> list[Artist]:
     """Return the legend entries of the panels that ``open_panel`` draws. Call it inside a `Sheet`, because the entries
     take the sheet's style.

@@ -1,6 +1,5 @@
 """Draw log-log ROC curves of membership attacks together with the claim, one panel per defense and observer."""
 
-import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -15,10 +14,11 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import defense_words
 from ..tables.table import Table
+from .columns import AXIS, PLOT, heading_height, heading_lines, legend_height, rows_of
 from .figure import Figure
-from .log_log import drawable, legend_handles, open_panel
+from .log_log import CLAIM_ENTRIES, drawable, legend_handles, open_panel
 from .panels import chosen, left_out_words
-from .sheet import MUTED, Sheet, attack_styles
+from .sheet import Sheet, line_styles
 
 TITLE = "ROC curves of membership attacks"
 DESCRIPTION = (
@@ -30,8 +30,7 @@ DESCRIPTION = (
     "point is selected afterwards and the scores of one run share their noise. Shadow federations, each a target and "
     "a reference for the others, give one line from all their scores."
 )
-_WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 370.0, 60.0, 54.0
-_LEGEND_COLUMNS, _LEGEND_LINE, _LETTERS, _LINES = 4, 18.0, 48, 3
+_HEIGHT, _FOOT = 226.0, 52.0
 Panel = list[Membership]
 
 
@@ -45,22 +44,26 @@ def _figure(federation: str, group: Panel, many: bool) -> Figure:
     key, title = f"membership-{federation}", f"{TITLE} ({federation})" if many else TITLE
     every = [list(one) for _, one in groupby(group, key=lambda one: (one.defense, one.about))]
     panels = chosen(every, _weights(every))
-    styles = attack_styles((one.attack, one.null) for panel in panels for one in panel)
-    top = 14 + _LEGEND_LINE * -(-(len(styles) + 3) // _LEGEND_COLUMNS)
-    with Sheet(key, _WIDTH, top + _HEIGHT * -(-len(panels) // _COLUMNS)) as sheet:
-        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
-        sheet.legend([*lines, *legend_handles()], columns=_LEGEND_COLUMNS)
-        for place, panel in enumerate(panels):
-            row, column = divmod(place, _COLUMNS)
-            left, above = _LEFT + column * (_PANEL + _GAP), top + row * _HEIGHT
-            _heading(sheet, left, above, panel[0])
-            ax = sheet.axes(left, above + 88, _PANEL, _HEIGHT - 144)
-            _draw(ax, panel, styles)
-            ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
-        svg = sheet.svg()
+    styles = line_styles((one.attack, one.null) for panel in panels for one in panel)
+    below = [heading_lines(_below(panel[0])) for panel in panels]
+    top, head = legend_height(len(styles) + CLAIM_ENTRIES), heading_height(below)
+    height = head + _HEIGHT + _FOOT
     which = "with the highest AUC, the best panel of each defense first"
     words = DESCRIPTION + left_out_words(len(panels), len(every), which)
-    return Figure(key=key, title=title, description=words, svg=svg, pdf=sheet.pdf, table=_table(title, group))
+    with Sheet(key, top + height * rows_of(len(panels))) as sheet:
+        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
+        sheet.legend([*lines, *legend_handles()])
+        cells = sheet.cells(len(panels), top, height)
+        for (left, above), panel, text in zip(cells, panels, below, strict=True):
+            sheet.heading(left, above, defense_words(panel[0].defense, panel[0].control), text)
+            ax = sheet.axes(left + AXIS, above + head, PLOT, _HEIGHT)
+            _draw(ax, panel, styles)
+            ax.set(xlabel="FPR", ylabel="TPR")
+        return sheet.figure(title=title, description=words, table=_table(title, group))
+
+
+def _below(one: Membership) -> str:
+    return f"one {one.setting.unit}, adversary: {one.setting.observer.phrase}; {claim_words(one)}"
 
 
 def _weights(panels: Sequence[Panel]) -> list[float]:
@@ -73,14 +76,6 @@ def _weights(panels: Sequence[Panel]) -> list[float]:
             first[panel[0].defense] = place
     # An AUC is at most 1, so adding 1 moves the best panel of each defense before all others.
     return [most + (place in first.values()) for place, most in enumerate(highest)]
-
-
-def _heading(sheet: Sheet, left: float, top: float, one: Membership) -> None:
-    sheet.text(left, top + 8, defense_words(one.defense, one.control), size=12, weight="bold")
-    heading = f"one {one.setting.unit}, adversary: {one.setting.observer.phrase}; {claim_words(one)}"
-    lines = textwrap.wrap(heading, _LETTERS, max_lines=_LINES, placeholder=" …")
-    for number, line in enumerate(lines):
-        sheet.text(left, top + 27 + 14 * number, line, size=9.5, color=MUTED)
 
 
 def claim_words(one: Membership) -> str:
@@ -99,7 +94,7 @@ def _draw(ax: Axes, panel: Sequence[Membership], styles: dict[str, dict[str, Any
     for one in panel:
         # Each line stops at its own resolution, which differs between attacks of a panel.
         own = min(1 / len(one.sides.nonmember), 0.5), min(1 / len(one.sides.member), 0.5)
-        x, y = drawable(*roc_vertices(one.sides.member, one.sides.nonmember), *own, width=_PANEL)
+        x, y = drawable(*roc_vertices(one.sides.member, one.sides.nonmember), *own, width=PLOT)
         ax.plot(x, y, drawstyle="steps-post", **styles[one.attack])
 
 

@@ -1,19 +1,20 @@
 """Draw the AUC of the best membership attack on each defense, one panel per observer and attacked unit."""
 
-import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
-from ..reading.best_attack import BestAttack, Question, best_attacks, in_order
+from ..reading.best_attack import BestAttack, best_attacks, in_order
 from ..reading.membership import memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.table import Table
+from .columns import COLUMN, SMALL, heading_height, heading_lines, legend_height, rows_of
 from .figure import Figure
-from .sheet import AMBER, BLUE, FAINT, MUTED, PAPER, RED, Sheet
+from .letters import distinct, text_width
+from .sheet import AMBER, BLUE, FAINT, PAPER, RED, Sheet
 
 TITLE = "Best membership attack by observer"
 DESCRIPTION = (
@@ -26,7 +27,7 @@ DESCRIPTION = (
 )
 _MARKS = {"realistic": ("o", BLUE), "worst_case": ("s", RED), "active": ("^", AMBER)}
 _WORDS = {"realistic": "realistic", "worst_case": "worst-case adversary", "active": "active server"}
-_WIDTH, _LEFT, _PANEL, _GAP, _COLUMNS, _ROW, _HEAD, _FOOT = 940.0, 190.0, 220.0, 24.0, 3, 26.0, 62.0, 44.0
+_NAMES, _ROW, _FOOT = 130.0, 26.0, 46.0
 _OFFSET = 0.3
 """Distance between adversaries of one defense, as a share of its row."""
 
@@ -47,36 +48,30 @@ def observers(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def _figure(federation: str, group: Sequence[BestAttack], many: bool) -> Figure:
-    key, title = f"observers-{federation}", f"{TITLE} ({federation})" if many else TITLE
+    title = f"{TITLE} ({federation})" if many else TITLE
     defenses = list(dict.fromkeys(best.one.defense for best in group))
     levels = in_order([best.question for best in group])
-    height = _HEAD + _ROW * len(defenses) + _FOOT
-    with Sheet(key, _WIDTH, 24 + height * -(-len(levels) // _COLUMNS)) as sheet:
-        kinds = [kind for kind in _MARKS if any(best.one.adversary == kind for best in group)]
-        sheet.legend([_handle(kind) for kind in kinds], columns=3)
-        for place, level in enumerate(levels):
-            row, column = divmod(place, _COLUMNS)
-            left, top = _LEFT + column * (_PANEL + _GAP), 24 + row * height
-            _heading(sheet, left, top, level)
-            ax = sheet.axes(left, top + _HEAD, _PANEL, _ROW * len(defenses))
+    kinds = [kind for kind in _MARKS if any(best.one.adversary == kind for best in group)]
+    below = [heading_lines(f"adversary: {observer.phrase}") for observer, _ in levels]
+    top, head = legend_height(len(kinds)), heading_height(below)
+    height = head + _ROW * len(defenses) + _FOOT
+    names = min(_NAMES, max(text_width(name, SMALL) for name in defenses)) + 8
+    # Attacks can score below chance on few candidates; their markers and intervals must stay visible.
+    lowest = min(0.35, *(_span(best)[0] for best in group)) - 0.05
+    with Sheet(f"observers-{federation}", top + height * rows_of(len(levels))) as sheet:
+        sheet.legend([_handle(kind) for kind in kinds])
+        cells = sheet.cells(len(levels), top, height)
+        for (left, above), level, lines in zip(cells, levels, below, strict=True):
+            sheet.heading(left, above, f"one {level[1]}", lines)
+            ax = sheet.axes(left + names, above + head, COLUMN - names, _ROW * len(defenses))
             _draw(ax, [best for best in group if best.question == level], defenses)
-            if column:
-                ax.set_yticklabels([""] * len(defenses))
-            # Attacks can score below chance on few candidates; their markers and intervals must stay visible.
-            ax.set_xlim(min(0.35, *(_span(best)[0] for best in group)) - 0.05, 1.02)
-        svg = sheet.svg()
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(title, group))
+            ax.set_xlim(lowest, 1.02)
+        return sheet.figure(title=title, description=DESCRIPTION, table=_table(title, group))
 
 
 def _handle(kind: str) -> Line2D:
     marker, colour = _MARKS[kind]
     return Line2D([], [], linestyle="none", marker=marker, color=colour, label=_WORDS[kind])
-
-
-def _heading(sheet: Sheet, left: float, top: float, level: Question) -> None:
-    sheet.text(left, top + 8, f"one {level[1]}", size=12, weight="bold")
-    for number, line in enumerate(textwrap.wrap(f"adversary: {level[0].phrase}", 40, max_lines=2, placeholder=" …")):
-        sheet.text(left, top + 26 + 14 * number, line, size=9.5, color=MUTED)
 
 
 def _draw(ax: Axes, group: Sequence[BestAttack], defenses: Sequence[str]) -> None:
@@ -93,7 +88,7 @@ def _draw(ax: Axes, group: Sequence[BestAttack], defenses: Sequence[str]) -> Non
         face = colour if best.one.claims else PAPER
         ax.plot(best.one.area, place, marker=marker, color=colour, markerfacecolor=face, markersize=6.5)
     ax.set(ylim=(len(defenses) - 0.5, -0.5), xlabel="AUC", xticks=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    ax.set_yticks(range(len(defenses)), defenses)
+    ax.set_yticks(range(len(defenses)), distinct(defenses, SMALL, _NAMES).values())
     ax.tick_params(axis="y", length=0)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -13,8 +13,9 @@ from ..tables import numerals
 from ..tables.pooled_rows import UtilityRow, pooled_utility, undefended
 from ..tables.printed import defense_words, pooled_words, terms_words
 from ..tables.table import Table
+from .columns import AXIS, PLOT, heading_height, heading_lines, legend_height, rows_of
 from .figure import Figure
-from .labels import drawn, spread
+from .labels import Label, drawn, label_column, label_height, label_room
 from .sheet import INK, MARKERS, MUTED, PAPER, RED, SERIES, Sheet
 
 KEY = "privacy-utility"
@@ -26,7 +27,7 @@ DESCRIPTION = (
     "the federation without a defense. Within a panel, higher and further left is better, but only filled markers are "
     "upper limits; panels cannot be compared. Red: controls, which break their claim on purpose."
 )
-_WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 268.0, 320.0, 52.0, 36.0, 26.0
+_HEIGHT, _FOOT, _ENTRIES = 200.0, 52.0, 3
 Point = tuple[ClaimRow, UtilityRow]
 
 
@@ -47,22 +48,26 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
     for row, accuracy in points:
         panels.setdefault((row.federation, terms_words(row)), []).append((row, accuracy))
     baseline = undefended(defense for _, defense in utility) or ""
-    with Sheet(KEY, _WIDTH, _TOP + _HEIGHT * -(-len(panels) // _COLUMNS)) as sheet:
-        _legend(sheet)
-        limits = {metric: _accuracy_range([row for row in rows if row.metric == metric]) for metric in _metrics(rows)}
-        for place, ((federation, words), panel) in enumerate(panels.items()):
-            line, column = divmod(place, _COLUMNS)
-            left, top = _LEFT + column * (_PANEL + _GAP), _TOP + line * _HEIGHT
-            heading, _, observer = words.partition(", adversary: ")
-            sheet.text(left, top + 8, heading, size=11, weight="bold")
-            sheet.text(left, top + 25, f"adversary: {observer}", size=9.5, color=MUTED)
-            ax = sheet.axes(left, top + 48, _PANEL, _HEIGHT - 100)
-            metric, alone = panel[0][1].metric, len(limits) == 1
-            ax.set(ylim=limits[metric], xlabel="ε", ylabel="" if column and alone else numerals.metric(metric).name)
-            ax.tick_params(labelleft=not (column and alone))
-            _panel(ax, panel, utility.get((federation, baseline)))
-        svg = sheet.svg()
-    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(points))
+    limits = {metric: _accuracy_range([row for row in rows if row.metric == metric]) for metric in _metrics(rows)}
+    below = [heading_lines(_observer(words)) for _, words in panels]
+    head, plot = heading_height(below), max(_HEIGHT, *(label_height(len(panel) + 1) for panel in panels.values()))
+    top, height = legend_height(_ENTRIES), head + plot + _FOOT
+    with Sheet(KEY, top + height * rows_of(len(panels))) as sheet:
+        sheet.legend(_handles())
+        cells = sheet.cells(len(panels), top, height)
+        for (left, above), ((federation, words), panel), lines in zip(cells, panels.items(), below, strict=True):
+            sheet.heading(left, above, words.partition(", adversary: ")[0], lines)
+            undefended_row = utility.get((federation, baseline))
+            room = label_room(text for *_, text, _ in _labels(panel, undefended_row, 0.0))
+            ax = sheet.axes(left + AXIS, above + head, PLOT - room, plot)
+            metric = panel[0][1].metric
+            ax.set(ylim=limits[metric], xlabel="ε", ylabel=numerals.metric(metric).name)
+            _panel(ax, panel, undefended_row)
+        return sheet.figure(title=TITLE, description=DESCRIPTION, table=_table(points))
+
+
+def _observer(words: str) -> str:
+    return f"adversary: {words.partition(', adversary: ')[2]}"
 
 
 def _words(rows: Iterable[UtilityRow]) -> str:
@@ -85,26 +90,45 @@ def _accuracy_range(rows: Sequence[UtilityRow]) -> tuple[float, float]:
 def _panel(ax: Axes, points: Sequence[Point], baseline: UtilityRow | None) -> None:
     claimed = [row.stated.claim.epsilon for row, _ in points if row.stated]
     shown = [row.epsilon_low for row, _ in points if row.epsilon_low is not None]
-    # Space to the right of the last marker for the longest label, at six pixels per letter.
-    room = min(0.6, (6.3 * max(len(row.defense) for row, _ in points) + 16) / _PANEL)
-    ax.set_xlim(0, max(claimed + shown) / (1 - room))
+    right = 1.08 * max(claimed + shown)
+    ax.set_xlim(0, right)
     ax.grid()
     if baseline and baseline.pooled:
-        level = drawn(baseline.metric, baseline.pooled.value)
-        ax.axhline(level, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
-        words = f"{baseline.defense}: {numerals.metric_value(baseline.metric, baseline.pooled.value)}"
-        ax.annotate(words, (ax.get_xlim()[1], level), xytext=(0, 4), ha="right", size=9.5,
-                    textcoords="offset points", color=MUTED)  # fmt: skip
-    levels = [drawn(row.metric, row.pooled.value) for _, row in points if row.pooled]
-    heights = spread(levels, gap=0.055 * np.ptp(ax.get_ylim()))
-    for place, ((row, accuracy), height) in enumerate(zip(points, heights, strict=True)):
-        _point(ax, place + 1, row, accuracy, height)
+        ax.axhline(drawn(baseline.metric, baseline.pooled.value), color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+    for place, (row, accuracy) in enumerate(points):
+        _point(ax, place, row, accuracy)
+    label_column(ax, _labels(points, baseline, right))
 
 
-def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow, label_height: float) -> None:
+def _labels(points: Sequence[Point], baseline: UtilityRow | None, right: float) -> list[Label]:
+    """The label of each point, at its marker that is further to the right, and the one of the federation without a
+    defense, at the right end of its line.
+    """
+    labels = [
+        (
+            max(row.stated.claim.epsilon, row.epsilon_low or 0.0),
+            drawn(accuracy.metric, accuracy.pooled.value),
+            row.defense,
+            _colour(place, row),
+        )
+        for place, (row, accuracy) in enumerate(points)
+        if row.stated and accuracy.pooled
+    ]
+    if baseline and baseline.pooled:
+        value = baseline.pooled.value
+        words = f"{baseline.defense}: {numerals.metric_value(baseline.metric, value)}"
+        labels.append((right, drawn(baseline.metric, value), words, MUTED))
+    return labels
+
+
+def _colour(place: int, row: ClaimRow) -> str:
+    return RED if row.control else SERIES[(place + 1) % len(SERIES)]
+
+
+def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow) -> None:
     if row.stated is None or accuracy.pooled is None:
         return
-    marker, colour = MARKERS[place % len(MARKERS)], RED if row.control else SERIES[place % len(SERIES)]
+    marker, colour = MARKERS[(place + 1) % len(MARKERS)], _colour(place, row)
     claimed, height = row.stated.claim.epsilon, drawn(accuracy.metric, accuracy.pooled.value)
     look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 8, "linestyle": "", "clip_on": False}
     # An unaudited claim has no lower bound; a hollow marker at 0 would look like one.
@@ -115,20 +139,15 @@ def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow, label_heig
         ends = [drawn(accuracy.metric, end) for end in (accuracy.pooled.low, accuracy.pooled.high)]
         ax.plot([claimed, claimed], ends, color=colour, linewidth=1.4)
     ax.plot([claimed], [height], zorder=5, **look)
-    # The label starts after the marker that is further to the right.
-    right = max(claimed, row.epsilon_low or 0.0)
-    ax.annotate(row.defense, (right, label_height), xytext=(9, 0), textcoords="offset points", size=10, color=colour,
-                ha="left", va="center")  # fmt: skip
 
 
-def _legend(sheet: Sheet) -> None:
+def _handles() -> list[Artist]:
     dot: dict[str, Any] = {"marker": "o", "color": MUTED, "linestyle": "", "markersize": 8}
-    handles = [
+    return [
         Line2D([], [], **dot, label="at the claimed ε"),
         Line2D([], [], **dot, markerfacecolor=PAPER, label="at the measured lower bound"),
         Line2D([], [], color=INK, linestyle=(0, (5, 3)), linewidth=1.1, label="without a defense"),
     ]
-    sheet.legend(handles, columns=3)
 
 
 def _table(points: Sequence[Point]) -> Table:

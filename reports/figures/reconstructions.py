@@ -16,22 +16,23 @@ from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.table import Table
+from .columns import SMALL, WIDTH, rows_of
 from .figure import Figure
 from .sheet import MUTED, Sheet
 
 DESCRIPTION = (
-    "Each pair shows an image from the training data (left) and its reconstruction from the update (right), with the "
-    "PSNR below; higher is closer. The three pairs of a row are its best, median and worst over all images and seeds, "
-    "so the best one shows the risk of the most exposed participant. A null attack does not use the update: images no "
-    "better than those of its row have not been reconstructed. Out of scope: the defense states a claim, but none that "
-    "covers this attack on this federation."
+    "Each pair shows an image from the training data (above) and its reconstruction from the update (below), with the "
+    "PSNR under it; higher is closer. The three pairs of a panel are its best, median and worst over all images and "
+    "seeds, so the best one shows the risk of the most exposed participant. A null attack does not use the update: "
+    "images no better than those of its panel have not been reconstructed. Out of scope: "
+    "the defense states a claim, but none that covers this attack on this federation."
 )
 MOST_CHARACTERS = 800_000
 """Length of all figures of this kind on a page; the images of further attacks remain in the run's folder."""
 MOST_PIXELS = 32
-_WIDTH, _LEFT, _SIDE, _INNER, _ROW, _TOP = 940.0, 250.0, 76.0, 6.0, 104.0, 42.0
 _RANKS = ("best", "median", "worst")
-_STEP = 226.0
+_SIDE, _STEP, _HEAD = 92.0, 104.0, 56.0
+_HEIGHT = _HEAD + 2 * _SIDE + 44
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,38 +113,30 @@ def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
 
 
 def _figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -> Figure:
-    key = f"reconstructions-{federation}-{attack}"
-    with Sheet(key, _WIDTH, _TOP + _ROW * len(strips)) as sheet:
-        for rank, words in enumerate(_RANKS):
-            left = _LEFT + _STEP * rank
-            sheet.text(left, 6, words, size=11, weight="bold")
-            sheet.text(left, 24, "original", size=9.5, color=MUTED)
-            sheet.text(left + _SIDE + _INNER, 24, "attack", size=9.5, color=MUTED)
+    title = f"What {attack} reconstructed" + (f" ({federation})" if many else "")
+    with Sheet(f"reconstructions-{federation}-{attack}", _HEIGHT * rows_of(len(strips))) as sheet:
         # One pair of axes for all images, because creating axes takes a hundred times as long as drawing an image.
-        ax = sheet.axes(0, 0, sheet.width, sheet.height)
+        ax = sheet.axes(0, 0, WIDTH, sheet.height)
         ax.set_axis_off()
         # Set before the images, each of which would change the limits. The colours are bytes already.
-        ax.set(xlim=(0, sheet.width), ylim=(sheet.height, 0))
+        ax.set(xlim=(0, WIDTH), ylim=(sheet.height, 0))
         norm = Normalize(0, 255)
-        for place, strip in enumerate(strips):
-            _draw(sheet, ax, _TOP + _ROW * place, strip, norm)
-        svg = sheet.svg()
-    title = f"What {attack} reconstructed" + (f" ({federation})" if many else "")
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=_table(title, strips))
+        for (left, top), strip in zip(sheet.cells(len(strips), 0.0, _HEIGHT), strips, strict=True):
+            name = f"null attack: {strip.attack}" if strip.null else strip.defense
+            sheet.heading(left, top, name, [f"{counted(strip.n, 'image')}{_scope(strip)}"])
+            for rank in range(len(_RANKS)):
+                _pair(sheet, ax, left + _STEP * rank, top + _HEAD, strip, rank, norm)
+        return sheet.figure(title=title, description=DESCRIPTION, table=_table(title, strips))
 
 
-def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip, norm: Normalize) -> None:
-    sheet.text(0, top + 24, f"null attack: {strip.attack}" if strip.null else strip.defense, size=12)
-    sheet.text(0, top + 42, f"{counted(strip.n, 'image')}{_scope(strip)}", size=9.5, color=MUTED)
-    for rank in range(len(_RANKS)):
-        left = _LEFT + _STEP * rank
-        pair = (strip.originals[rank], strip.reconstructions[rank])
-        for side, image in enumerate(pair):
-            start = left + side * (_SIDE + _INNER)
-            extent = (start, start + _SIDE, top + _SIDE, top)
-            ax.imshow(_pixels(image), norm=norm, extent=extent, interpolation="none", aspect="auto", clip_on=False)
-        words = f"{numerals.metric_value('psnr', float(strip.psnr[rank]))} dB"
-        sheet.text(left + _SIDE + _INNER, top + _SIDE + 5, words, size=10, color=MUTED)
+def _pair(sheet: Sheet, ax: Axes, left: float, top: float, strip: Strip, rank: int, norm: Normalize) -> None:
+    sheet.text(left, top - 14, _RANKS[rank], size=SMALL, color=MUTED)
+    for place, image in enumerate((strip.originals[rank], strip.reconstructions[rank])):
+        above = top + 3 + place * (_SIDE + 5)
+        extent = (left, left + _SIDE, above + _SIDE, above)
+        ax.imshow(_pixels(image), norm=norm, extent=extent, interpolation="none", aspect="auto", clip_on=False)
+    words = f"{numerals.metric_value('psnr', float(strip.psnr[rank]))} dB"
+    sheet.text(left, top + 2 * _SIDE + 12, words, size=SMALL, color=MUTED)
 
 
 def _scope(strip: Strip) -> str:

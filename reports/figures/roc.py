@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -16,10 +17,11 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import VERDICTS, defense_words, terms_words
 from ..tables.table import Table
+from .columns import AXIS, PLOT, SMALL, heading_height, heading_lines, legend_height, rows_of
 from .figure import Figure
-from .log_log import drawable, legend_handles, open_panel
+from .log_log import CLAIM_ENTRIES, drawable, legend_handles, open_panel
 from .panels import chosen, left_out_words
-from .sheet import BLUE, INK, MUTED, RED, Sheet
+from .sheet import BLUE, INK, RED, Sheet
 
 KEY = "roc"
 TITLE = "ROC curves of the audits"
@@ -31,7 +33,7 @@ DESCRIPTION = (
     "it, so a corner in the hatched region refutes the claim. The line by itself refutes no claim, because its best "
     "point is selected afterwards."
 )
-_WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 254.0, 346.0, 60.0, 54.0, 30.0
+_HEIGHT, _FOOT, _ENTRIES = 228.0, 52.0, 3 + CLAIM_ENTRIES
 
 
 def roc(folder: RunFolder) -> Figure | None:
@@ -41,19 +43,20 @@ def roc(folder: RunFolder) -> Figure | None:
     if not every:
         return None
     drawn = chosen(every, [_weight(row) for row, _ in every])
-    with Sheet(KEY, _WIDTH, _TOP + _HEIGHT * -(-len(drawn) // _COLUMNS)) as sheet:
-        _legend(sheet)
-        for place, (row, scores) in enumerate(drawn):
-            line, column = divmod(place, _COLUMNS)
-            left, top = _LEFT + column * (_PANEL + _GAP), _TOP + line * _HEIGHT
-            _heading(sheet, left, top, row)
-            ax = sheet.axes(left, top + 62, _PANEL, _HEIGHT - 118)
-            _panel(ax, row, scores)
-            ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
-        svg = sheet.svg()
+    below = [_below(row) for row, _ in drawn]
+    top, head = legend_height(_ENTRIES), heading_height(below)
+    height = head + _HEIGHT + _FOOT
     which = "with problems first, then those whose bound is the largest share of the claimed ε"
     words = DESCRIPTION + left_out_words(len(drawn), len(every), which)
-    return Figure(key=KEY, title=TITLE, description=words, svg=svg, pdf=sheet.pdf, table=_table(every))
+    with Sheet(KEY, top + height * rows_of(len(drawn))) as sheet:
+        sheet.legend(_handles())
+        cells = sheet.cells(len(drawn), top, height)
+        for (left, above), (row, scores), lines in zip(cells, drawn, below, strict=True):
+            _heading(sheet, left, above, row, lines)
+            ax = sheet.axes(left + AXIS, above + head, PLOT, _HEIGHT)
+            _panel(ax, row, scores)
+            ax.set(xlabel="FPR", ylabel="TPR")
+        return sheet.figure(title=TITLE, description=words, table=_table(every))
 
 
 def _weight(row: ClaimRow) -> float:
@@ -76,7 +79,7 @@ def _panel(ax: Axes, row: ClaimRow, scores: dict[str, FloatArray]) -> None:
     # One run in n is the smallest rate that the data can show.
     lowest = (1 / len(nonmember), 1 / len(member))
     open_panel(ax, [row.stated.claim], *lowest)
-    fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=_PANEL)
+    fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=PLOT)
     colour = RED if row.verdict == "REFUTED" else BLUE
     ax.plot(fpr, tpr, color=colour, linewidth=1.8, drawstyle="steps-post")
     _corner(ax, row)
@@ -92,28 +95,29 @@ def _corner(ax: Axes, row: ClaimRow) -> None:
     ax.plot([x], [y], marker="o", markersize=5, color=INK, zorder=6)
 
 
-def _heading(sheet: Sheet, left: float, top: float, row: ClaimRow) -> None:
-    words = VERDICTS.get(row.verdict, row.verdict)
-    # The label of a mutant's correct version would run into the verdict, so its version is printed below its name.
-    sheet.text(left, top + 8, row.defense.removesuffix(CORRECT), size=12, weight="bold")
-    judged = f"{words} (control)" if row.control else words
-    style = {"size": 9.5, "ha": "right", "weight": "bold", "color": RED if row.verdict == "REFUTED" else INK}
-    sheet.text(left + _PANEL, top + 10, judged, **style)
+def _below(row: ClaimRow) -> list[str]:
+    """The lines below a panel's title, of which the first is the verdict."""
+    judged = VERDICTS.get(row.verdict, row.verdict) + (" (control)" if row.control else "")
     version = "correct version, " if row.label != row.defense else ""
     epsilon = f"ε {plain(row.stated.claim.epsilon)}, " if row.stated else ""
     terms, _, observer = terms_words(row).partition(", adversary: ")
-    sheet.text(left, top + 27, f"{version}{epsilon}{terms}", size=9.5, color=MUTED)
-    sheet.text(left, top + 41, f"adversary: {observer}", size=9.5, color=MUTED)
+    return [judged, *heading_lines(f"{version}{epsilon}{terms}\nadversary: {observer}")]
 
 
-def _legend(sheet: Sheet) -> None:
-    handles = [
+def _heading(sheet: Sheet, left: float, top: float, row: ClaimRow, below: Sequence[str]) -> None:
+    # The version of a mutant's correct version is printed below its name.
+    sheet.heading(left, top, row.defense.removesuffix(CORRECT), ["", *below[1:]])
+    colour = RED if row.verdict == "REFUTED" else INK
+    sheet.text(left, top + 22, below[0], size=SMALL, weight="bold", color=colour)
+
+
+def _handles() -> list[Artist]:
+    return [
         Line2D([], [], color=BLUE, linewidth=1.8, label="scores"),
         Line2D([], [], color=RED, linewidth=1.8, label="scores, claim refuted"),
         Line2D([], [], color=INK, marker="o", markersize=5, linewidth=1.6, label="joint confidence point"),
         *legend_handles(),
     ]
-    sheet.legend(handles, columns=6)
 
 
 def _table(drawn: Sequence[tuple[ClaimRow, dict[str, FloatArray]]]) -> Table:

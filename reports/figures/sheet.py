@@ -1,10 +1,11 @@
 """Give every figure the same canvas and style, and identical bytes for identical data."""
 
 import base64
+import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import matplotlib
@@ -13,6 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 from PIL import Image
+
+from ..tables.table import Table
+from .columns import COLUMN, COLUMNS, LINE, SMALL, WIDTH, column, legend_windows, rows_of, window
+from .figure import Figure, Window
+from .letters import distinct, shortened
 
 INK, MUTED, FAINT, RULE, PAPER = "#1d2126", "#666b73", "#9aa0a8", "#e3e1da", "#fdfcfa"
 BLUE, RED, AMBER = "#1c5d99", "#b3261e", "#8a5a00"
@@ -31,12 +37,12 @@ DASHES = (
 """One colour, marker and dash per series, so that each of the three alone distinguishes the series."""
 
 
-def attack_styles(attacks: Iterable[tuple[str, bool]]) -> dict[str, dict[str, Any]]:
-    """Return each attack's colour and dash, the same in every panel; null attacks, which ignore what they observe, are
-    grey. An attack is given by its label and by whether it is a null attack.
+def line_styles(lines: Iterable[tuple[str, bool]]) -> dict[str, dict[str, Any]]:
+    """Return the colour and dash of the lines of each attack or defense, the same in every panel. Each is given by its
+    label and by whether it is a null attack, which ignores what it observes and is grey.
     """
     styles: dict[str, dict[str, Any]] = {}
-    for label, null in sorted(attacks, key=lambda one: one[1]):
+    for label, null in sorted(lines, key=lambda one: one[1]):
         place = len(styles)
         # The dash is shifted after each cycle of the colours, so that the ninth line differs from the first.
         dash = DASHES[(place + place // len(SERIES)) % len(DASHES)]
@@ -71,7 +77,7 @@ _LOOK: dict[str, Any] = {
     "hatch.color": FAINT,
     "hatch.linewidth": 0.6,
     "legend.frameon": False,
-    "legend.fontsize": 10.5,
+    "legend.fontsize": SMALL,
     "figure.facecolor": "none",
     "svg.hashsalt": "fedassay",
 }
@@ -80,50 +86,81 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 class Sheet:
-    """A drawing of ``width`` by ``height`` CSS pixels that depends neither on pyplot nor on the user's matplotlib
+    """A drawing of ``WIDTH`` by ``height`` CSS pixels that depends neither on pyplot nor on the user's matplotlib
     settings.
 
     Use it as a context manager: the style applies inside it, and matplotlib's global settings are restored afterwards.
+    ``panels``: the parts of the drawing that a narrow screen shows one below the other. Together they must show all of
+    it, and none may be wider than a column with its margins.
     """
 
-    def __init__(self, key: str, width: float, height: float) -> None:
-        self.key, self.width, self.height = key, width, height
+    def __init__(self, key: str, height: float) -> None:
+        self.key, self.height = key, height
+        self.panels: list[tuple[Window, ...]] = []
         self._look = matplotlib.rc_context()
 
     def __enter__(self) -> "Sheet":
         self._look.__enter__()
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(cast(Any, _LOOK | {"svg.hashsalt": self.key}))
-        self.drawing = Drawing(figsize=(self.width / 72, self.height / 72), dpi=72)
+        self.drawing = Drawing(figsize=(WIDTH / 72, self.height / 72), dpi=72)
         FigureCanvasSVG(self.drawing)
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self._look.__exit__(*exception)
 
+    def cells(self, count: int, top: float, height: float) -> Iterator[tuple[float, float]]:
+        """Yield the upper left corner of each of ``count`` panels, three in a row, and record the panel."""
+        for place in range(count):
+            row, across = divmod(place, COLUMNS)
+            corner = (column(across), top + row * height)
+            self.panels.append((window(*corner, height),))
+            yield corner
+
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         """Add axes to the drawing, at a place in pixels from its upper left corner."""
         bottom = self.height - top - height
-        return self.drawing.add_axes(
-            (left / self.width, bottom / self.height, width / self.width, height / self.height)
-        )
+        return self.drawing.add_axes((left / WIDTH, bottom / self.height, width / WIDTH, height / self.height))
 
     def text(self, left: float, top: float, words: str, **style: Any) -> None:
         """Add text with its upper left corner at this pixel, unless ``style`` aligns it otherwise."""
         aligned = {"ha": "left", "va": "top"} | style
-        self.drawing.text(left / self.width, 1 - top / self.height, words, **aligned)
+        self.drawing.text(left / WIDTH, 1 - top / self.height, words, **aligned)
 
-    def legend(self, handles: Sequence[Artist], columns: int) -> None:
-        """Add a legend along the upper edge of the drawing."""
-        self.drawing.legend(
-            handles=handles,
-            loc="upper left",
-            bbox_to_anchor=(-0.008, 1.0),
-            borderaxespad=0.0,
-            borderpad=0.2,
-            ncols=columns,
-            columnspacing=1.6,
-            handletextpad=0.5,
+    def heading(self, left: float, top: float, title: str, below: Sequence[str]) -> None:
+        """Print a panel's title in bold and the lines ``below`` it, which `heading_lines` has broken."""
+        self.text(left, top + 4, shortened(title, 11.5, COLUMN, bold=True), size=11.5, weight="bold")
+        for number, line in enumerate(below):
+            self.text(left, top + 22 + LINE * number, line, size=SMALL, color=MUTED)
+
+    def legend(self, handles: Sequence[Artist]) -> None:
+        """Add a legend along the upper edge of the drawing, in three columns of `legend_height`."""
+        rows = rows_of(len(handles))
+        short = distinct([str(handle.get_label()) for handle in handles], SMALL, COLUMN - 36)
+        for handle in handles:
+            handle.set_label(short[str(handle.get_label())])
+        self.panels.append(legend_windows(len(handles)))
+        for place in range(rows_of(len(handles), rows)):
+            self.drawing.legend(
+                handles=handles[place * rows : (place + 1) * rows],
+                loc="upper left",
+                bbox_to_anchor=(column(place) / WIDTH - 0.003, 1.0),
+                borderaxespad=0.0,
+                borderpad=0.2,
+                handletextpad=0.5,
+            )
+
+    def figure(self, *, title: str, description: str, table: Table) -> Figure:
+        """Return what is drawn as a figure."""
+        return Figure(
+            key=self.key,
+            title=title,
+            description=description,
+            svg=self.svg(),
+            pdf=self.pdf,
+            table=table,
+            panels=tuple(self.panels),
         )
 
     def svg(self) -> str:
@@ -137,7 +174,7 @@ class Sheet:
             self.drawing.savefig(buffer, format="svg", metadata=_NO_METADATA)
         # The XML prologue before the element would be invalid inside a page.
         text = buffer.getvalue()
-        return _tidied(text[text.index("<svg") :], self.width, self.height)
+        return _tidied(text[text.index("<svg") :], self.key, self.height)
 
     def pdf(self) -> bytes:
         """Return the drawing as a PDF file with embedded fonts; the same data give the same bytes."""
@@ -149,8 +186,8 @@ class Sheet:
         return buffer.getvalue()
 
 
-def _tidied(svg: str, width: float, height: float) -> str:
-    body = svg[svg.index(">") + 1 :]
+def _tidied(svg: str, key: str, height: float) -> str:
+    body = svg[svg.index(">") + 1 : svg.rindex("</svg>")]
     body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
     # matplotlib's style rule would apply to the whole page; the root element of the drawing carries it instead.
     body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
@@ -158,11 +195,13 @@ def _tidied(svg: str, width: float, height: float) -> str:
     body = re.sub(r'<g id="[^"]*"', "<g", body)
     body = re.sub(r"<[^>]+>", _tidied_tag, body)
     body = re.sub(r">\s+<", "><", body)
+    # A key may hold any letters, those of markup too.
+    name = hashlib.sha256(key.encode()).hexdigest()[:12]
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        'style="stroke-linejoin:round;stroke-linecap:butt">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="{WIDTH:g}">'
+        f'<g id="drawing-{name}" style="stroke-linejoin:round;stroke-linecap:butt;font-family:system-ui,sans-serif">'
     )
-    return head + body.strip()
+    return f"{head}{body.strip()}</g></svg>"
 
 
 def _tidied_tag(found: re.Match[str]) -> str:
@@ -170,8 +209,8 @@ def _tidied_tag(found: re.Match[str]) -> str:
     tag = re.sub(r"(?<=\.\d\d)\d{3,}", "", found[0])
     if "<text" in tag:
         tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
-        # Text is measured with matplotlib's own font and displayed in the reader's.
-        tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui,sans-serif", tag)
+        # Text is measured with matplotlib's own font and displayed in the reader's, which the group names once.
+        tag = re.sub(r"font-family: 'DejaVu Sans'[^;\"]*; ", "", tag)
     if tag.startswith("<image"):
         tag = re.sub(r' id="[^"]*"', "", tag).replace("\n", "")
         return re.sub(r'(?<=base64,)[^"]+', lambda png: _lighter(png[0]), tag)

@@ -16,6 +16,7 @@ from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.table import Table
+from .columns import AXIS, PLOT, heading_height, legend_height, rows_of
 from .figure import Figure
 from .labels import loss_scale
 from .sheet import DASHES, SERIES, Sheet
@@ -29,9 +30,8 @@ DESCRIPTION = (
 NORMS_TITLE = "Clip norms by client"
 NORMS_DESCRIPTION = "The clip norm of each client in each round, one line per client. First seed."
 _PREFIX = "clip_norm_"
-_WIDTH, _HEIGHT, _PANEL, _LEFT, _GAP = 940.0, 330.0, 380.0, 52.0, 84.0
-_THIRD = 232.0
-_COLUMNS, _MARKS = 3, 10
+_TOP, _HEIGHT, _NORMS, _FOOT = 10.0, 240.0, 200.0, 56.0
+_MARKS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +103,15 @@ def _style(place: int) -> dict[str, Any]:
 
 
 def _budget(federation: str, found: Mapping[str, _Spent]) -> Figure:
-    key, lines = f"spending-{federation}", -(-len(found) // _COLUMNS)
+    title = f"{TITLE} ({federation})"
     losses = np.concatenate([one.losses[:, 1] for one in found.values()])
     # Runs of earlier versions stored no loss.
     names = ["accuracy", *([numerals.metric(numerals.LOSS).name] if len(losses) else []), "noise multiplier"]
-    width = _THIRD if len(losses) else _PANEL
-    with Sheet(key, _WIDTH, _HEIGHT + 18 * lines) as sheet:
-        panels = [
-            sheet.axes(_LEFT + place * (width + _GAP), 14 + 18 * lines, width, _HEIGHT - 62)
-            for place in range(len(names))
-        ]
+    top, height = legend_height(len(found)), _TOP + _HEIGHT + _FOOT
+    with Sheet(f"spending-{federation}", top + height) as sheet:
+        sheet.legend([Line2D([], [], label=name, **_style(place)) for place, name in enumerate(found)])
+        cells = sheet.cells(len(names), top, height)
+        panels = [sheet.axes(left + AXIS, above + _TOP, PLOT, _HEIGHT) for left, above in cells]
         for place, one in enumerate(found.values()):
             panels[0].plot(*one.by_epsilon(one.curve).T, **_style(place))
             if len(losses):
@@ -124,9 +123,10 @@ def _budget(federation: str, found: Mapping[str, _Spent]) -> Figure:
         if len(losses):
             loss_scale(panels[1], losses.tolist())
         panels[-1].set_ylim(bottom=0)
-        sheet.legend([Line2D([], [], label=name, **_style(place)) for place, name in enumerate(found)], _COLUMNS)
-        svg = sheet.svg()
-    title = f"{TITLE} ({federation})"
+        return sheet.figure(title=title, description=DESCRIPTION, table=_budget_table(title, found))
+
+
+def _budget_table(title: str, found: Mapping[str, _Spent]) -> Table:
     rows = [
         (
             name,
@@ -140,19 +140,21 @@ def _budget(federation: str, found: Mapping[str, _Spent]) -> Figure:
         for rounds, (spent, accuracy) in zip(one.curve[:, 0], one.by_epsilon(one.curve), strict=True)
     ]
     headers = ("defense", "rounds", "ε spent", "accuracy", "test loss", "noise multiplier")
-    table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset(range(1, 6)))
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, pdf=sheet.pdf, table=table)
+    return Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset(range(1, 6)))
 
 
 def _norms(federation: str, moved: Mapping[str, _Spent]) -> Figure:
-    key, down = f"clip-norms-{federation}", -(-len(moved) // 2)
-    with Sheet(key, _WIDTH, 24 + 270 * down) as sheet:
-        for place, (name, one) in enumerate(moved.items()):
-            across, row = place % 2, place // 2
-            ax = sheet.axes(_LEFT + across * (_PANEL + _GAP), 26 + 270 * row, _PANEL, 200)
-            _panel(ax, name, one)
-        svg = sheet.svg()
     title = f"{NORMS_TITLE} ({federation})"
+    head = heading_height([])
+    height = head + _NORMS + _FOOT
+    with Sheet(f"clip-norms-{federation}", height * rows_of(len(moved))) as sheet:
+        for (left, top), (name, one) in zip(sheet.cells(len(moved), 0.0, height), moved.items(), strict=True):
+            sheet.heading(left, top, name, [])
+            _panel(sheet.axes(left + AXIS, top + head, PLOT, _NORMS), one)
+        return sheet.figure(title=title, description=NORMS_DESCRIPTION, table=_norms_table(title, moved))
+
+
+def _norms_table(title: str, moved: Mapping[str, _Spent]) -> Table:
     rows = [
         (
             name,
@@ -163,8 +165,7 @@ def _norms(federation: str, moved: Mapping[str, _Spent]) -> Figure:
         for mark in sorted({round(share * (len(one.rounds) - 1) / _MARKS) for share in range(_MARKS + 1)})
     ]
     headers = ("defense", "round", "least", "median", "largest")
-    table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset({1, 2, 3, 4}))
-    return Figure(key=key, title=title, description=NORMS_DESCRIPTION, svg=svg, pdf=sheet.pdf, table=table)
+    return Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset({1, 2, 3, 4}))
 
 
 def _range(norms: list[float]) -> tuple[str, str, str]:
@@ -173,11 +174,10 @@ def _range(norms: list[float]) -> tuple[str, str, str]:
     return least, median, largest
 
 
-def _panel(ax: Axes, name: str, one: _Spent) -> None:
+def _panel(ax: Axes, one: _Spent) -> None:
     for place, line in enumerate(one.norms.values()):
         ax.plot(one.rounds, line, **(_style(place) | {"linewidth": 1.0}))
     ax.set(yscale="log", xlabel="round", ylabel="clip norm")
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.minorticks_off()
-    ax.set_title(name, loc="left", fontsize=10.5)
     ax.grid(axis="y")

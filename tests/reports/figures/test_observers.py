@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
+from fedassay.reports.figures.columns import COLUMN, MARGIN, column
 from fedassay.reports.figures.observers import observers
 from fedassay.reports.figures.sheet import BLUE, RED
 from fedassay.reports.reading.membership import memberships
@@ -75,8 +76,8 @@ def test_an_interval_that_reaches_far_below_chance_is_drawn_to_its_end(run_maker
     (figure,) = observers(run_maker.write())
     low, high = (float(end) for end in figure.table.rows[0][6:8])
     assert low < 0.25
-    # The panel starts at x = 190 and is 220 wide.
-    assert all(190 < left < right < 410 for left, _, right in bars(figure, BLUE))
+    # Between the names of the defenses and the end of the first column.
+    assert all(40 < left < right < MARGIN + COLUMN for left, _, right in bars(figure, BLUE))
     assert len(bars(figure, BLUE)) == 2
     assert high <= 1.0
 
@@ -84,7 +85,7 @@ def test_an_interval_that_reaches_far_below_chance_is_drawn_to_its_end(run_maker
 def test_intervals_of_two_adversaries_do_not_cover_each_other(drawn):
     (figure,) = observers(drawn)
     (red,) = bars(figure, RED)
-    first_panel = [blue for blue in bars(figure, BLUE) if blue[0] < 410]
+    first_panel = [blue for blue in bars(figure, BLUE) if blue[0] < column(1)]
     assert len(first_panel) == 2
     assert min(abs(red[1] - blue[1]) for blue in first_panel) > 5
 

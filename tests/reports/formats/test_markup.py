@@ -20,11 +20,11 @@ def test_the_page_is_valid_html(name, pages):
 
 @pytest.mark.simulations
 @pytest.mark.parametrize("name", ["one", "several"])
-def test_whatever_scrolls_can_be_reached_by_the_keyboard_and_has_a_name(name, pages):
-    scrolling = re.findall(r'<div class="(?:wide|card)"([^>]*)>', pages[name])
-    assert scrolling
-    for attributes in scrolling:
-        assert 'tabindex="0"' in attributes
+def test_whatever_scrolls_can_be_reached_by_the_keyboard_and_has_a_name_and_so_has_each_figure(name, pages):
+    boxes = re.findall(r'<div class="(wide|card)"([^>]*)>', pages[name])
+    assert {kind for kind, _ in boxes} == {"wide", "card"}
+    for kind, attributes in boxes:
+        assert ('tabindex="0"' in attributes) == (kind == "wide")
         assert re.search(r'aria-label="[^"]+"', attributes)
 
 
