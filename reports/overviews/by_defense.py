@@ -16,6 +16,7 @@ from ..tables.printed import (
     observer_words,
     pooled_words,
     quality_words,
+    useless_note,
     verdict_words,
 )
 from ..tables.table import Table
@@ -110,6 +111,7 @@ def _scope(folder: RunFolder, cell: AttackRow) -> str:
 
 
 def _utility(folder: RunFolder, defense: str) -> Table:
+    rows = [row for row in pooled_utility(folder) if row.defense == defense and numerals.is_quality(row.metric)]
     return Table(
         title="Utility",
         headers=("federation", "metric", "value", "change from undefended"),
@@ -120,10 +122,9 @@ def _utility(folder: RunFolder, defense: str) -> Table:
                 quality_words(row),
                 pooled_words(row.metric, row.change, True, signed=True),
             )
-            for row in pooled_utility(folder)
-            if row.defense == defense and numerals.is_quality(row.metric)
+            for row in rows
         ),
         numeric=frozenset({2, 3}),
         about=2,
-        note="Mean over seeds with a 95 % t interval.",
+        note=f"Mean over seeds with a 95 % t interval. {useless_note(rows)}".rstrip(),
     )

@@ -26,6 +26,8 @@ VERDICTS = {verdict: word for verdict, (word, _) in _WORDS.items()}
 """The word of a verdict in every table and in the pack."""
 ANSWERS = {verdict: words for verdict, (_, words) in _WORDS.items()}
 """The words of a verdict on the first screen, for readers without the field's terms."""
+OF_NO_USE = "of no use"
+"""The mark of a model that is no better than an answer which ignores its input."""
 ROUTES = {
     "curve": "stated trade-off curve",
     "eps_low": "bound on ε",
@@ -167,13 +169,23 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
         ),
         numeric=frozenset({2, 3, 4}),
         about=2,
+        note=useless_note(rows),
     )
 
 
 def quality_words(row: UtilityRow, intervals: bool = True) -> str:
     """Format a pooled value of utility, with a mark of a model that is of no use."""
     value = pooled_words(row.metric, row.pooled, intervals)
-    return f"{value} ({row.useless})" if row.useless else value
+    return f"{value} ({OF_NO_USE})" if row.useless else value
+
+
+def useless_note(rows: Sequence[UtilityRow]) -> str:
+    """Return why models are of no use, one sentence per reason; empty if all are of use."""
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        if row.useless:
+            named.setdefault(row.useless, []).append(row.defense)
+    return " ".join(f"{', '.join(dict.fromkeys(defenses))}: {OF_NO_USE}, {why}." for why, defenses in named.items())
 
 
 def omission_table(rows: Sequence[OmissionRow]) -> Table:

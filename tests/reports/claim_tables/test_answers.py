@@ -407,10 +407,10 @@ def test_a_model_that_only_guesses_is_marked_on_the_card(one_claim, run_maker):
         run_maker.accuracy_row(defense=defense, value=value, n=10, metric="class_accuracy_mean")
     (one,) = answers(folder := one_claim())
     assert one.quality.endswith("0.900 without a defense. It is of no use: not clearly better than guessing, 0.100.")
-    assert [row[2] for row in utility_table(pooled_utility(folder)).rows] == [
-        "0.900",
-        "0.101 (not clearly better than guessing, 0.100)",
-    ]
+    table = utility_table(pooled_utility(folder))
+    assert [row[2] for row in table.rows] == ["0.900", "0.101 (of no use)"]
+    assert table.note == "mine: of no use, not clearly better than guessing, 0.100."
+    assert "of no use: not clearly better than guessing, 0.100" in html(folder)
 
 
 def test_names_of_checks_are_said_in_plain_words():
