@@ -34,7 +34,7 @@ def subsampled_gaussian(
     """
     _check_law(sigma, rate, steps)
     seen = np.asarray(projection, dtype=np.float64)
-    ratio = np.full(seen.shape, -np.inf)
+    ratio: FloatArray | None = None
     for j in range(steps + 1):
         choices = gammaln(steps + 1) - gammaln(j + 1) - gammaln(steps - j + 1)
         # xlogy and xlog1py give 0 for 0 ln 0, so that rates 0 and 1 need no case of their own.
@@ -44,8 +44,9 @@ def subsampled_gaussian(
         # An exponent past 1e308 becomes infinite, which MembershipScores refuses with a clear error.
         with np.errstate(over="ignore"):
             exponent = (2 * j * seen - j * j) / (2 * steps * np.square(sigma))
-        ratio = np.logaddexp(ratio, np.where(np.isfinite(log_weight), log_weight + exponent, -np.inf))
-    return ratio
+        term = np.where(np.isfinite(log_weight), log_weight + exponent, -np.inf)
+        ratio = term if ratio is None else np.logaddexp(ratio, term)
+    return np.full(seen.shape, -np.inf) if ratio is None else np.asarray(ratio, dtype=np.float64)
 
 
 def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArray:

@@ -5,7 +5,7 @@ Estimators that count errors use the point farthest from the claim; the e-proces
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,15 +138,18 @@ def trials_needed(
     if not 0 < power < 1:
         raise ValueError(f"power must lie in (0, 1), got {power}")
     forbidden = forbidden_curve(curve, epsilon, delta)
+    # The margins of all points grow with n alike, so that the best point is the same for every n.
+    farthest = most_refuting_point(points, forbidden, 1)
 
-    def planned(n: int) -> TrialPlan:
+    def plans(n: int) -> Iterator[TrialPlan]:
         # Exact power at every point would be slow. Two candidates are tried, because at small counts the normal
         # approximation, which gives the first, overrates points whose rates are near 0.
-        best = {most_refuting_point(points, forbidden, n), int(np.argmax(_gap(points, forbidden, n, alpha)))}
-        return max((_planned(points, index, n, forbidden, delta, alpha) for index in best), key=lambda p: p.power)
+        yield _planned(points, farthest, n, forbidden, delta, alpha)
+        if (other := int(np.argmax(_gap(points, forbidden, n, alpha)))) != farthest:
+            yield _planned(points, other, n, forbidden, delta, alpha)
 
-    trials = _fewest(lambda n: planned(n).power >= power, limit)
-    return None if trials is None else planned(trials)
+    trials = _fewest(lambda n: any(plan.power >= power for plan in plans(n)), limit)
+    return None if trials is None else max(plans(trials), key=lambda plan: plan.power)
 
 
 def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, power: float = 0.9) -> int | None:
@@ -219,9 +222,14 @@ def _planned(points: OperatingPoints, index: int, n: int, forbidden: Curve, delt
 
 def _gap(points: OperatingPoints, forbidden: Curve, n: int, alpha: float) -> FloatArray:
     """How far the joint point of the expected counts lies under the forbidden curve, (k,)."""
-    fpr_high = upper_bound(np.rint(points.fpr * n), n, alpha / 2)
-    fnr_high = upper_bound(np.rint(points.fnr * n), n, alpha / 2)
+    fpr_high, fnr_high = (_bounds(np.rint(rates * n), n, alpha / 2) for rates in (points.fpr, points.fnr))
     return np.asarray(forbidden.fnr(fpr_high) - fnr_high, dtype=np.float64)
+
+
+def _bounds(counts: FloatArray, n: int, alpha: float) -> FloatArray:
+    """The upper bounds of many counts, each distinct one computed once: points far out have few errors, or nearly n."""
+    distinct, places = np.unique(counts, return_inverse=True)
+    return np.asarray(upper_bound(distinct, n, alpha)[places], dtype=np.float64)
 
 
 def _fewest(enough: Callable[[int], bool], limit: int) -> int | None:

@@ -70,12 +70,12 @@ class SampledGaussian:
         return _profile(self, reach)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _epsilon(mechanism: SampledGaussian, delta: float, method: Method) -> float:
     return epsilon_of(mechanism.event, delta=delta, adjacency=Adjacency.ADD_REMOVE, method=method, interval=_INTERVAL)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
     return profile_of(mechanism.event, reach)
 
@@ -91,7 +91,7 @@ def profile_of(event: dp_accounting.DpEvent, reach: float) -> ProfileCurve:
     return ProfileCurve(epsilons=tuple(epsilons.tolist()), delta_remove=deltas, delta_add=deltas)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, steps: int) -> SampledGaussian:
     """Find the smallest noise multiplier (to 1e-4) at which all ``steps`` Poisson-subsampled Gaussian releases together
     satisfy (epsilon, delta).

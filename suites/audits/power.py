@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from ...defenses.accounting.gaussian import SampledGaussian
 from ...fl.streams import Streams
 from ..config.suite import AuditSpec
 
+_KEPT = 1024
+"""Results that each search keeps."""
 _POWER = 0.9
 """Probability of refuting a violation from which it counts as detectable."""
 _LARGER = 2.0
@@ -43,7 +46,15 @@ def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, 
 
     Thresholds depend on the claim and the numbers of the design only, never on a score of the audit.
     """
-    looked_for = [*(BrokenRelease(noise=share) for share in audit.noise_shares), BrokenRelease(row=audit.canary_norm)]
+    looked_for = (*(BrokenRelease(noise=share) for share in audit.noise_shares), BrokenRelease(row=audit.canary_norm))
+    return _designed(claim, release, looked_for, n)
+
+
+# The three searches are cached, because many defenses of a suite often state equal claims, and each takes .2 s.
+@lru_cache(maxsize=_KEPT)
+def _designed(
+    claim: Claim, release: GaussianRelease, looked_for: tuple[BrokenRelease, ...], n: int
+) -> tuple[ReleaseTest, ...]:
     return tuple(
         design_test(
             release,
@@ -70,6 +81,13 @@ def detectable_epsilon(
     Violations are the claimed mechanism with a share of its noise. At delta 0 no Gaussian has a finite epsilon: the
     truth there is the worst mechanism of pure epsilon, which errs with rate 1 / (1 + e^eps).
     """
+    return _detectable(claim, release, tuple(tests), n, alpha)
+
+
+@lru_cache(maxsize=_KEPT)
+def _detectable(
+    claim: Claim, release: GaussianRelease, tests: tuple[ReleaseTest, ...], n: int, alpha: float
+) -> float | None:
     if claim.delta == 0:
         # exp overflows above 709.
         fpr = 1 / (1 + math.exp(min(claim.epsilon, 700.0)))
@@ -137,6 +155,13 @@ def replicas_needed(
         alpha: of each estimator's only test; the e-process stops by that number of replicas half of the time.
         limit: the result is None where more replicas are needed.
     """
+    return dict(_needed(claim, release, share, alpha, limit))
+
+
+@lru_cache(maxsize=_KEPT)
+def _needed(
+    claim: Claim, release: GaussianRelease, share: float, alpha: float, limit: int
+) -> tuple[tuple[str, int | None], ...]:
     broken, curve = BrokenRelease(noise=share), claim.curve
     claimed_mu = (release.rounds * release.steps) ** 0.5 / release.sigma
     gaussian = release.rate == 1
@@ -153,9 +178,9 @@ def replicas_needed(
         )
         return None if plan is None else plan.trials
 
-    needed = {"trade-off curve": counted(curve)} if curve is not None else {}
+    needed: dict[str, int | None] = {"trade-off curve": counted(curve)} if curve is not None else {}
     needed["epsilon alone"] = counted(None)
     if isinstance(curve, GaussianCurve) and gaussian:
         needed["effect size"] = effect_trials_needed(claimed_mu / share, curve.mu, alpha=alpha, power=_POWER)
     needed["e-process"] = sequential_trials_needed(points, epsilon=claim.epsilon, delta=claim.delta, alpha=alpha)
-    return needed
+    return tuple(needed.items())

@@ -5,16 +5,15 @@ under a model with one weight more, these constants would be wrong, and an audit
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
 from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, UPLOADS
-from ...defenses.defense import Defense, Prepared
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ..checks.law_check import law_checks
+from ..config.calibration import calibrated
 from ..jobs.block_job import AuditRequest
 
 _ROUNDING = 1e-9
@@ -47,7 +46,7 @@ def fitted(request: AuditRequest, plan: Plan) -> Fitted:
         return Fitted(protection=request.protection, claim=request.claim)
     what = f"the audit's federation ({plan.clients} clients of {_sizes(plan)} samples, {plan.layout.dim} weights)"
     try:
-        prepared = _prepared(request.defense, plan)
+        prepared = calibrated(request.defense, plan)
     except Exception as error:  # A user's own part may raise anything; no audit may then accuse it.
         reason = f"the defense cannot be prepared for {what}: {type(error).__name__}: {error}"
         return Fitted(protection=request.protection, claim=request.claim, reason=reason, unprepared=True)
@@ -90,17 +89,3 @@ def _about(claim: Claim) -> tuple[object, ...]:
 def _sizes(plan: Plan) -> str:
     least, most = min(plan.sizes), max(plan.sizes)
     return str(least) if least == most else f"{least} to {most}"
-
-
-def _prepared(defense: Defense, plan: Plan) -> Prepared:
-    try:
-        hash((defense, plan))
-    except TypeError:
-        return defense.prepare(plan)
-    return _cached(defense, plan)
-
-
-# Cached: preparing may take seconds, and the audits of all claims of a defense run the same federation.
-@lru_cache(maxsize=64)
-def _cached(defense: Defense, plan: Plan) -> Prepared:
-    return defense.prepare(plan)

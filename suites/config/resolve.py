@@ -24,6 +24,7 @@ from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
 from ...fl.warm_start import WarmStartRule
+from .calibration import calibrated
 from .canaries import canary_kind
 from .catalogue import Part, build, find, part_from_instance
 from .compatibility import check_audit, check_federations
@@ -276,7 +277,7 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         place = _line_of(str(error), suite.source, ("federations", own), basis.model_fields_set)
         raise ConfigError(f"{place}: federation {own} cannot be set up: {error}") from error
     try:
-        prepared = entry.defense.prepare(plan)
+        prepared = calibrated(entry.defense, plan)
     except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
         words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ConfigError(f"defense {entry.label} cannot be prepared for federation {federation}: {words}") from error

@@ -15,7 +15,7 @@ from ..results.audited_model import Trained, other_training
 from .run_plan import RunPlan
 
 _MOST_AUDITS = 100
-"""Audits that are described; to compute what one of them can show takes a tenth of a second."""
+"""Audits that are described; to compute what a new claim's audit can show takes up to half a second."""
 
 
 def headline(plan: RunPlan) -> str:

@@ -1,6 +1,7 @@
 """How broken a mechanism must be before a planned audit refutes it, and where one test alone is blind."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -199,3 +200,11 @@ def test_a_claim_that_the_limit_cannot_test_has_no_number_of_runs():
     claim = toy_claim(unit=Unit.REPORT, observer=UPLOADS, epsilon=8.0, delta=0.0)
     assert enough_replicas(claim, alpha=0.01, limit=2000) is None
     assert enough_replicas(claim, alpha=0.01, limit=10**6) > math.exp(8)
+
+
+def test_equal_claims_are_searched_once(lot_sampled):
+    claim, release = lot_sampled
+    tests = designed_tests(claim, release, AuditSpec(), n=N)
+    same = replace(claim), replace(release)
+    assert designed_tests(*same, AuditSpec(), n=N) is tests
+    assert designed_tests(*same, AuditSpec(), n=2 * N) is not tests
