@@ -14,8 +14,9 @@ from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.pooled_rows import AttackRow, pooled_utility, undefended
+from ..tables.pooled_rows import AttackRow, UtilityRow, pooled_utility, undefended
 from ..tables.printed import ANSWERS
+from ..tables.summary import cells
 from .attack_words import better_than_guessing, did_words, percent, successes_words
 from .check_names import item_in_plain_words, plain_names
 from .covered import outside_attacks, uncovered_attacks
@@ -45,11 +46,13 @@ _NEXT = {
     "REFUTED": "Do not rely on this claim. Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
     "UNDERPOWERED": "Do not rely on this test. Raise audit.replicas in the suite: fedassay plan prints how many runs "
-    "find half of the noise missing.",
+    "it takes to find that half of the noise is missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
 }
+_CHANGE_FIRST = "The model is of no use (below): change the settings of the defense first."
+_DECIDE = "Decide whether the attacks below matter: this claim does not protect against them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +99,7 @@ def answers(folder: RunFolder) -> list[Answer]:
 
 
 def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answer:
-    weak = weakness(row)
+    weak, outside = weakness(row), _outside(folder, row)
     step = _NEXT.get(row.verdict, "")
     if row.failed_checks and row.verdict == "REFUTED":
         named = "; ".join(plain_names(check.reason.partition(" (")[0]) for check in row.failed_checks[:_NAMED])
@@ -116,14 +119,22 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
         weak=weak,
         promise=_promise(claim),
         power=_power(row, claim),
-        quality=_quality(folder, row),
+        quality=_quality_words(folder, row),
         people=_people(row, claim),
         reached=_best_attack(folder, row, claim),
-        outside=_outside(folder, row),
+        outside=outside,
         uncovered=_uncovered(folder, row, claim),
         unseen=_unseen(row),
-        next_step=step,
+        next_step=" ".join(filter(None, (_first(folder, row, outside), step))),
     )
+
+
+def _first(folder: RunFolder, row: ClaimRow, outside: str) -> str:
+    """What to do before the next step that the verdict asks for, where no violation of the claim was found."""
+    if row.verdict not in ("NOT_REFUTED", "UNDERPOWERED"):
+        return ""
+    own, _ = _quality(folder, row)
+    return " ".join(filter(None, (_CHANGE_FIRST if own and own.useless else "", _DECIDE if outside else "")))
 
 
 def _found(row: ClaimRow) -> str:
@@ -137,18 +148,26 @@ def _checks(row: ClaimRow) -> str:
     return "check" if len(row.failed_checks) == 1 else "checks"
 
 
-def _quality(folder: RunFolder, row: ClaimRow) -> str:
-    """The first metric of utility of the defense in the claim's federation, and without a defense."""
+def _quality(folder: RunFolder, row: ClaimRow) -> tuple[UtilityRow | None, UtilityRow | None]:
+    """The first metric of utility of the defense in the claim's federation, and the same without a defense."""
     rows = [
         one for one in pooled_utility(folder) if one.federation == row.federation and numerals.is_quality(one.metric)
     ]
     own = next((one for one in rows if one.defense == row.defense and one.pooled), None)
+    label = undefended(one.defense for one in rows)
+    return own, next((one for one in rows if own and (one.defense, one.metric) == (label, own.metric)), None)
+
+
+def _quality_words(folder: RunFolder, row: ClaimRow) -> str:
+    own, without = _quality(folder, row)
     if own is None or own.pooled is None:
         return ""
-    label = undefended(one.defense for one in rows)
-    without = next((one.pooled for one in rows if (one.defense, one.metric) == (label, own.metric)), None)
     name, value = numerals.metric(own.metric).label, numerals.metric_value(own.metric, own.pooled.value)
-    compared = f", and {numerals.metric_value(own.metric, without.value)} without a defense" if without else ""
+    compared = (
+        f", and {numerals.metric_value(own.metric, without.pooled.value)} without a defense"
+        if without and without.pooled
+        else ""
+    )
     useless = f" It is of no use: {own.useless}." if own.useless else ""
     return f"The model under this defense: {name} {value}{compared}.{useless}"
 
@@ -208,11 +227,11 @@ def _violation(row: ClaimRow, claim: Claim) -> str:
         return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
     if row.fpr_high is None or row.fnr_high is None or claim.curve is None:
         return "The test found more than the claim allows at one rate of false alarms (its trade-off curve)."
-    least = 1 - _most_found(claim, row.fpr_high)
+    most = _most_found(claim, row.fpr_high)
     return (
-        f"The test found the {claim.unit} in too many runs: it missed at most {_percent(row.fnr_high, math.ceil)} of "
-        f"them, with at most {_percent(row.fpr_high, math.ceil)} false alarms; under the claim every attack with so "
-        f"few false alarms misses at least {_percent(least, math.floor)}."
+        f"The test found the {claim.unit} in too many runs: in at least {_percent(1 - row.fnr_high, math.floor)} of "
+        f"those that held it, with at most {_percent(row.fpr_high, math.ceil)} false alarms; at so few false alarms, "
+        f"the claim allows at most {_percent(most, math.ceil)}."
     )
 
 
@@ -263,7 +282,9 @@ def _most_found(claim: Claim, rate: float) -> float:
 def _people(row: ClaimRow, claim: Claim) -> str:
     limit = allowed_words(claim)
     refuted = row.verdict == "REFUTED"
-    return f"The claim says that {limit}. It does not hold." if refuted else f"If the claim holds, {limit}."
+    if refuted:
+        return f"The claim says that {limit}. The claim does not hold, so do not count on this limit."
+    return f"If the claim holds, {limit}."
 
 
 def _best_attack(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
@@ -338,6 +359,8 @@ def _beyond(folder: RunFolder, row: ClaimRow) -> list[tuple[str, list[AttackRow]
 
 
 def _unseen(row: ClaimRow) -> str:
+    if row.verdict == "NOT_AUDITED":
+        return "Not looked at: whether the claim holds, because this run has no result of an audit of it."
     names = list(dict.fromkeys(map(item_in_plain_words, row.not_looked_at)))
     return f"Not looked at: {', '.join(names)}." if names else ""
 
@@ -418,21 +441,25 @@ def what_was_tested(folder: RunFolder) -> list[str]:
     )
     audited = dict.fromkeys(row.audited_on for row in claim_rows(folder) if row.audited_on)
     extra = [f"Their claims were {words}." for words in audited]
-    sized = _audit_size(folder)
+    sized = _audit_size(folder) if folder.gate is not None else f" So far: {cells(folder)}."
     return [f"{about} ({'; '.join(said)}).{sized}" if said else f"{about}.{sized}", *extra]
 
 
 def _audit_size(folder: RunFolder) -> str:
     """The federations and the number of runs of audits by independent runs, which may be smaller than the suite's."""
     audit = folder.manifest.suite.get("audit")
-    runs = [row.record.n for row in claim_rows(folder) if row.record and row.record.n and not row.by_attacks]
+    rows = [row for row in claim_rows(folder) if row.record and row.record.n and not row.by_attacks]
+    runs = [row.record.n for row in rows if row.record and row.record.n]
     if not isinstance(audit, dict) or audit.get("design") != "independent" or not runs:
         return ""
     clients, samples = audit.get("clients"), audit.get("samples_per_client")
     if not isinstance(clients, int) or not isinstance(samples, int):
         return ""
     number = f"{min(runs):,}" if min(runs) == max(runs) else f"{min(runs):,} to {max(runs):,}"
+    units = sorted({str(row.stated.claim.unit) for row in rows if row.stated})
+    unit = " or ".join(filter(None, (", ".join(units[:-1]), *units[-1:])))
     return (
-        f" Each claim was audited in {number} small trainings with the unit and as many without it, of "
+        f" Each claim was audited in {number} small trainings with one planted "
+        f"{unit} and as many without it, of "
         f"{counted(clients, 'client')} with at most {counted(samples, 'record')} each."
     )

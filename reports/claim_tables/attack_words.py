@@ -1,5 +1,6 @@
 """Say in plain words what an attack did, and whether it did better than guessing."""
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 
@@ -99,7 +100,7 @@ def _guess_words(folder: RunFolder, one: AttackRow) -> str:
         return percent(_CHANCE["auc"])
     if _rebuilt(folder, one) is not None:
         prior = _priors(folder).get(one.federation)
-        return "" if prior is None else f"at most {percent(prior)} of images"
+        return "" if prior is None else f"at most {_upper_percent(prior)} of images"
     counts = [row.count for row in _nulls(folder, one) if row.count]
     if one.count is not None and counts:
         return str(max(counts, key=lambda count: count.right / count.units))
@@ -156,6 +157,12 @@ def _unknown(one: AttackRow) -> str:
         method = one.pooled.method if one.pooled else ""
         return f"not compared with guessing: {method or 'no interval'}"
     return "not compared with guessing: the run has no null attack for it"
+
+
+def _upper_percent(share: float) -> str:
+    """Format an upper bound on a share, rounded up so that it states no less than the bound."""
+    # The inner rounding removes binary errors such as 0.29 * 100 > 29.
+    return percent(math.ceil(round(1000 * share, 6)) / 1000)
 
 
 def percent(share: float) -> str:

@@ -28,6 +28,7 @@ _PLAIN = {
     "sampling": "how records and clients are drawn at random",
     "masked words": "masked numbers",
 }
+_FOLLOWS = "follows from the aggregates"
 _LONGEST_FIRST = sorted(_PLAIN, key=len, reverse=True)
 
 
@@ -40,6 +41,14 @@ def plain_names(words: str) -> str:
     return f"{_PLAIN[name]}: {rest}" if rest else _PLAIN[name]
 
 
+def item_phrase(item: str) -> str:
+    """Return an item that implementation checks looked at; a record writes ``client #`` for a client of any number."""
+    return item.replace("client #", "a client")
+
+
 def item_in_plain_words(item: str) -> str:
-    """Return what was not looked at, without its reason, which follows a colon."""
-    return plain_names(item.partition(":")[0])
+    """Return what was not looked at, without its reason, which follows a colon, unless the reason is that something
+    else determines it: without that one, a claim about the item would seem untested.
+    """
+    name, _, reason = item_phrase(item).partition(":")
+    return f"{plain_names(name)} (it {_FOLLOWS})" if reason.endswith(_FOLLOWS) else plain_names(name)

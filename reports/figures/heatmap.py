@@ -19,7 +19,9 @@ from .sheet import FAINT, INK, MUTED, PAPER, Sheet
 
 TITLE = "Leakage by attack and defense"
 DESCRIPTION = (
-    "One metric per attack, pooled over seeds, with its unit next to its name. A stronger colour means more leakage. "
+    "One metric per attack, with its unit next to its name: the median over all images, or the mean over seeds. The "
+    "AUC of all scores together, as on the first screen, differs a little from a mean over seeds. A stronger colour "
+    "means more leakage. "
     "Each row has its own scale, from chance (or the best null attack with the same metric) to the largest leakage of "
     "the row. Shades of different rows cannot be compared; numbers can where the metric is the same. Out of scope: "
     "the defense states a claim, but none that covers this attack on this federation. Hatched: not "

@@ -22,10 +22,10 @@ from .sheet import MUTED, Sheet
 
 DESCRIPTION = (
     "Each pair shows an image from the training data (above) and its reconstruction from the update (below), with the "
-    "PSNR under it; higher is closer. The three pairs of a panel are its best, median and worst over all images and "
-    "seeds, so the best one shows the risk of the most exposed participant. A null attack does not use the update: "
-    "images no better than those of its panel have not been reconstructed. Out of scope: "
-    "the defense states a claim, but none that covers this attack on this federation."
+    "PSNR under it; higher is closer. The three pairs of a panel are its best, median (of two in the middle the closer "
+    "one) and worst over all images and seeds, so the best one shows the risk of the most exposed participant. A null "
+    "attack does not use the update: images no better than those of its panel have not been reconstructed. Out of "
+    "scope: the defense states a claim, but none that covers this attack on this federation."
 )
 MOST_CHARACTERS = 800_000
 """Length of all figures of this kind on a page; the images of further attacks remain in the run's folder."""

@@ -11,7 +11,7 @@ from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.pooled_rows import pooled_utility
-from ..tables.printed import neighbours_of, verdict_words
+from ..tables.printed import OF_NO_USE, neighbours_of, verdict_words
 from ..tables.table import Table
 from .several_runs import run_labels
 
@@ -34,7 +34,8 @@ _NOTE = (
     "and the power of their audits cannot be compared, even at equal ε. NOT REFUTED is no proof of a claim: see the "
     "smallest ε that the audit detects with 90 % probability (min detectable). Weak test: this ε is more than "
     f"{WEAK:g} times the claimed one, or not known. Shown outside the claims: attacks on this defense that no claim of "
-    "it covers and that did better than guessing. Commit: of the repository in which the run was started."
+    "it covers and that did better than guessing. Of no use: the model is not clearly better than guessing or than a "
+    "constant answer. Commit: of the repository in which the run was started."
 )
 SETTINGS = frozenset({"part", "plan", "federation", "replicas", "seeds", "epsilon", "delta"})
 """What a suite sets for every defense, which is no option of its part."""
@@ -168,7 +169,10 @@ def _utility(one: ClaimOfRun) -> str:
     """The defense's accuracy, or the other measure of its task, as a mean over seeds."""
     place = one.row.federation, one.row.defense
     found = [
-        _with(f"{numerals.metric(row.metric).name} {numerals.metric_value(row.metric, row.pooled.value)}", row.useless)
+        _with(
+            f"{numerals.metric(row.metric).name} {numerals.metric_value(row.metric, row.pooled.value)}",
+            OF_NO_USE * bool(row.useless),
+        )
         for row in pooled_utility(one.folder)
         if (row.federation, row.defense) == place and row.pooled is not None and numerals.is_quality(row.metric)
     ]

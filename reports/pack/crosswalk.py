@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...audit.wording import counted
+from ..claim_tables.check_names import item_in_plain_words, item_phrase
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.membership import memberships
 from ..reading.run_folder import RunFolder
@@ -25,7 +26,7 @@ from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
 from ..tables.printed import defense_words, pooled_words
 from ..tables.table import Table
 from .document import EMPTY, Block, Heading
-from .phrases import COUNTED, bound_phrase, images_reconstructed, item_phrase, plan_phrase, verdict_phrase
+from .phrases import COUNTED, bound_phrase, images_reconstructed, plan_phrase, verdict_phrase
 
 NIST = "NIST SP 800-226 (March 2025): factors and hazards"
 ISO = "ISO/IEC 27559:2022"
@@ -231,7 +232,7 @@ def _found_by_checks(row: ClaimRow) -> str:
     said = [f"{counted(len(row.failed_checks), 'check')} failed: {failed}"] if failed else []
     said += [f"{counted(kept, 'check')} found no difference"] if kept else []
     said += [f"{counted(unknown, 'check')} not possible"] if unknown else []
-    unseen = list(dict.fromkeys(item_phrase(item.partition(":")[0]) for item in row.not_looked_at))
+    unseen = list(dict.fromkeys(map(item_in_plain_words, row.not_looked_at)))
     said += [f"not looked at: {_few(unseen)}"] if said and unseen else []
     return "; ".join(said)
 

@@ -41,11 +41,6 @@ def plan_phrase(folder: RunFolder) -> str:
     return f"plan {folder.manifest.run_id} (results.jsonl: SHA-256 {results_sha256(folder)})"
 
 
-def item_phrase(item: str) -> str:
-    """Return an item that implementation checks looked at; a record writes ``client #`` for a client of any number."""
-    return item.replace("client #", "a client")
-
-
 def check_phrase(check: Record) -> str:
     """Return a failed implementation check with its numbers, from its reason, or else its name."""
     return check.reason or check.metric.removeprefix("probe_").replace("_", " ")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...audit.wording import at_least, counted
 from ..claim_tables.answers import Answer, answers, headline, what_was_tested
+from ..claim_tables.check_names import item_in_plain_words
 from ..claim_tables.covered import uncovered_attacks
 from ..claim_tables.trust import trust_table
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
@@ -19,7 +20,7 @@ from ..tables.reconstruction import reconstruction_rows, reconstruction_table
 from ..tables.table import Table
 from ..tables.unread import unread_lines
 from .document import Block, Heading, Points, Signature, filled
-from .phrases import bound_number, check_phrase, item_phrase, outcome_phrase, verdict_phrase
+from .phrases import bound_number, check_phrase, outcome_phrase, verdict_phrase
 
 LIMITS = (
     "This pack states what one run measured. It does not state that a system is private or anonymous, or that it "
@@ -169,7 +170,7 @@ def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, Answer]]) 
             )
         said += _out_of_scope(folder, row)
         if row.not_looked_at:
-            items = ", ".join(dict.fromkeys(item_phrase(item.partition(":")[0]) for item in row.not_looked_at))
+            items = ", ".join(dict.fromkeys(map(item_in_plain_words, row.not_looked_at)))
             said.append(f"{name}: the implementation checks did not look at {items}.")
     if folder.missing:
         planned = numerals.count(folder.manifest.planned_cells)

@@ -107,7 +107,7 @@ def test_every_verdict_has_its_words_and_a_next_step(one_claim, verdict, fields,
     assert one.next_step.startswith(step)
     if verdict == "REFUTED":
         assert one.power == "The true ε is at least 5.12, and the claimed one is 4."
-        assert "It does not hold" in one.people
+        assert one.people.endswith("The claim does not hold, so do not count on this limit.")
         assert headline(folder) == "The privacy claim is violated"
     elif fields.get("status") == "failed":
         assert headline(folder) == "Incomplete: 1 privacy claim cannot be judged yet"
@@ -138,6 +138,7 @@ def test_what_was_not_audited_yet_is_told_to_be_finished(run_maker):
     run_maker.accuracy_row(defense="mine", value=0.5)
     (one,) = answers(run_maker.write())
     assert (one.found, one.power) == ("Not tested", "")
+    assert one.unseen.startswith("Not looked at: whether the claim holds")
     assert one.next_step == f"Finish the run: fedassay resume {run_maker.path}."
 
 
@@ -250,11 +251,13 @@ def test_bounds_in_per_cent_are_rounded_to_the_side_on_which_they_hold():
 def test_the_size_of_the_audit_stands_with_what_was_tested(one_claim, run_maker):
     audit = {"design": "independent", "clients": 2, "samples_per_client": 32}
     run_maker.manifest["suite"] = {**run_maker.manifest["suite"], "audit": audit}
+    for unit in (Unit.REPORT, Unit.SAMPLE):
+        run_maker.sign(unit, other := replace(toy_claim(), unit=unit))
+        run_maker.verdict_row(other, defense=unit, attack="canary", verdict="NOT_REFUTED", n=1000)
     (words,) = what_was_tested(one_claim(n=1000))
-    assert words.endswith(
-        "Each claim was audited in 1,000 small trainings with the unit and as many without it, of 2 clients with at "
-        "most 32 records each."
-    )
+    (units,) = re.findall(r"1,000 small trainings with one planted (.*) and as many without it", words)
+    assert units == "client, report or sample"
+    assert words.endswith("of 2 clients with at most 32 records each.")
 
 
 def test_a_run_without_a_control_says_so(one_claim):
@@ -273,6 +276,15 @@ def test_the_quality_of_the_model_stands_with_the_claim(one_claim, run_maker):
     (one,) = answers(folder := one_claim())
     assert one.quality == "The model under this defense: accuracy 0.250, and 0.900 without a defense."
     assert one.quality in html(folder)
+
+
+def test_a_violation_is_stated_as_what_the_test_found_against_what_the_claim_allows(one_claim, run_maker):
+    claim = replace(toy_claim(), epsilon=4.0, curve=GaussianCurve(1.0))
+    bounds = run_maker.arrays("c", "scores", fpr_high=0.1, fnr_high=0.44)
+    (one,) = answers(one_claim(claim, verdict="REFUTED", value=1.6, cell_id="c", artifact=bounds))
+    # Phi(Phi^-1(0.1) + 1) = Phi(-0.28155) = 0.38914, rounded up; 1 - 0.44 = 0.56.
+    assert "in at least 56 % of those that held it, with at most 10 % false alarms" in one.power
+    assert "the claim allows at most 39 %" in one.power
 
 
 def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
@@ -300,6 +312,7 @@ def test_federations_without_a_row_yet_are_named_from_the_suite(run_maker):
     run_maker.accuracy_row(defense="mine", value=0.5)
     (words,) = what_was_tested(run_maker.write())
     assert words.startswith("To be tested")
+    assert re.search(r"So far: \d+ of \d+ planned cells on record\.$", words)
     assert "later: the model lenet on the data digits" in words
 
 
@@ -315,6 +328,20 @@ def labels(run_maker, attack, role, right, units=8):
             role=role, attack=attack, metric="label_accuracy", observer="uploads", defense="mine", value=value,
             seed=seed, n=units, ci_method=method, direction="higher_leaks",
         )  # fmt: skip
+
+
+def test_the_next_step_names_attacks_outside_the_claim_and_a_model_of_no_use_first(one_claim, run_maker):
+    (plain,) = answers(one_claim(replace(toy_claim(), observer=GLOBAL_MODELS, epsilon=4.0), detectable=7.0))
+    assert plain.next_step.startswith("Keep this run as a baseline")
+    labels(run_maker, "idlg", "attack", (8, 8, 8))
+    labels(run_maker, "coin", "null", (0, 1, 1))
+    for defense, value in (("none", 0.9), ("mine", 0.101)):
+        run_maker.accuracy_row(defense=defense, value=value, n=450)
+        run_maker.accuracy_row(defense=defense, value=value, n=10, metric="class_accuracy_mean")
+    (one,) = answers(run_maker.write())
+    assert one.outside
+    assert re.match(r"The model is of no use .*: change .* Decide whether the attacks below matter", one.next_step)
+    assert one.next_step.endswith(plain.next_step)
 
 
 def test_an_attack_that_finds_all_labels_of_all_seeds_is_compared_with_guessing_by_its_counts(one_claim, run_maker):
@@ -411,16 +438,19 @@ def test_a_model_that_only_guesses_is_marked_on_the_card(one_claim, run_maker):
     assert [row[2] for row in table.rows] == ["0.900", "0.101 (of no use)"]
     assert table.note == "mine: of no use, not clearly better than guessing, 0.100."
     assert "of no use: not clearly better than guessing, 0.100" in html(folder)
+    assert "accuracy 0.101 (of no use)" in scoreboards(claims_of_runs([folder]))[0].rows[0]
 
 
 def test_names_of_checks_are_said_in_plain_words():
     assert plain_names("epsilon of the law 9.085 > 4 allowed") == (
         "the ε that follows from the published noise: 9.085 > 4 allowed"
     )
+    assert item_in_plain_words("broadcast model: no run recorded it") == "the model that the server sends to all"
     assert (
-        item_in_plain_words("broadcast model: it follows from the aggregates")
-        == "the model that the server sends to all"
+        item_in_plain_words("broadcast model: the defense leaves it as it is, so that it follows from the aggregates")
+        == "the model that the server sends to all (it follows from the aggregates)"
     )
+    assert item_in_plain_words("report values of client #: none sent") == "report values of a client"
     assert item_in_plain_words("a part of my own: why not") == "a part of my own"
 
 
