@@ -248,6 +248,13 @@ def test_bounds_in_per_cent_are_rounded_to_the_side_on_which_they_hold():
     )
 
 
+def test_what_guessing_rebuilds_at_most_is_rounded_up(one_claim, run_maker):
+    # None of 24 null images succeeds: the upper bound 1 - 0.05^(1/24) = 0.11735 is above 11.7 %.
+    images(run_maker, [30.0 + n for n in range(24)], [10.0 + 0.1 * n for n in range(24)])
+    (one,) = answers(one_claim(replace(toy_claim(), observer=GLOBAL_MODELS)))
+    assert "guessing: at most 11.8 % of images" in one.outside
+
+
 def test_the_size_of_the_audit_stands_with_what_was_tested(one_claim, run_maker):
     audit = {"design": "independent", "clients": 2, "samples_per_client": 32}
     run_maker.manifest["suite"] = {**run_maker.manifest["suite"], "audit": audit}
