@@ -22,6 +22,7 @@ from ..results.environment import PACKAGES, cores, git, hardware, versions
 from ..results.outcome import Outcome, judge_run
 from ..results.rows import skipped_counts
 from ..results.store import GATE, MANIFEST, Store
+from ..results.weak_test import claimed_epsilons
 from .workers import finished_jobs
 
 
@@ -206,7 +207,8 @@ def close(begun: Launch) -> Outcome:
     rows = store.rows()
     planned = {cell.cell_id for cell in begun.plan.cells}
     missing = planned - {record.cell_id for record in rows.records}
-    gate = judge_run(rows.records, missing=len(missing), **skipped_counts(rows.skipped))
+    epsilons, counts = claimed_epsilons(begun.plan.claims), skipped_counts(rows.skipped)
+    gate = judge_run(rows.records, missing=len(missing), epsilons=epsilons, **counts)
     found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
     store.write_json(GATE, found | digests(store.folder, rows))
     # The manifest is last: its time of finishing means that gate.json is complete.

@@ -1,7 +1,8 @@
 """Summarise a run, or one audited claim, as one verdict line and the matching exit code."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ...audit.claim import AS_PUBLISHED
 from ...audit.finding import Finding, Verdict
@@ -10,6 +11,7 @@ from ...audit.wording import counted
 from ..config.source import ConfigError
 from .audited_model import audited_on, own_training
 from .record import Record, printed_label
+from .weak_test import WEAK, weak_because
 
 OK, FAIL, INCONCLUSIVE, INCOMPLETE = 0, 10, 11, 12
 PRECEDENCE = (INCOMPLETE, FAIL, INCONCLUSIVE)
@@ -18,6 +20,8 @@ WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCO
 
 EVERYTHING = ("fail", "incomplete", "inconclusive")
 """The problems that end with a non-zero exit code, unless the caller names fewer."""
+NO_CONTROL = "no control ran: the test's ability to find violations was not shown"
+NO_EPSILONS: Mapping[str, float] = MappingProxyType({})
 _CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
 
 
@@ -112,29 +116,53 @@ def problems(
     return [Problem(exit_code=code, text=text) for code, count, text in found if count]
 
 
-def fine_line(records: Sequence[Record]) -> str:
-    """Return the verdict line of a run without problems, which summarises its audited claims."""
-    audits, attacked = (
-        [row for row in records if row.role == role and row.status == "ok"] for role in ("audit", "evidence")
-    )
+def fine_line(records: Sequence[Record], epsilons: Mapping[str, float] = NO_EPSILONS) -> str:
+    """Return the verdict line of a run without problems: a summary of its audited claims, and what it does not show.
+
+    Args:
+        epsilons: the claimed epsilon by claim_id; audits of other claims are not searched for weak tests.
+    """
+    audits = [row for row in records if row.role == "audit" and row.status == "ok"]
     own = own_training(records)
     # The line is often read alone: NOT REFUTED must not seem to be about a model that no audit trained.
     elsewhere = [words for row in audits if (words := audited_on(row, own))]
+    counts = ", ".join([*_counts(audits, epsilons), *_attacked(records)])
+    shown = any(row.control for row in audits) or not audits
+    notes = [] if shown else [NO_CONTROL]
+    return "; ".join([counts, *notes, *([listed(elsewhere)] if elsewhere else [])])
+
+
+def _counts(audits: Sequence[Record], epsilons: Mapping[str, float]) -> Iterator[str]:
+    """The audited claims by their verdicts: the user's own, controls, and those of papers."""
+    if not audits:
+        yield "no claim was audited"
+        return
+    claims = _neither_control_nor_paper(audits)
+    yield f"{counted(len(claims), 'claim')} NOT REFUTED"
+    if weak := [printed_label(row.defense) for row in claims if _weak(row, epsilons)]:
+        of_them = "" if len(claims) == 1 else f"{len(weak)} of them "
+        tests = "a weak test" if len(weak) == 1 else "weak tests"
+        miss = f"may miss a true epsilon of more than {WEAK:g} times the claimed one"
+        yield f"{of_them}by {tests} that {miss} ({listed(weak)})"
+    if controls := sum(row.control for row in audits):
+        yield f"{counted(controls, 'control')} REFUTED as intended"
     # Papers' claims are counted apart: their refutation is a result, and no defense of the user failed.
-    papers = [row for row in audits if row.variant == AS_PUBLISHED]
-    line = "no claim was audited"
-    if audits:
-        controls = sum(row.control for row in audits)
-        claims = counted(len(_neither_control_nor_paper(audits)), "claim")
-        line = f"{claims} NOT REFUTED, {counted(controls, 'control')} REFUTED as intended"
-    if papers:
+    if papers := [row for row in audits if row.variant == AS_PUBLISHED]:
         refuted = sum(row.verdict == "REFUTED" for row in papers)
-        line += f", {refuted} of {counted(len(papers), 'claim')} as published REFUTED"
+        yield f"{refuted} of {counted(len(papers), 'claim')} as published REFUTED"
+
+
+def _weak(row: Record, epsilons: Mapping[str, float]) -> str:
+    epsilon = epsilons.get(row.claim_id)
+    return "" if epsilon is None else weak_because(row.verdict, row.detectable, epsilon)
+
+
+def _attacked(records: Sequence[Record]) -> Iterator[str]:
+    attacked = [row for row in records if row.role == "evidence" and row.status == "ok"]
     if tested := _neither_control_nor_paper(attacked):
-        line += f", attacks refuted none of {counted(len(tested), 'claim')}"
-        if weak := sum(row.verdict != "NOT_REFUTED" for row in tested):
-            line += f" (for {weak} of them the attacks lacked the power to refute)"
-    return f"{line}; {listed(elsewhere)}" if elsewhere else line
+        powerless = sum(row.verdict != "NOT_REFUTED" for row in tested)
+        without = f" (for {powerless} of them the attacks lacked the power to refute)" if powerless else ""
+        yield f"attacks refuted none of {counted(len(tested), 'claim')}{without}"
 
 
 def _neither_control_nor_paper(rows: Sequence[Record]) -> list[Record]:
@@ -168,13 +196,19 @@ def failing_codes(words: Iterable[str]) -> frozenset[int]:
 
 
 def judge_run(
-    records: Sequence[Record], *, missing: int = 0, unread: int = 0, repeated: int = 0, changed: Sequence[str] = ()
+    records: Sequence[Record],
+    *,
+    missing: int = 0,
+    unread: int = 0,
+    repeated: int = 0,
+    changed: Sequence[str] = (),
+    epsilons: Mapping[str, float] = NO_EPSILONS,
 ) -> Outcome:
     """Give the outcome of a run by itself, without a comparison with a baseline; the arguments are those of
-    ``problems``.
+    ``problems`` and ``fine_line``.
     """
     found = problems(records, missing=missing, unread=unread, repeated=repeated, changed=changed)
-    return outcome_of(found, fine_line(records))
+    return outcome_of(found, fine_line(records, epsilons))
 
 
 def judge_finding(name: str, finding: Finding) -> Outcome:
@@ -182,9 +216,16 @@ def judge_finding(name: str, finding: Finding) -> Outcome:
     if finding.verdict is Verdict.REFUTED:
         return Outcome(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
     if finding.verdict is Verdict.NOT_REFUTED:
-        return Outcome(verdict_line="OK: 1 claim NOT REFUTED", exit_code=OK)
+        return Outcome(verdict_line=f"OK: 1 claim NOT REFUTED{_weak_words(finding)}", exit_code=OK)
     word = finding.verdict.value.replace("_", " ")
     return Outcome(verdict_line=f"INCONCLUSIVE: {word}: {finding.reason}", exit_code=INCONCLUSIVE)
+
+
+def _weak_words(finding: Finding) -> str:
+    if finding.claim is None or finding.measurement is None:
+        return ""
+    reason = weak_because(finding.verdict.value, finding.measurement.detectable, finding.claim.epsilon)
+    return f", by a weak test: {reason}" if reason else ""
 
 
 def listed(labels: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ def two(make_run, make_claim):
         run.accuracy_row(defense=defense, value=value)
         signed = run.sign(defense, make_claim(epsilon=10 * value))
         run.verdict_row(signed, defense=defense, verdict="NOT_REFUTED")
-    first.gate = {"verdict_line": "OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended", "exit_code": 0}
+    first.gate = {"verdict_line": "OK: 1 claim NOT REFUTED", "exit_code": 0}
     first.manifest["planned_cells"] = 4
     second.manifest["command"] = "fedassay run other"
     return [first.write(), second.write()]
@@ -102,7 +102,9 @@ def test_the_overview_states_what_each_run_was_and_what_came_of_it(two):
         ("monday", "quick, version 1"),
         ("tuesday", "other, version 7"),
     ]
-    assert overview(two).rows[0][4:] == ("OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended", "0")
+    line, code = overview(two).rows[0][4:]
+    assert line.startswith("OK: 1 claim NOT REFUTED")
+    assert code == "0"
     assert overview(two).rows[1][4].startswith("UNFINISHED: 4 of 108")
     assert overview(two).rows[1][5] == "–"
 
@@ -112,7 +114,7 @@ def test_page_and_markdown_hold_verdicts_tables_and_the_source_of_each_run(two):
     for text in (html(two), markdown(two)):
         for words in (
             "2 runs",
-            "OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended",
+            "OK: 1 claim NOT REFUTED",
             "UNFINISHED",
             "dp_sgd",
             "fedsel",

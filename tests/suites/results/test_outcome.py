@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from fedassay.suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, Outcome, judge_run
+from fedassay.suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, NO_CONTROL, OK, Outcome, judge_run
 from fedassay.suites.results.record import Record
 from fedassay.suites.results.rows import read_rows, skipped_counts
 from row_facts import FACTS
@@ -45,7 +45,7 @@ def test_the_line_names_the_model_that_was_audited_where_the_federation_trains_a
     own = row(role="utility", dataset="scans", model="resnet")
     other = row(role="utility", federation="other", dataset="digits", model="logistic")
     line = judge_run([own, other, audit("NOT_REFUTED", **used), audit("NOT_REFUTED", **used)]).verdict_line
-    assert line == f"OK: 2 claims NOT REFUTED, 0 controls REFUTED as intended{words}"
+    assert line == f"OK: 2 claims NOT REFUTED; {NO_CONTROL}{words}"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_line_names_the_model_that_was_audited_where_the_federation_trains_a
     [
         ([], 0, OK, "OK: no claim was audited"),
         ([row(), row(role="utility")], 0, OK, "OK: no claim was audited"),
-        ([audit("NOT_REFUTED")], 0, OK, "OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended"),
+        ([audit("NOT_REFUTED")], 0, OK, f"OK: 1 claim NOT REFUTED; {NO_CONTROL}"),
         (
             [audit("NOT_REFUTED"), audit("REFUTED", control=True)],
             0,
@@ -64,7 +64,7 @@ def test_the_line_names_the_model_that_was_audited_where_the_federation_trains_a
             [audit("NOT_REFUTED"), audit("REFUTED", variant="as_published"), audit("", variant="as_published")],
             0,
             OK,
-            "OK: 1 claim NOT REFUTED, 0 controls REFUTED as intended, 1 of 2 claims as published REFUTED",
+            f"OK: 1 claim NOT REFUTED, 1 of 2 claims as published REFUTED; {NO_CONTROL}",
         ),
         ([failed(role="audit", variant="as_published")], 0, INCOMPLETE, "INCOMPLETE: 1 cell FAILED (d)"),
         ([audit("REFUTED", defense="mine")], 0, FAIL, "FAIL: claims REFUTED: mine"),
@@ -176,3 +176,48 @@ def test_repeated_rows_are_counted_apart_from_rows_that_cannot_be_read(tmp_path)
     counts = skipped_counts(read_rows(tmp_path / "results.jsonl").skipped)
     gate = judge_run([audit("NOT_REFUTED")], **counts)
     assert gate.verdict_line == "INCOMPLETE: 1 row that cannot be read; 1 repeated row"
+
+
+CONTROL = audit("REFUTED", control=True, defense="c")
+
+
+def weak_in(records, **epsilons):
+    """The part of the OK line about weak tests, which stands in front of the controls."""
+    gate = judge_run([*records, CONTROL], epsilons=epsilons)
+    assert gate.exit_code == OK
+    assert NO_CONTROL not in gate.verdict_line
+    return gate.verdict_line.removeprefix("OK: ").partition("1 control REFUTED")[0]
+
+
+@pytest.mark.parametrize("detectable", [None, 3.01])
+def test_an_ok_line_names_a_test_that_may_miss_three_times_the_claimed_epsilon(detectable):
+    said = weak_in([audit("NOT_REFUTED", claim_id="k", detectable=detectable, defense="mine")], k=1.0)
+    assert said.startswith("1 claim NOT REFUTED, by a weak test")
+    assert "(mine)" in said
+
+
+def test_a_test_that_finds_three_times_the_claimed_epsilon_is_not_weak():
+    said = weak_in([audit("NOT_REFUTED", claim_id="k", detectable=3.0, defense="mine")], k=1.0)
+    assert said == "1 claim NOT REFUTED, "
+
+
+def test_weak_tests_are_counted_apart_from_controls_papers_and_claims_of_which_nothing_is_known():
+    found = {"claim_id": "k", "detectable": 9.0}
+    records = [
+        audit("NOT_REFUTED", **found, defense="one"),
+        audit("NOT_REFUTED", **found, defense="two"),
+        audit("NOT_REFUTED", **found | {"detectable": 1.0}, defense="strong"),
+        audit("NOT_REFUTED", **found | {"claim_id": "other"}, defense="unknown"),
+        audit("NOT_REFUTED", **found, defense="paper", variant="as_published"),
+        audit("REFUTED", **found, control=True, defense="broken"),
+    ]
+    line = judge_run(records, epsilons={"k": 1.0}).verdict_line
+    assert "4 claims NOT REFUTED, 2 of them by weak tests" in line
+    assert "(one, two)" in line
+
+
+def test_the_line_about_no_control_ends_with_the_first_control_that_ran():
+    kept = audit("NOT_REFUTED")
+    assert judge_run([kept]).verdict_line.endswith(NO_CONTROL)
+    assert NO_CONTROL not in judge_run([kept, CONTROL]).verdict_line
+    assert NO_CONTROL not in judge_run([]).verdict_line
