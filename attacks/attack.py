@@ -1,6 +1,7 @@
-"""Base class of attacks, which use only an adversary's view and knowledge, never the true members, images or labels."""
+"""Base classes of attacks, which use an adversary's view and knowledge, never the true members, images or labels."""
 
 import dataclasses
+from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -126,8 +127,9 @@ def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack:
-    """The base class of all attacks (one per file); the fields of a subclass are the attack's public configuration.
+class AttackPart:
+    """The root of all attacks (one per file), of every kind of federated learning; the fields of a subclass are the
+    attack's public configuration.
 
     ``null`` marks a baseline that ignores its view: the result of guessing without any observation.
     """
@@ -135,16 +137,8 @@ class Attack:
     version: ClassVar[str] = "1"
     null: ClassVar[bool] = False
     observer: ClassVar[Observer] = UPLOADS
-    handles_reduced_views: ClassVar[bool] = False
-    """Whether the attack itself handles views with less than the uploads: multisets, sums, global models."""
-
-    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
-    """The tasks of models that it attacks, by the names of ``fl.objective``; by default those with one class per
-    sample.
-    """
-
     active: ClassVar[bool] = False
-    """Whether the server sends what ``tamper`` makes of its models: such an attack gets a federation of its own."""
+    """Whether the adversary deviates from the protocol."""
 
     @property
     def level(self) -> Level:
@@ -153,10 +147,33 @@ class Attack:
 
     @property
     def adversary(self) -> str:
-        """Return the adversary's name: ``active`` if the server deviates from the protocol, else ``realistic`` or
+        """Return the adversary's name: ``active`` if it deviates from the protocol, else ``realistic`` or
         ``worst_case`` by its level of knowledge.
         """
         return "active" if self.active else self.level.value
+
+    def fields(self) -> dict[str, object]:
+        """Return the attack's configuration, a dictionary from field names to values; it identifies the attack in
+        result rows.
+        """
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack(AttackPart, ABC):
+    """The base class of attacks on a federation of clients (horizontal federated learning).
+
+    The server of an ``active`` attack sends to clients what ``tamper`` makes of its models; such an attack gets a
+    federation of its own.
+    """
+
+    handles_reduced_views: ClassVar[bool] = False
+    """Whether the attack itself handles views with less than the uploads: multisets, sums, global models."""
+
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
+    """The tasks of models that it attacks, by the names of ``fl.objective``; by default those with one class per
+    sample.
+    """
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | OwnerProbe | None:
         """Choose the candidates before training starts; return None if the attack needs no candidates."""
@@ -183,9 +200,3 @@ class Attack:
         # By annotation, so that a suite can refuse a mismatch before anything runs. It is text under postponed
         # evaluation of annotations.
         return type(self).run.__annotations__.get("return") in (Reconstructions, Reconstructions.__name__)
-
-    def fields(self) -> dict[str, object]:
-        """Return the attack's configuration, a dictionary from field names to values; it identifies the attack in
-        result rows.
-        """
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

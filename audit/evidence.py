@@ -287,6 +287,39 @@ class LabelCounts:
 
 
 @dataclass(frozen=True, eq=False)
+class PersonLabels:
+    """Scores that an attack gave to the possible labels of some people of a vertical federation.
+
+    ``scores``: (n, classes), higher means more likely; ``people``: (n,) their numbers, each once.
+    """
+
+    scores: FloatArray
+    people: IntArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scores", _frozen("scores", self.scores, dimensions=2))
+        object.__setattr__(self, "people", _people(self.people, len(self.scores)))
+
+
+@dataclass(frozen=True, eq=False)
+class PersonColumns:
+    """A passive party's columns of some people, as an attack reconstructed them.
+
+    ``rows``: (n, width); ``party``: whose columns; ``people``: (n,) the people's numbers, each once.
+    """
+
+    rows: FloatArray
+    party: int
+    people: IntArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", _frozen("rows", self.rows, dimensions=2))
+        object.__setattr__(self, "people", _people(self.people, len(self.rows)))
+
+
+@dataclass(frozen=True, eq=False)
 class Projections:
     """What a worst-case adversary observes in each run and round, reduced to one number: the projection on the canary.
 
@@ -313,7 +346,24 @@ class Projections:
         object.__setattr__(self, "seen", seen)
 
 
-Evidence = CandidateScores | SourceScores | MembershipScores | Guesses | Reconstructions | LabelCounts | Projections
+Evidence = (
+    CandidateScores
+    | SourceScores
+    | MembershipScores
+    | Guesses
+    | Reconstructions
+    | LabelCounts
+    | PersonLabels
+    | PersonColumns
+    | Projections
+)
+
+
+def _people(numbers: IntArray, count: int) -> IntArray:
+    people = whole_numbers("people", numbers, count)
+    if len(np.unique(people)) < len(people):
+        raise ValueError("people must name each person once")
+    return people
 
 
 def whole(name: str, count: float) -> int:

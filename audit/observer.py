@@ -14,13 +14,18 @@ _PHRASES = {
     "shuffled": "the analyser that observes shuffled reports",
     "uploads": "the server that observes individual updates",
 }
+_PARTIES = {
+    "passive_party": "a party without the labels (gradients that it receives)",
+    "active_party": "the party with the labels (embeddings that it receives)",
+}
+"""Phrases for the parties of a vertical federation, of which none sees all that another observer sees."""
 _CENTRAL = {
     "final_model": "the public (final model)",
     "global_models": "receiver of the model of every step",
 }
 """Phrases for a training without clients."""
 # The phrases are listed from the weakest observer to the strongest, so that their order is the rank.
-_RANKS = {name: rank for rank, name in enumerate(_PHRASES)}
+_RANKS = {name: rank for rank, name in enumerate(_PHRASES)} | {"passive_party": 3, "active_party": 4}
 _FLAGS = {"participation": "who takes part", "masked_words": "the masked words"}
 
 
@@ -30,8 +35,14 @@ class Observer:
 
     ``name``, from the strongest observer to the weakest: ``uploads`` (each client's report), ``shuffled`` (the multiset
     of the reports), ``aggregate`` (their sum), ``global_models`` (the model of every round), ``final_model``. The flags
-    add what no name implies: which clients take part in a round, and the masked words of a secure aggregation. Raises
-    ValueError for an unknown name.
+    add what no name implies: which clients take part in a round, and the masked words of a secure aggregation.
+
+    In a vertical federation: ``passive_party`` (a party without the labels: its own columns and model, the gradients
+    that it is sent), ``active_party`` (the party with the labels: its own columns and model, the embeddings that it is
+    sent), and ``final_model`` (the final models of all parties).
+
+    Raises:
+        ValueError: for an unknown name.
     """
 
     name: str
@@ -40,7 +51,7 @@ class Observer:
 
     def __post_init__(self) -> None:
         if self.name not in _RANKS:
-            raise unknown("observer", self.name, reversed(_PHRASES))
+            raise unknown("observer", self.name, reversed(_RANKS))
 
     @classmethod
     def parse(cls, text: str) -> "Observer":
@@ -66,14 +77,17 @@ class Observer:
 
     @property
     def rank(self) -> int:
-        """The observer's strength, from 4 for ``uploads`` (every client's report) down to 0 for ``final_model``."""
+        """The observer's strength, from 4 for ``uploads`` (every client's report) down to 0 for ``final_model``.
+
+        The parties of a vertical federation have a rank for the order of tables alone.
+        """
         return _RANKS[self.name]
 
     @property
     def phrase(self) -> str:
         """The adversary in words, as a printed claim shows it."""
         extra = " and ".join(_FLAGS[flag] for flag in self._flags)
-        return _PHRASES[self.name] + (f", also observing {extra}" if extra else "")
+        return (_PHRASES | _PARTIES)[self.name] + (f", also observing {extra}" if extra else "")
 
     @property
     def central_phrase(self) -> str:
@@ -84,8 +98,15 @@ class Observer:
         """Return whether a claim against this observer covers evidence collected by ``other``: only if ``other`` sees
         no more.
         """
+        if self.is_party or other.is_party:
+            return self == other
         # Flags are compared too: a stronger view alone does not imply, say, the masked words.
         return other.rank <= self.rank and set(other._flags) <= set(self._flags)
+
+    @property
+    def is_party(self) -> bool:
+        """Whether the observer is a party of a vertical federation."""
+        return self.name in _PARTIES
 
     @property
     def _flags(self) -> tuple[str, ...]:
@@ -98,5 +119,7 @@ SHUFFLED = Observer("shuffled")
 AGGREGATE = Observer("aggregate")
 GLOBAL_MODELS = Observer("global_models")
 FINAL_MODEL = Observer("final_model")
+PASSIVE_PARTY = Observer("passive_party")
+ACTIVE_PARTY = Observer("active_party")
 LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
-"""From the weakest observer to the strongest."""
+"""From the weakest observer of a federation of clients to the strongest."""

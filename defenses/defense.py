@@ -1,7 +1,8 @@
-"""Define the base class of all defenses, which calibrate a protection to a public plan and state privacy claims."""
+"""Define the base classes of defenses, which calibrate a protection to a public plan and state privacy claims."""
 
 import dataclasses
 import math
+from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -33,9 +34,9 @@ class Prepared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Defense:
-    """A base class of all defenses. Its fields hold the public configuration; data and random generators are passed to
-    its methods as arguments.
+class DefensePart:
+    """The root of all defenses, of every kind of federated learning. Its fields hold the public configuration; data and
+    random generators are passed to its methods as arguments.
 
     ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
     refute it. One file holds one defense.
@@ -44,6 +45,17 @@ class Defense:
     version: ClassVar[str] = "1"
     control: ClassVar[bool] = False
 
+    def fields(self) -> dict[str, object]:
+        """Return the configuration as a dictionary from field names to values; it identifies the defense in the result
+        rows of runs.
+        """
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defense(DefensePart, ABC):
+    """The base class of defenses of a federation of clients (horizontal federated learning)."""
+
     def prepare(self, plan: Plan) -> Prepared:
         """Calibrate the protection to the federation's public plan, and state its privacy claims.
 
@@ -51,12 +63,6 @@ class Defense:
             ValueError: if the plan violates an assumption of the defense's theorem.
         """
         raise TypeError(f"{type(self).__name__} must define the method prepare(plan)")
-
-    def fields(self) -> dict[str, object]:
-        """Return the configuration as a dictionary from field names to values; it identifies the defense in the result
-        rows of runs.
-        """
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 def restated(prepared: Prepared, **words: str) -> Prepared:

@@ -17,12 +17,12 @@ _TABLES: dict[Kind, type[BaseModel]] = {"defense": DefenseSpec, "attack": Attack
 def _base(kind: Kind) -> type[Any]:
     """The base class of the parts of this kind; loads torch."""
     if kind == "defense":
-        from ...defenses.defense import Defense
+        from ...defenses.defense import DefensePart
 
-        return Defense
-    from ...attacks.attack import Attack
+        return DefensePart
+    from ...attacks.attack import AttackPart
 
-    return Attack
+    return AttackPart
 
 
 @dataclass(frozen=True)

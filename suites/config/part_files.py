@@ -45,9 +45,9 @@ class PartFile:
 
 _FOLDERS: dict[Kind, tuple[str, ...]] = {
     "defense": ("defenses",),
-    "attack": ("attacks.gradient", "attacks.labels", "attacks.membership"),
+    "attack": ("attacks.gradient", "attacks.labels", "attacks.membership", "attacks.vertical"),
 }
-_BASES: dict[Kind, str] = {"defense": "Defense", "attack": "Attack"}
+_BASES: dict[Kind, str] = {"defense": "DefensePart", "attack": "AttackPart"}
 
 
 def own_parts(kind: Kind) -> dict[str, PartFile]:

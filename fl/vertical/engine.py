@@ -1,0 +1,315 @@
+"""Trains a vertical federation for a batch of replicas (independent runs), and passes each step to recorders."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from ..protection import check_replica_rows
+from ..streams import Streams
+from .network import VerticalModels
+from .plan import VerticalPlan
+from .protection import VerticalContext, VerticalProtection
+from .stack import Layers, moved, row_norms, weighted_sum
+from .task import VerticalTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Which replicas (independent runs) are made together.
+
+    Args:
+        replicas: their number R.
+        block, world: which ones; each pair of numbers draws by streams of its own.
+    """
+
+    replicas: int = 1
+    block: int = 0
+    world: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Planted:
+    """What an audit changes in the data of the people that take part.
+
+    Args:
+        labels: (R, n), the labels of all people in each replica; None: those of the task.
+        person, rows: by passive party: the rows (R, width) that take the place of this person's columns.
+    """
+
+    labels: Tensor | None = None
+    person: int = 0
+    rows: Mapping[int, Tensor] | None = None
+
+    def check(self, task: VerticalTask, replicas: int) -> None:
+        """Raise ValueError unless it fits the task and the number of replicas."""
+        people = len(task.people)
+        if self.labels is not None:
+            if tuple(self.labels.shape) != (replicas, people) or self.labels.dtype != torch.int64:
+                raise ValueError(
+                    f"planted labels must be integers of shape (replicas, people) = {(replicas, people)}, "
+                    f"got {tuple(self.labels.shape)} of {self.labels.dtype}"
+                )
+            if int(self.labels.min()) < 0 or int(self.labels.max()) >= task.network.classes:
+                raise ValueError(f"planted labels must be in 0..{task.network.classes - 1}")
+        if not 0 <= self.person < people:
+            raise ValueError(f"person must be in 0..{people - 1}, got {self.person}")
+        for party, rows in (self.rows or {}).items():
+            if not 0 <= party < task.network.passive:
+                raise ValueError(f"planted rows belong to a passive party, 0..{task.network.passive - 1}, got {party}")
+            wanted = (replicas, task.network.widths[party])
+            if tuple(rows.shape) != wanted:
+                raise ValueError(f"planted rows of party {party} must have shape {wanted}, got {tuple(rows.shape)}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepEvent:
+    """All data of one step, including what no party may see; only recorders receive it.
+
+    Args:
+        people: (b,), the people of the batch.
+        embeddings: by passive party, what it sent: (R, b, embedding).
+        sent: whether these embeddings were sent in this step, and not in an earlier epoch.
+        gradients: by passive party, what it was sent back: (R, b, embedding).
+        models: of all parties, before the step.
+        targets: (R, b, classes), what the active party trained on.
+    """
+
+    step: int
+    epoch: int
+    people: Tensor
+    embeddings: tuple[Tensor, ...]
+    sent: bool
+    gradients: tuple[Tensor, ...]
+    models: VerticalModels
+    targets: Tensor
+
+
+class StepRecorder(Protocol):
+    """The interface of an object that receives each step of a run once, when that step has ended."""
+
+    def watch(self, event: StepEvent) -> None:
+        """Receive a finished step. The engine calls this method, which must not change the step that it receives."""
+        ...
+
+
+def run_vertical(
+    task: VerticalTask,
+    plan: VerticalPlan,
+    protection: VerticalProtection,
+    streams: Streams,
+    *,
+    runs: Runs | None = None,
+    planted: Planted | None = None,
+    recorders: Sequence[StepRecorder] = (),
+    stop_after: int | None = None,
+) -> VerticalModels:
+    """Train a batch of replicas (independent runs) at once and return all parties' final models.
+
+    Replicas share data, initial models and the public order of the people, and have their own noise.
+
+    Args:
+        runs: which replicas run together; one replica by default.
+        planted: what an audit changes in the data.
+        recorders: receive every step.
+        stop_after: epochs to run; all epochs of the plan by default.
+
+    Raises:
+        ValueError: if the plan is not this task's, what is planted does not fit it, a hook returns a wrong shape, or
+            embeddings are to be sent once by parties whose models are trained.
+    """
+    return _Training(task, plan, protection, streams, runs or Runs(), planted or Planted(), recorders).run(stop_after)
+
+
+class _Training:
+    """One training; its methods are the parties' turns in a step."""
+
+    def __init__(
+        self,
+        task: VerticalTask,
+        plan: VerticalPlan,
+        protection: VerticalProtection,
+        streams: Streams,
+        runs: Runs,
+        planted: Planted,
+        recorders: Sequence[StepRecorder],
+    ) -> None:
+        if plan.people != len(task.people) or plan.network != task.network:
+            raise ValueError(
+                f"plan must have the task's people and network, got {plan.people} people and {plan.network}, task has "
+                f"{len(task.people)} and {task.network}"
+            )
+        if protection.sends_once and not plan.frozen:
+            raise ValueError(
+                "embeddings that are sent once need bottom models that are not trained: set frozen = true in the plan"
+            )
+        planted.check(task, runs.replicas)
+        self.task, self.plan, self.protection, self.streams = task, plan, protection, streams
+        self.runs, self.planted, self.recorders = runs, planted, recorders
+        self.network = task.network
+        self.draws = partial(streams.generator, replicate=runs.block, world=runs.world)
+        # What each passive party sent about each person, for parties that send it once.
+        self.kept: list[Tensor] = []
+
+    def run(self, stop_after: int | None) -> VerticalModels:
+        epochs = self.plan.epochs if stop_after is None else stop_after
+        if not 1 <= epochs <= self.plan.epochs:
+            raise ValueError(f"stop_after must be in 1..{self.plan.epochs} (epochs of the plan), got {epochs}")
+        models = _expanded(self.network.initial(self.streams), self.runs.replicas)
+        targets = self._targets(0)
+        for epoch in range(epochs):
+            if epoch and self.protection.redraws:
+                targets = self._targets(epoch)
+            # Public: all parties align their rows by it. Replicas share it, which leaves them independent given it.
+            order = torch.from_numpy(self.streams.generator("order", round=epoch).permutation(self.plan.people))
+            for turn, people in enumerate(torch.split(order, self.plan.batch)):
+                models = self._step(models, epoch, epoch * self.plan.steps_per_epoch + turn, people, targets)
+        return models
+
+    def _targets(self, epoch: int) -> Tensor:
+        labels = self.planted.labels
+        labels = self.task.people.labels.expand(self.runs.replicas, -1) if labels is None else labels
+        values = one_hot(labels, self.network.classes).to(torch.float32)
+        step = epoch * self.plan.steps_per_epoch
+        context = self._context(epoch, step, torch.arange(self.plan.people))
+        rng = self.draws("targets", round=epoch)
+        return check_replica_rows("targets", self.protection.targets(values, context, rng), values)
+
+    def _context(self, epoch: int, step: int, people: Tensor) -> VerticalContext:
+        return VerticalContext(plan=self.plan, epoch=epoch, step=step, replicas=self.runs.replicas, people=people)
+
+    def _step(self, models: VerticalModels, epoch: int, step: int, people: Tensor, targets: Tensor) -> VerticalModels:
+        context = self._context(epoch, step, people)
+        outputs = [
+            bottom.forward(layers, self._rows(party, people))
+            for party, (bottom, layers) in enumerate(zip(self.network.bottoms, models.bottoms, strict=True))
+        ]
+        computed = [values for values, _ in outputs]
+        passive = range(self.network.passive)
+        leaves = [computed[party].detach().requires_grad_() for party in passive]
+        messages = [self._embeddings(leaves[party], party, context) for party in passive]
+        sent = tuple(message.detach() for message in messages)
+        labelled = replace(context, targets=targets[:, people])
+        down, by_top, by_own = self._active(models, (*sent, computed[-1]), labelled)
+        self._record(models, context, sent, down, targets[:, people])
+        steps = [
+            self._passive(models, party, outputs[party][1], _through(messages[party], leaves[party], back), context)
+            for party, back in enumerate(down)
+        ]
+        own = self._updated(self.network.passive, models, outputs[-1][1], by_own, people)
+        top = moved(models.top, self._rate(people) * by_top) if models.top else ()
+        return VerticalModels(bottoms=(*steps, own), top=top)
+
+    def _rows(self, party: int, people: Tensor) -> Tensor:
+        """A party's rows of the batch, ``(R, b, width)``, with what is planted."""
+        rows = self.task.people.columns[party][people].expand(self.runs.replicas, -1, -1)
+        crafted = (self.planted.rows or {}).get(party)
+        if crafted is None:
+            return rows
+        here = (people == self.planted.person).view(1, -1, 1)
+        return torch.where(here, crafted.unsqueeze(1), rows)
+
+    def _embeddings(self, values: Tensor, party: int, context: VerticalContext) -> Tensor:
+        if self.protection.sends_once and context.epoch:
+            return self.kept[party][:, context.people]
+        rng = self.draws("embeddings", round=context.step, client=party)
+        sent = check_replica_rows("embeddings", self.protection.embeddings(values, party, context, rng), values)
+        if self.protection.sends_once:
+            if len(self.kept) <= party:
+                self.kept.append(sent.new_zeros(len(sent), self.plan.people, sent.shape[2]))
+            self.kept[party][:, context.people] = sent.detach()
+        return sent
+
+    def _active(
+        self, models: VerticalModels, embeddings: tuple[Tensor, ...], context: VerticalContext
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        """The active party's turn: the gradients that it sends, the sum for its top model, and its own embeddings'
+        gradients.
+        """
+        assert context.targets is not None
+        logits, held = self.network.logits(models.top, embeddings)
+        values = torch.softmax(logits, dim=-1) - context.targets
+        residuals = check_replica_rows(
+            "residuals",
+            self.protection.residuals(values, context, self.draws("residuals", round=context.step)),
+            values,
+        )
+        by_layers, by_embeddings = self.network.by_embeddings(models.top, held, residuals)
+        equal = residuals.new_ones(residuals.shape[:2])
+        by_top = weighted_sum(held, by_layers, equal) if models.top else residuals.new_zeros(len(residuals), 0)
+        down = tuple(
+            check_replica_rows(
+                "gradients",
+                self.protection.gradients(
+                    values, party, context, self.draws("gradients", round=context.step, client=party)
+                ),
+                values,
+            )
+            for party, values in enumerate(by_embeddings[:-1])
+        )
+        return down, by_top, by_embeddings[-1]
+
+    def _record(
+        self,
+        models: VerticalModels,
+        context: VerticalContext,
+        sent: tuple[Tensor, ...],
+        down: tuple[Tensor, ...],
+        targets: Tensor,
+    ) -> None:
+        event = StepEvent(
+            step=context.step,
+            epoch=context.epoch,
+            people=context.people,
+            embeddings=sent,
+            sent=not (self.protection.sends_once and context.epoch),
+            gradients=down,
+            models=models,
+            targets=targets,
+        )
+        for recorder in self.recorders:
+            recorder.watch(event)
+
+    def _passive(
+        self, models: VerticalModels, party: int, held: Layers, back: Tensor, context: VerticalContext
+    ) -> Layers:
+        """A passive party's turn after it received the gradients: its updated bottom model."""
+        layers = models.bottoms[party]
+        if self.plan.frozen:
+            return layers
+        gradients, _ = self.network.bottoms[party].backward(layers, held, back)
+        norms = row_norms(held, gradients)
+        weights = self.protection.bottom_weights(norms, party, context)
+        weights = torch.ones_like(norms) if weights is None else check_replica_rows("bottom_weights", weights, norms)
+        total = weighted_sum(held, gradients, weights)
+        rng = self.draws("bottom", round=context.step, client=party)
+        total = check_replica_rows("bottom_sum", self.protection.bottom_sum(total, party, context, rng), total)
+        return moved(layers, self._rate(context.people) * total)
+
+    def _updated(self, party: int, models: VerticalModels, held: Layers, back: Tensor, people: Tensor) -> Layers:
+        """The active party's own bottom model, updated without any hook: no other party receives its gradients."""
+        gradients, _ = self.network.bottoms[party].backward(models.bottoms[party], held, back)
+        total = weighted_sum(held, gradients, back.new_ones(back.shape[:2]))
+        return moved(models.bottoms[party], self._rate(people) * total)
+
+    def _rate(self, people: Tensor) -> float:
+        return self.plan.learning_rate / len(people)
+
+
+def _expanded(models: VerticalModels, replicas: int) -> VerticalModels:
+    def many(layers: Layers) -> Layers:
+        return tuple(layer.expand(replicas, -1, -1) for layer in layers)
+
+    return VerticalModels(bottoms=tuple(many(one) for one in models.bottoms), top=many(models.top))
+
+
+def _through(message: Tensor, values: Tensor, back: Tensor) -> Tensor:
+    """The gradient by a party's own embeddings, of the gradient by what it sent of them."""
+    if not message.requires_grad:
+        return back
+    (found,) = torch.autograd.grad(message, values, back)
+    return found

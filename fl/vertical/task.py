@@ -1,0 +1,173 @@
+"""A vertical task holds the people of a training, of a test and public ones, with columns split over parties."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.dataset import Dataset
+from ..objective import CLASSIFICATION
+from ..streams import Streams
+from .network import VerticalNetwork
+
+Columns = int | tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class People:
+    """The aligned rows of some people.
+
+    Args:
+        columns: one tensor (n, width) per party; the passive parties first, the active party last.
+        labels: (n,) int64, in [0, classes).
+    """
+
+    columns: tuple[Tensor, ...]
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def chosen(self, which: Tensor) -> "People":
+        """Return the rows of some people, by numbers or a mask."""
+        return People(columns=tuple(block[which] for block in self.columns), labels=self.labels[which])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VerticalTask:
+    """The model and the data of one vertical federation.
+
+    Args:
+        network: the architecture of all parties' models.
+        people: those on whose rows the parties train.
+        public: people of the same distribution that take part in no training: public data, and non-members.
+        test: people on whom the utility is measured.
+        groups: the numbers of the data set's columns that each party holds, flattened image by image.
+        shape: (channels, height, width) of a person's whole row.
+    """
+
+    network: VerticalNetwork
+    people: People
+    public: People
+    test: People
+    groups: tuple[tuple[int, ...], ...]
+    shape: tuple[int, int, int]
+
+    def __post_init__(self) -> None:
+        for name in ("people", "public", "test"):
+            found = tuple(block.shape[1] for block in getattr(self, name).columns)
+            if found != self.network.widths:
+                raise ValueError(f"columns of {name} must have widths {self.network.widths}, got {found}")
+
+
+def column_groups(shape: tuple[int, int, int], columns: Columns, *, active: bool) -> tuple[tuple[int, ...], ...]:
+    """Return the numbers of the columns of each party; the passive parties first, the active party last.
+
+    ``shape``: of a person's row, (channels, height, width). ``columns``: the number of parties among which the columns
+    are split into vertical strips of equal width, from left to right; or the columns of each party, numbered along the
+    flattened row. ``active``: whether the last of these parties is the one that holds the labels; else a further party
+    holds the labels and no column.
+
+    Raises:
+        ValueError: for too few or too many parties, and columns that do not exist or are held twice.
+    """
+    channels, height, width = shape
+    if isinstance(columns, int):
+        least = 1 + active
+        if isinstance(columns, bool) or not least <= columns <= width:
+            raise ValueError(
+                f"columns must be the number of parties that hold columns, in {least}..{width}, got {columns}"
+            )
+        numbers = np.arange(channels * height * width).reshape(channels, height, width)
+        strips = np.array_split(numbers, columns, axis=2)
+        groups = tuple(tuple(int(one) for one in strip.flatten()) for strip in strips)
+    else:
+        groups = tuple(tuple(group) for group in columns)
+        _check_groups(groups, channels * height * width, active=active)
+    return groups if active else (*groups, ())
+
+
+def _check_groups(groups: tuple[tuple[int, ...], ...], features: int, *, active: bool) -> None:
+    if len(groups) < 1 + active or not all(groups[: len(groups) - active]):
+        raise ValueError(f"columns must list at least one column for each passive party, got {groups}")
+    held = [one for group in groups for one in group]
+    if min(held) < 0 or max(held) >= features:
+        raise ValueError(f"columns must be in 0..{features - 1}, got {min(held)} to {max(held)}")
+    if len(set(held)) < len(held):
+        twice = sorted({one for one in held if held.count(one) > 1})
+        raise ValueError(f"a column must be held by one party only, got twice: {twice[:5]}")
+
+
+def build_vertical_task(
+    dataset: Dataset,
+    *,
+    streams: Streams,
+    columns: Columns = 2,
+    active: bool = False,
+    people: int | None = None,
+    public: int | None = None,
+    embedding: int | None = None,
+    hidden: tuple[int, ...] = (),
+    top_hidden: tuple[int, ...] = (),
+    summed: bool = False,
+) -> VerticalTask:
+    """Split the columns of a data set over the parties of a vertical federation.
+
+    The stream ``outsiders`` chooses the people that take part and the public ones among the training rows. All test
+    rows are the test.
+
+    Args:
+        columns, active: see ``column_groups``.
+        people: how many take part; by default nine tenths of the training rows.
+        public: how many people of the training rows are public; by default a tenth.
+        embedding: numbers that a passive party sends about a person, by default the number of classes.
+        hidden, top_hidden, summed: see ``VerticalNetwork``.
+
+    Raises:
+        ValueError: for a data set without one class per row, or settings that do not fit it.
+    """
+    if dataset.task != CLASSIFICATION:
+        raise ValueError(f"a vertical federation needs one class per person, but {dataset.name} is a {dataset.task}")
+    total = len(dataset.train_labels)
+    public = max(1, total // 10) if public is None else public
+    people = total - public if people is None else people
+    if min(people, public) < 1 or people + public > total:
+        raise ValueError(
+            f"people + public must be at most {total}, the rows that {dataset.name} offers, and each at least 1; got "
+            f"{people} and {public}"
+        )
+    groups = column_groups(dataset.shape, columns, active=active)
+    network = VerticalNetwork(
+        widths=tuple(len(group) for group in groups),
+        classes=dataset.classes,
+        embedding=dataset.classes if embedding is None else embedding,
+        hidden=hidden,
+        top_hidden=top_hidden,
+        summed=summed,
+    )
+    order = streams.generator("outsiders").permutation(total)
+    shown, used = (torch.from_numpy(np.sort(part)) for part in (order[:public], order[public : public + people]))
+    return VerticalTask(
+        network=network,
+        people=_people(dataset.train_images[used], dataset.train_labels[used], groups),
+        public=_people(dataset.train_images[shown], dataset.train_labels[shown], groups),
+        test=_people(dataset.test_images, dataset.test_labels, groups),
+        groups=groups,
+        shape=dataset.shape,
+    )
+
+
+def _people(images: Tensor, labels: Tensor, groups: tuple[tuple[int, ...], ...]) -> People:
+    rows = images.flatten(1)
+    return People(columns=tuple(rows[:, list(group)] for group in groups), labels=labels)
+
+
+def rows_of(columns: tuple[Tensor, ...], groups: tuple[tuple[int, ...], ...], shape: tuple[int, int, int]) -> Tensor:
+    """Join the parties' columns of some people to whole rows again: ``(n, channels, height, width)``, columns that no
+    party holds 0.
+    """
+    rows = columns[0].new_zeros(len(columns[0]), int(np.prod(shape)))
+    for block, group in zip(columns, groups, strict=True):
+        rows[:, list(group)] = block
+    return rows.view(-1, *shape)

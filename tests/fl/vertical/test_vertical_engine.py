@@ -1,0 +1,276 @@
+"""The vertical engine against centralised training, autograd, and itself one replica at a time."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, UPLOADS
+from fedassay.fl.streams import Streams, normal
+from fedassay.fl.vertical.engine import Planted, Runs, run_vertical
+from fedassay.fl.vertical.network import VerticalNetwork
+from fedassay.fl.vertical.plan import VerticalPlan
+from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.fl.vertical.stack import Stack, row_norms, weighted_sum
+from fedassay.fl.vertical.task import People, VerticalTask, column_groups
+from fedassay.fl.vertical.utility import predicted, utility_of
+from fedassay.fl.vertical.view import VerticalRecorder
+from torch import nn
+
+STREAMS = Streams(7)
+
+
+def people(n: int, widths: tuple[int, ...], classes: int, purpose: str) -> People:
+    rng = STREAMS.generator(purpose)
+    labels = torch.from_numpy(rng.integers(classes, size=n))
+    centres = normal(STREAMS.generator("centres"), (classes, sum(widths)))
+    rows = centres[labels] + 0.3 * normal(rng, (n, sum(widths)))
+    return People(columns=tuple(torch.split(rows, list(widths), dim=1)), labels=labels)
+
+
+def small(network: VerticalNetwork, n: int = 20, **plan: object) -> tuple[VerticalTask, VerticalPlan]:
+    groups, start = [], 0
+    for width in network.widths:
+        groups.append(tuple(range(start, start + width)))
+        start += width
+    task = VerticalTask(
+        network=network,
+        people=people(n, network.widths, network.classes, "people"),
+        public=people(10, network.widths, network.classes, "public"),
+        test=people(200, network.widths, network.classes, "test"),
+        groups=tuple(groups),
+        shape=(1, 1, start),
+    )
+    settings = {"epochs": 2, "batch": 8, "learning_rate": 0.5} | plan
+    return task, VerticalPlan(people=n, network=network, **settings)  # type: ignore[arg-type]
+
+
+LOGISTIC = VerticalNetwork(widths=(3, 2), classes=3, embedding=3, summed=True)
+SPLIT = VerticalNetwork(widths=(3, 4, 0), classes=3, embedding=2, hidden=(5,), top_hidden=(6,))
+
+
+class Noise(VerticalProtection):
+    def embeddings(self, values, party, context, rng):
+        return values + normal(rng, tuple(values.shape))
+
+    def gradients(self, values, party, context, rng):
+        return values + normal(rng, tuple(values.shape))
+
+
+def test_vertical_logistic_regression_is_the_centralised_one():
+    task, plan = small(LOGISTIC)
+    final = run_vertical(task, plan, VerticalProtection(), STREAMS)
+    rows = torch.cat(task.people.columns, dim=1)
+    start = LOGISTIC.initial(STREAMS)
+    weight = torch.cat([layers[0][0, :-1] for layers in start.bottoms]).clone().requires_grad_()
+    bias = torch.zeros(3, requires_grad=True)
+    for epoch in range(2):
+        order = torch.from_numpy(STREAMS.generator("order", round=epoch).permutation(20))
+        for batch in torch.split(order, 8):
+            loss = nn.functional.cross_entropy(rows[batch] @ weight + bias, task.people.labels[batch])
+            by_weight, by_bias = torch.autograd.grad(loss, (weight, bias))
+            with torch.no_grad():
+                # Each of the two parties has a bias of its own, and both move by the same gradient.
+                weight -= 0.5 * by_weight
+                bias -= 2 * 0.5 * by_bias
+    found = torch.cat([layers[0][0, :-1] for layers in final.bottoms])
+    torch.testing.assert_close(found, weight.detach())
+    torch.testing.assert_close(sum(layers[0][0, -1] for layers in final.bottoms), bias.detach())
+
+
+def test_one_step_of_split_learning_is_autograds():
+    task, plan = small(SPLIT, n=8, epochs=1)
+    final = run_vertical(task, plan, VerticalProtection(), STREAMS)
+    start = SPLIT.initial(STREAMS)
+    flat = [layer[0].clone().requires_grad_() for layers in (*start.bottoms, start.top) for layer in layers]
+
+    def stack(layers, rows):
+        for number, layer in enumerate(layers):
+            rows = torch.relu(rows) if number else rows
+            rows = torch.cat([rows, torch.ones(len(rows), 1)], dim=1) @ layer
+        return rows
+
+    order = torch.from_numpy(STREAMS.generator("order", round=0).permutation(8))
+    outputs = [stack(flat[2 * party : 2 * party + 2], task.people.columns[party][order]) for party in range(3)]
+    loss = nn.functional.cross_entropy(stack(flat[6:], torch.cat(outputs, dim=1)), task.people.labels[order])
+    loss.backward()
+    wanted = [layer.detach() - 0.5 * layer.grad for layer in flat]
+    found = [layer[0] for layers in (*final.bottoms, final.top) for layer in layers]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_norms_and_weighted_sums_are_those_of_each_rows_own_gradient():
+    one, rng = Stack((3, 4, 2)), STREAMS.generator("x")
+    layers, rows = one.initial(rng), normal(rng, (1, 5, 3))
+    outputs, held = one.forward(layers, rows)
+    back = normal(rng, tuple(outputs.shape))
+    gradients, _ = one.backward(layers, held, back)
+    own = []
+    for row in range(5):
+        only = torch.zeros(1, 5)
+        only[0, row] = 1
+        own.append(weighted_sum(held, gradients, only)[0])
+    assert len(own[0]) == one.dim
+    torch.testing.assert_close(row_norms(held, gradients)[0], torch.stack(own).norm(dim=1))
+    weights = torch.tensor([[0.5, 0, 1, 2, -1]])
+    torch.testing.assert_close(weighted_sum(held, gradients, weights)[0], weights[0] @ torch.stack(own))
+
+
+@pytest.mark.parametrize("network", [LOGISTIC, SPLIT])
+def test_replicas_of_planted_labels_are_runs_of_their_own(network):
+    task, plan = small(network)
+    other = task.people.labels.clone()
+    other[4] = (other[4] + 1) % 3
+    both = run_vertical(
+        task,
+        plan,
+        VerticalProtection(),
+        STREAMS,
+        runs=Runs(replicas=2),
+        planted=Planted(labels=torch.stack([task.people.labels, other])),
+    )
+    for replica, labels in enumerate((task.people.labels, other)):
+        alone = replace(task, people=replace(task.people, labels=labels))
+        one = run_vertical(alone, plan, VerticalProtection(), STREAMS)
+        for found, wanted in zip(both.bottoms[0], one.bottoms[0], strict=True):
+            torch.testing.assert_close(found[replica], wanted[0])
+
+
+def test_planted_rows_are_one_persons_columns_of_one_party():
+    task, plan = small(SPLIT)
+    crafted = torch.full((1, 4), 3.0)
+    found = run_vertical(task, plan, VerticalProtection(), STREAMS, planted=Planted(person=4, rows={1: crafted}))
+    columns = [block.clone() for block in task.people.columns]
+    columns[1][4] = 3.0
+    alone = replace(task, people=replace(task.people, columns=tuple(columns)))
+    wanted = run_vertical(alone, plan, VerticalProtection(), STREAMS)
+    torch.testing.assert_close(found.top, wanted.top)
+
+
+def test_each_observer_sees_its_own_messages_and_no_more():
+    task, plan = small(SPLIT, epochs=1)
+    kept = {seen.name: VerticalRecorder(observer=seen) for seen in (PASSIVE_PARTY, ACTIVE_PARTY, FINAL_MODEL)}
+    final = run_vertical(task, plan, VerticalProtection(), STREAMS, recorders=list(kept.values()))
+    known = {"columns": task.people.columns, "labels": task.people.labels}
+    passive, active, public = (one.view(plan, final, **known) for one in kept.values())
+    assert (passive.labels, passive.final, len(passive.steps)) == (None, None, 3)
+    assert all(step.gradients is not None and not step.embeddings and step.top is None for step in passive.steps)
+    assert all(len(step.embeddings) == 2 and step.gradients is None and step.bottom is None for step in active.steps)
+    assert public.final is final
+    assert (public.steps, public.columns, public.labels) == ((), None, None)
+    with pytest.raises(ValueError, match="passive_party, active_party or final_model"):
+        VerticalRecorder(observer=UPLOADS)
+
+
+def test_gradients_sent_are_those_of_each_persons_own_loss():
+    task, plan = small(LOGISTIC, epochs=1)
+    seen = VerticalRecorder(observer=PASSIVE_PARTY)
+    final = run_vertical(task, plan, VerticalProtection(), STREAMS, recorders=[seen])
+    step = seen.view(plan, final, columns=task.people.columns, labels=task.people.labels).steps[0]
+    at_label = step.gradients[0].gather(1, task.people.labels[step.people].unsqueeze(1))
+    assert (at_label < 0).all()
+    assert ((step.gradients[0] < 0).sum(1) == 1).all()
+
+
+def test_noise_differs_between_replicas_steps_parties_and_blocks():
+    task, plan = small(SPLIT, epochs=1)
+    events = []
+
+    class Keep:
+        def watch(self, event):
+            events.append(event)
+
+    for block in (0, 1):
+        run_vertical(task, plan, Noise(), STREAMS, runs=Runs(replicas=2, block=block), recorders=[Keep()])
+    first = [values for event in events for values in (*event.embeddings, *event.gradients)]
+    flat = torch.stack([one[replica, 0] for one in first if one.shape[1] == 8 for replica in (0, 1)])
+    assert len({tuple(row.tolist()) for row in flat}) == len(flat)
+
+
+def test_embeddings_sent_once_are_drawn_once():
+    class Once(Noise):
+        sends_once = True
+
+    task, plan = small(SPLIT, epochs=2, frozen=True)
+    kept = VerticalRecorder(observer=ACTIVE_PARTY)
+    run_vertical(task, plan, Once(), STREAMS, recorders=[kept])
+    assert [bool(step.embeddings) for step in kept._steps] == [True] * 3 + [False] * 3
+    with pytest.raises(ValueError, match="frozen = true"):
+        run_vertical(task, replace(plan, frozen=False), Once(), STREAMS)
+
+
+def test_the_gradient_passes_through_a_clip_and_past_a_randomiser():
+    class Clip(VerticalProtection):
+        def embeddings(self, values, party, context, rng):
+            return values * (0.1 / values.norm(dim=-1, keepdim=True)).clamp(max=1)
+
+    class Signs(VerticalProtection):
+        def embeddings(self, values, party, context, rng):
+            return torch.sign(values).detach()
+
+    task, plan = small(SPLIT, n=8, epochs=1)
+    plain = run_vertical(task, plan, VerticalProtection(), STREAMS)
+    for one in (Clip(), Signs()):
+        found = run_vertical(task, plan, one, STREAMS)
+        assert not torch.equal(found.bottoms[0][0], SPLIT.initial(STREAMS).bottoms[0][0])
+        assert not torch.equal(found.bottoms[0][0], plain.bottoms[0][0])
+
+
+def test_a_frozen_bottom_keeps_its_initial_parameters():
+    task, plan = small(SPLIT, frozen=True)
+    found, start = run_vertical(task, plan, VerticalProtection(), STREAMS), SPLIT.initial(STREAMS)
+    assert torch.equal(found.bottoms[1][0], start.bottoms[1][0])
+    assert not torch.equal(found.top[0], start.top[0])
+
+
+def test_a_trained_model_predicts_new_people():
+    task, plan = small(SPLIT, n=200, epochs=20, batch=20)
+    final = run_vertical(task, plan, VerticalProtection(), STREAMS)
+    found = utility_of(predicted(final, task.test, plan, VerticalProtection(), STREAMS)[0], task.test.labels)
+    assert found.accuracy > 0.9
+    assert found.majority < 0.5
+    assert found.auc is None
+
+
+def test_a_misspelled_hook_is_refused():
+    with pytest.raises(TypeError, match="did you mean embeddings"):
+
+        class Wrong(VerticalProtection):
+            def embedings(self, values, party, context, rng):
+                return values
+
+
+@pytest.mark.parametrize(
+    ("columns", "active", "words"),
+    [
+        (1, True, "in 2..4"),
+        (5, False, "in 1..4"),
+        (((0, 1), (1, 2)), False, "twice"),
+        (((0, 9),), False, "0..7"),
+        (((0,), ()), False, "at least one column"),
+    ],
+)
+def test_wrong_columns_are_refused(columns, active, words):
+    with pytest.raises(ValueError, match=words):
+        column_groups((1, 2, 4), columns, active=active)
+
+
+def test_strips_of_an_image_are_its_left_and_right_half():
+    assert column_groups((1, 2, 4), 2, active=True) == ((0, 1, 4, 5), (2, 3, 6, 7))
+    assert column_groups((1, 2, 4), 2, active=False)[-1] == ()
+
+
+def test_a_plan_of_another_task_is_refused():
+    task, plan = small(SPLIT)
+    with pytest.raises(ValueError, match="must have the task's people"):
+        run_vertical(task, replace(plan, people=19), VerticalProtection(), STREAMS)
+
+
+def test_a_hook_of_a_wrong_shape_is_refused():
+    class Short(VerticalProtection):
+        def gradients(self, values, party, context, rng):
+            return values[:1, :1]
+
+    task, plan = small(SPLIT)
+    with pytest.raises(ValueError, match="hook gradients must return"):
+        run_vertical(task, plan, Short(), STREAMS)
