@@ -11,6 +11,7 @@ from .part_files import Kind, own_parts
 from .source import ConfigError
 from .suite import AttackSpec, DefenseSpec
 
+_WORDS: dict[Kind, str] = {"defense": "Defense or VerticalDefense", "attack": "Attack or VerticalAttack"}
 _TABLES: dict[Kind, type[BaseModel]] = {"defense": DefenseSpec, "attack": AttackSpec}
 
 
@@ -59,7 +60,7 @@ def find(kind: Kind, name: str) -> type[Any]:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if not (isinstance(part, type) and issubclass(part, _base(kind))):
-        raise ConfigError(f"{kind} {name!r} must be a subclass of fedassay's {_base(kind).__name__}, got {part!r}")
+        raise ConfigError(f"{kind} {name!r} must be a subclass of fedassay's {_WORDS[kind]}, got {part!r}")
     return part
 
 
@@ -87,7 +88,7 @@ def part_from_instance(instance: Any, kind: Kind) -> Part:
     """Describe a defense or attack that the caller built as an object, such as ``MyDefense(clip_norm=1.0)``."""
     if not isinstance(instance, _base(kind)):
         got = f"the class {instance.__name__}" if isinstance(instance, type) else type(instance).__name__
-        raise ConfigError(f"{kind} must be an instance of {_base(kind).__name__}, got {got}")
+        raise ConfigError(f"{kind} must be an instance of {_WORDS[kind]}, got {got}")
     owner = type(instance)
     ours = {(part.module, part.class_name): name for name, part in own_parts(kind).items()}
     path = ours.get((owner.__module__, owner.__qualname__), f"{owner.__module__}:{owner.__qualname__}")

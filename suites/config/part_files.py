@@ -47,7 +47,8 @@ _FOLDERS: dict[Kind, tuple[str, ...]] = {
     "defense": ("defenses",),
     "attack": ("attacks.gradient", "attacks.labels", "attacks.membership", "attacks.vertical"),
 }
-_BASES: dict[Kind, str] = {"defense": "DefensePart", "attack": "AttackPart"}
+# The folders of attacks do not hold the file of these classes, so each of them is named.
+_BASES: dict[Kind, tuple[str, ...]] = {"defense": ("DefensePart",), "attack": ("AttackPart", "Attack")}
 
 
 def own_parts(kind: Kind) -> dict[str, PartFile]:
@@ -58,19 +59,19 @@ def own_parts(kind: Kind) -> dict[str, PartFile]:
 
 
 @lru_cache(maxsize=8)
-def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
+def part_files(folders: tuple[str, ...], bases: tuple[str, ...]) -> dict[str, PartFile]:
     """Return a dictionary from names to the files that define a defense or attack. Such a file has a public class that
-    derives from ``base``; if it has several, the first one counts.
+    derives from one of ``bases``; if it has several, the first one counts.
 
     Args:
         folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.
-        base: class that all parts derive from, directly or through classes of these folders.
+        bases: classes that all parts derive from, directly or through classes of these folders.
 
     Raises:
         ValueError: two files of one name that both define a part.
     """
     parts: dict[str, PartFile] = {}
-    for module, tree, own in _classes_from(folders, base):
+    for module, tree, own in _classes_from(folders, bases):
         if not own:
             continue
         part = PartFile(
@@ -95,7 +96,7 @@ def part_classes(folder: str, below: str, base: str) -> dict[str, PartFile]:
     """
     found = {
         re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.name).lower(): (module, node)
-        for module, _, own in _classes_from((folder,), base)
+        for module, _, own in _classes_from((folder,), (base,))
         for node in own
         if module.startswith(f"{PACKAGE}.{folder}.{below}.")
     }
@@ -160,8 +161,8 @@ def _classes(tree: ast.Module) -> Sequence[ast.ClassDef]:
     return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
-def _classes_from(folders: Sequence[str], base: str) -> Iterator[tuple[str, ast.Module, list[ast.ClassDef]]]:
-    """Each file of the folders, with its public classes that derive from ``base`` and are not abstract."""
+def _classes_from(folders: Sequence[str], roots: tuple[str, ...]) -> Iterator[tuple[str, ast.Module, list[ast.ClassDef]]]:
+    """Each file of the folders, with its public classes that derive from one of ``roots`` and are not abstract."""
     # All folders are parsed before the first class is chosen: it may derive from a class of a later file.
     root = resources.files(PACKAGE)
     trees = {
@@ -172,14 +173,14 @@ def _classes_from(folders: Sequence[str], base: str) -> Iterator[tuple[str, ast.
     bases = {name: found for module, tree in trees.items() for name, found in _bases(module, tree)}
     for module, tree in trees.items():
         named = [
-            node for node in _classes(tree) if node.name != base and node.name[0] != "_" and not _is_abstract(node)
+            node for node in _classes(tree) if node.name not in roots and node.name[0] != "_" and not _is_abstract(node)
         ]
-        yield module, tree, [node for node in named if _derives((module, node.name), bases, base)]
+        yield module, tree, [node for node in named if _derives((module, node.name), bases, roots)]
 
 
 def _is_abstract(node: ast.ClassDef) -> bool:
     return any(isinstance(base, ast.Name) and base.id == "ABC" for base in node.bases)
 
 
-def _derives(name: _Name, bases: dict[_Name, tuple[_Name, ...]], base: str) -> bool:
-    return name[1] == base or any(_derives(one, bases, base) for one in bases.get(name, ()))
+def _derives(name: _Name, bases: dict[_Name, tuple[_Name, ...]], roots: tuple[str, ...]) -> bool:
+    return name[1] in roots or any(_derives(one, bases, roots) for one in bases.get(name, ()))
