@@ -161,7 +161,9 @@ def _classes(tree: ast.Module) -> Sequence[ast.ClassDef]:
     return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
-def _classes_from(folders: Sequence[str], roots: tuple[str, ...]) -> Iterator[tuple[str, ast.Module, list[ast.ClassDef]]]:
+def _classes_from(
+    folders: Sequence[str], roots: tuple[str, ...]
+) -> Iterator[tuple[str, ast.Module, list[ast.ClassDef]]]:
     """Each file of the folders, with its public classes that derive from one of ``roots`` and are not abstract."""
     # All folders are parsed before the first class is chosen: it may derive from a class of a later file.
     root = resources.files(PACKAGE)

@@ -1,103 +1,43 @@
 """Define the tables and keys of a suite file, which are checked before anything runs."""
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from ...audit.nearest import nearest
-from ...audit.outside import Spec, find_outside, is_path, label, name_and_options, points, written
-from ...fl.algorithms.algorithm import algorithm_from
-from ...fl.data.datasets import KNOWN_DATASETS
-from ...fl.data.files.from_python import is_object, keep
-from ...fl.data.files.lookup import DataFile, names_a_file
-from ...fl.models.normalise import normalisation_from
-from ...fl.models.small_models import known_models
-from ...fl.partitions.partitions import partition_from
-from ...fl.partitions.sampling import cohort_from, sampling_from
-from . import json_schemas as shapes
-from .canaries import CANARIES
+from ...audit.outside import is_path
+from .key_types import (
+    Algorithm,
+    CanaryPart,
+    Cohort,
+    DatasetPart,
+    DesignName,
+    DeviceName,
+    EstimatorPart,
+    Label,
+    Lot,
+    ModelPart,
+    Normalise,
+    Number,
+    Partition,
+    Table,
+    Whole,
+    WithData,
+    is_absent,
+    is_empty,
+    part_table,
+)
 from .margins import GateSpec
-from .part_files import texts_of
 from .presets import DROP, KEEP
 from .published import Published
-
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
-
-
-def _parsed_by(parser: Callable[[Any], object], kind: str = "") -> AfterValidator:
-    """Check a value with its parser, but keep it as written: the manifest must hold the user's own text."""
-
-    def check(value: Any) -> Any:
-        if kind and is_path(kind, value):  # Imported later, when the suite's folder is on the import path.
-            return value
-        try:
-            parser(value)
-        except TypeError as error:  # A number or a list in place of a name or a table.
-            raise ValueError(f"the value cannot be read, got {value!r} ({error})") from None
-        return value
-
-    return AfterValidator(check)
-
-
-def _given(kind: str) -> BeforeValidator:
-    """Write a part that Python code gives as an object as a suite file would name it."""
-    return BeforeValidator(_kept_dataset if kind == "dataset" else partial(written, kind))
-
-
-def _kept_dataset(value: Any) -> Any:
-    return keep(value) if is_object(value) else written("dataset", value)
-
-
-def _table(kind: str) -> BeforeValidator:
-    """Write a defense or attack that Python code gives as a class or object, or as the ``part`` of a table."""
-
-    def table(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {**value, "part": written(kind, value["part"])} if "part" in value else value
-        if isinstance(value, str | BaseModel):
-            return value
-        given = written(kind, value)
-        return {"part": given} if isinstance(given, str) else given
-
-    return BeforeValidator(table)
-
-
-def _part(kind: str, known: Iterable[str]) -> AfterValidator:
-    """Check the name of a part; its options are checked where it is built."""
-    own = tuple(known)
-
-    def check(value: Any) -> Any:
-        name, _ = name_and_options(kind, value)
-        if kind == "dataset" and names_a_file(name):  # Read later, when the suite's folder is known.
-            return value
-        if name not in own and ":" not in name and name not in points(kind):
-            find_outside(kind, name, own)
-        return value
-
-    return AfterValidator(check)
-
-
-def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
-    def check(value: str) -> str:
-        if value not in known:
-            raise ValueError(f"unknown {what} {value!r}; known: {nearest(value, known)}")
-        return value
-
-    return AfterValidator(check)
-
+from .vertical import VerticalSpec
 
 _MOST_REPLICAS = 1_000_000
 """Beyond this, a list of the planned blocks of replicas alone would fill the memory."""
@@ -106,45 +46,9 @@ _MOST_CELLS = 50_000
 """A plan holds every cell, with its identity: of so many it takes some ten seconds and 100 MB."""
 MOST_TRIALS = 2**15
 """Runs per arm, at most, of the trials of everything that the observer receives."""
-# Read from the text of the audit methods, which are above this folder: a new method brings the design that chooses it.
-DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
-Whole = Annotated[int, Field(strict=True)]
-Number = Annotated[float, Field(strict=True)]
-"""Strict, so that neither ``"0.05"`` nor ``true`` counts as a number."""
-Cohort = Annotated[
-    Any, _given("sampling"), _parsed_by(partial(cohort_from, clients=1), "sampling"), WithJsonSchema(shapes.COHORT)
-]
-Lot = Annotated[Any, _given("sampling"), _parsed_by(sampling_from, "sampling"), WithJsonSchema(shapes.LOT)]
-Partition = Annotated[
-    Any, _given("partition"), _parsed_by(partition_from, "partition"), WithJsonSchema(shapes.PARTITION)
-]
-Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(shapes.NORMALISE)]
-Algorithm = Annotated[
-    Any, _given("algorithm"), _parsed_by(algorithm_from, "algorithm"), WithJsonSchema(shapes.ALGORITHM)
-]
-DatasetPart = Annotated[
-    Any, _given("dataset"), _part("dataset", KNOWN_DATASETS), WithJsonSchema(shapes.part_of(KNOWN_DATASETS))
-]
-ModelPart = Annotated[
-    Any, _given("model"), _part("model", known_models()), WithJsonSchema(shapes.part_of(known_models()))
-]
-EstimatorPart = Annotated[Any, _given("estimator"), WithJsonSchema(shapes.part_of(()))]
-CanaryPart = Annotated[Any, _given("canary"), _part("canary", CANARIES), WithJsonSchema(shapes.part_of(CANARIES))]
-KNOWN_DEVICES = ("cpu", "cuda")
-DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
-DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]
 
 
-def _is_none(value: object) -> bool:
-    """Whether a setting is absent: an absent one stays out of the configuration's hash, which older suites share."""
-    return value is None
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class PlanChange(_Table):
+class PlanChange(Table):
     """The changes that one defense makes to a federation's public plan, such as Poisson sampling because its privacy
     theorem assumes it.
     """
@@ -154,7 +58,7 @@ class PlanChange(_Table):
     algorithm: Algorithm | None = None
 
 
-class WarmStartSpec(_Table):
+class WarmStartSpec(Table):
     """The training of the initial model on the server's public data before the first round, which costs no privacy.
 
     The public data are training images that no client, no held-out client and no non-member has; the test images are
@@ -170,10 +74,9 @@ class WarmStartSpec(_Table):
     optimizer: Literal["sgd", "adam"] = "adam"
 
 
-class FederationSpec(_Table):
+class FederationSpec(WithData):
     """The settings of a federation: data set, model, partition of the data over the clients, and training."""
 
-    dataset: DatasetPart = "digits"
     model: ModelPart = "lenet"
     partition: Partition = "iid"
     clients: Whole = Field(ge=1)
@@ -184,7 +87,7 @@ class FederationSpec(_Table):
     """Standard deviation of Gaussian noise on the sensitive pixels of training images. Reconstructions are compared
     with the images without noise.
     """
-    normalise: Normalise | None = Field(default=None, exclude_if=_is_none)
+    normalise: Normalise | None = Field(default=None, exclude_if=is_absent)
     """Public mean and standard deviation by which the model scales its input: ``{ mean = 0.1307, std = 0.3081 }``, or
     one number per channel. Images stay in [0, 1] for attacks and scores. By default the input is used as it is.
     """
@@ -201,41 +104,12 @@ class FederationSpec(_Table):
     ``{ fixed_size = N }``.
     """
     algorithm: Algorithm
-    warm_start: WarmStartSpec | None = Field(default=None, exclude_if=_is_none)
+    warm_start: WarmStartSpec | None = Field(default=None, exclude_if=is_absent)
     """By default the initial model is drawn at random."""
     calibrated_on: str | None = None
     """The federation whose plan the defenses are calibrated on. This one then only shows what one upload leaks, and
     states no claims of its own.
     """
-    _folder: str = PrivateAttr(default="")
-    _digests: dict[str, str] = PrivateAttr(default_factory=dict)
-
-    def reading(self, folder: str, digests: dict[str, str]) -> "FederationSpec":
-        """Return the same settings for reading data files: ``folder`` is that of relative paths, and ``digests`` are
-        those that the data must have, by label of the data set; neither is part of the settings themselves.
-        """
-        found = self.model_copy()
-        found._folder, found._digests = folder, digests
-        return found
-
-    @property
-    def data(self) -> Spec | DataFile:
-        """The data set to load, a file with its folder."""
-        name, options = name_and_options("dataset", self.dataset)
-        if not names_a_file(name):
-            given: Spec = self.dataset
-            return given
-        return DataFile.of(name, options, self._folder, self.digest)
-
-    @property
-    def folder(self) -> str:
-        """The folder to which a relative path of the data set belongs."""
-        return self._folder
-
-    @property
-    def digest(self) -> str:
-        """The digest that the data must have; empty where it is not known."""
-        return self._digests.get(label("dataset", self.dataset), "")
 
 
 class DefenseSpec(BaseModel):
@@ -280,7 +154,7 @@ class AttackSpec(BaseModel):
         return (self.federation,) if isinstance(self.federation, str) else self.federation
 
 
-class AuditSpec(_Table):
+class AuditSpec(Table):
     """The settings of the audits. For each claim, canaries are added in many independent runs, or in one run, of a
     small federation under the claim's plan.
     """
@@ -298,7 +172,7 @@ class AuditSpec(_Table):
     """The canary: a row along an unused weight or a random direction, or a sample that passes through the model."""
     canaries: Whole | None = Field(default=None, ge=2, le=4000)
     """Number of Dirac canaries of the one run, each included by a fair coin."""
-    estimator: EstimatorPart | None = Field(default=None, exclude_if=_is_none)
+    estimator: EstimatorPart | None = Field(default=None, exclude_if=is_absent)
     """Estimator that measures the audit's runs: one of ``fedassay list estimators``, ``package.module:function``,
     ``file.py:function``, or a table of its name as ``part`` and its options. By default each audit method uses the one
     with the most power. Audits by attacks are not affected."""
@@ -358,7 +232,7 @@ class AuditSpec(_Table):
         return self
 
 
-class MutantsSpec(_Table):
+class MutantsSpec(Table):
     """The settings of audits of mutants (mechanisms with a planted bug) and their correct versions; ``only`` limits
     them to the named mutants.
     """
@@ -383,7 +257,7 @@ class MutantsSpec(_Table):
     """Whether unusual correct cases run too, which have no broken version."""
 
 
-class Suite(_Table):
+class Suite(Table):
     """The content of a whole suite file, with all its tables."""
 
     name: Label
@@ -395,9 +269,14 @@ class Suite(_Table):
     seeds: Whole = Field(default=3, ge=1, le=1000)
     device: DeviceName = "cpu"
     """Device of the attacks that search for images; everything else runs on the CPU."""
-    federations: dict[Label, FederationSpec] = Field(max_length=_MOST_TABLES)
-    defenses: dict[Label, Annotated[DefenseSpec, _table("defense")]] = Field(max_length=_MOST_TABLES)
-    attacks: dict[Label, Annotated[AttackSpec, _table("attack")]] = Field(default_factory=dict, max_length=_MOST_TABLES)
+    federations: dict[Label, FederationSpec] = Field(default_factory=dict, max_length=_MOST_TABLES)
+    """Federations of clients, which hold different samples (horizontal federated learning)."""
+    vertical: dict[Label, VerticalSpec] = Field(default_factory=dict, max_length=_MOST_TABLES, exclude_if=is_empty)
+    """Federations of parties, which hold different columns of the same people (vertical federated learning)."""
+    defenses: dict[Label, Annotated[DefenseSpec, part_table("defense")]] = Field(max_length=_MOST_TABLES)
+    attacks: dict[Label, Annotated[AttackSpec, part_table("attack")]] = Field(
+        default_factory=dict, max_length=_MOST_TABLES
+    )
     audit: AuditSpec | None = None
     mutants: MutantsSpec | None = None
     gate: GateSpec = GateSpec()
@@ -419,14 +298,17 @@ class Suite(_Table):
 
     @model_validator(mode="after")
     def _something_to_do(self) -> "Suite":
-        for place in ("federations", "defenses"):
-            if not getattr(self, place) and self.mutants is None:
+        for place, found in (("federations", {**self.federations, **self.vertical}), ("defenses", self.defenses)):
+            if not found and self.mutants is None:
                 raise _misplaced(place, f"at least one [{place}.NAME] table is needed, or a [mutants] table")
+        for name in self.vertical:
+            if name in self.federations:
+                raise _misplaced(f"vertical.{name}", f"the name {name!r} is that of a federation of clients as well")
         return self
 
     @model_validator(mode="after")
     def _few_cells(self) -> "Suite":
-        cells = sum(self._cells_on(name) for name in self.federations)
+        cells = sum(self._cells_on(name) for name in (*self.federations, *self.vertical))
         if cells > _MOST_CELLS:
             raise _misplaced(
                 "seeds",
@@ -436,7 +318,8 @@ class Suite(_Table):
         return self
 
     def _cells_on(self, federation: str) -> int:
-        own = self.federations[federation].calibrated_on or federation
+        basis = self.federations[federation].calibrated_on if federation in self.federations else None
+        own = basis or federation
         found = [one for one in self.defenses.values() if one.federation == own]
         found = found or [one for one in self.defenses.values() if one.federation is None]
         attacks = sum(federation in attack.federations for attack in self.attacks.values())
@@ -459,10 +342,11 @@ class Suite(_Table):
             for label, spec in self.defenses.items()
             if spec.federation is not None
         }
+        known = {**self.federations, **self.vertical}
         for place, name in [*attacked, *own_plan.items()]:
-            if name not in self.federations:
-                raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, self.federations)}")
-            if place in own_plan and self.federations[name].calibrated_on is not None:
+            if name not in (self.federations if place == "audit.federation" else known):
+                raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, known)}")
+            if place in own_plan and name in self.federations and self.federations[name].calibrated_on is not None:
                 raise _misplaced(place, f"federation {name!r} borrows its calibration: name one that has its own")
         return self
 

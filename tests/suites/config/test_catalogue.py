@@ -124,7 +124,9 @@ def test_a_class_that_is_missing_lists_the_modules_own_nearest_first(own_module)
 @pytest.mark.parametrize("name", ["Other", "dataclass"])
 def test_what_is_no_defense_is_refused(own_module, name):
     module = own_module(MINE)
-    with pytest.raises(ConfigError, match=f"'{module}:{name}' must be a subclass of fedassay's Defense or VerticalDefense, got"):
+    with pytest.raises(
+        ConfigError, match=f"'{module}:{name}' must be a subclass of fedassay's Defense or VerticalDefense, got"
+    ):
         find("defense", f"{module}:{name}")
 
 

@@ -270,7 +270,7 @@ def test_an_empty_file_lacks_everything_that_a_suite_must_say(tmp_path, text):
     with pytest.raises(ConfigError) as refused:
         load_suite(str(tmp_path / "x.toml"))
     said = [line.rpartition(": ")[2] for line in str(refused.value).splitlines()]
-    assert said == ["name is missing", "federations is missing", "defenses is missing"]
+    assert said == ["name is missing", "defenses is missing"]
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_read_and_keep_the_line_numbers(tmp_path, tiny):

@@ -1,0 +1,163 @@
+"""Define the types of the keys of a suite file: numbers, labels, and parts by name, table or object."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
+
+from ...audit.nearest import nearest
+from ...audit.outside import Spec, find_outside, is_path, label, name_and_options, points, written
+from ...fl.algorithms.algorithm import algorithm_from
+from ...fl.data.datasets import KNOWN_DATASETS
+from ...fl.data.files.from_python import is_object, keep
+from ...fl.data.files.lookup import DataFile, names_a_file
+from ...fl.models.normalise import normalisation_from
+from ...fl.models.small_models import known_models
+from ...fl.partitions.partitions import partition_from
+from ...fl.partitions.sampling import cohort_from, sampling_from
+from . import json_schemas as shapes
+from .canaries import CANARIES
+from .part_files import texts_of
+
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
+
+
+def _parsed_by(parser: Callable[[Any], object], kind: str = "") -> AfterValidator:
+    """Check a value with its parser, but keep it as written: the manifest must hold the user's own text."""
+
+    def check(value: Any) -> Any:
+        if kind and is_path(kind, value):  # Imported later, when the suite's folder is on the import path.
+            return value
+        try:
+            parser(value)
+        except TypeError as error:  # A number or a list in place of a name or a table.
+            raise ValueError(f"the value cannot be read, got {value!r} ({error})") from None
+        return value
+
+    return AfterValidator(check)
+
+
+def _given(kind: str) -> BeforeValidator:
+    """Write a part that Python code gives as an object as a suite file would name it."""
+    return BeforeValidator(_kept_dataset if kind == "dataset" else partial(written, kind))
+
+
+def _kept_dataset(value: Any) -> Any:
+    return keep(value) if is_object(value) else written("dataset", value)
+
+
+def part_table(kind: str) -> BeforeValidator:
+    """Write a defense or attack that Python code gives as a class or object, or as the ``part`` of a table."""
+
+    def table(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {**value, "part": written(kind, value["part"])} if "part" in value else value
+        if isinstance(value, str | BaseModel):
+            return value
+        given = written(kind, value)
+        return {"part": given} if isinstance(given, str) else given
+
+    return BeforeValidator(table)
+
+
+def _part(kind: str, known: Iterable[str]) -> AfterValidator:
+    """Check the name of a part; its options are checked where it is built."""
+    own = tuple(known)
+
+    def check(value: Any) -> Any:
+        name, _ = name_and_options(kind, value)
+        if kind == "dataset" and names_a_file(name):  # Read later, when the suite's folder is known.
+            return value
+        if name not in own and ":" not in name and name not in points(kind):
+            find_outside(kind, name, own)
+        return value
+
+    return AfterValidator(check)
+
+
+def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in known:
+            raise ValueError(f"unknown {what} {value!r}; known: {nearest(value, known)}")
+        return value
+
+    return AfterValidator(check)
+
+
+# Read from the text of the audit methods, which are above this folder: a new method brings the design that chooses it.
+DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
+Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True)]
+"""Strict, so that neither ``"0.05"`` nor ``true`` counts as a number."""
+Cohort = Annotated[
+    Any, _given("sampling"), _parsed_by(partial(cohort_from, clients=1), "sampling"), WithJsonSchema(shapes.COHORT)
+]
+Lot = Annotated[Any, _given("sampling"), _parsed_by(sampling_from, "sampling"), WithJsonSchema(shapes.LOT)]
+Partition = Annotated[
+    Any, _given("partition"), _parsed_by(partition_from, "partition"), WithJsonSchema(shapes.PARTITION)
+]
+Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(shapes.NORMALISE)]
+Algorithm = Annotated[
+    Any, _given("algorithm"), _parsed_by(algorithm_from, "algorithm"), WithJsonSchema(shapes.ALGORITHM)
+]
+DatasetPart = Annotated[
+    Any, _given("dataset"), _part("dataset", KNOWN_DATASETS), WithJsonSchema(shapes.part_of(KNOWN_DATASETS))
+]
+ModelPart = Annotated[
+    Any, _given("model"), _part("model", known_models()), WithJsonSchema(shapes.part_of(known_models()))
+]
+EstimatorPart = Annotated[Any, _given("estimator"), WithJsonSchema(shapes.part_of(()))]
+CanaryPart = Annotated[Any, _given("canary"), _part("canary", CANARIES), WithJsonSchema(shapes.part_of(CANARIES))]
+KNOWN_DEVICES = ("cpu", "cuda")
+DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
+DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]
+
+
+def is_absent(value: object) -> bool:
+    """Whether a setting is absent: an absent one stays out of the configuration's hash, which older suites share."""
+    return value is None
+
+
+def is_empty(value: dict[str, Any]) -> bool:
+    """Return whether a table has no entry: then it stays out of the configuration's hash, which older suites share."""
+    return not value
+
+
+class Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class WithData(Table):
+    """Settings with a data set, which may be a file that is read from the suite's folder."""
+
+    dataset: DatasetPart = "digits"
+    _folder: str = PrivateAttr(default="")
+    _digests: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def reading(self, folder: str, digests: dict[str, str]) -> Self:
+        """Return the same settings for reading data files: ``folder`` is that of relative paths, and ``digests`` are
+        those that the data must have, by label of the data set; neither is part of the settings themselves.
+        """
+        found = self.model_copy()
+        found._folder, found._digests = folder, digests
+        return found
+
+    @property
+    def data(self) -> Spec | DataFile:
+        """The data set to load, a file with its folder."""
+        name, options = name_and_options("dataset", self.dataset)
+        if not names_a_file(name):
+            given: Spec = self.dataset
+            return given
+        return DataFile.of(name, options, self._folder, self.digest)
+
+    @property
+    def folder(self) -> str:
+        """The folder to which a relative path of the data set belongs."""
+        return self._folder
+
+    @property
+    def digest(self) -> str:
+        """The digest that the data must have; empty where it is not known."""
+        return self._digests.get(label("dataset", self.dataset), "")
