@@ -143,6 +143,10 @@ class WithData(Table):
         found._folder, found._digests = folder, digests
         return found
 
+    def reading_alone(self, folder: str, digest: str) -> Self:
+        """Return the same settings for reading the data file with this digest in ``folder``."""
+        return self.reading(folder, {label("dataset", self.dataset): digest})
+
     @property
     def data(self) -> Spec | DataFile:
         """The data set to load, a file with its folder."""

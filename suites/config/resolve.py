@@ -29,6 +29,7 @@ from .canaries import canary_kind
 from .catalogue import Part, build, find, part_from_instance
 from .compatibility import check_audit, check_federations
 from .identity import plain_data
+from .key_types import WithData
 from .outside_parts import is_outside, outside_versions, own_names, parts_in
 from .plugin_path import check_loaded_from, import_first_from, paths_of
 from .source import ConfigError, Source
@@ -132,7 +133,7 @@ class ResolvedSuite:
         try:
             return task_of(spec, seed)
         except ValueError as error:
-            place = _line_of(str(error), self.source, ("federations", federation), spec.model_fields_set)
+            place = line_of(str(error), self.source, ("federations", federation), spec.model_fields_set)
             raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
 
 
@@ -165,10 +166,12 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
     _check_paths(spec, source)
     digests = _digests(spec, source)
     spec = with_data_files(spec, source.data_folder, digests)
+    check_kinds(spec, defenses, attacks, source)
     for entry in attacks:
-        check_federations(
-            entry.attack, entry.part.path, entry.federations, spec, source.where(("attacks", entry.label))
-        )
+        if isinstance(entry.part.instance, Attack):
+            check_federations(
+                entry.attack, entry.part.path, entry.federations, spec, source.where(("attacks", entry.label))
+            )
     check_audit(spec, source.where(("audit", "model")))
     return ResolvedSuite(
         spec=spec,
@@ -180,10 +183,37 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
     )
 
 
+def check_kinds(spec: Suite, defenses: Iterable[DefenseEntry], attacks: Iterable[AttackEntry], source: Source) -> None:
+    """Raise ConfigError for a defense or attack that no federation of the suite can run: one of clients (horizontal)
+    needs ``[federations.NAME]``, one of parties ``[vertical.NAME]``.
+    """
+    for kind, entries, horizontal in (("defense", defenses, Defense), ("attack", attacks, Attack)):
+        for entry in entries:
+            own, other = (
+                (spec.federations, spec.vertical)
+                if isinstance(entry.part.instance, horizontal)
+                else (spec.vertical, spec.federations)
+            )
+            named = (
+                ((entry.federation,) if entry.federation else ())
+                if isinstance(entry, DefenseEntry)
+                else entry.federations
+            )
+            wrong = [name for name in named if name in other]
+            if wrong or not own:
+                needed = "clients ([federations.NAME])" if own is spec.federations else "parties ([vertical.NAME])"
+                where = source.where((f"{kind}s", entry.label))
+                raise ConfigError(
+                    f"{where}: {kind} {entry.part.path} runs on federations of {needed}; "
+                    + (f"{wrong[0]} is none" if wrong else "the suite has none")
+                )
+
+
 def _check_paths(spec: Suite, source: Source) -> None:
     """Import every part from outside, so that one that is not there is reported before any work, with its line."""
     tables: dict[tuple[str, ...], Any] = {("audit",): spec.audit}
     tables |= {("federations", name): one for name, one in spec.federations.items()}
+    tables |= {("vertical", name): one for name, one in spec.vertical.items()}
     tables |= {("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()}
     for place, table in tables.items():
         for key, kind, value in parts_in(table):
@@ -204,9 +234,8 @@ def _check_paths(spec: Suite, source: Source) -> None:
 
 def _digests(spec: Suite, source: Source) -> dict[str, str]:
     """The digest of each data set of the suite by its label."""
-    places: dict[tuple[str, ...], FederationSpec] = {
-        ("federations", name): one for name, one in spec.federations.items()
-    }
+    places: dict[tuple[str, ...], WithData] = {("federations", name): one for name, one in spec.federations.items()}
+    places |= {("vertical", name): one for name, one in spec.vertical.items()}
     if spec.audit is not None and spec.audit.dataset is not None:
         places["audit",] = audited(spec.federations[spec.audit.federation], spec.audit)
     found: dict[str, str] = {}
@@ -237,7 +266,7 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
 def _task(specification: str, seed: int, folder: str = "", digest: str = "", versions: str = "") -> Task:
     spec = FederationSpec.model_validate_json(specification)
     return build_task(
-        load_dataset(spec.reading(folder, {label("dataset", spec.dataset): digest}).data),
+        load_dataset(spec.reading_alone(folder, digest).data),
         model=spec.model,
         partition=partition_from(spec.partition),
         clients=spec.clients,
@@ -274,7 +303,7 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
     try:
         plan = plan_of(basis, entry.change, task)
     except ValueError as error:
-        place = _line_of(str(error), suite.source, ("federations", own), basis.model_fields_set)
+        place = line_of(str(error), suite.source, ("federations", own), basis.model_fields_set)
         raise ConfigError(f"{place}: federation {own} cannot be set up: {error}") from error
     try:
         prepared = calibrated(entry.defense, plan)
@@ -349,6 +378,11 @@ def _attack_entry(label: str, spec: Suite, source: Source) -> AttackEntry:
     part = _build("attack", label, chosen.part or label, configuration, source)
     shadows = chosen.shadows or (_SHADOWS if isinstance(part.instance, ShadowAttack) else None)
     entry = AttackEntry(label=label, part=part, federations=chosen.federations, shadows=shadows)
+    if not isinstance(part.instance, Attack):
+        if chosen.shadows or chosen.observer:
+            where = source.where(("attacks", label, "shadows" if chosen.shadows else "observer"))
+            raise ConfigError(f"{where}: the keys shadows and observer are for attacks on federations of clients")
+        return entry
     if shadows and not (isinstance(entry.attack, MembershipAttack) and entry.observer == FINAL_MODEL):
         where = source.where(("attacks", label, "shadows"))
         raise ConfigError(
@@ -382,11 +416,11 @@ def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], sour
     try:
         return build(kind, name, configuration)
     except ConfigError as error:
-        raise ConfigError(f"{_line_of(str(error), source, table, configuration, 'part')}: {error}") from None
+        raise ConfigError(f"{line_of(str(error), source, table, configuration, 'part')}: {error}") from None
 
 
-def _line_of(message: str, source: Source, table: tuple[str, ...], keys: Iterable[str], default: str = "") -> str:
-    """The line of the key that a part's message names: the first of the table's ``keys`` that occurs in it."""
+def line_of(message: str, source: Source, table: tuple[str, ...], keys: Iterable[str], default: str = "") -> str:
+    """Return the line of the key that a part's message names: the first of the table's ``keys`` that occurs in it."""
     words = re.findall(r"\w+", message)
     return source.where((*table, min((key for key in keys if key in words), key=words.index, default=default)))
 

@@ -18,6 +18,7 @@ from .presets import apply_preset, keep_only
 from .published import Published
 from .source import ConfigError, Source, apply_override
 from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
+from .vertical import VerticalSpec
 
 GIVEN = "defenses"
 """The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""
@@ -140,7 +141,8 @@ def with_data_files(spec: Suite, folder: str, digests: dict[str, str]) -> Suite:
     if not names_data_files(spec):
         return spec
     found = {name: one.reading(folder, digests) for name, one in spec.federations.items()}
-    return spec.model_copy(update={"federations": found})
+    parties = {name: one.reading(folder, digests) for name, one in spec.vertical.items()}
+    return spec.model_copy(update={"federations": found, "vertical": parties})
 
 
 def _explain(item: dict[str, Any], source: Source) -> str:
@@ -161,6 +163,7 @@ def _explain(item: dict[str, Any], source: Source) -> str:
 def _fields_at(path: tuple[str, ...]) -> list[str]:
     tables: dict[str, type[BaseModel]] = {
         "federations": FederationSpec,
+        "vertical": VerticalSpec,
         "defenses": PlanChange,
         "attacks": AttackSpec,
         "audit": AuditSpec,

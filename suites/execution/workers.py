@@ -19,10 +19,13 @@ from ..jobs.block_job import BlockJob
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
+from ..jobs.vertical_job import VerticalAuditJob, VerticalTrialJob
 from ..mutation.mutants import run_mutant
 from ..planning.run_plan import Job, RunPlan
 from ..results.cost import Cost
 from ..results.store import Store
+from ..vertical.audit import audit_vertical
+from ..vertical.trial import run_vertical_trial
 from .memory import keep_freed_memory, leave_imports_out_of_collections
 
 Work = Job | PlannedAudit
@@ -40,6 +43,10 @@ def _do(job: Work, folder: Path, finished: frozenset[str]) -> list[str]:
             return run_block(job, store, finished)
         case MutantJob():
             return run_mutant(job, store, finished)
+        case VerticalTrialJob():
+            return run_vertical_trial(job, store, finished)
+        case VerticalAuditJob():
+            return audit_vertical(job, store, finished)
         case PlannedAudit():
             return audit_claim(job, store)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ...audit.binomial import largest_certifiable_epsilon
 from ...audit.outside import label
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
@@ -11,6 +12,7 @@ from ...fl.task import network_of
 from ..audits.known_methods import audit_methods
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
+from ..jobs.vertical_job import VerticalAuditJob, VerticalTrialJob
 from ..results.audited_model import Trained, other_training
 from .run_plan import RunPlan
 
@@ -21,23 +23,26 @@ _MOST_AUDITS = 100
 def headline(plan: RunPlan) -> str:
     """Return one line that states how much work the planned run contains."""
     # A suite of mutants alone trains nothing, and a line of zeros would hide what it does.
-    if plan.mutants and not plan.trials:
+    if plan.mutants and not plan.trials and not plan.vertical:
         versions = f"{counted(len(plan.mutants), 'mutant')} with the correct version of each"
         return f"{versions}, {counted(len(plan.mutants[0].seeds), 'seed')}; {counted(len(plan.cells), 'cell')}"
-    facts = [trial.cells[0].facts for trial in plan.trials]
+    vertical = [job for job in plan.vertical if isinstance(job, VerticalTrialJob)]
+    trainings: list[TrialJob | VerticalTrialJob] = [*plan.trials, *vertical]
+    facts = [trial.cells[0].facts for trial in trainings]
     defenses = len(dict.fromkeys(fact["defense"] for fact in facts))
-    jobs: tuple[TrialJob | ShadowJob, ...] = (*plan.trials, *plan.shadows)
+    jobs: tuple[TrialJob | ShadowJob | VerticalTrialJob, ...] = (*trainings, *plan.shadows)
     observing = [cell.facts for job in jobs for cell in job.cells]
     attacks = {fact["attack"] for fact in observing if fact["role"] != "utility"}
     shadows = sum(job.count for job in plan.shadows)
-    seeds = len({trial.seed for trial in plan.trials})
-    replicas = sum(block.runs for block in plan.blocks)
+    seeds = len({trial.seed for trial in trainings})
+    audits = [job for job in plan.vertical if isinstance(job, VerticalAuditJob)]
+    replicas = sum(block.runs for block in plan.blocks) + sum(job.runs for job in audits)
     attacked = sum(audit.attacked is not None for audit in plan.audits)
     shadowed = f", {counted(shadows, 'shadow')}" if shadows else ""
     return (
         f"{counted(defenses, 'defense')} x {counted(len(attacks), 'attack')}, {counted(seeds, 'seed')}: "
-        f"{counted(len(plan.trials), 'federation')}{shadowed}; "
-        f"{counted(len(plan.audits) - attacked, 'audit')} on {counted(replicas, 'replica')}"
+        f"{counted(len(trainings), 'federation')}{shadowed}; "
+        f"{counted(len(plan.audits) + len(audits) - attacked, 'audit')} on {counted(replicas, 'replica')}"
         f"{f', {attacked} by attacks' if attacked else ''}; {counted(len(plan.cells), 'cell')}"
     )
 
@@ -56,11 +61,30 @@ def plan_lines(plan: RunPlan) -> list[str]:
         lines += [f"data   {data}: {note}" for note in load_dataset(spec.data).notes]
         if returns_probabilities(network_of(load_dataset(spec.data), spec.model, None)):
             lines.append(f"model  {model}: {WORDS}")
+    lines += _vertical_lines(plan)
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
     own = {name: _trained(trial.cells[0].facts) for name, trial in federations.items()}
     lines += [line for audit in plan.audits[:_MOST_AUDITS] for line in _audit_lines(audit, own)]
     more = len(plan.audits) - _MOST_AUDITS
     return [*lines, f"audit  and {more} more, which --only shows by their defenses"] if more > 0 else lines
+
+
+def _vertical_lines(plan: RunPlan) -> list[str]:
+    """Lines on the vertical federations, and on what the audit of each claim about them can show."""
+    trials = {job.training.facts["federation"]: job for job in plan.vertical if isinstance(job, VerticalTrialJob)}
+    lines = []
+    for name, job in trials.items():
+        facts, spec = job.training.facts, job.federation
+        holders = spec.columns if isinstance(spec.columns, int) else len(spec.columns)
+        parties = f"columns at {holders} of {holders + (not spec.active)} parties"
+        lines.append(f"train  {name}: {facts['dataset']}, {facts['model']}, {parties}, {counted(spec.epochs, 'epoch')}")
+    for audit in plan.vertical:
+        if isinstance(audit, VerticalAuditJob):
+            words = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}"
+            half = audit.replicas // 2  # The other half chooses the threshold.
+            best = largest_certifiable_epsilon(half, half, audit.claim.delta, audit.alpha / 2)
+            lines.append(f"{words}: {counted(audit.replicas, 'run')} per arm, max certifiable {best:.2f}")
+    return lines
 
 
 def _trained(facts: Mapping[str, Any]) -> Trained:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ...audit.claim import Claim
-from ...defenses.defense import Prepared, variant_of
+from ...defenses.defense import Defense, Prepared, variant_of
 from ...fl.plan import marks
 from ..config.resolve import DefenseEntry, ResolvedSuite, prepare
 from ..config.suite import FederationSpec, PlanChange
@@ -24,8 +24,9 @@ class PreparedDefenses:
         A federation that borrows its calibration shows the defenses of the federation that it borrows from.
         """
         own = self.suite.spec.federations[federation].calibrated_on or federation
-        chosen = [entry for entry in self.suite.defenses if entry.federation == own]
-        return chosen or [entry for entry in self.suite.defenses if entry.federation is None]
+        entries = [entry for entry in self.suite.defenses if isinstance(entry.part.instance, Defense)]
+        chosen = [entry for entry in entries if entry.federation == own]
+        return chosen or [entry for entry in entries if entry.federation is None]
 
     def seeds(self, entry: DefenseEntry) -> tuple[int, ...]:
         """Return the seeds on which a defense runs."""

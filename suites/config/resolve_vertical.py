@@ -1,0 +1,113 @@
+"""Turn the vertical federations of a suite into tasks, plans and calibrated defenses."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from ...attacks.vertical.attack import VerticalAttack
+from ...audit.claim import Claim
+from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
+from ...fl.data.datasets import load_dataset
+from ...fl.streams import Streams
+from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.task import VerticalTask, build_vertical_task
+from .outside_parts import outside_versions
+from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, line_of
+from .source import ConfigError
+from .vertical import VerticalSpec
+
+
+def vertical_task_of(spec: VerticalSpec, seed: int) -> VerticalTask:
+    """Build the data and models of a vertical federation for one seed; the result is cached because the next job often
+    needs it again.
+    """
+    return _task(spec.model_dump_json(), seed, spec.folder, spec.digest, str(outside_versions([spec])))
+
+
+@lru_cache(maxsize=4)
+def _task(specification: str, seed: int, folder: str, digest: str, versions: str) -> VerticalTask:
+    spec = VerticalSpec.model_validate_json(specification)
+    return build_vertical_task(
+        load_dataset(spec.reading_alone(folder, digest).data),
+        streams=Streams(seed),
+        columns=spec.columns,
+        active=spec.active,
+        people=spec.people,
+        public=spec.public,
+        embedding=spec.embedding,
+        hidden=spec.hidden,
+        top_hidden=spec.top_hidden,
+        summed=spec.summed,
+    )
+
+
+def vertical_plan_of(spec: VerticalSpec, task: VerticalTask) -> VerticalPlan:
+    """Return the public plan of a vertical federation."""
+    return VerticalPlan(
+        people=len(task.people),
+        network=task.network,
+        epochs=spec.epochs,
+        batch=spec.batch,
+        learning_rate=spec.learning_rate,
+        frozen=spec.frozen,
+    )
+
+
+def small_plan(plan: VerticalPlan, people: int, batch: int) -> VerticalPlan:
+    """Return the same plan for at most ``people`` people in batches of at most ``batch``."""
+    fewer = min(people, plan.people)
+    return replace(plan, people=fewer, batch=min(batch, plan.batch, fewer))
+
+
+def vertical_defenses(suite: ResolvedSuite, federation: str) -> list[DefenseEntry]:
+    """Return the defenses that run on a vertical federation: those whose settings name it; if there are none, those
+    whose settings name no federation.
+    """
+    entries = [entry for entry in suite.defenses if isinstance(entry.part.instance, VerticalDefense)]
+    chosen = [entry for entry in entries if entry.federation == federation]
+    return chosen or [entry for entry in entries if entry.federation is None]
+
+
+def vertical_attacks(suite: ResolvedSuite, federation: str) -> list[AttackEntry]:
+    """Return the attacks that run on a vertical federation."""
+    return [
+        entry
+        for entry in suite.attacks
+        if isinstance(entry.part.instance, VerticalAttack) and federation in entry.federations
+    ]
+
+
+def prepare_vertical(
+    suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int
+) -> tuple[VerticalPlan, VerticalPrepared]:
+    """Calibrate a defense for a vertical federation's plan.
+
+    Raises:
+        ConfigError: if the federation cannot be set up, its plan breaks an assumption of the defense, or the defense
+            returns no valid claims.
+    """
+    spec = suite.spec.vertical[federation]
+    try:
+        plan = vertical_plan_of(spec, vertical_task_of(spec, seed))
+    except ValueError as error:
+        place = line_of(str(error), suite.source, ("vertical", federation), spec.model_fields_set)
+        raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
+    try:
+        prepared = entry.part.instance.prepare(plan)
+    except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
+        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ConfigError(f"defense {entry.label} cannot be prepared for federation {federation}: {words}") from error
+    if not _is_sound(prepared):
+        raise ConfigError(
+            f"defense {entry.label}: prepare(plan) must return VerticalPrepared(protection, claims), got {prepared!r}"
+        )
+    return plan, prepared
+
+
+def _is_sound(prepared: object) -> bool:
+    return (
+        isinstance(prepared, VerticalPrepared)
+        and isinstance(prepared.protection, VerticalProtection)
+        and isinstance(prepared.claims, tuple | list)
+        and all(isinstance(claim, Claim) for claim in prepared.claims)
+    )

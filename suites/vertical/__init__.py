@@ -1,0 +1,1 @@
+"""Train, attack and audit vertical federations."""

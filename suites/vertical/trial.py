@@ -1,0 +1,177 @@
+"""Train one vertical federation and run every attack of the suite on it; a failure is stored as a result row."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from ...attacks.vertical.attack import VerticalAttack, VerticalKnowledge
+from ...audit.evidence import CandidateScores, PersonColumns, PersonLabels
+from ...fl.streams import Streams
+from ...fl.vertical.engine import run_vertical
+from ...fl.vertical.law import VerticalLaw
+from ...fl.vertical.network import VerticalModels
+from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.task import People, VerticalTask
+from ...fl.vertical.utility import predicted, utility_of
+from ...fl.vertical.view import VerticalRecorder
+from ..attacking.trial import Clock, failures_as_rows
+from ..config.resolve_vertical import vertical_plan_of, vertical_task_of
+from ..jobs.cell import Cell
+from ..jobs.trial_job import AttackCell
+from ..jobs.vertical_job import VerticalTrialJob
+from ..results.record import Record
+from ..results.store import Store
+from ..scoring.candidates import all_scores
+from ..scoring.membership_rows import score_membership
+from ..scoring.person_rows import score_person_columns, score_person_labels
+
+CANDIDATES = 400
+"""Most candidates of a membership attack of either kind, members and non-members."""
+
+
+@dataclass(kw_only=True, eq=False)
+class TrainedVertical:
+    """A trained vertical federation together with what was recorded during its training, by observer."""
+
+    task: VerticalTask
+    plan: VerticalPlan
+    streams: Streams
+    final: VerticalModels
+    recorders: dict[str, VerticalRecorder]
+
+
+def run_vertical_trial(job: VerticalTrialJob, store: Store, finished: frozenset[str]) -> list[str]:
+    """Train one vertical federation, run and score the attacks on it, and write the results that are not yet stored.
+
+    Returns the titles of failed cells with their reasons.
+
+    Raises:
+        UnwritableRunFolder: the cells written before stay.
+    """
+    wanted = [cell for cell in job.cells if cell.cell_id not in finished]
+    if not wanted:
+        return []
+    torch.set_num_threads(1)
+    clock = Clock()
+    trained: TrainedVertical | None = None
+    with failures_as_rows(wanted, store, clock) as failed:
+        trained = _train(job)
+    if trained is None:
+        return failed
+    works: list[tuple[Cell, Callable[[], list[Record]]]] = [(job.training, partial(_utility, job, trained))]
+    works += [(item.cell, partial(_attacked, item, job, trained, store)) for item in job.attacks]
+    # Errors are caught cell by cell: one failing attack must not take the others with it.
+    for cell, work in works:
+        if cell in wanted:
+            clock = clock if cell is wanted[0] else Clock()  # The time of the training counts to the first cell.
+            with failures_as_rows([cell], store, clock) as more:
+                records = work()
+                times = clock.fields()
+                store.finish(cell.cell_id, [record.model_copy(update=times) for record in records])
+            failed += more
+    return failed
+
+
+def _train(job: VerticalTrialJob) -> TrainedVertical:
+    task, streams = vertical_task_of(job.federation, job.seed), Streams(job.seed)
+    plan = vertical_plan_of(job.federation, task)
+    observers = {str(item.entry.part.instance.observer): item.entry.part.instance.observer for item in job.attacks}
+    recorders = {name: VerticalRecorder(observer=observer) for name, observer in observers.items()}
+    final = run_vertical(task, plan, job.prepared.protection, streams, recorders=list(recorders.values()))
+    if not all(bool(torch.isfinite(layer).all()) for layers in (*final.bottoms, final.top) for layer in layers):
+        raise FloatingPointError("training diverged: the final models hold NaN or infinity")
+    return TrainedVertical(task=task, plan=plan, streams=streams, final=final, recorders=recorders)
+
+
+def _utility(job: VerticalTrialJob, trained: TrainedVertical) -> list[Record]:
+    """Accuracy on the test people, and, of two classes, the area under the ROC curve."""
+    task, protection = trained.task, job.prepared.protection
+    logits = predicted(trained.final, task.test, trained.plan, protection, trained.streams)[0]
+    found, n = utility_of(logits, task.test.labels), len(task.test)
+    values = {"accuracy": (found.accuracy, "share of people", "higher_better")}
+    values["loss"] = (found.loss, "nats", "lower_better")
+    if found.auc is not None:
+        values["test_auc"] = (found.auc, "probability", "higher_better")
+    return [
+        job.training.record(metric=metric, value=value, n=n, unit=unit, direction=direction)
+        for metric, (value, unit, direction) in values.items()
+    ]
+
+
+def _attacked(item: AttackCell, job: VerticalTrialJob, trained: TrainedVertical, store: Store) -> list[Record]:
+    attack: VerticalAttack = item.entry.part.instance
+    recorder, people = trained.recorders[str(attack.observer)], trained.task.people
+    view = recorder.view(trained.plan, trained.final, columns=people.columns, labels=people.labels)
+    chosen = _candidates(trained) if attack.infers == "membership" else None
+    knowledge = knowledge_of(trained.task, trained.plan, attack, job, trained.streams, chosen and chosen[0])
+    evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {item.entry.label}"))
+    if isinstance(evidence, PersonLabels):
+        return score_person_labels(item.cell, _without_known(evidence, knowledge), people)
+    if isinstance(evidence, PersonColumns):
+        return score_person_columns(item.cell, evidence, people)
+    if isinstance(evidence, CandidateScores):
+        if chosen is None:
+            raise TypeError('an attack that returns membership scores must set infers = "membership"')
+        return score_membership(item.cell, all_scores(evidence, chosen[1]), store, adversary=attack.adversary)
+    raise TypeError(
+        "an attack on a vertical federation must return PersonLabels, PersonColumns or CandidateScores, "
+        f"got {type(evidence).__name__}"
+    )
+
+
+def _without_known(evidence: PersonLabels, knowledge: VerticalKnowledge) -> PersonLabels:
+    """The guesses about people whose labels the adversary did not have before."""
+    new = ~np.isin(evidence.people, knowledge.known.numpy())
+    if not new.any():
+        raise ValueError("the attack guessed the labels of people whose labels are known, and of no other")
+    return PersonLabels(evidence.scores[new], evidence.people[new], evidence.setting)
+
+
+def _candidates(trained: TrainedVertical) -> tuple[People, np.ndarray]:
+    """Equally many people that took part and public ones, in an order that reveals nothing, and which took part."""
+    rng, task = trained.streams.generator("candidates"), trained.task
+    count = min(CANDIDATES, len(task.people), len(task.public))
+    inside, outside = (
+        side.chosen(torch.from_numpy(rng.permutation(len(side))[:count])) for side in (task.people, task.public)
+    )
+    order = torch.from_numpy(rng.permutation(2 * count))
+    columns = tuple(torch.cat(pair)[order] for pair in zip(inside.columns, outside.columns, strict=True))
+    both = People(columns=columns, labels=torch.cat([inside.labels, outside.labels])[order])
+    return both, (order < count).numpy()
+
+
+def knowledge_of(
+    task: VerticalTask,
+    plan: VerticalPlan,
+    attack: VerticalAttack,
+    job: VerticalTrialJob,
+    streams: Streams,
+    candidates: People | None = None,
+) -> VerticalKnowledge:
+    """Return what the adversary of an attack knows in addition to its view.
+
+    The public people's share of each class is its prior. The stream ``known`` chooses the people whose labels it has.
+    """
+    order = torch.from_numpy(streams.generator("known").permutation(plan.people))
+    known = order[: job.federation.known]
+    counts = torch.bincount(task.public.labels, minlength=task.network.classes).double() + 1
+    laws = [
+        job.prepared.laws[claim.claim_id]
+        for claim in job.prepared.claims
+        if claim.observer == attack.observer and claim.claim_id in job.prepared.laws
+    ]
+    law: VerticalLaw | None = next(iter(laws), None)
+    return VerticalKnowledge(
+        level=attack.level,
+        plan=plan,
+        public=task.public,
+        prior=counts / counts.sum(),
+        known=known,
+        known_labels=task.people.labels[known],
+        initial=task.network.initial(streams),
+        law=law,
+        candidates=candidates,
+    )

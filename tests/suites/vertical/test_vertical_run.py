@@ -1,0 +1,132 @@
+"""Suites with vertical federations from file to verdict: correct and broken label randomisers, and what is refused."""
+
+import pytest
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.planning.plan_text import headline, plan_lines
+
+SUITE = """\
+name = "small_vertical"
+alpha = 0.01
+seeds = 1
+
+[vertical.main]
+dataset = "digits"
+people = 300
+epochs = 2
+batch = 50
+learning_rate = 0.5
+summed = true
+
+[vertical.main.audit]
+people = 8
+batch = 4
+replicas = 600
+pilot = 200
+
+[defenses.flip]
+part = "MODULE:Flip"
+{more}
+"""
+
+OWN = """\
+import math
+from dataclasses import dataclass
+
+import torch
+from fedassay.audit.claim import Claim
+from fedassay.audit.observer import PASSIVE_PARTY
+from fedassay.defenses.vertical.defense import VerticalDefense, VerticalPrepared
+from fedassay.fl.vertical.protection import VerticalProtection
+from torch.nn.functional import one_hot
+
+
+class Flipped(VerticalProtection):
+    def __init__(self, keep):
+        self.keep = keep
+
+    def targets(self, values, context, rng):
+        runs, people, classes = values.shape
+        other = (values.argmax(-1) + torch.from_numpy(rng.integers(1, classes, size=(runs, people)))) % classes
+        stays = torch.from_numpy(rng.random((runs, people)) < self.keep)
+        return one_hot(torch.where(stays, values.argmax(-1), other), classes).to(values.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flip(VerticalDefense):
+    \"\"\"Randomised response at ``spent``, which states a claim at epsilon.\"\"\"
+
+    epsilon: float = 1.0
+    spent: float = 1.0
+
+    def prepare(self, plan):
+        keep = math.exp(self.spent) / (math.exp(self.spent) + plan.network.classes - 1)
+        claim = Claim.stated(self.epsilon, unit="label", observer=PASSIVE_PARTY, rounds=plan.epochs)
+        return VerticalPrepared(protection=Flipped(keep), claims=(claim,))
+"""
+
+
+@pytest.fixture
+def written(own_module, suite_file):
+    def write(more=""):
+        return suite_file(text=SUITE.format(more=more).replace("MODULE", own_module(OWN)))
+
+    return write
+
+
+def verdicts(run):
+    return {row.defense: row.verdict for row in run.records if row.role == "audit"}
+
+
+def test_randomised_response_keeps_its_claim_and_a_weaker_one_does_not(assay, written):
+    run = assay(written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n'))
+    assert verdicts(run)["flip"] == "NOT_REFUTED"
+    assert verdicts(run)["weak"] == "REFUTED"
+    assert run.verdict.startswith("FAIL")
+    found = {(row.defense, row.metric): row.value for row in run.records}
+    assert found["weak", "accuracy"] > found["flip", "accuracy"]
+
+
+def test_the_same_seed_gives_the_same_rows(assay, written, timeless):
+    path = written()
+    assert timeless(assay(path).records) == timeless(assay(path).records)
+
+
+def test_a_plan_says_what_the_audit_can_show(planned, written):
+    path = written()
+    spec, source = load_suite(str(path))
+    assert spec.vertical["main"].epochs == 2
+    plan = planned(text=path.read_text())
+    assert "1 defense x 0 attacks, 1 seed: 1 federation; 1 audit on 1,600 replicas" in headline(plan)
+    assert any("600 runs per arm, max certifiable" in line for line in plan_lines(plan))
+    del source
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("[defenses.dp_sgd]", r"line 21: defense dp_sgd runs on federations of clients .* the suite has none"),
+        ("[attacks.dlg]", r"line 21: attack dlg runs on federations of clients .* main is none"),
+        ('[attacks.loss]\nfederation = "other"', "no federation 'other'"),
+    ],
+)
+def test_parts_of_another_kind_of_federation_are_refused_with_their_line(resolved, written, more, words):
+    with pytest.raises(ConfigError, match=words):
+        resolved(text=written(more).read_text())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("people = 300", "people = 40", "batch must be at most people"),
+        ("people = 300", "people = 3000", "at most 1347"),
+        ("summed = true", "summed = true\nembedding = 3", "embedding must be classes"),
+        ("summed = true", "sumed = true", "unknown key"),
+        ("epochs = 2", "epochs = 0", "vertical.main.epochs"),
+        ("summed = true", "columns = [[0, 1], [1, 2]]", "held by one party only"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(planned, written, old, new, words):
+    text = written().read_text().replace(old, new)
+    with pytest.raises(ConfigError, match=words):
+        planned(text=text)
