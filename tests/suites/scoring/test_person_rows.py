@@ -73,7 +73,7 @@ def test_guessing_the_mean_of_a_column_has_an_error_of_one():
     evidence = PersonColumns(np.full((4, 1), 2.0), 0, np.arange(4), SETTING)
     found = {row.metric: row.value for row in score_person_columns(CELL, evidence, PEOPLE)}
     assert found == pytest.approx({"column_error": 1, "column_mse": 2})
-    assert list(found)[0] == "column_error"
+    assert next(iter(found)) == "column_error"
 
 
 @pytest.mark.parametrize(("party", "width", "words"), [(5, 1, "party"), (0, 2, "shape")])
