@@ -1,6 +1,6 @@
 """Define the tables of a suite file for vertical federations: parties with different columns of the same people."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,9 +16,12 @@ Columns = (
 
 class VerticalAuditSpec(Table):
     """The settings of the audits of a vertical federation's claims: for each claim, independent runs of a small
-    federation with one of two labels, or with one of two rows, of one person.
+    federation with one of two labels, or with one of two rows, of one person; or one run with a coin for each label.
     """
 
+    design: Literal["independent", "one_run"] = "independent"
+    """``independent``: independent runs of a small federation. ``one_run``: one run of the whole federation, in which a
+    fair coin gives each person one of two labels; for claims about labels against a party without labels."""
     people: Whole = Field(default=24, ge=2, le=10_000)
     """Number of people in the audit's runs. A claim holds for every data set, so a small one will do."""
     batch: Whole = Field(default=8, ge=1)

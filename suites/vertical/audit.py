@@ -8,7 +8,6 @@ person, and one of everything, because a person's data may show in the messages 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,8 +27,11 @@ from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from ..attacking.trial import Clock, failures_as_rows
 from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
+from ..config.vertical import VerticalAuditSpec
 from ..jobs.vertical_job import VerticalAuditJob
 from ..results.store import Store
+from .discriminant import discriminant
+from .label_coins import measured_in_one_run
 
 BLOCK = 250
 """Runs made at once; part of the streams' names, so another number gives other runs."""
@@ -37,8 +39,6 @@ ROWS = 512
 """Random rows among which the two are chosen whose embeddings differ most."""
 LENGTH = 10.0
 """Length of the two rows, in lengths of an ordinary row: short rows could not reveal a missing clip."""
-_SHRINKAGE = 0.05
-"""Share of the covariance that is replaced by its diagonal, so that it can be inverted."""
 
 
 def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]) -> list[str]:
@@ -65,7 +65,7 @@ def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]
             verdict=finding.verdict.value,
             route=finding.route or "",
             reason=finding.reason if measured is None else f"{finding.reason}; evidence: {measured.witness}",
-            n=None if measured is None else min(measured.n0, measured.n1),
+            n=None if measured is None else measured.canaries or min(measured.n0, measured.n1),
             unit="epsilon",
             direction="higher_leaks",
             **clock.fields(),
@@ -85,10 +85,16 @@ def found_about(job: VerticalAuditJob) -> Finding:
     same = [one for one in prepared.claims if _comparable(one) == _comparable(job.claim)]
     if not same:
         return not_audited(job.claim, "the defense states another claim about the small federation that the audit runs")
-    why = _why_not(job.claim)
+    why = _why_not(job.claim, _settings(job).design)
     if why:
         return not_audited(job.claim, why)
     return judge(job.claim, measured(job, task, plan, prepared.protection))
+
+
+def _settings(job: VerticalAuditJob) -> VerticalAuditSpec:
+    if job.federation.audit is None:
+        raise ValueError("the vertical federation has no audit table")
+    return job.federation.audit
 
 
 def _comparable(claim: Claim) -> tuple[object, ...]:
@@ -104,7 +110,11 @@ def _comparable(claim: Claim) -> tuple[object, ...]:
     )
 
 
-def _why_not(claim: Claim) -> str:
+def _why_not(claim: Claim, design: str) -> str:
+    if design == "one_run":
+        if claim.unit is Unit.LABEL and claim.observer == PASSIVE_PARTY:
+            return ""
+        return "one run with coins audits claims about one label against a passive party alone"
     if claim.unit is Unit.LABEL and claim.observer in (PASSIVE_PARTY, FINAL_MODEL):
         return ""
     if claim.unit in (Unit.SAMPLE, Unit.REPORT) and claim.observer == ACTIVE_PARTY:
@@ -113,11 +123,12 @@ def _why_not(claim: Claim) -> str:
 
 
 def _small(job: VerticalAuditJob) -> tuple[VerticalTask, VerticalPlan]:
-    settings = job.federation.audit
-    if settings is None:
-        raise ValueError("the vertical federation has no audit table")
+    settings = _settings(job)
     whole = vertical_task_of(job.federation, job.seed)
-    plan = small_plan(vertical_plan_of(job.federation, whole), settings.people, settings.batch)
+    own = vertical_plan_of(job.federation, whole)
+    if settings.design == "one_run":
+        return whole, own
+    plan = small_plan(own, settings.people, settings.batch)
     return replace(whole, people=whole.people.chosen(torch.arange(plan.people))), plan
 
 
@@ -147,12 +158,13 @@ def measured(
     job: VerticalAuditJob, task: VerticalTask, plan: VerticalPlan, protection: VerticalProtection
 ) -> Measurement:
     """Return the lower bound on epsilon, the best of the bounds by each score, which share alpha."""
-    settings = job.federation.audit
-    assert settings is not None
-    streams = Streams(job.seed)
-    pair = _labels(task, streams) if job.claim.unit is Unit.LABEL else _rows(task, plan, protection, streams)
+    settings, streams = _settings(job), Streams(job.seed)
+    if settings.design == "one_run":
+        labels = frequent(task)
+        return measured_in_one_run(job.claim, task, plan, protection, streams=streams, pair=labels, alpha=job.alpha)
+    pair = _labels(task) if job.claim.unit is Unit.LABEL else _rows(task, plan, protection, streams)
     arms = [_runs(job.claim, task, plan, protection, streams, pair, arm, settings.pilot, 0) for arm in (0, 1)]
-    scores = [_discriminant(out, within) for out, within in zip(*arms, strict=True)]
+    scores = [discriminant(out, within) for out, within in zip(*arms, strict=True)]
     first = -(-settings.pilot // BLOCK)
     tested = [_runs(job.claim, task, plan, protection, streams, pair, arm, settings.replicas, first) for arm in (0, 1)]
     witness = f"one person's {pair.words}, {settings.replicas} runs per arm, score: a linear discriminant of "
@@ -183,10 +195,16 @@ class _Pair:
     who: str = "this person"
 
 
-def _labels(task: VerticalTask, streams: Streams) -> _Pair:
-    """Two labels of one person: the most and the second most frequent, which a prior does not exclude."""
+def frequent(task: VerticalTask) -> tuple[int, int]:
+    """Return the most and the second most frequent label, which no prior excludes."""
     counts = torch.bincount(task.public.labels, minlength=task.network.classes)
-    first, second = (int(one) for one in torch.argsort(counts, descending=True, stable=True)[:2])
+    first, second = torch.argsort(counts, descending=True, stable=True)[:2].tolist()
+    return first, second
+
+
+def _labels(task: VerticalTask) -> _Pair:
+    """Two labels of one person."""
+    first, second = frequent(task)
 
     def plant(arm: int, replicas: int) -> Planted:
         labels = task.people.labels.clone()
@@ -246,18 +264,3 @@ def _runs(
             parts = [torch.cat([layer.flatten(1) for layers in (*final.bottoms, final.top) for layer in layers], dim=1)]
         kept.append(parts)
     return [torch.cat(blocks).double().numpy() for blocks in zip(*kept, strict=True)]
-
-
-def _discriminant(out: FloatArray, within: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """The linear discriminant of two groups of runs, with a covariance that is shrunk towards its diagonal."""
-    scale = np.concatenate([out, within]).std(0)
-    # A number that never varies, or varies by rounding alone, carries nothing that a score could use.
-    useful = scale > 1e-9 * max(1e-30, float(np.abs(out).max()))
-    if not useful.any():
-        return lambda runs: runs[:, 0]
-    zero, one = (side[:, useful] / scale[useful] for side in (out, within))
-    centred = np.concatenate([zero - zero.mean(0), one - one.mean(0)])
-    covariance = centred.T @ centred / max(1, len(centred) - 2)
-    covariance = (1 - _SHRINKAGE) * covariance + _SHRINKAGE * np.diag(np.diag(covariance) + 1e-9)
-    direction = np.linalg.solve(covariance, one.mean(0) - zero.mean(0))
-    return lambda runs: (runs[:, useful] / scale[useful]) @ direction

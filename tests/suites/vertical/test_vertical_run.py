@@ -87,6 +87,15 @@ def test_randomised_response_keeps_its_claim_and_a_weaker_one_does_not(assay, wr
     assert found["weak", "accuracy"] > found["flip", "accuracy"]
 
 
+def test_one_run_with_a_coin_for_each_label_gives_the_same_verdicts(assay, written):
+    path = written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n')
+    text = path.read_text().replace("[vertical.main.audit]", '[vertical.main.audit]\ndesign = "one_run"')
+    path.write_text(text.replace("people = 300", "people = 1200"))
+    run = assay(path)
+    assert verdicts(run) == {"flip": "NOT_REFUTED", "weak": "REFUTED"}
+    assert {row.n for row in run.records if row.role == "audit"} == {600}
+
+
 def test_the_same_seed_gives_the_same_rows(assay, written, timeless):
     path = written()
     assert timeless(assay(path).records) == timeless(assay(path).records)

@@ -1,0 +1,84 @@
+"""Audit a claim about labels in one run: a fair coin decides which of two labels each of many people has.
+
+If one label is changed, the output's distribution changes by at most the claim. So the number of coins that are guessed
+rightly from the output is at most that of Steinke, Nasr and Jagielski (2023, theorem 5.2), whose proof needs no more
+than that each coin decides between two neighbouring data sets. Half of the people teach the score, whose coins are
+known, and the guesses are about the other half.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.arrays import BoolArray, FloatArray
+from ...audit.claim import Claim
+from ...audit.estimators.one_run import guess
+from ...audit.estimators.one_run_claim import guesses_on, read_guesses
+from ...audit.evidence import CandidateScores, Design, Setting
+from ...audit.measurement import Measurement
+from ...fl.streams import Streams
+from ...fl.vertical.engine import Planted, StepEvent, run_vertical
+from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.task import VerticalTask
+from .discriminant import discriminant
+
+
+class _GradientsByPerson:
+    """A recorder of the gradients that the first party is sent about each person, epoch by epoch."""
+
+    def __init__(self, people: int) -> None:
+        self.found: list[list[Tensor]] = [[] for _ in range(people)]
+
+    def watch(self, event: StepEvent) -> None:
+        for place, person in enumerate(event.people.tolist()):
+            self.found[person].append(event.gradients[0][0, place])
+
+    def rows(self) -> FloatArray:
+        """(people, numbers), each person's gradients of all epochs in a row."""
+        return torch.stack([torch.cat(parts) for parts in self.found]).double().numpy()
+
+
+def measured_in_one_run(
+    claim: Claim,
+    task: VerticalTask,
+    plan: VerticalPlan,
+    protection: VerticalProtection,
+    *,
+    streams: Streams,
+    pair: tuple[int, int],
+    alpha: float,
+) -> Measurement:
+    """Return the lower bound on epsilon from one training in which each person has either label of ``pair``."""
+    coins = streams.generator("label coins").integers(2, size=plan.people) == 1
+    labels = torch.from_numpy(np.where(coins, pair[1], pair[0])).unsqueeze(0)
+    seen = _GradientsByPerson(plan.people)
+    run_vertical(task, plan, protection, streams, planted=Planted(labels=labels), recorders=[seen])
+    # The first half is taken by number: people are numbered independently of the coins.
+    half = plan.people // 2
+    scores = scored(seen.rows(), coins, half)
+    setting = Setting(
+        unit=claim.unit,
+        adjacency=claim.adjacency,
+        observer=claim.observer,
+        rounds=claim.rounds,
+        design=Design.ONE_RUN,
+    )
+    candidates, guesses = CandidateScores(scores, setting), {}
+    for estimator, made in guesses_on(claim, len(scores), alpha=alpha).items():
+        fewer = made // 2
+        rng = streams.generator("guess ties")
+        guesses[estimator] = guess(candidates, coins[half:], highest=made - fewer, lowest=fewer, rng=rng)
+    witness = f"one run in which a fair coin gives each of {plan.people} people label {pair[0]} or {pair[1]}"
+    return read_guesses(claim, guesses, alpha=alpha, witness=witness)
+
+
+def scored(rows: FloatArray, coins: BoolArray, half: int) -> FloatArray:
+    """Return scores of the people after the first ``half``, higher means coin 1, learned on the first."""
+    taught, known = rows[:half], coins[:half]
+    if known.all() or not known.any():
+        return np.zeros(len(rows) - half)
+    score: Callable[[FloatArray], FloatArray] = discriminant(taught[~known], taught[known])
+    return score(rows[half:])
