@@ -10,16 +10,19 @@ from abc import ABC
 from types import ModuleType
 
 import pytest
-from fedassay.attacks.attack import Attack
-from fedassay.defenses.defense import Defense
+from fedassay.attacks.attack import AttackPart
+from fedassay.defenses.defense import Defense, DefensePart
 from fedassay.suites.config.part_files import own_parts
 from fedassay.suites.config.part_listing import summary
-from known_parts import parts_by_name
+from known_parts import all_parts
 
-DEFENSES, ATTACKS = parts_by_name("defense"), parts_by_name("attack")
+DEFENSES, ATTACKS = all_parts("defense"), all_parts("attack")
 PARTS = [pytest.param(part, id=name) for found in (DEFENSES, ATTACKS) for name, part in found.items()]
-BASES = {"defense": Defense, "attack": Attack}
-FOLDERS = {"defense": ["defenses"], "attack": ["attacks.gradient", "attacks.labels", "attacks.membership"]}
+BASES = {"defense": DefensePart, "attack": AttackPart}
+FOLDERS = {
+    "defense": ["defenses"],
+    "attack": ["attacks.gradient", "attacks.labels", "attacks.membership", "attacks.vertical"],
+}
 
 
 def parts_in(module: ModuleType, base: type) -> list[type]:
@@ -47,7 +50,7 @@ def test_the_parts_read_from_text_are_those_that_importing_every_file_finds(kind
                 found[entry.name.rpartition(".")[2]] = held[0]
     assert len(found) > 40
     assert {name: part.load() for name, part in own_parts(kind).items()} == found
-    assert {name: parts_by_name(kind)[name] for name in found} == found
+    assert all_parts(kind) == found
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
