@@ -1,0 +1,1 @@
+"""Defenses of vertical federations that are broken on purpose."""

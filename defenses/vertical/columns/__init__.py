@@ -1,0 +1,1 @@
+"""Defenses of the passive parties' columns against the active party."""

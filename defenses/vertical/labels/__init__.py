@@ -1,0 +1,1 @@
+"""Defenses of the labels, which the active party holds, against the passive parties."""

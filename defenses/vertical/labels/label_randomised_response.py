@@ -1,0 +1,49 @@
+"""The active party trains on labels drawn by randomised response (Ghazi et al. 2021; Kairouz et al. 2016)."""
+
+from dataclasses import dataclass
+
+from ....fl.vertical.law import Noised, VerticalLaw
+from ....fl.vertical.plan import VerticalPlan
+from ..channel import ChannelProtection, response_channel
+from ..claims import label_claims
+from ..defense import VerticalPrepared
+from ..pure import PureVerticalDefense
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRandomisedResponse(PureVerticalDefense):
+    """A defense for label DP: the active party replaces each label, keeping it with probability e^eps / (e^eps + k - 1)
+    and otherwise drawing one of the other k - 1 classes, and trains on the result as if it were the label.
+
+    The claims: one person's label, over the whole training, against a passive party and against the public that
+    receives the final models. All messages and models are computed from the drawn labels, so nothing else is paid.
+    Drawn once, labels have the same epsilon after any number of epochs; redrawn, their epsilon adds up over the epochs.
+    A label that is uniform over the classes is guessed with probability at most e^eps / (k - 1 + e^eps).
+
+    Args:
+        epsilon, delta: the budget; delta is useful for redrawn labels alone.
+        redraw: whether labels are drawn anew in every epoch.
+    """
+
+    redraw: bool = False
+
+    def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
+        classes, releases = plan.network.classes, plan.epochs if self.redraw else 1
+        each = self.each_of(releases)
+        claims = label_claims(
+            plan,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mechanism="randomised response on labels",
+            parameters={"classes": classes, "label_epsilon": each, "releases": releases},
+            accountant=self.accountant,
+            source="Ghazi et al. 2021; Kairouz, Bonawitz, Ramage 2016, equation 3",
+        )
+        channel = response_channel(each, classes)
+        law = VerticalLaw(noised=Noised.TARGETS, channel=channel, releases=releases)
+        return VerticalPrepared(
+            protection=ChannelProtection(channel=channel, redraws=self.redraw),
+            claims=claims,
+            laws={claim.claim_id: law for claim in claims},
+            spending=self.spent(claims, each=each, once=not self.redraw),
+        )

@@ -1,0 +1,1 @@
+"""Defenses of vertical federations that claim no differential privacy, and the undefended federation."""
