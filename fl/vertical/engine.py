@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ..fields import check_positive
 from ..protection import check_replica_rows
 from ..streams import Streams
 from .network import VerticalModels
@@ -105,6 +106,7 @@ def run_vertical(
     *,
     runs: Runs | None = None,
     planted: Planted | None = None,
+    speeds: Mapping[int, float] | None = None,
     recorders: Sequence[StepRecorder] = (),
     stop_after: int | None = None,
 ) -> VerticalModels:
@@ -115,14 +117,17 @@ def run_vertical(
     Args:
         runs: which replicas run together; one replica by default.
         planted: what an audit changes in the data.
+        speeds: by passive party, a factor on its learning rate, where it deviates from the protocol; 1 for others.
         recorders: receive every step.
         stop_after: epochs to run; all epochs of the plan by default.
 
     Raises:
-        ValueError: if the plan is not this task's, what is planted does not fit it, a hook returns a wrong shape, or
-            embeddings are to be sent once by parties whose models are trained.
+        ValueError: if the plan is not this task's, what is planted does not fit it, a hook returns a wrong shape,
+            embeddings are to be sent once by parties whose models are trained, or a speed is no number > 0 of a passive
+            party.
     """
-    return _Training(task, plan, protection, streams, runs or Runs(), planted or Planted(), recorders).run(stop_after)
+    training = _Training(task, plan, protection, streams, runs or Runs(), planted or Planted(), speeds or {}, recorders)
+    return training.run(stop_after)
 
 
 class _Training:
@@ -136,6 +141,7 @@ class _Training:
         streams: Streams,
         runs: Runs,
         planted: Planted,
+        speeds: Mapping[int, float],
         recorders: Sequence[StepRecorder],
     ) -> None:
         if plan.people != len(task.people) or plan.network != task.network:
@@ -148,8 +154,12 @@ class _Training:
                 "embeddings that are sent once need bottom models that are not trained: set frozen = true in the plan"
             )
         planted.check(task, runs.replicas)
+        for party, speed in speeds.items():
+            if party not in range(task.network.passive):
+                raise ValueError(f"speeds belong to a passive party, 0..{task.network.passive - 1}, got {party}")
+            check_positive("speed", speed)
         self.task, self.plan, self.protection, self.streams = task, plan, protection, streams
-        self.runs, self.planted, self.recorders = runs, planted, recorders
+        self.runs, self.planted, self.speeds, self.recorders = runs, planted, speeds, recorders
         self.network = task.network
         self.draws = partial(streams.generator, replicate=runs.block, world=runs.world)
         # What each passive party sent about each person, for parties that send it once.
@@ -288,7 +298,7 @@ class _Training:
         total = weighted_sum(held, gradients, weights)
         rng = self.draws("bottom", round=context.step, client=party)
         total = check_replica_rows("bottom_sum", self.protection.bottom_sum(total, party, context, rng), total)
-        return moved(layers, self._rate(context.people) * total)
+        return moved(layers, self.speeds.get(party, 1.0) * self._rate(context.people) * total)
 
     def _updated(self, party: int, models: VerticalModels, held: Layers, back: Tensor, people: Tensor) -> Layers:
         """The active party's own bottom model, updated without any hook: no other party receives its gradients."""

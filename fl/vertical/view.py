@@ -21,6 +21,7 @@ class StepView:
         bottom: a passive party's own model before the step.
         embeddings: by passive party, what the active party was sent, (R, b, embedding); empty in steps in which it uses
             what it has.
+        returned: by passive party, the gradients that the active party sent, (R, b, embedding).
         targets: (R, b, classes), what the active party trained on.
         top: the active party's model before the step.
     """
@@ -31,6 +32,7 @@ class StepView:
     gradients: Tensor | None = None
     bottom: Layers | None = None
     embeddings: tuple[Tensor, ...] = ()
+    returned: tuple[Tensor, ...] = ()
     targets: Tensor | None = None
     top: Layers | None = None
 
@@ -43,7 +45,8 @@ class VerticalView:
         party: number of the passive party that looks on; None for another observer.
         columns: (n, width), the observer's own columns of all people; None for the public.
         labels: (n,), of all people, for the active party; None for others.
-        final: the final models of all parties for the public; None for a party, which keeps its own.
+        own: the final bottom model of the party that looks on; None for the public.
+        final: the final models of all parties for the public; None for a party.
     """
 
     observer: Observer
@@ -52,6 +55,7 @@ class VerticalView:
     party: int | None = None
     columns: Tensor | None = None
     labels: Tensor | None = None
+    own: Layers | None = None
     final: VerticalModels | None = None
 
 
@@ -86,7 +90,8 @@ class VerticalRecorder:
             self._steps.append(replace(seen, gradients=event.gradients[self.party], bottom=own))
         elif self.observer == ACTIVE_PARTY:
             sent = event.embeddings if event.sent else ()
-            self._steps.append(replace(seen, embeddings=sent, targets=event.targets, top=event.models.top))
+            back, top = event.gradients, event.models.top
+            self._steps.append(replace(seen, embeddings=sent, returned=back, targets=event.targets, top=top))
 
     def view(
         self, plan: VerticalPlan, final: VerticalModels, *, columns: tuple[Tensor, ...], labels: Tensor
@@ -96,13 +101,14 @@ class VerticalRecorder:
         ``columns``, ``labels``: of all people; the view holds those that belong to the observer.
         """
         passive, active = self.observer == PASSIVE_PARTY, self.observer == ACTIVE_PARTY
-        own = columns[self.party] if passive else columns[-1] if active else None
+        party = self.party if passive else -1
         return VerticalView(
             observer=self.observer,
             plan=plan,
             steps=tuple(self._steps),
             party=self.party if passive else None,
-            columns=own,
+            columns=columns[party] if passive or active else None,
             labels=labels if active else None,
+            own=final.bottoms[party] if passive or active else None,
             final=final if self.observer == FINAL_MODEL else None,
         )

@@ -274,3 +274,33 @@ def test_a_hook_of_a_wrong_shape_is_refused():
     task, plan = small(SPLIT)
     with pytest.raises(ValueError, match="hook gradients must return"):
         run_vertical(task, plan, Short(), STREAMS)
+
+
+def test_a_speed_is_a_factor_on_the_learning_rate_of_one_passive_party():
+    task, plan = small(SPLIT, n=8, epochs=1)
+    start = SPLIT.initial(STREAMS)
+    plain, fast = (run_vertical(task, plan, VerticalProtection(), STREAMS, speeds=speeds) for speeds in ({}, {1: 3.0}))
+    for one, other, layer in zip(plain.bottoms[1], fast.bottoms[1], start.bottoms[1], strict=True):
+        torch.testing.assert_close(other - layer, 3 * (one - layer))
+    assert torch.equal(plain.bottoms[0][0], fast.bottoms[0][0])
+    assert torch.equal(plain.top[0], fast.top[0])
+
+
+@pytest.mark.parametrize(("speeds", "words"), [({2: 2.0}, "0..1"), ({0: 0.0}, "speed must be a number > 0")])
+def test_wrong_speeds_are_refused(speeds, words):
+    task, plan = small(SPLIT)
+    with pytest.raises(ValueError, match=words):
+        run_vertical(task, plan, VerticalProtection(), STREAMS, speeds=speeds)
+
+
+def test_the_active_party_sees_the_gradients_that_it_sends_and_each_party_its_own_final_model():
+    task, plan = small(SPLIT, epochs=1)
+    recorders = [VerticalRecorder(observer=PASSIVE_PARTY, party=1), VerticalRecorder(observer=ACTIVE_PARTY)]
+    final = run_vertical(task, plan, Noise(), STREAMS, recorders=recorders)
+    passive, active = (
+        one.view(plan, final, columns=task.people.columns, labels=task.people.labels) for one in recorders
+    )
+    for received, sent in zip(passive.steps, active.steps, strict=True):
+        assert torch.equal(received.gradients, sent.returned[1])
+    assert passive.own is final.bottoms[1]
+    assert active.own is final.bottoms[2]
