@@ -1,0 +1,1 @@
+"""Attacks of a passive party on the labels, which only the active party holds."""
