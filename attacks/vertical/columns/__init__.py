@@ -1,0 +1,1 @@
+"""Attacks of the active party on the columns of a passive party."""
