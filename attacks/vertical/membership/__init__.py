@@ -1,0 +1,1 @@
+"""Attacks of the public on who took part in a vertical federation, by its final models."""
