@@ -7,7 +7,7 @@ from typing import Any
 from ...audit.outside import points
 from .part_files import PACKAGE, Kind, PartFile, files_with, own_parts, part_classes
 
-_CONTROLS = f"{PACKAGE}.defenses.controls."
+_CONTROLS = f"{PACKAGE}.defenses.controls"
 _MECHANISMS = "defenses.controls.mechanisms"
 
 
@@ -35,7 +35,9 @@ def mutant_summaries() -> dict[str, str]:
     value states how it is audited (``mechanism``, ``federation``, ``pair`` or ``correct case``), followed by its first
     docstring line.
     """
-    own = {part.name: part.summary for part in own_parts("defense").values() if part.module.startswith(_CONTROLS)}
+    # Not those of vertical federations, which lie in a folder of their own: they run in no federation of clients.
+    controls = [part for part in own_parts("defense").values() if part.module.rpartition(".")[0] == _CONTROLS]
+    own = {part.name: part.summary for part in controls}
     installed = {name: summary(part) for name, part in _installed("defense").items() if part.control}
     kinds = {
         "mechanism": dict(files_with("mutant", _MECHANISMS)),

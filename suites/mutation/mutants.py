@@ -43,8 +43,9 @@ def known_mutants() -> dict[str, str]:
         for entry in pkgutil.iter_modules(mechanisms.__path__)
         if hasattr(importlib.import_module(f"{mechanisms.__name__}.{entry.name}"), "mutant")
     }
+    # Not those of vertical federations, which lie in a folder of their own: they run in no federation of clients.
     controls = [
-        name for name, part in own_parts("defense").items() if part.module.startswith(f"{controlled.__name__}.")
+        name for name, part in own_parts("defense").items() if part.module.rpartition(".")[0] == controlled.__name__
     ]
     # Controls of other packages are mutants too: they are found by their entry points.
     foreign = [name for name, part in from_entry_points("defense").items() if part.control]

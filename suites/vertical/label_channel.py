@@ -1,0 +1,71 @@
+"""Bound from below the epsilon of the labels that a defense releases, from many trials of its hook alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from ...audit.arrays import FloatArray
+from ...audit.check_result import CheckResult
+from ...audit.claim import Claim
+from ...audit.estimators.clopper_pearson import clopper_pearson
+from ...audit.evidence import MembershipScores, Setting
+from ...audit.power.threshold import SplitThreshold
+from ...fl.streams import Streams
+from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalContext, VerticalProtection
+
+CHANNEL = "label channel"
+TRIALS = 2**17
+"""Trials per arm; half of them choose the threshold."""
+
+
+def channel_check(
+    claim: Claim,
+    plan: VerticalPlan,
+    protection: VerticalProtection,
+    streams: Streams,
+    pair: tuple[int, int],
+    *,
+    alpha: float,
+) -> CheckResult:
+    """Hold the released labels of one person, drawn under each of two labels, against the claim.
+
+    The score is the difference of the two labels' entries. The bound of one release counts once for each release that
+    the training makes, which is exact for pure DP: the losses of independent releases add up on the worst outcome.
+    """
+    if type(protection).targets is VerticalProtection.targets:
+        return CheckResult(name=CHANNEL, passed=None, witness="the defense releases no labels of its own")
+    releases = plan.epochs if protection.redraws else 1
+    if claim.delta > 0 and releases > 1:
+        words = "losses of several releases at a delta above 0 do not simply add up"
+        return CheckResult(name=CHANNEL, passed=None, witness=words)
+    out, within = (_scores(plan, protection, streams, pair, arm) for arm in (0, 1))
+    measured = clopper_pearson(
+        MembershipScores(within, out, Setting.claimed(claim)),
+        delta=claim.delta,
+        alpha=alpha,
+        threshold=SplitThreshold(0.5),
+        epsilon=claim.epsilon / releases,
+    )
+    found = CheckResult.at_most(
+        CHANNEL,
+        releases * measured.epsilon_low,
+        claim.epsilon,
+        unit="epsilon",
+        witness=f"{TRIALS} draws of one person's released label under each of two labels, {releases} x its bound",
+    )
+    detects = None if measured.detectable is None else releases * measured.detectable
+    return replace(found, detects=detects)
+
+
+def _scores(
+    plan: VerticalPlan, protection: VerticalProtection, streams: Streams, pair: tuple[int, int], arm: int
+) -> FloatArray:
+    label = torch.full((TRIALS, 1), pair[arm])
+    values = one_hot(label, plan.network.classes).to(torch.float32)
+    context = VerticalContext(plan=plan, epoch=0, step=0, replicas=TRIALS, people=torch.zeros(1, dtype=torch.int64))
+    drawn: Tensor = protection.targets(values, context, streams.generator("label channel", world=arm))
+    return np.asarray((drawn[:, 0, pair[1]] - drawn[:, 0, pair[0]]).double().numpy())

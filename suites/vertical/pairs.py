@@ -1,0 +1,71 @@
+"""Pairs of data sets of a vertical federation that differ in the label, or in the columns, of one person."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ...fl.streams import Streams, normal
+from ...fl.vertical.engine import Planted
+from ...fl.vertical.task import VerticalTask
+
+ROWS = 512
+"""Random rows among which the two are chosen whose embeddings differ most."""
+LENGTH = 10.0
+"""Length of the two rows, in lengths of an ordinary row: short rows could not reveal a missing clip."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pair:
+    """Two data sets that differ in one person.
+
+    Args:
+        person: number of this person.
+        plant: (arm, replicas) -> what is planted.
+        words: what differs.
+    """
+
+    person: int
+    plant: Callable[[int, int], Planted]
+    words: str
+
+
+def frequent(task: VerticalTask) -> tuple[int, int]:
+    """Return the most and the second most frequent label, which no prior excludes."""
+    counts = torch.bincount(task.public.labels, minlength=task.network.classes)
+    first, second = torch.argsort(counts, descending=True, stable=True)[:2].tolist()
+    return first, second
+
+
+def pair_of_labels(task: VerticalTask) -> Pair:
+    """Return two data sets in which the first person has one of the two most frequent labels."""
+    first, second = frequent(task)
+
+    def plant(arm: int, replicas: int) -> Planted:
+        labels = task.people.labels.clone()
+        labels[0] = (first, second)[arm]
+        return Planted(labels=labels.expand(replicas, -1).clone())
+
+    return Pair(person=0, plant=plant, words=f"label {first} or {second}")
+
+
+def pair_of_rows(task: VerticalTask, streams: Streams) -> Pair:
+    """Return two data sets in which the first person has one of two long rows at the first party, those of many whose
+    embeddings point in the most different directions.
+    """
+    rng = streams.generator("audit rows")
+    block = task.people.columns[0]
+    length = LENGTH * float(block.norm(dim=1).mean())
+    directions = normal(rng, (ROWS, block.shape[1]))
+    rows = length * directions / directions.norm(dim=1, keepdim=True)
+    rows = torch.cat([rows, -rows])
+    layers = task.network.initial(streams).bottoms[0]
+    values = task.network.bottoms[0].forward(layers, rows.unsqueeze(0))[0][0]
+    cosines = torch.nn.functional.normalize(values, dim=1)
+    worst = int((cosines @ cosines.T).argmin())
+    chosen = rows[worst // len(rows)], rows[worst % len(rows)]
+
+    def plant(arm: int, replicas: int) -> Planted:
+        return Planted(person=0, rows={0: chosen[arm].expand(replicas, -1).clone()})
+
+    return Pair(person=0, plant=plant, words=f"rows at the first party, {LENGTH:g} times as long as the others")

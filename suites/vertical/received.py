@@ -1,0 +1,44 @@
+"""A recorder of all numbers that an observer of a vertical federation receives."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ...audit.observer import ACTIVE_PARTY, PASSIVE_PARTY, Observer
+from ...fl.vertical.engine import StepEvent
+from ...fl.vertical.network import VerticalModels
+
+
+@dataclass(kw_only=True)
+class Received:
+    """A recorder that keeps all numbers that a party receives from or about the first passive party.
+
+    Args:
+        person: the one whose data differ.
+        own: (R, numbers) of each step, the messages about this person.
+        everything: (R, numbers) of each step, all messages.
+    """
+
+    observer: Observer
+    person: int
+    own: list[Tensor] = field(default_factory=list)
+    everything: list[Tensor] = field(default_factory=list)
+
+    def watch(self, event: StepEvent) -> None:
+        """Record a finished step."""
+        messages: tuple[Tensor, ...] = ()
+        if self.observer == PASSIVE_PARTY:
+            messages = event.gradients[:1]
+        elif self.observer == ACTIVE_PARTY and event.sent:
+            messages = event.embeddings[:1]
+        here = event.people == self.person
+        for values in messages:
+            self.everything.append(values.flatten(1))
+            if bool(here.any()):
+                self.own.append(values[:, here].flatten(1))
+
+
+def all_numbers(final: VerticalModels) -> Tensor:
+    """Return the parameters of all parties' models, flat: (R, numbers)."""
+    return torch.cat([layer.flatten(1) for layers in (*final.bottoms, final.top) for layer in layers], dim=1)
