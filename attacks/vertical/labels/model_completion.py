@@ -21,9 +21,9 @@ class ModelCompletion(PersonLabelAttack):
     """An attack whose score of a class is its log probability by a logistic regression on the embeddings of the party's
     own final bottom model, learnt from the known people.
 
-    Fu et al. train the head and the bottom model with unlabelled people as well (semi-supervised). Here the bottom model
-    stays as the federation trained it, and the head is learnt from the known people alone. The attack is compared with
-    ``imputed_labels``, which learns from the same people without the federation.
+    Fu et al. train the head and the bottom model with unlabelled people as well (semi-supervised). Here the bottom
+    model stays as the federation trained it, and the head is learnt from the known people alone. The attack is compared
+    with ``imputed_labels``, which learns from the same people without the federation.
     """
 
     def run(self, view: VerticalView, knowledge: VerticalKnowledge, rng: np.random.Generator) -> PersonLabels:
