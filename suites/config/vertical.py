@@ -25,9 +25,9 @@ class VerticalAuditSpec(Table):
     people: Whole = Field(default=24, ge=2, le=10_000)
     """Number of people in the audit's runs. A claim holds for every data set, so a small one will do."""
     batch: Whole = Field(default=8, ge=1)
-    replicas: Whole = Field(default=2000, ge=100, le=1_000_000)
+    replicas: Whole = Field(default=10_000, ge=100, le=1_000_000)
     """Runs per arm; half of them choose the thresholds, the other half test them."""
-    pilot: Whole = Field(default=1000, ge=50, le=100_000)
+    pilot: Whole = Field(default=2000, ge=50, le=100_000)
     """Further runs per arm, from which the scores are learned."""
 
 

@@ -11,7 +11,7 @@ from ...fl.vertical.task import VerticalTask
 
 ROWS = 512
 """Random rows among which the two are chosen whose embeddings differ most."""
-LENGTH = 10.0
+LENGTH = 100.0
 """Length of the two rows, in lengths of an ordinary row: short rows could not reveal a missing clip."""
 
 
@@ -61,7 +61,9 @@ def pair_of_rows(task: VerticalTask, streams: Streams) -> Pair:
     rows = torch.cat([rows, -rows])
     layers = task.network.initial(streams).bottoms[0]
     values = task.network.bottoms[0].forward(layers, rows.unsqueeze(0))[0][0]
-    cosines = torch.nn.functional.normalize(values, dim=1)
+    # A short embedding reaches no clip, wherever it points.
+    long = values.norm(dim=1) >= values.norm(dim=1).median()
+    rows, cosines = rows[long], torch.nn.functional.normalize(values[long], dim=1)
     worst = int((cosines @ cosines.T).argmin())
     chosen = rows[worst // len(rows)], rows[worst % len(rows)]
 

@@ -25,7 +25,7 @@ from ...fl.streams import Streams
 from ...fl.vertical.engine import Planted, Runs, run_vertical
 from ...fl.vertical.law import Noise, VerticalLaw
 from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.protection import VerticalContext, VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from .pairs import Pair
 from .received import Received, all_numbers
@@ -168,12 +168,17 @@ def _again(protection: VerticalProtection, call: Call, values: Tensor, rng: np.r
 def _move(
     claim: Claim, protection: VerticalProtection, pairs: list[tuple[Call, Call]], law: VerticalLaw | None
 ) -> CheckResult:
-    """Hold how far the data move all noised messages, over the measured noise, against a claim of additive noise:
-    against mu of a Gaussian trade-off curve, or against epsilon of a claim without delta whose law is Laplace.
+    """Hold how far the data move all noised messages, over the measured noise, against the claim's epsilon.
+
+    Such a move is exactly (epsilon, delta)-DP for Gaussian noise, and for Laplace noise without delta.
     """
     laplace = law is not None and law.noise is Noise.LAPLACE and claim.delta == 0
-    if not laplace and not isinstance(claim.curve, GaussianCurve):
-        return CheckResult(name=MOVE, passed=None, witness="the claim states no curve or law of additive noise")
+    gaussian = claim.delta > 0 and (
+        isinstance(claim.curve, GaussianCurve) or (law is not None and law.noise is Noise.GAUSSIAN)
+    )
+    if not laplace and not gaussian:
+        words = "neither Gaussian noise at a delta above 0 nor Laplace noise without one is published"
+        return CheckResult(name=MOVE, passed=None, witness=words)
     scales: dict[tuple[Any, ...], float] = {}
     total = 0.0
     for one, other in pairs:
@@ -182,25 +187,30 @@ def _move(
         moved = (outputs[1] - outputs[0]).abs()
         if not bool((moved > 0).any()):
             continue
-        # Equal for all steps of a hook and party: the size of a batch is no reason for another noise.
-        place = (one.hook, *(fact for fact in one.rest if isinstance(fact, int)))
+        # Of each epoch, in which each person has one batch, the first such message is measured.
+        epochs = [fact.epoch for fact in one.rest if isinstance(fact, VerticalContext)]
+        place = (one.hook, *(fact for fact in one.rest if isinstance(fact, int)), *epochs)
         if place not in scales:
             scales[place] = _scale(protection, one, laplace=laplace)
         if scales[place] == 0:
             return CheckResult(name=MOVE, passed=False, witness=f"the hook {one.hook} adds no noise")
         total += float(moved.sum()) / scales[place] if laplace else float(moved.square().sum()) / scales[place] ** 2
-    measured, allowed = (total, claim.epsilon) if laplace else (total**0.5, claim.curve.mu)  # type: ignore[union-attr]
+    norm = total if laplace else total**0.5
     found = CheckResult.at_most(
         MOVE,
-        measured,
-        allowed,
-        slack=_SLACK * allowed,
-        unit="epsilon" if laplace else "mu",
+        _epsilon(claim, norm / (1 + _SLACK), laplace=laplace),
+        claim.epsilon,
+        slack=1e-6 * claim.epsilon,
+        unit="epsilon",
         witness=f"{len(pairs)} messages under both data sets, each given what was released before it",
     )
     # Noise that is smaller by twice the slack is found with certainty.
-    larger = (1 + 2 * _SLACK) * allowed
-    return replace(found, detects=larger if laplace else epsilon_from_mu(larger, claim.delta))
+    return replace(found, detects=_epsilon(claim, norm * (1 + 2 * _SLACK), laplace=laplace))
+
+
+def _epsilon(claim: Claim, norm: float, *, laplace: bool) -> float:
+    """The epsilon of a move of this norm, in units of the noise: L1 for Laplace, L2 for Gaussian noise."""
+    return norm if laplace else epsilon_from_mu(norm, claim.delta)
 
 
 def _scale(protection: VerticalProtection, call: Call, *, laplace: bool) -> float:
@@ -220,12 +230,10 @@ def _draws(protection: VerticalProtection, call: Call) -> Tensor:
 
 def _many(fact: Any) -> Any:
     """Return a context for ``DRAWS`` replicas; other facts as they are."""
-    if not hasattr(fact, "replicas"):
+    if not isinstance(fact, VerticalContext):
         return fact
-    changes: dict[str, Any] = {"replicas": DRAWS}
-    if getattr(fact, "targets", None) is not None:
-        changes["targets"] = fact.targets.expand(DRAWS, *fact.targets.shape[1:])
-    return type(fact)(**{**vars(fact), **changes})
+    targets = None if fact.targets is None else fact.targets.expand(DRAWS, *fact.targets.shape[1:])
+    return replace(fact, replicas=DRAWS, targets=targets)
 
 
 def _independent(protection: VerticalProtection, calls: list[Call]) -> CheckResult:

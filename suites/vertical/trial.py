@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from ...attacks.attack import Level
 from ...attacks.vertical.attack import VerticalAttack, VerticalKnowledge
 from ...audit.evidence import CandidateScores, PersonColumns, PersonLabels
 from ...fl.streams import Streams
@@ -75,12 +76,17 @@ def run_vertical_trial(job: VerticalTrialJob, store: Store, finished: frozenset[
     return failed
 
 
-def _train(job: VerticalTrialJob) -> TrainedVertical:
+def _train(job: VerticalTrialJob, attacker: VerticalAttack | None = None) -> TrainedVertical:
+    """Train the federation for all observers of its attacks, or again for one active attacker."""
     task, streams = vertical_task_of(job.federation, job.seed), Streams(job.seed)
     plan = vertical_plan_of(job.federation, task)
-    observers = {str(item.entry.part.instance.observer): item.entry.part.instance.observer for item in job.attacks}
+    attacks = [item.entry.part.instance for item in job.attacks] if attacker is None else [attacker]
+    observers = {str(attack.observer): attack.observer for attack in attacks}
     recorders = {name: VerticalRecorder(observer=observer) for name, observer in observers.items()}
-    final = run_vertical(task, plan, job.prepared.protection, streams, recorders=list(recorders.values()))
+    speeds = {} if attacker is None else attacker.speeds(0)  # The first passive party attacks.
+    final = run_vertical(
+        task, plan, job.prepared.protection, streams, recorders=list(recorders.values()), speeds=speeds
+    )
     if not all(bool(torch.isfinite(layer).all()) for layers in (*final.bottoms, final.top) for layer in layers):
         raise FloatingPointError("training diverged: the final models hold NaN or infinity")
     return TrainedVertical(task=task, plan=plan, streams=streams, final=final, recorders=recorders)
@@ -103,10 +109,13 @@ def _utility(job: VerticalTrialJob, trained: TrainedVertical) -> list[Record]:
 
 def _attacked(item: AttackCell, job: VerticalTrialJob, trained: TrainedVertical, store: Store) -> list[Record]:
     attack: VerticalAttack = item.entry.part.instance
+    # An active party changes the training, so its view comes from a federation of its own.
+    if attack.active:
+        trained = _train(job, attack)
     recorder, people = trained.recorders[str(attack.observer)], trained.task.people
     view = recorder.view(trained.plan, trained.final, columns=people.columns, labels=people.labels)
     chosen = _candidates(trained) if attack.infers == "membership" else None
-    knowledge = knowledge_of(trained.task, trained.plan, attack, job, trained.streams, chosen and chosen[0])
+    knowledge = knowledge_of(trained, attack, job, chosen and chosen[0])
     evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {item.entry.label}"))
     if isinstance(evidence, PersonLabels):
         return score_person_labels(item.cell, _without_known(evidence, knowledge), people)
@@ -144,17 +153,13 @@ def _candidates(trained: TrainedVertical) -> tuple[People, np.ndarray]:
 
 
 def knowledge_of(
-    task: VerticalTask,
-    plan: VerticalPlan,
-    attack: VerticalAttack,
-    job: VerticalTrialJob,
-    streams: Streams,
-    candidates: People | None = None,
+    trained: TrainedVertical, attack: VerticalAttack, job: VerticalTrialJob, candidates: People | None = None
 ) -> VerticalKnowledge:
     """Return what the adversary of an attack knows in addition to its view.
 
     The public people's share of each class is its prior. The stream ``known`` chooses the people whose labels it has.
     """
+    task, plan, streams = trained.task, trained.plan, trained.streams
     order = torch.from_numpy(streams.generator("known").permutation(plan.people))
     known = order[: job.federation.known]
     counts = torch.bincount(task.public.labels, minlength=task.network.classes).double() + 1
@@ -174,4 +179,7 @@ def knowledge_of(
         initial=task.network.initial(streams),
         law=law,
         candidates=candidates,
+        # A worst-case adversary knows everything but what it infers.
+        columns=task.people.columns if attack.level is Level.WORST_CASE and attack.infers == "labels" else None,
+        final=trained.final if attack.level is Level.WORST_CASE else None,
     )
