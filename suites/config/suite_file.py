@@ -123,8 +123,8 @@ def check_suite(tree: dict[str, Any], source: Source) -> Suite:
     """Check a parsed suite; raise ConfigError with the file and line of each mistake."""
     if (found := outside_bounds(tree)) is not None:
         raise ConfigError(f"{source.where(found[0])}: {found[1]}")
-    # A suite of mutants needs no federations and defenses. For any other suite the missing tables are an error.
-    defaults: dict[str, Any] = {} if tree.get("mutants") is None else {"federations": {}, "defenses": {}}
+    # A suite of mutants needs no defenses. For any other suite the missing table is an error.
+    defaults: dict[str, Any] = {} if tree.get("mutants") is None else {"defenses": {}}
     try:
         spec = Suite.model_validate(defaults | tree)
     except ValidationError as error:

@@ -144,7 +144,7 @@ def test_an_unknown_mutant_is_named_with_its_nearest(tmp_path):
 
 def test_only_a_suite_of_mutants_needs_no_federation(tmp_path):
     for text, words in (
-        ('name = "x"', "federations is missing"),
+        ('name = "x"', "defenses is missing"),
         ('name = "x"\n[federations]\n[defenses]', r"at least one \[federations.NAME\] table is needed"),
         ('name = "x"\n[mutants]\npilots = 3', "unknown key 'mutants.pilots'; known here: pilot"),
     ):
