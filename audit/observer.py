@@ -13,19 +13,23 @@ _PHRASES = {
     "aggregate": "the server that observes only the aggregate",
     "shuffled": "the analyser that observes shuffled reports",
     "uploads": "the server that observes individual updates",
-}
-_PARTIES = {
+    "answers": "the student that observes every released answer",
     "passive_party": "a party without the labels (gradients that it receives)",
     "active_party": "the party with the labels (embeddings that it receives)",
 }
-"""Phrases for the parties of a vertical federation, of which none sees all that another observer sees."""
 _CENTRAL = {
     "final_model": "the public (final model)",
     "global_models": "receiver of the model of every step",
 }
 """Phrases for a training without clients."""
-# The phrases are listed from the weakest observer to the strongest, so that their order is the rank.
-_RANKS = {name: rank for rank, name in enumerate(_PHRASES)} | {"passive_party": 3, "active_party": 4}
+_ROUNDS = ("final_model", "global_models", "aggregate", "shuffled", "uploads")
+_ANSWERS = ("final_model", "answers", "uploads")
+"""The observers of a training in rounds and of a transfer by answers, each from the weakest to the strongest."""
+_PARTIES = ("passive_party", "active_party")
+"""The parties of a vertical federation, of which none sees all that another observer sees."""
+_LADDERS = (_ROUNDS, _ANSWERS, *((party,) for party in _PARTIES))
+_RANKS = {name: rank for ladder in (_ANSWERS, _ROUNDS) for rank, name in enumerate(ladder)}
+_RANKS |= {name: rank for rank, name in enumerate(_PARTIES, start=3)}
 _FLAGS = {"participation": "who takes part", "masked_words": "the masked words"}
 
 
@@ -34,12 +38,14 @@ class Observer:
     """An adversary, described by the part of a federated run that it observes.
 
     ``name``, from the strongest observer to the weakest: ``uploads`` (each client's report), ``shuffled`` (the multiset
-    of the reports), ``aggregate`` (their sum), ``global_models`` (the model of every round), ``final_model``. The flags
-    add what no name implies: which clients take part in a round, and the masked words of a secure aggregation.
+    of the reports), ``aggregate`` (their sum), ``global_models`` (the model of every round), ``final_model``. Where
+    clients answer queries instead of training in rounds: ``uploads`` (each client's answers), ``answers`` (what the
+    student is given for every query), ``final_model`` (of the student). In a vertical federation: ``passive_party`` (a
+    party without the labels: its own columns and model, the gradients that it is sent), ``active_party`` (the party
+    with the labels: its own columns and model, the embeddings that it is sent), ``final_model`` (of all parties).
 
-    In a vertical federation: ``passive_party`` (a party without the labels: its own columns and model, the gradients
-    that it is sent), ``active_party`` (the party with the labels: its own columns and model, the embeddings that it is
-    sent), and ``final_model`` (the final models of all parties).
+    The flags add what no name implies: which clients take part in a round, and the masked words of a secure
+    aggregation.
 
     Raises:
         ValueError: for an unknown name.
@@ -51,7 +57,7 @@ class Observer:
 
     def __post_init__(self) -> None:
         if self.name not in _RANKS:
-            raise unknown("observer", self.name, reversed(_RANKS))
+            raise unknown("observer", self.name, reversed(_PHRASES))
 
     @classmethod
     def parse(cls, text: str) -> "Observer":
@@ -79,7 +85,7 @@ class Observer:
     def rank(self) -> int:
         """The observer's strength, from 4 for ``uploads`` (every client's report) down to 0 for ``final_model``.
 
-        The parties of a vertical federation have a rank for the order of tables alone.
+        Ranks compare observers of a training in rounds; ``covers`` compares any two.
         """
         return _RANKS[self.name]
 
@@ -87,7 +93,7 @@ class Observer:
     def phrase(self) -> str:
         """The adversary in words, as a printed claim shows it."""
         extra = " and ".join(_FLAGS[flag] for flag in self._flags)
-        return (_PHRASES | _PARTIES)[self.name] + (f", also observing {extra}" if extra else "")
+        return _PHRASES[self.name] + (f", also observing {extra}" if extra else "")
 
     @property
     def central_phrase(self) -> str:
@@ -98,15 +104,9 @@ class Observer:
         """Return whether a claim against this observer covers evidence collected by ``other``: only if ``other`` sees
         no more.
         """
-        if self.is_party or other.is_party:
-            return self == other
+        ladders = [ladder for ladder in _LADDERS if {self.name, other.name} <= set(ladder)]
         # Flags are compared too: a stronger view alone does not imply, say, the masked words.
-        return other.rank <= self.rank and set(other._flags) <= set(self._flags)
-
-    @property
-    def is_party(self) -> bool:
-        """Whether the observer is a party of a vertical federation."""
-        return self.name in _PARTIES
+        return bool(ladders) and other.rank <= self.rank and set(other._flags) <= set(self._flags)
 
     @property
     def _flags(self) -> tuple[str, ...]:
@@ -119,7 +119,8 @@ SHUFFLED = Observer("shuffled")
 AGGREGATE = Observer("aggregate")
 GLOBAL_MODELS = Observer("global_models")
 FINAL_MODEL = Observer("final_model")
+ANSWERS = Observer("answers")
 PASSIVE_PARTY = Observer("passive_party")
 ACTIVE_PARTY = Observer("active_party")
 LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
-"""From the weakest observer of a federation of clients to the strongest."""
+"""Those of a training in rounds, from the weakest observer to the strongest."""

@@ -27,7 +27,7 @@ Unit = Annotated[str | None, _option(help="Unit that is protected: sample, clien
 Adjacency = Annotated[str | None, _option(help="Neighbouring relation: replace_one, add_remove or zero_out.")]
 Observer = Annotated[
     str | None,
-    _option(help="What the adversary observes: uploads, shuffled, aggregate, global_models, final_model."),
+    _option(help="What the adversary observes: uploads, shuffled, aggregate, global_models, answers, final_model."),
 ]
 Rounds = Annotated[int, _option(help="Number of rounds that the claim covers.")]
 IndependentRuns = Annotated[

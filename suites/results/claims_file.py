@@ -48,8 +48,8 @@ class ClaimFields(_Part):
     adjacency: Adjacency
     """How the unit differs between neighbours: added or removed, replaced, or set to zero."""
     observer: str = Field(json_schema_extra={"pattern": f"^{Observer.pattern()}$"})
-    """The adversary: ``uploads``, ``shuffled``, ``aggregate``, ``global_models`` or ``final_model``, each with
-    ``+participation`` or ``+masked_words`` where it receives these too.
+    """The adversary: ``uploads``, ``shuffled``, ``aggregate``, ``global_models``, ``answers`` or ``final_model``, each
+    with ``+participation`` or ``+masked_words`` where it receives these too.
     """
     rounds: int = Field(ge=1)
     """Rounds that the claim covers, composed."""

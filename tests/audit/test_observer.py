@@ -1,7 +1,7 @@
 import itertools
 
 import pytest
-from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from fedassay.audit.observer import AGGREGATE, ANSWERS, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 
 LADDER = [FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS]
 
@@ -13,6 +13,17 @@ def test_the_ladder_is_strict():
 def test_a_claim_covers_those_who_see_no_more():
     for mine, other in itertools.product(LADDER, LADDER):
         assert mine.covers(other) == (other.rank <= mine.rank)
+
+
+def test_of_a_transfer_by_answers_the_student_sees_more_than_its_model_and_less_than_every_teachers_answers():
+    transfer = [FINAL_MODEL, ANSWERS, UPLOADS]
+    for mine, other in itertools.product(range(3), range(3)):
+        assert transfer[mine].covers(transfer[other]) == (other <= mine)
+    # No such student exists where clients train in rounds, so neither claim says anything about the other's observer.
+    for other in (GLOBAL_MODELS, AGGREGATE, SHUFFLED):
+        assert not ANSWERS.covers(other)
+        assert not other.covers(ANSWERS)
+    assert Observer.parse("answers") == ANSWERS
 
 
 def test_a_claim_that_hides_participation_does_not_cover_evidence_that_used_it():

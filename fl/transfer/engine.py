@@ -1,0 +1,197 @@
+"""Runs a transfer: trains the teachers, collects their answers, releases labels, and trains the student on these.
+
+The teachers are the costly part and hold all private data; the noise and the student are cheap. So the teachers'
+outputs can be computed once (``teacher_logits``) and the rest run in many replicas.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+
+from ..streams import Streams
+from .plan import TransferPlan
+from .protection import Released, TransferContext, TransferProtection
+from .recorder import TransferEvent, TransferRecorder
+from .training import Lessons, trained
+from .transfer_task import ABSTAINED, TransferTask
+
+
+def run_transfer(
+    data: TransferTask,
+    plan: TransferPlan,
+    protection: TransferProtection,
+    streams: Streams,
+    *,
+    logits: Tensor | None = None,
+    replicas: int = 1,
+    block: int = 0,
+    world: int = 0,
+    recorders: Sequence[TransferRecorder] = (),
+) -> Tensor:
+    """Run independent transfers at once and return the published students, ``(R, d)`` with one row per run.
+
+    The runs share the students' initial model. Each has its own noise and its own lots.
+
+    Args:
+        logits: the teachers' outputs, ``(1, teachers, queries, classes)`` for all runs or ``(R, ...)``; by default
+            ``teacher_logits`` of this task, which all runs share.
+        replicas: number of runs, R.
+        block: number of this batch of runs. It is part of every stream's name, so that no two batches share a draw.
+        world: 1 with the canary, 0 without it.
+        recorders: receive the transfer when it has ended.
+
+    Raises:
+        ValueError: if the plan is not this task's, the logits do not fit it, or a hook returns a wrong shape.
+    """
+    _check_plan(data, plan)
+    outputs = teacher_logits(data, plan, streams) if logits is None else logits
+    wanted = (plan.teachers, plan.queries, plan.classes)
+    if tuple(outputs.shape[1:]) != wanted or len(outputs) not in (1, replicas):
+        raise ValueError(f"logits must have shape (1 or {replicas}, {wanted}), got {tuple(outputs.shape)}")
+    outputs = outputs.expand(replicas, *wanted)
+    answers, released = answered(outputs, plan, protection, streams, block=block, world=world)
+    model = students(data, plan, released, streams, block=block, world=world)
+    event = TransferEvent(
+        plan=plan,
+        public_images=data.public_images,
+        logits=outputs,
+        answers=answers,
+        released=released,
+        final_model=model,
+    )
+    for recorder in recorders:
+        recorder.watch(event)
+    return model
+
+
+def teacher_logits(
+    data: TransferTask, plan: TransferPlan, streams: Streams, *, included: Tensor | None = None, block: int = 0
+) -> Tensor:
+    """Train every teacher on its own samples and return the logits of the public samples, ``(R, teachers, queries,
+    classes)``.
+
+    Every teacher starts from a model of its own, or all from the task's warm start. The R sets of teachers share the
+    initial models; each has lots of its own.
+
+    Args:
+        included: (R, pool) booleans, which of the task's samples the teachers hold in each run; None: all, in one run.
+        block: as in ``run_transfer``.
+    """
+    _check_plan(data, plan)
+    held, task = _held(data, included), data.task
+    count = len(held)
+    places = pad_sequence(list(task.parts), batch_first=True)
+    places = torch.cat([places, places[:, :1]], dim=1)
+    draws = partial(streams.generator, "teacher lots", replicate=block)
+    lots = [plan.teacher.draw(draws(client=number), count, size) for number, size in enumerate(task.sizes)]
+    own = torch.arange(places.shape[1]) < torch.tensor(task.sizes).unsqueeze(1)
+    lessons = Lessons(
+        images=task.images,
+        places=places.repeat(count, 1),
+        labels=task.labels[places].repeat(count, 1),
+        present=(held[:, places] & own).flatten(0, 1),
+        lots=_stacked(lots, padding=places.shape[1] - 1).flatten(0, 1),
+    )
+    models = trained(task.network, _begun(data, streams).repeat(count, 1), lessons, plan.teacher)
+    found = torch.stack([task.network.evaluated(model, data.public_images) for model in models])
+    return found.view(count, plan.teachers, plan.queries, plan.classes)
+
+
+def answered(
+    logits: Tensor, plan: TransferPlan, protection: TransferProtection, streams: Streams, *, block: int, world: int
+) -> tuple[Tensor, Released]:
+    """Return what the teachers send, ``(R, teachers, queries, m)``, and what the student is given.
+
+    ``logits``: (R, teachers, queries, classes).
+    """
+    context = TransferContext(plan=plan, replicas=len(logits))
+    draws = partial(streams.generator, replicate=block, world=world)
+    state = protection.initial_state(plan)
+    answers = protection.teacher_answers(logits, context, state, draws("teacher answers"))
+    if answers.ndim != 4 or answers.shape[:3] != logits.shape[:3]:
+        raise ValueError(
+            "hook teacher_answers must return an array of shape (replicas, teachers, queries, m) = "
+            f"({', '.join(map(str, logits.shape[:3]))}, m), got {tuple(answers.shape)}"
+        )
+    released, _ = protection.aggregate_votes(answers, context, state, draws("aggregate votes"))
+    check_released(released, plan, len(logits))
+    return answers, released
+
+
+def students(
+    data: TransferTask, plan: TransferPlan, released: Released, streams: Streams, *, block: int = 0, world: int = 0
+) -> Tensor:
+    """Train one student per run on the released labels and return them, ``(R, d)``.
+
+    A query without a label enters no step; a student without labels stays the initial model.
+    """
+    count, queries = released.labels.shape
+    start = data.task.initial(streams).expand(count, -1)
+    rng = streams.generator("student lots", replicate=block, world=world)
+    lessons = Lessons(
+        images=data.public_images,
+        places=torch.arange(queries).expand(count, -1),
+        labels=released.labels.clamp_min(0),
+        present=released.labels != ABSTAINED,
+        lots=plan.student.draw(rng, count, queries),
+    )
+    return trained(data.task.network, start, lessons, plan.student)
+
+
+def check_released(released: Released, plan: TransferPlan, replicas: int) -> None:
+    """Raise ValueError unless a defense released one label or none for each query of each run."""
+    labels, wanted = released.labels, (replicas, plan.queries)
+    # Torch would broadcast a single row to all replicas silently, and they would share their noise.
+    if tuple(labels.shape) != wanted or labels.dtype is not torch.int64:
+        raise ValueError(
+            f"hook aggregate_votes must release int64 labels of shape (replicas, queries) = {wanted}, "
+            f"got {tuple(labels.shape)} of {labels.dtype}"
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if not ABSTAINED <= low <= high < plan.classes:
+        raise ValueError(f"released labels must be in {ABSTAINED}..{plan.classes - 1}, got {low} to {high}")
+    for name, number in released.numbers.items():
+        if len(number) != replicas:
+            raise ValueError(f"number {name} must have one row per replica, got {tuple(number.shape)}")
+
+
+def _check_plan(data: TransferTask, plan: TransferPlan) -> None:
+    task = data.task
+    held = (task.sizes, len(data.public_labels), task.network.classes, task.network.layout)
+    if (plan.sizes, plan.queries, plan.classes, plan.layout) != held:
+        raise ValueError(
+            "plan must have the task's sizes, queries, classes and layout, "
+            f"got {plan.teachers} teachers and {plan.queries} queries, task has {task.clients} and {held[1]}"
+        )
+
+
+def _held(data: TransferTask, included: Tensor | None) -> Tensor:
+    pool = len(data.task.labels)
+    held = torch.ones(1, pool, dtype=torch.bool) if included is None else included
+    if held.ndim != 2 or held.shape[1] != pool or held.dtype is not torch.bool:
+        raise ValueError(
+            f"included (which samples the teachers hold) must be booleans of shape (replicas, {pool}), "
+            f"got {tuple(held.shape)} of {held.dtype}"
+        )
+    return held
+
+
+def _begun(data: TransferTask, streams: Streams) -> Tensor:
+    """The models with which the teachers start, ``(teachers, d)``."""
+    task = data.task
+    if task.warm_start is not None:
+        return task.initial(streams).expand(task.clients, -1)
+    return torch.stack([task.network.initial(streams.generator("teacher init", client=k)) for k in range(task.clients)])
+
+
+def _stacked(lots: Sequence[Tensor], *, padding: int) -> Tensor:
+    """The lots of all teachers, ``(R, teachers, steps, lot)``; shorter ones are filled up with a column that no sample
+    is present in.
+    """
+    steps, longest = (max(one.shape[axis] for one in lots) for axis in (1, 2))
+    alike = [pad(one, (0, longest - one.shape[2]), value=padding).expand(-1, steps, -1) for one in lots]
+    return torch.stack(alike, dim=1)

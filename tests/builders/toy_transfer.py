@@ -1,0 +1,36 @@
+"""Transfers of random images: a test names only what it is about."""
+
+from typing import Any
+
+import torch
+from fedassay.fl.layout import Layout
+from fedassay.fl.streams import Streams
+from fedassay.fl.transfer.plan import TransferPlan
+from fedassay.fl.transfer.training import TrainingRule
+from fedassay.fl.transfer.transfer_task import TransferTask, transfer_task
+from toy_federation import toy_task
+
+RULE = TrainingRule(steps=3, learning_rate=0.1, optimizer="sgd")
+
+
+def toy_transfer(sizes: tuple[int, ...] = (4, 6, 5), *, queries: int = 5, **changes: Any) -> TransferTask:
+    """A toy task with 9 test images, of which ``queries`` are the student's public data."""
+    return transfer_task(toy_task(sizes, **changes), queries=queries, streams=Streams(0))
+
+
+def toy_transfer_plan(data: TransferTask, **changes: Any) -> TransferPlan:
+    """The task's plan; by default three SGD steps on all samples for teachers and student."""
+    return data.plan(**({"teacher": RULE, "student": RULE} | changes))
+
+
+def votes_plan(teachers: int = 50, queries: int = 10, classes: int = 3) -> TransferPlan:
+    """A plan without a task, for hooks that see votes alone."""
+    layout = Layout(names=("weight",), shapes=((1,),))
+    return TransferPlan(
+        sizes=(1,) * teachers, queries=queries, classes=classes, teacher=RULE, student=RULE, layout=layout
+    )
+
+
+def logits_of(votes: torch.Tensor, classes: int) -> torch.Tensor:
+    """Logits that vote for the given classes: ``votes (..., queries)`` give ``(..., queries, classes)``."""
+    return torch.nn.functional.one_hot(votes, classes).float()

@@ -1,0 +1,191 @@
+"""The transfer engine: teachers, votes, released labels and students, against plain loops and by what each may know."""
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.observer import AGGREGATE, ANSWERS, FINAL_MODEL, UPLOADS
+from fedassay.fl.streams import Streams
+from fedassay.fl.transfer.engine import run_transfer, teacher_logits
+from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of, votes_of
+from fedassay.fl.transfer.recorder import AnswerRecorder
+from fedassay.fl.transfer.training import TrainingRule
+from fedassay.fl.transfer.transfer_task import ABSTAINED, transfer_task
+from toy_federation import toy_task
+from toy_transfer import RULE, logits_of, toy_transfer, toy_transfer_plan
+
+STREAMS = Streams(3)
+
+
+class Noisy(TransferProtection):
+    """Releases random labels, and none for the last query."""
+
+    def aggregate_votes(self, answers, context, state, rng):
+        shape = (context.replicas, context.plan.queries)
+        labels = torch.from_numpy(rng.integers(context.plan.classes, size=shape))
+        labels[:, -1] = ABSTAINED
+        return Released(labels=labels), state
+
+
+@pytest.fixture
+def data():
+    return toy_transfer()
+
+
+def test_queries_are_set_aside_from_what_measures_the_student_or_from_the_non_members():
+    task = toy_task()
+    for source, name in (("test", "test_images"), ("outsiders", "outsider_images")):
+        data = transfer_task(task, queries=3, streams=Streams(1), source=source)
+        rest, asked = getattr(data.task, name), data.public_images
+        assert len(rest) + len(asked) == len(getattr(task, name))
+        assert not any(torch.equal(one, other) for one in rest for other in asked)
+        assert len(torch.cat([rest, asked]).unique(dim=0)) == len(getattr(task, name))
+    with pytest.raises(ValueError, match=r"queries must be in 1\.\.8"):
+        transfer_task(task, queries=9, streams=Streams(1))
+
+
+@pytest.mark.parametrize("lot", [None, 2, 5])
+def test_teachers_trained_at_once_are_those_of_a_plain_loop(data, lot):
+    """With lots of 5 a teacher of 4 samples uses all, one of 6 draws."""
+    rule = TrainingRule(steps=4, learning_rate=0.3, optimizer="sgd", lot=lot)
+    plan, task = toy_transfer_plan(data, teacher=rule), data.task
+    together = teacher_logits(data, plan, STREAMS)
+    assert together.shape == (1, 3, 5, 3)
+    for client, part in enumerate(task.parts):
+        model = task.network.initial(STREAMS.generator("teacher init", client=client))
+        lots = rule.draw(STREAMS.generator("teacher lots", client=client), 1, len(part))[0]
+        for step in range(4):
+            lot_of = part[lots[min(step, len(lots) - 1)]]
+            weights = model.requires_grad_(True)
+            loss = task.network.losses(weights, task.images[lot_of], task.labels[lot_of]).mean()
+            model = (weights - 0.3 * torch.autograd.grad(loss, weights)[0]).detach()
+        torch.testing.assert_close(together[0, client], task.network.logits(model, data.public_images).detach())
+
+
+def test_leaving_a_sample_out_changes_the_answers_of_its_teacher_alone(data):
+    plan = toy_transfer_plan(data)
+    included = torch.ones(2, len(data.task.labels), dtype=torch.bool)
+    included[1, data.task.parts[1][0]] = False
+    whole, without = teacher_logits(data, plan, STREAMS, included=included)
+    torch.testing.assert_close(whole, teacher_logits(data, plan, STREAMS)[0])
+    assert torch.equal(whole[[0, 2]], without[[0, 2]])
+    assert not torch.allclose(whole[1], without[1])
+    with pytest.raises(ValueError, match="included"):
+        teacher_logits(data, plan, STREAMS, included=included[:, :3])
+
+
+def test_without_protection_the_student_learns_the_label_with_most_votes(data):
+    votes = torch.tensor([[0, 1, 2, 2, 0], [0, 1, 1, 2, 1], [1, 1, 2, 0, 2]])
+    recorder = AnswerRecorder(observer=UPLOADS)
+    final = run_transfer(
+        data,
+        toy_transfer_plan(data),
+        TransferProtection(),
+        STREAMS,
+        logits=logits_of(votes, 3).unsqueeze(0),
+        recorders=[recorder],
+    )
+    # In the last query all three have one vote: the first class counts.
+    labels = torch.tensor([0, 1, 2, 2, 0])
+    assert torch.equal(recorder.view.released.labels[0], labels)
+    assert torch.equal(recorder.view.answers[0].argmax(-1), votes)
+    weights, network = data.task.initial(STREAMS), data.task.network
+    for _ in range(3):
+        point = weights.requires_grad_(True)
+        loss = network.losses(point, data.public_images, labels).mean()
+        weights = (point - 0.1 * torch.autograd.grad(loss, point)[0]).detach()
+    torch.testing.assert_close(final[0], weights)
+
+
+def test_a_query_without_a_label_enters_no_step_of_the_student(data):
+    plan, seen = toy_transfer_plan(data), AnswerRecorder(observer=ANSWERS)
+    first = run_transfer(data, plan, Noisy(), STREAMS, replicas=4, recorders=[seen])
+    data.public_images[-1] = 100.0
+    assert torch.equal(first, run_transfer(data, plan, Noisy(), STREAMS, replicas=4, logits=torch.zeros(1, 3, 5, 3)))
+    assert data.answered(seen.view.released.labels).tolist() == [0.8] * 4
+    assert len(first.unique(dim=0)) == 4
+
+
+class Silent(TransferProtection):
+    def aggregate_votes(self, answers, context, state, rng):
+        return Released(labels=torch.full((context.replicas, context.plan.queries), ABSTAINED)), state
+
+
+def test_a_student_without_labels_stays_the_initial_model(data):
+    final = run_transfer(data, toy_transfer_plan(data), Silent(), STREAMS)
+    assert torch.equal(final[0], data.task.initial(STREAMS))
+    assert data.accuracy(torch.full((1, 5), ABSTAINED)).isnan().all()
+
+
+def test_runs_differ_in_noise_and_repeat_with_their_names(data):
+    plan, logits = toy_transfer_plan(data), torch.zeros(1, 3, 5, 3)
+
+    def run(**named):
+        return run_transfer(data, plan, Noisy(), STREAMS, logits=logits, replicas=3, **named)
+
+    state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    assert torch.equal(run(), run())
+    for named in ({"block": 1}, {"world": 1}):
+        assert not torch.equal(run(), run(**named))
+    assert torch.equal(torch.get_rng_state(), state[0])
+    assert (np.random.get_state()[1] == state[1]).all()  # noqa: NPY002
+
+
+def test_each_observer_receives_what_its_name_says(data):
+    recorders = {observer: AnswerRecorder(observer=observer) for observer in (UPLOADS, ANSWERS, FINAL_MODEL)}
+    final = run_transfer(data, toy_transfer_plan(data), Noisy(), STREAMS, recorders=list(recorders.values()))
+    views = {observer: recorder.view for observer, recorder in recorders.items()}
+    assert all(torch.equal(view.final_model, final) for view in views.values())
+    assert (views[UPLOADS].answers is None, views[ANSWERS].answers is None) == (False, True)
+    assert (views[ANSWERS].released is None, views[FINAL_MODEL].released is None) == (False, True)
+    assert torch.equal(views[UPLOADS].released.labels, views[ANSWERS].released.labels)
+    with pytest.raises(ValueError, match="uploads, answers or final_model"):
+        AnswerRecorder(observer=AGGREGATE)
+    with pytest.raises(ValueError, match="one transfer only"):
+        run_transfer(data, toy_transfer_plan(data), Noisy(), STREAMS, recorders=[recorders[UPLOADS]])
+
+
+def test_equal_runs_are_counted_once_and_give_what_counting_each_gives():
+    logits = torch.randn(1, 4, 3, 5, generator=torch.Generator().manual_seed(0))
+    shared, apart = logits.expand(6, -1, -1, -1), logits.repeat(6, 1, 1, 1)
+    assert torch.equal(votes_of(shared), votes_of(apart))
+    assert torch.equal(counts_of(votes_of(shared)), counts_of(votes_of(apart)))
+    assert (counts_of(votes_of(shared)).sum(-1) == 4).all()
+
+
+class OneRow(TransferProtection):
+    def aggregate_votes(self, answers, context, state, rng):
+        return Released(labels=torch.zeros(1, context.plan.queries, dtype=torch.int64)), state
+
+
+class Unknown(TransferProtection):
+    def aggregate_votes(self, answers, context, state, rng):
+        return Released(labels=torch.full((context.replicas, context.plan.queries), 7)), state
+
+
+class Flat(TransferProtection):
+    def teacher_answers(self, logits, context, state, rng):
+        return logits.flatten(2)
+
+
+@pytest.mark.parametrize(
+    ("protection", "words"), [(OneRow(), r"\(2, 5\)"), (Unknown(), "must be in -1..2"), (Flat(), "teacher_answers")]
+)
+def test_wrong_releases_are_refused(data, protection, words):
+    with pytest.raises(ValueError, match=words):
+        run_transfer(data, toy_transfer_plan(data), protection, STREAMS, replicas=2)
+
+
+def test_a_misspelled_hook_and_a_plan_of_another_task_are_refused(data):
+    with pytest.raises(TypeError, match="did you mean aggregate_votes"):
+        type("Wrong", (TransferProtection,), {"agregate_votes": lambda self: None})
+    with pytest.raises(ValueError, match="plan must have the task's"):
+        run_transfer(data, toy_transfer_plan(toy_transfer((4, 6))), TransferProtection(), STREAMS)
+    with pytest.raises(ValueError, match="logits must have shape"):
+        run_transfer(data, toy_transfer_plan(data), TransferProtection(), STREAMS, logits=torch.zeros(1, 3, 4, 3))
+
+
+def test_the_plan_as_a_training_of_one_round_keeps_the_public_facts(data):
+    plan = toy_transfer_plan(data)
+    training = plan.as_training()
+    assert (training.sizes, training.rounds, training.layout) == (plan.sizes, 1, plan.layout)
+    assert training.algorithm == RULE.algorithm()
