@@ -2,13 +2,13 @@
 
 from typing import Protocol
 
-from torch import Tensor
+from ...audit.arrays import FloatArray
 
 
 class AnswerLaw(Protocol):
     """The interface of the distribution of one teacher's answer to one query, given the teacher's vote."""
 
-    def log_likelihoods(self, answers: Tensor) -> Tensor:
+    def log_likelihoods(self, answers: FloatArray) -> FloatArray:
         """Return the log density of each answer under each vote: ``answers (..., m)`` give ``(..., classes)``.
 
         It may be relative to any measure that does not depend on the vote: only ratios are used.
@@ -22,7 +22,7 @@ class LabelLaw(Protocol):
     The labels of different queries are independent, given the votes.
     """
 
-    def log_probabilities(self, counts: Tensor) -> Tensor:
+    def log_probabilities(self, counts: FloatArray) -> FloatArray:
         """Return the log probability of each label, and last of no label: vote ``counts (..., classes)`` give
         ``(..., classes + 1)``.
         """

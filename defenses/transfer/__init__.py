@@ -1,0 +1,1 @@
+"""Privacy of a transfer by answers: noisy votes of a trusted aggregator, and answers that each teacher randomises."""

@@ -1,0 +1,136 @@
+"""Define the base class of defenses of a transfer, which calibrate a protection to its plan and state claims."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...audit.claim import Adjacency, Claim, Unit, Value
+from ...audit.curve import Curve
+from ...audit.observer import ANSWERS, UPLOADS
+from ...fl.transfer.plan import TransferPlan
+from ...fl.transfer.protection import TransferProtection
+from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION
+from ..defense import check_delta, check_epsilon
+
+TRUSTED = "the aggregator sees every teacher's answers and is trusted"
+_UNITS = {
+    Unit.CLIENT: (Adjacency.REPLACE_ONE, "one client's data are replaced, and all other teachers keep theirs"),
+    Unit.SAMPLE: (Adjacency.ADD_REMOVE, "each sample lies with one teacher, and no other sample moves with it"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedTransfer:
+    """A calibrated protection of a transfer together with the claims that its defense states; it may state none."""
+
+    protection: TransferProtection
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferDefense(ABC):
+    """A base class of defenses of a transfer. Its fields hold the public configuration; data and random generators are
+    passed to its methods as arguments.
+
+    ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
+    refute it. One file holds one defense.
+    """
+
+    version: ClassVar[str] = "1"
+    control: ClassVar[bool] = False
+
+    @abstractmethod
+    def prepare(self, plan: TransferPlan) -> PreparedTransfer:
+        """Calibrate the protection to the public plan of a transfer, and state its privacy claims.
+
+        Raises:
+            ValueError: if the plan violates an assumption of the defense's theorem.
+        """
+
+    def fields(self) -> dict[str, object]:
+        """Return the configuration as a dictionary from field names to values."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetedTransfer(TransferDefense, ABC):
+    """A base class of defenses with one budget for the answers to all queries together.
+
+    Args:
+        epsilon, delta: the budget; at delta 0 pure, where the mechanism allows it (``pure``).
+    """
+
+    epsilon: float = 8.0
+    delta: float = 1e-5
+    pure: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        # Delta 0 is a budget too where noise has a bounded loss, but ``false`` is not a number.
+        if not self.pure or isinstance(self.delta, bool) or self.delta != 0:
+            check_delta(self.delta)
+
+    def label_claims(
+        self,
+        *,
+        mechanism: str,
+        parameters: Mapping[str, Value],
+        accountant: str,
+        source: str,
+        curve: Curve | None = None,
+    ) -> tuple[Claim, ...]:
+        """Return the claims that all released labels together satisfy the budget, against the student.
+
+        One is about a whole client, one about one sample: either changes the votes of one teacher, in any way.
+        """
+        return tuple(
+            Claim(
+                epsilon=self.epsilon,
+                delta=self.delta,
+                unit=unit,
+                adjacency=adjacency,
+                observer=ANSWERS,
+                rounds=1,
+                dp_model="central",
+                mechanism=mechanism,
+                parameters=parameters,
+                accountant=accountant,
+                sampling=words,
+                trust=TRUSTED,
+                source=source,
+                curve=curve,
+            )
+            for unit, (adjacency, words) in _UNITS.items()
+        )
+
+    def answer_claim(
+        self,
+        *,
+        mechanism: str,
+        parameters: Mapping[str, Value],
+        source: str,
+        accountant: str | None = None,
+        curve: Curve | None = None,
+    ) -> Claim:
+        """Return the local DP claim that all answers of one teacher together satisfy the budget, for any two teachers.
+
+        The adversary is the server, which observes every teacher's answers.
+        """
+        return Claim(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit=Unit.REPORT,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=UPLOADS,
+            rounds=1,
+            dp_model="local",
+            mechanism=mechanism,
+            parameters=parameters,
+            accountant=accountant or (EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION),
+            sampling="none assumed",
+            trust="nobody",
+            source=source,
+            curve=curve,
+        )

@@ -1,0 +1,111 @@
+"""Votes as a mechanism: what an observer is given, as a function of one histogram or one teacher's logits and a
+generator, with the neighbouring inputs whose outputs are easiest to distinguish. ``audit_mechanism`` takes both.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...audit.arrays import FloatArray
+from ...fl.transfer.plan import TransferPlan
+from ...fl.transfer.protection import TransferContext, TransferProtection
+
+Mechanism = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
+Pair = tuple[FloatArray, FloatArray]
+
+
+def label_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mechanism:
+    """Return what the student is given as a function of the vote counts: ``(n, queries, classes)`` for n runs give
+    ``(n, queries + numbers)``, the labels and then what is published with them.
+
+    Its inputs are the sums of one-hot votes. Teachers that randomise their own answers have ``answer_mechanism``.
+    """
+
+    def mechanism(counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        # The aggregator sees votes by their sum alone, so that one row of counts stands for all teachers.
+        answers = torch.from_numpy(np.array(counts, dtype=np.float64)).unsqueeze(1)
+        context = TransferContext(plan=plan, replicas=len(answers))
+        released, _ = protection.aggregate_votes(answers, context, protection.initial_state(plan), rng)
+        columns = [released.labels, *(number.flatten(1) for number in _columns(released.numbers))]
+        return torch.cat([column.double() for column in columns], dim=1).numpy()
+
+    return mechanism
+
+
+def answer_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mechanism:
+    """Return all that one teacher sends as a function of its logits: ``(n, queries, classes)`` for n runs give ``(n,
+    queries * m)``.
+    """
+
+    def mechanism(logits: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        own = torch.from_numpy(np.array(logits, dtype=np.float32)).unsqueeze(1)
+        context = TransferContext(plan=plan, replicas=len(own))
+        answers = protection.teacher_answers(own, context, protection.initial_state(plan), rng)
+        return answers.flatten(1).double().numpy()
+
+    return mechanism
+
+
+def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None) -> list[Pair]:
+    """Return pairs of vote counts ``(queries, classes)`` between which one teacher changes all of its votes, or some.
+
+    - The first two labels share the votes, with a tie before or after the vote moves, or a lead of some size, in all
+      queries.
+    - Every second query has the same votes in both, and leads of 0, 2, 4, ... show what noise that is not fresh was.
+    - With a ``threshold``: the largest count reaches it, or lacks one vote.
+    """
+    leads = sorted({0, 1, *(round(plan.teachers * share) for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5))})
+    found = [(_split(plan, [lead] * plan.queries), _moved(plan, [lead] * plan.queries)) for lead in leads]
+    stairs = [2 * (number // 2 - plan.queries // 4) for number in range(plan.queries)]
+    here, there = _split(plan, stairs), _moved(plan, stairs)
+    there[1::2] = here[1::2]
+    found.append((here, there))
+    if threshold is not None:
+        found.append(_around(plan, math.ceil(threshold)))
+    return [(nonmember, member) for member, nonmember in found]
+
+
+def neighbouring_logits(plan: TransferPlan, *, size: float = 100.0) -> list[Pair]:
+    """Return one pair of logits ``(queries, classes)`` of one teacher, which votes for the second label or for the
+    first one in all queries; their largest entry is ``size``.
+    """
+    one, other = (np.zeros((plan.queries, plan.classes)) for _ in range(2))
+    # The opposite directions of the first two labels are as far apart as clipping allows.
+    one[:, 0], one[:, 1] = size, -size
+    other[:, 0], other[:, 1] = -size, size
+    return [(other, one)]
+
+
+def _columns(numbers: Any) -> list[torch.Tensor]:
+    return [number.unsqueeze(-1) if number.ndim == 1 else number for _, number in sorted(numbers.items())]
+
+
+def _split(plan: TransferPlan, leads: list[int]) -> FloatArray:
+    """All votes on the first two labels, the first one ahead by each lead (or one more where votes are odd)."""
+    counts = np.zeros((plan.queries, plan.classes))
+    counts[:, 0] = [min(plan.teachers, max(1, (plan.teachers + lead + 1) // 2)) for lead in leads]
+    counts[:, 1] = plan.teachers - counts[:, 0]
+    return counts
+
+
+def _moved(plan: TransferPlan, leads: list[int]) -> FloatArray:
+    counts = _split(plan, leads)
+    counts[:, 0] -= 1
+    counts[:, 1] += 1
+    return counts
+
+
+def _around(plan: TransferPlan, votes: int) -> Pair:
+    """Counts whose largest is ``votes`` in every query, and one less; the other labels share the rest."""
+    counts = np.zeros((plan.queries, plan.classes))
+    counts[:, 0] = votes
+    rest, others = plan.teachers - votes, plan.classes - 1
+    counts[:, 1:] = [rest // others + (number < rest % others) for number in range(others)]
+    fewer = counts.copy()
+    fewer[:, 0] -= 1
+    fewer[:, -1] += 1
+    return counts, fewer

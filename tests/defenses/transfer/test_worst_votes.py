@@ -1,0 +1,129 @@
+"""Audits of votes as a mechanism: every broken version is refuted on neighbouring votes, and no correct one is."""
+
+import math
+
+import numpy as np
+import pytest
+from fedassay import audit_mechanism
+from fedassay.audit.claim import Claim
+from fedassay.audit.finding import Verdict
+from fedassay.defenses.controls.transfer.control import correct_version
+from fedassay.defenses.controls.transfer.control_votes_bits_each import ControlVotesBitsEach
+from fedassay.defenses.controls.transfer.control_votes_budget_each import ControlVotesBudgetEach
+from fedassay.defenses.controls.transfer.control_votes_check_unpaid import ControlVotesCheckUnpaid
+from fedassay.defenses.controls.transfer.control_votes_epsilon_published import ControlVotesEpsilonPublished
+from fedassay.defenses.controls.transfer.control_votes_no_clip import ControlVotesNoClip
+from fedassay.defenses.controls.transfer.control_votes_noise_once import ControlVotesNoiseOnce
+from fedassay.defenses.controls.transfer.control_votes_noise_reused import ControlVotesNoiseReused
+from fedassay.defenses.controls.transfer.control_votes_scale_halved import ControlVotesScaleHalved
+from fedassay.defenses.controls.transfer.control_votes_sensitivity import ControlVotesSensitivity
+from fedassay.defenses.transfer.confident_gnmax import ConfidentGNMax
+from fedassay.defenses.transfer.gnmax import GNMax
+from fedassay.defenses.transfer.lnmax import LNMax
+from fedassay.defenses.transfer.plain_votes import PlainVotes
+from fedassay.defenses.transfer.worst_votes import (
+    answer_mechanism,
+    label_mechanism,
+    neighbouring_counts,
+    neighbouring_logits,
+)
+from scipy.special import ndtr
+from toy_transfer import votes_plan
+
+SLOW = pytest.mark.simulations
+# Control, its plan, and trials on each input that are enough.
+CASES = [
+    pytest.param(ControlVotesNoiseOnce(epsilon=1.0), votes_plan(queries=10), 4000, id="noise once"),
+    pytest.param(ControlVotesNoiseReused(epsilon=1.0), votes_plan(queries=10), 4000, id="noise reused"),
+    pytest.param(ControlVotesSensitivity(epsilon=2.0), votes_plan(queries=1), 20_000, id="sensitivity"),
+    pytest.param(ControlVotesSensitivity(epsilon=2.0), votes_plan(queries=10), 40_000, id="sensitivity 10", marks=SLOW),
+    pytest.param(ControlVotesScaleHalved(delta=0.0, epsilon=1.0), votes_plan(queries=1), 10_000, id="scale halved"),
+    pytest.param(ControlVotesScaleHalved(epsilon=1.0), votes_plan(queries=10), 40_000, id="halved 10", marks=SLOW),
+    pytest.param(ControlVotesCheckUnpaid(epsilon=1.0), votes_plan(queries=10), 4000, id="check unpaid"),
+    pytest.param(
+        ControlVotesEpsilonPublished(), votes_plan(1000, queries=2), 20_000, id="epsilon published", marks=SLOW
+    ),
+    pytest.param(ControlVotesBudgetEach(epsilon=2.0), votes_plan(queries=4), 10_000, id="budget each"),
+    pytest.param(ControlVotesBitsEach(epsilon=2.0), votes_plan(queries=4), 20_000, id="bits each"),
+    pytest.param(ControlVotesNoClip(epsilon=2.0), votes_plan(queries=4), 4000, id="no clip"),
+]
+
+
+def audited(defense, plan, trials, seed=0):
+    prepared = defense.prepare(plan)
+    claim = prepared.claims[0]
+    if claim.dp_model == "local":
+        mechanism, pairs = answer_mechanism(prepared.protection, plan), neighbouring_logits(plan)
+    else:
+        threshold = claim.parameters.get("threshold")
+        mechanism = label_mechanism(prepared.protection, plan)
+        pairs = neighbouring_counts(plan, threshold=threshold)
+    return audit_mechanism(mechanism, claim, pairs=pairs, trials=trials, batched=True, seed=seed)
+
+
+@pytest.mark.parametrize(("control", "plan", "trials"), CASES)
+def test_the_broken_version_is_refuted_and_the_correct_one_is_not(control, plan, trials):
+    assert audited(control, plan, trials).verdict is Verdict.REFUTED
+    assert audited(correct_version(control), plan, trials).verdict is not Verdict.REFUTED
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(
+    "defense", [GNMax(epsilon=2.0), LNMax(epsilon=2.0, delta=0.0), LNMax(epsilon=2.0), ConfidentGNMax(epsilon=2.0)]
+)
+def test_correct_versions_are_refuted_no_oftener_than_alpha(defense):
+    """Of 60 audits at error 0.05; more than 10 happen with probability 2e-4, and the claims are nearly met."""
+    refuted = [
+        audited(defense, votes_plan(queries=1), 2000, seed=seed).verdict is Verdict.REFUTED for seed in range(60)
+    ]
+    assert sum(refuted) <= 10
+
+
+@pytest.mark.parametrize("threshold", [None, 30.0, 29.5])
+@pytest.mark.parametrize(("teachers", "classes"), [(50, 3), (51, 3), (7, 2)])
+def test_the_pairs_are_votes_of_all_teachers_that_differ_in_one_per_query(teachers, classes, threshold):
+    plan = votes_plan(teachers, queries=6, classes=classes)
+    if threshold is not None:
+        threshold *= teachers / 50
+    pairs = neighbouring_counts(plan, threshold=threshold)
+    for one, other in pairs:
+        for counts in (one, other):
+            assert (counts >= 0).all()
+            assert (counts.sum(1) == teachers).all()
+            assert (counts == np.rint(counts)).all()
+        apart = np.abs(one - other).sum(1)
+        assert set(apart) <= {0.0, 2.0}
+        assert apart.any()
+    # A tie, a lead that a vote takes away, votes that every second query keeps.
+    leads = {tuple(sorted(one[0] - one[0].max()))[-2] for one, _ in pairs}
+    assert 0.0 in leads or teachers % 2
+    assert any(len(set(np.abs(one - other).sum(1))) == 2 for one, other in pairs)
+    if threshold is not None:
+        most = [sorted(counts.max(1)[0] for counts in pair) for pair in pairs]
+        assert any(low < threshold <= high and high == low + 1 for low, high in most)
+
+
+def test_one_label_of_two_lies_on_the_stated_curve():
+    """The audit cannot be improved by other scores: a lead g makes the point Phi(-g / s), Phi((g - 2) / s) with s the
+    deviation of a difference, which is the point of the Gaussian curve with mu = sqrt 2 / sigma.
+    """
+    plan = votes_plan(queries=1, classes=2)
+    prepared = GNMax(epsilon=2.0).prepare(plan)
+    curve, spread = prepared.claims[0].curve, math.sqrt(2) * prepared.protection.noise.scale
+    law = prepared.protection.label_law(plan)
+    for lead in (2.0, 8.0, 20.0):
+        ahead, behind = (law.log_probabilities(np.array([25 + half, 25 - half])) for half in (lead / 2, lead / 2 - 1))
+        # Member: the vote is for the first label, and the first label is released.
+        fnr, fpr = 1 - math.exp(ahead[0]), math.exp(behind[0])
+        assert fpr == pytest.approx(ndtr((lead - 2) / spread), rel=1e-6)
+        assert fnr == pytest.approx(float(curve.fnr(fpr)), rel=1e-5)
+
+
+def test_votes_without_noise_are_refuted_at_once():
+    plan = votes_plan(queries=2)
+    claim = Claim.stated(epsilon=4.0, delta=1e-5, unit="client", adjacency="replace_one", observer="answers")
+    protection = PlainVotes().prepare(plan).protection
+    found = audit_mechanism(
+        label_mechanism(protection, plan), claim, pairs=neighbouring_counts(plan), trials=1000, batched=True
+    )
+    assert found.verdict is Verdict.REFUTED
