@@ -225,6 +225,20 @@ class SourceScores:
         object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
 
 
+@dataclass(frozen=True, eq=False)
+class VoteScores:
+    """Scores of an attack that guesses a teacher's vote on each query; the class with the highest score is the guess.
+
+    ``values``: (queries, classes), finite; equal scores of all classes if the attack learned nothing.
+    """
+
+    values: FloatArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
+
+
 @dataclass(frozen=True)
 class Guesses:
     """The number of correct guesses about which canaries were included in one run.

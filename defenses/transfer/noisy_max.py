@@ -15,7 +15,9 @@ from ...audit.arrays import FloatArray
 
 _POINTS = 4001
 _REACH = 12.0
-"""Grid of a quadrature: number of points, and deviations (or scales) beyond the smallest and the largest count."""
+_AT_ONCE = 200
+"""Grid of a quadrature: number of points, and deviations (or scales) beyond the smallest and the largest count;
+counts per pass."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,23 @@ class NoisyMax(ABC):
 
         Label y wins if its noised count is x and all others are below: the integral over x, by the trapezoidal rule.
         """
-        votes = np.asarray(counts, dtype=np.float64) / self.scale
+        votes = np.asarray(counts, dtype=np.float64)
+        # Queries often have equal counts, and the grids of all at once would need gigabytes.
+        kinds, which = np.unique(votes.reshape(-1, votes.shape[-1]), axis=0, return_inverse=True)
+        parts = np.array_split(kinds, math.ceil(len(kinds) / _AT_ONCE))
+        found = np.concatenate([self._integrated(part / self.scale) for part in parts])
+        return np.asarray(found[which].reshape(votes.shape))
+
+    def _integrated(self, votes: FloatArray) -> FloatArray:
+        """Log probabilities for counts in units of the scale, ``(n, classes)``."""
         low, high = votes.min(-1, keepdims=True) - _REACH, votes.max(-1, keepdims=True) + _REACH
-        grid = (low + (high - low) * np.linspace(0, 1, _POINTS))[..., np.newaxis, :]
+        grid = (low + (high - low) * np.linspace(0, 1, _POINTS))[:, np.newaxis, :]
         noise = grid - votes[..., np.newaxis]
         below = self.log_below(noise)
         # All others below x: the product over all labels without the label's own factor.
         inside = self.log_density(noise) + below.sum(-2, keepdims=True) - below
-        step = np.log((high - low) / (_POINTS - 1))
-        found = logsumexp(inside, axis=-1) + step
-        # The rule's error is alike for all labels; their sum is 1.
+        found = logsumexp(inside, axis=-1)
+        # The spacing of the grid and the rule's error are alike for all labels, whose probabilities sum to 1.
         return np.asarray(found - logsumexp(found, axis=-1, keepdims=True))
 
 

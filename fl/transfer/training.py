@@ -11,8 +11,10 @@ from ..algorithms.algorithm import FedAvg
 from ..fields import check_count
 from ..models.network import Network
 
-_BYTES = 2**26
-"""Largest size of the images of one step, over all models that are trained together."""
+_IMAGE_BYTES, _MODEL_BYTES = 2**26, 2**23
+"""Largest size of the images of one step and of the parameters, over all models that are trained together. With more
+parameters a step takes twice as long per model, because of page faults.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +92,8 @@ def trained(network: Network, start: Tensor, lessons: Lessons, rule: TrainingRul
         ValueError: for a network with dropout or batch norm, or one that does not classify.
     """
     check_network(network)
-    size = max(1, _BYTES // (4 * lessons.images[0].numel() * lessons.lots.shape[-1]))
+    pixels = lessons.images[0].numel() * lessons.lots.shape[-1]
+    size = max(1, min(_IMAGE_BYTES // (4 * pixels), _MODEL_BYTES // (4 * start.shape[1])))
     parts = [slice(first, first + size) for first in range(0, len(start), size)]
     return torch.cat([_trained(network, start[part], lessons.rows(part), rule) for part in parts])
 

@@ -50,7 +50,7 @@ def test_models_trained_together_are_those_of_a_plain_loop(optimizer, lot, monke
     together = trained(NETWORK, start, lessons, rule)
     for model in range(3):
         torch.testing.assert_close(together[model], alone(start, lessons, rule, model), atol=2e-5, rtol=1e-4)
-    monkeypatch.setattr("fedassay.fl.transfer.training._BYTES", 1)
+    monkeypatch.setattr("fedassay.fl.transfer.training._IMAGE_BYTES", 1)
     torch.testing.assert_close(trained(NETWORK, start, lessons, rule), together)
 
 

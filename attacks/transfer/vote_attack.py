@@ -1,0 +1,96 @@
+"""Base class of attacks that infer one teacher's votes from what an observer of a transfer is given."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...audit.arrays import FloatArray
+from ...audit.claim import Adjacency, Unit
+from ...audit.evidence import Design, Setting, VoteScores
+from ...audit.observer import ANSWERS, Observer
+from ...fl.transfer.law import AnswerLaw, LabelLaw
+from ...fl.transfer.plan import TransferPlan
+from ...fl.transfer.protection import Released, TransferProtection
+from ...fl.transfer.view import TransferView
+from ..attack import Level
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteKnowledge:
+    """The information that an adversary has in addition to its view of a transfer.
+
+    Args:
+        level: how much it knows.
+        plan: the public facts.
+        label_law, answer_law: the distributions that the defense publishes; None where it publishes none.
+        others: (queries, classes), the votes of all other teachers; worst case only.
+    """
+
+    level: Level
+    plan: TransferPlan
+    label_law: LabelLaw | None
+    answer_law: AnswerLaw | None
+    others: FloatArray | None = None
+
+    @classmethod
+    def of(
+        cls, plan: TransferPlan, protection: TransferProtection, *, others: FloatArray | None = None
+    ) -> "VoteKnowledge":
+        """Return the public knowledge about a transfer, with the other teachers' votes where they are known."""
+        return cls(
+            level=Level.REALISTIC if others is None else Level.WORST_CASE,
+            plan=plan,
+            label_law=protection.label_law(plan),
+            answer_law=protection.answer_law(plan),
+            others=others,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteAttack(ABC):
+    """A base class of attacks on one teacher's votes, one per file; the fields of a subclass are its configuration.
+
+    ``null`` marks a baseline that ignores its view. The unit is the teacher, whose client has other data instead.
+
+    Args:
+        teacher: number of the teacher whose votes are in question.
+    """
+
+    version: ClassVar[str] = "1"
+    null: ClassVar[bool] = False
+    observer: ClassVar[Observer] = ANSWERS
+    teacher: int = 0
+
+    @property
+    def level(self) -> Level:
+        """Return the level of knowledge that the attack needs."""
+        return Level.REALISTIC
+
+    @abstractmethod
+    def run(self, view: TransferView, knowledge: VoteKnowledge, rng: np.random.Generator) -> VoteScores:
+        """Carry out the attack on the first run of the view and return one score per query and class."""
+
+    def evidence(self, scores: FloatArray, view: TransferView) -> VoteScores:
+        """Return the attack's result. The votes on all queries come from one run, so the scores share its teachers."""
+        setting = Setting(
+            unit=Unit.CLIENT,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=view.observer,
+            rounds=view.plan.rounds,
+            design=Design.CLUSTERED,
+        )
+        return VoteScores(scores, setting)
+
+    def fields(self) -> dict[str, object]:
+        """Return the attack's configuration, a dictionary from field names to values."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def released_of(view: TransferView) -> Released:
+    """Return what the student was given; raise ValueError for an observer that does not receive it."""
+    if view.released is None:
+        raise ValueError(f"the attack needs the released labels, which {view.observer} does not observe")
+    return view.released
