@@ -1,6 +1,14 @@
 import numpy as np
 import pytest
-from fedassay.audit.evidence import CandidateScores, Design, Guesses, LabelCounts, MembershipScores, Reconstructions
+from fedassay.audit.evidence import (
+    CandidateScores,
+    Design,
+    Guesses,
+    LabelCounts,
+    MembershipScores,
+    Reconstructions,
+    VoteScores,
+)
 
 
 def test_candidates_split_by_the_truth(setting_of):
@@ -102,3 +110,12 @@ def test_a_setting_takes_names_and_refuses_unknown_ones(setting_of):
 def test_a_history_is_of_the_same_candidates_in_the_order_of_the_rounds(setting_of, history, says):
     with pytest.raises(ValueError, match=says):
         CandidateScores([1.0, 2.0], setting_of(rounds=20), history=history)
+
+
+def test_scores_of_votes_are_finite_and_one_per_query_and_class(setting_of):
+    scores = VoteScores(np.array([[0, 1], [2, 0]]), setting_of())
+    assert scores.values.dtype == np.float64
+    with pytest.raises(ValueError, match="values must be finite"):
+        VoteScores(np.array([[0.0, -np.inf]]), setting_of())
+    with pytest.raises(ValueError, match=r"2 dimension\(s\)"):
+        VoteScores(np.zeros(3), setting_of())

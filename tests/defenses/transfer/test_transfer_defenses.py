@@ -17,9 +17,16 @@ from fedassay.defenses.transfer.gnmax_data_dependent import NUMBER, GNMaxDataDep
 from fedassay.defenses.transfer.grr_votes import GRRVotes
 from fedassay.defenses.transfer.lnmax import LNMax
 from fedassay.defenses.transfer.noisy_max import GaussianMax
+from fedassay.defenses.transfer.plain_votes import PlainVotes
 from fedassay.defenses.transfer.unary_votes import UnaryVotes
+from fedassay.fl.data.datasets import load_dataset
+from fedassay.fl.partitions.partitions import partition_from
+from fedassay.fl.streams import Streams
+from fedassay.fl.task import build_task
+from fedassay.fl.transfer.engine import run_transfer, teacher_logits
 from fedassay.fl.transfer.protection import TransferContext
-from fedassay.fl.transfer.transfer_task import ABSTAINED
+from fedassay.fl.transfer.training import TrainingRule
+from fedassay.fl.transfer.transfer_task import ABSTAINED, transfer_task
 from toy_transfer import votes_plan
 
 
@@ -167,3 +174,19 @@ def test_logits_of_any_two_teachers_are_at_most_two_clip_norms_apart_per_query()
         torch.testing.assert_close(sent, shifted, atol=1e-5, rtol=1e-4)
     with pytest.raises(ValueError, match="encoding must be"):
         UnaryVotes(encoding="thermometer")
+
+
+def test_on_digits_a_student_learns_from_votes_and_less_from_noisy_ones():
+    """Fifty teachers of about 29 samples each, and a hundred queries."""
+    task = build_task(
+        load_dataset("digits"), model="logistic", partition=partition_from("iid"), clients=50, streams=Streams(0)
+    )
+    data = transfer_task(task, queries=100, streams=Streams(0))
+    rule = TrainingRule(steps=100, learning_rate=0.01, lot=32)
+    plan = data.plan(teacher=rule, student=rule)
+    logits, right = teacher_logits(data, plan, Streams(0)), {}
+    for defense in (PlainVotes(), GNMax(epsilon=4.0)):
+        models = run_transfer(data, plan, defense.prepare(plan).protection, Streams(0), logits=logits, replicas=3)
+        right[type(defense)] = np.mean([data.task.utility(model)[0].value for model in models])
+    assert 0.75 < right[PlainVotes] < 0.95
+    assert 0.3 < right[GNMax] < right[PlainVotes] - 0.05
