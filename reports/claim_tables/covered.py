@@ -1,7 +1,7 @@
 """Tabulate which adversaries each claim covers, with what the run found, and what attacks showed to the others."""
 
-from ...audit.observer import LADDER, Observer
-from ..reading.claims import ClaimRow, claim_rows, covers, one_row_per_claim
+from ...audit.observer import Observer
+from ..reading.claims import ClaimRow, adversaries, claim_rows, covers, one_row_per_claim
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.grid import attack_grids
@@ -16,14 +16,15 @@ def covered_table(folder: RunFolder) -> Table:
     """
     rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and row.stated.claim.part == "joint"]
     many = len({row.federation for row in rows}) > 1
+    observers = dict.fromkeys(one for row in rows if row.stated for one in adversaries(row.stated.claim))
     return Table(
         title="Claims by adversary",
-        headers=("defense", "unit", *(observer.phrase for observer in LADDER)),
+        headers=("defense", "unit", *(observer.phrase for observer in observers)),
         rows=tuple(
             (
                 defense_words(row.defense, row.control, row.federation if many else ""),
                 str(row.stated.claim.unit) if row.stated else "",
-                *(_cell(folder, row, observer) for observer in LADDER),
+                *(_cell(folder, row, observer) for observer in observers),
             )
             for row in rows
         ),
@@ -36,7 +37,9 @@ def covered_table(folder: RunFolder) -> Table:
 
 def _cell(folder: RunFolder, row: ClaimRow, observer: Observer) -> str:
     claimed = row.stated.claim.observer if row.stated else None
-    if claimed is not None and claimed.rank == observer.rank:
+    if row.stated and observer not in adversaries(row.stated.claim):
+        return ""
+    if claimed is not None and claimed.name == observer.name:
         return verdict_words(row)
     if claimed is not None and claimed.covers(observer):
         # What refutes a claim may need all that its adversary receives.

@@ -3,8 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...audit.claim import AS_PUBLISHED, Claim
-from ...audit.observer import AGGREGATE, LADDER, Observer
+from ...audit.claim import AS_PUBLISHED, Claim, Unit
+from ...audit.observer import (
+    ACTIVE_PARTY,
+    AGGREGATE,
+    ANSWERS,
+    FINAL_MODEL,
+    LADDER,
+    PASSIVE_PARTY,
+    UPLOADS,
+    Observer,
+)
 from ...suites.results.audited_model import Trained, audited_on, own_training
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record, printed_label
@@ -247,12 +256,25 @@ def beyond_claims(folder: RunFolder, federation: str, defense: str, observer: st
     return defense in _claimed(folder) and not covered(folder, federation, defense, observer, attack)
 
 
+def adversaries(claim: Claim) -> tuple[Observer, ...]:
+    """Return the adversaries that there are in the kind of federation that a claim is about, from the weakest to the
+    strongest: one of clients, one by answers, or one of parties. The party with the labels is no adversary of a claim
+    about labels.
+    """
+    if claim.unit is Unit.LABEL:
+        return FINAL_MODEL, PASSIVE_PARTY
+    if claim.observer in (PASSIVE_PARTY, ACTIVE_PARTY):
+        return FINAL_MODEL, PASSIVE_PARTY, ACTIVE_PARTY
+    return (FINAL_MODEL, ANSWERS, UPLOADS) if claim.observer == ANSWERS else LADDER
+
+
 def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
     """Return phrases that describe what the claim leaves unprotected, as far as the claim's fields (such as its
     observer, unit and rounds) imply it.
     """
-    uncovered = [f"against {observer.phrase}" for observer in LADDER if not claim.observer.covers(observer)]
-    if not claim.observer.sees_participation:
+    others = adversaries(claim)
+    uncovered = [f"against {observer.phrase}" for observer in others if not claim.observer.covers(observer)]
+    if others == LADDER and not claim.observer.sees_participation:
         uncovered.append("against an adversary who also observes which clients take part in a round")
     if claim.observer.name == AGGREGATE.name and not claim.observer.sees_masked_words:
         uncovered.append("against an adversary who also observes the masked words")
