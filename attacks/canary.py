@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import Unit
 from ..audit.evidence import Design, Projections, Setting
 from ..audit.observer import UPLOADS
 from ..fl.canary import Canary, DataCanary
@@ -80,11 +79,11 @@ class CanaryProjections(Attack):
 
 
 def canary_sender(canary: Canary | DataCanary, plan: Plan) -> int:
-    """Return the client whose report contains the canary: the client that holds a canary
-    sample, or the canary client.
+    """Return the client whose report contains the canary: the first client that holds samples of it, or the canary
+    client.
     """
-    if canary.unit is Unit.SAMPLE:
-        return canary.client
+    if canary.holders:
+        return canary.holders[0]
     return plan.clients if canary.place is None else canary.place
 
 
@@ -104,7 +103,7 @@ def shift_and_centre(
     model; as a client, it contributes the update that it computes there with full lots and without noise.
     """
     # A sample's row is a gradient, which enters the update with the linear scale.
-    scale = 1.0 if canary.unit is not Unit.SAMPLE else plan.algorithm.linear_scale or -1.0
+    scale = plan.algorithm.linear_scale or -1.0 if canary.holders else 1.0
 
     def contribution(world: int) -> Tensor | None:
         row = _row(canary, world, plan, network, model)
@@ -146,13 +145,14 @@ def releases(view: View, sender: int, initial: Tensor | None) -> Iterator[SeenRe
 def _row(canary: Canary | DataCanary, world: int, plan: Plan, network: Network, model: Tensor) -> Tensor | None:
     """The canary's raw row: ``(1, d)`` as planted, or ``(R, d)`` computed from its data at ``model``."""
     if isinstance(canary, Canary):
-        return canary.rows(world) if canary.there(world) else None
+        # The copies of a user's row are equal: one of them has their direction.
+        return canary.rows(world)[..., :1, :] if canary.there(world) else None
     held = canary.samples(world)
     if held is None:
         return None
     images, labels = (part.expand(len(model), *part.shape) for part in held)
     weights = torch.full(labels.shape, 1 / labels.shape[1])
-    if canary.unit is Unit.SAMPLE:
+    if canary.holders:
         return network.gradient(model, images, labels, weights)
     # The client's own rule, step by step: Adam or several steps would not be linear in one gradient.
     local, state = model, plan.algorithm.start(model)

@@ -19,12 +19,19 @@ class Canaries(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """What a canary is: one of a client's samples (SAMPLE), or a client (CLIENT or REPORT)."""
+        """What a canary is: a sample of one client (SAMPLE), a user with samples at several clients (USER), or a client
+        (CLIENT or REPORT).
+        """
         ...
 
     @property
     def client(self) -> int:
         """The index of the client that holds the canaries, if the canaries are samples."""
+        ...
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The clients that hold samples of the canaries; empty if the canaries are clients."""
         ...
 
     @property
@@ -64,12 +71,16 @@ class Canary:
     The vector is ``present`` in world 1 and ``absent`` in world 0.
 
     It enters as data. A sample canary's gradient is one of its client's per-sample gradients and is drawn into lots
-    like any sample. A client canary's update is one of the updates and is drawn into cohorts like any client. Clipping,
-    sum, noise and channel treat it like every other row.
+    like any sample. A user canary is several such gradients at several clients, all of one owner. A client canary's
+    update is one of the updates and is drawn into cohorts like any client. Clipping, sum, noise and channel treat it
+    like every other row.
 
     Args:
-        unit: SAMPLE (a row of ``client``'s gradients), CLIENT or REPORT (a row of the updates).
+        unit: SAMPLE (a row of ``client``'s gradients), USER (rows of several clients' gradients), CLIENT or REPORT (a
+            row of the updates).
         client: the client that holds a sample canary; ignored for the other units.
+        clients, copies: a user canary has ``copies`` equal rows at each of the first so many clients; 1 for the other
+            units.
         place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
         present: (d,), the row in world 1, or (T, d), the rows of T rounds, which repeat in later ones. Its norm should
             be at least ten clip norms; otherwise an implementation that forgets to clip looks the same.
@@ -81,9 +92,13 @@ class Canary:
     absent: Tensor | None = None
     client: int = 0
     place: int | None = None
+    clients: int = 1
+    copies: int = 1
 
     def __post_init__(self) -> None:
         _check_unit(self.unit)
+        if self.copies < 1 or (self.unit is not Unit.USER and self.copies > 1):
+            raise ValueError(f"copies of a canary's row must be >= 1, and 1 for one {self.unit}, got {self.copies}")
         for name, row in (("present", self.present), ("absent", self.absent)):
             if row is not None and not (row.ndim in (1, 2) and len(row) and bool(row.isfinite().all())):
                 raise ValueError(f"a canary's {name} vector must have shape (d,) or (T, d) and be finite, got {row}")
@@ -96,6 +111,10 @@ class Canary:
         if self.absent is None:
             return Adjacency.ADD_REMOVE
         return Adjacency.REPLACE_ONE if bool(self.absent.any()) else Adjacency.ZERO_OUT
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        return _holders(self.unit, self.client, self.clients)
 
     @property
     def added(self) -> bool:
@@ -119,7 +138,9 @@ class Canary:
     def rows(self, world: int) -> Tensor:
         row = self.present if world else self.absent
         # An absent row is an empty tensor, not None: None would mean a canary that is data.
-        return self.present.new_zeros(0, self.present.shape[-1]) if row is None else row.unsqueeze(-2)
+        if row is None:
+            return self.present.new_zeros(0, self.present.shape[-1])
+        return row.unsqueeze(-2).expand(*row.shape[:-1], self.copies, -1)
 
     def samples(self, world: int) -> None:
         return None
@@ -138,12 +159,14 @@ class DataCanary:
     """A canary that consists of images and labels; its gradient is computed at each round's model, as for other data.
 
     Args:
-        unit: SAMPLE (one more sample of ``client``), CLIENT or REPORT (one more client that holds only these images).
+        unit: SAMPLE (one more sample of ``client``), USER (one more owner, with these images at several clients),
+            CLIENT or REPORT (one more client that holds only these images).
         images: (n, c, h, w) in [0, 1]; one for a sample canary.
         present: (n,), the labels in world 1.
         absent: (n,), the labels in world 0; ``None``: the images are absent (add/remove).
         client: the client that holds a sample canary; ignored for the other units.
         place: the client of the plan whose place a client canary takes; None: one more client than the plan has.
+        clients: each of the first so many clients holds the images of a user canary; 1 for the other units.
     """
 
     unit: Unit
@@ -152,6 +175,7 @@ class DataCanary:
     absent: Tensor | None = None
     client: int = 0
     place: int | None = None
+    clients: int = 1
 
     def __post_init__(self) -> None:
         _check_unit(self.unit)
@@ -170,6 +194,10 @@ class DataCanary:
         None, otherwise replace-one.
         """
         return Adjacency.ADD_REMOVE if self.absent is None else Adjacency.REPLACE_ONE
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        return _holders(self.unit, self.client, self.clients)
 
     def check(self, plan: Plan) -> None:
         """Raise ValueError unless a sample canary has a client that holds it."""
@@ -210,6 +238,8 @@ class CanarySet:
 
     def __post_init__(self) -> None:
         _check_unit(self.unit)
+        if self.unit is Unit.USER:
+            raise ValueError("the canaries of a set must be samples, clients or reports, got users")
         if not 0 < self.length < math.inf:
             raise ValueError(
                 f"the length (L2 norm) of a canary set's vectors must be > 0 and finite, got {self.length}"
@@ -231,6 +261,10 @@ class CanarySet:
                 f"but the plan has {layout.dim} weights, {layout.inert} of them inert"
             )
         _check_holder(self, plan)
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        return _holders(self.unit, self.client, 0)
 
     @property
     def place(self) -> None:
@@ -264,15 +298,24 @@ class CanarySet:
 
 
 def _check_unit(unit: Unit) -> None:
-    # Users and other units have no single row that could be planted.
-    if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
-        raise ValueError(f"a canary must be a sample, a client or a report, got {unit}")
+    # Coordinates and labels have no row of their own that could be planted.
+    if unit not in (Unit.SAMPLE, Unit.USER, Unit.CLIENT, Unit.REPORT):
+        raise ValueError(f"a canary must be a sample, a user, a client or a report, got {unit}")
+
+
+def _holders(unit: Unit, client: int, clients: int) -> tuple[int, ...]:
+    if unit is Unit.SAMPLE:
+        return (client,)
+    return tuple(range(clients)) if unit is Unit.USER else ()
 
 
 def _check_holder(canaries: Canaries, plan: Plan) -> None:
     if canaries.unit is Unit.SAMPLE and not 0 <= canaries.client < plan.clients:
         raise ValueError(f"a sample canary's client must be in 0..{plan.clients - 1}, got {canaries.client}")
-    if canaries.place is not None and not (canaries.unit is not Unit.SAMPLE and 0 <= canaries.place < plan.clients):
+    if canaries.unit is Unit.USER and not 1 <= len(canaries.holders) <= plan.clients:
+        raise ValueError(f"a user canary's clients must be in 1..{plan.clients}, got {len(canaries.holders)}")
+    held = canaries.unit in (Unit.SAMPLE, Unit.USER)
+    if canaries.place is not None and not (not held and 0 <= canaries.place < plan.clients):
         raise ValueError(
             f"the place of a canary that is a client must be in 0..{plan.clients - 1}, got {canaries.place} for one "
             f"{canaries.unit}"

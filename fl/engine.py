@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import Unit
 from .algorithms.local_training import Numbers
 from .canary import Canaries
 from .message import Message
@@ -150,13 +149,16 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
     for hook in ("local_step", "local_query"):
         if getattr(type(protection), hook) is not getattr(Protection, hook) and not protection.per_sample:
             raise ValueError(f"{type(protection).__name__} overrides {hook}, so it must set per_sample = True")
+    stated, held = plan.clients_per_user, task.clients_per_user
+    if stated is not None and held is not None and held > stated:
+        raise ValueError(f"a user has samples at {held} clients of the task, and at {stated} at most by the plan")
     # Before the first round, not at the first lot.
     if protection.per_sample:
         task.network.check_separate(type(protection).__name__)
     if canary is not None:
         canary.check(plan)
-        if canary.unit is Unit.SAMPLE:
-            task.network.check_separate("a canary that is a sample")
+        if canary.holders:
+            task.network.check_separate(f"a canary that is a {canary.unit}")
     return rounds
 
 

@@ -22,6 +22,8 @@ class Plan:
         lot: which of its samples a client uses in a local step.
         algorithm: local steps and server combination.
         layout: the model's layers.
+        clients_per_user: the largest number of clients that hold samples of one user; None where the samples' owners
+            are not known.
     """
 
     sizes: tuple[int, ...]
@@ -30,12 +32,17 @@ class Plan:
     lot: Sampling
     algorithm: Algorithm
     layout: Layout
+    clients_per_user: int | None = None
 
     def __post_init__(self) -> None:
         if not self.sizes or min(self.sizes) < 1:
             raise ValueError(f"sizes must list at least one client, each with at least one sample, got {self.sizes}")
         if self.rounds < 1:
             raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+        if self.clients_per_user is not None and not 1 <= self.clients_per_user <= len(self.sizes):
+            raise ValueError(
+                f"clients_per_user must be in 1..{len(self.sizes)} (clients of the plan), got {self.clients_per_user}"
+            )
         if isinstance(self.lot, Epoch):
             raise ValueError(f"lot must be full, Poisson or of fixed size; Epoch is a rule for cohorts, got {self.lot}")
 
@@ -100,11 +107,11 @@ class Plan:
         return sum(sizes) / len(sizes)
 
     def resized(self, sizes: tuple[int, ...]) -> "Plan":
-        """Return the same plan for other clients, whose numbers of samples are ``sizes``.
+        """Return the same plan for other clients, whose numbers of samples are ``sizes``; who owns them is not known.
 
         Under add/remove adjacency a smaller federation is as valid a data set.
         """
-        return replace(self, sizes=sizes)
+        return replace(self, sizes=sizes, clients_per_user=None)
 
 
 def marks(rounds: int) -> tuple[int, ...]:

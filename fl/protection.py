@@ -29,6 +29,8 @@ class Context:
         public_loss: evaluates the mean loss ``(replicas,)`` of the model at the start of the round on public data.
         samples: the samples of a client, for that client's own hooks, or (None) the public ones, with the model at the
             start of the round. None where a hook is called without a federation.
+        owners: ``(R, n)``, the owner of each sample of the lot, in ``local_step`` and ``local_query``; the samples of a
+            canary have the owner -1. None in other hooks, and where the owners are not known.
     """
 
     plan: Plan
@@ -37,6 +39,7 @@ class Context:
     senders: tuple[int, ...] = ()
     public_loss: Callable[[], Tensor] | None = None
     samples: Callable[[int | None], Samples] | None = None
+    owners: Tensor | None = None
 
 
 class Protection:

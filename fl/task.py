@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,14 @@ class Task:
     def sizes(self) -> tuple[int, ...]:
         """The number of samples of each client."""
         return tuple(len(part) for part in self.parts)
+
+    @cached_property
+    def clients_per_user(self) -> int | None:
+        """The largest number of clients that hold samples of one owner; None where the owners are not known."""
+        if self.owners is None:
+            return None
+        held = [torch.unique(self.owners[part]) for part in self.parts]
+        return int(torch.unique(torch.cat(held), return_counts=True)[1].max())
 
     def initial(self, streams: Streams) -> Tensor:
         """Return the model with which the first round starts, as one flat vector ``(d,)``: drawn by the stream

@@ -1,14 +1,13 @@
 """Runs the local steps of one client in a round, for all replicas (independent runs) at once."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.claim import Unit
 from ..algorithms.local_training import Numbers
 from ..canary import Canaries
 from ..partitions.sampling import FixedSize, lot_indices
@@ -91,11 +90,14 @@ class LocalResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _Held:
-    """A client's samples: indices ``places (n,)`` into images and labels shared with others, to avoid copies."""
+    """A client's samples: indices ``places (n,)`` into images and labels shared with others, to avoid copies; the
+    ``owners (n,)`` of the samples, None if not known.
+    """
 
     images: Tensor
     labels: Tensor
     places: Tensor
+    owners: Tensor | None = None
 
     def lot(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """Return the L samples of a client that were drawn in each of R replicas (independent runs): images ``(R, L, c,
@@ -105,6 +107,15 @@ class _Held:
         """
         places = self.places[chosen]
         return self.images[places], self.labels[places]
+
+    def owners_of(self, chosen: Tensor, planted: int) -> Tensor | None:
+        """Return the owners ``(R, L + planted)`` of the drawn samples and of so many canaries after them, whose owner
+        is -1; None if not known.
+        """
+        if self.owners is None:
+            return None
+        own = self.owners[chosen]
+        return torch.cat([own, own.new_full((len(own), planted), -1)], dim=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +143,7 @@ class LocalTrainer:
     @cached_property
     def planted_clients(self) -> tuple[int, ...]:
         """The indices of the canary clients of this run: a place among the plan's clients, or the next ones."""
-        if self.canary is None or self.canary.unit is Unit.SAMPLE:
+        if self.canary is None or self.canary.holders:
             return ()
         first = self.task.clients if self.canary.place is None else self.canary.place
         return tuple(first + number for number in self.canary.there(self.batch.world))
@@ -221,6 +232,7 @@ class LocalTrainer:
             gradient = self.task.network.gradient(local, images, labels, weights, dropout)
             return _Step(direction=gradient, drawn=mask)
         rng = self._generator("local noise", client, context, step)
+        context = replace(context, owners=held.owners_of(chosen, 0 if planted is None else len(planted)))
         if sums_by_norm(self.protection, self.task.network):
             brought = None if planted is None else (planted, mask[:, len(held.places) :])
             lot = (images, labels, real, dropout)
@@ -262,17 +274,22 @@ class LocalTrainer:
         """What this client trains on in this world."""
         task = self.task
         part = torch.zeros(0, dtype=torch.int64) if client in self.planted_clients else task.parts[client]
+        owners = None if task.owners is None else task.owners[part]
         brought = self.canary.samples(self.batch.world) if self.canary is not None and self._plants(client) else None
         if brought is None:
-            return _Held(images=task.images, labels=task.labels, places=part)
+            return _Held(images=task.images, labels=task.labels, places=part, owners=owners)
         labels = torch.cat([task.labels[part], brought[1]])
-        return _Held(images=torch.cat([task.images[part], brought[0]]), labels=labels, places=torch.arange(len(labels)))
+        return _Held(
+            images=torch.cat([task.images[part], brought[0]]),
+            labels=labels,
+            places=torch.arange(len(labels)),
+            # A canary's samples are those of one owner, whom no sample of the task has.
+            owners=None if owners is None else torch.cat([owners, owners.new_full((len(brought[1]),), -1)]),
+        )
 
     def _plants(self, client: int) -> bool:
         """Whether this client holds a canary or is one."""
-        if self.canary is not None and self.canary.unit is Unit.SAMPLE:
-            return client == self.canary.client
-        return client in self.planted_clients
+        return client in self.planted_clients or (self.canary is not None and client in self.canary.holders)
 
     def _generator(self, purpose: str, client: int, context: Context, step: int) -> np.random.Generator:
         block, world = self.batch.block, self.batch.world

@@ -259,6 +259,7 @@ def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
         lot=sampling_from(change.lot or spec.lot),
         algorithm=algorithm_from(change.algorithm or spec.algorithm),
         layout=task.network.layout,
+        clients_per_user=task.clients_per_user,
     )
 
 

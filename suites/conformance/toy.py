@@ -45,5 +45,5 @@ def toy_task(*, clients: int = 4, model: Spec = "logistic", seed: int = 0, held_
 def toy_plan(task: Task, **changes: Any) -> Plan:
     """Return the task's plan: by default two rounds of FedSGD with all clients and all samples."""
     fields: dict[str, Any] = {"rounds": 2, "cohort": Full(), "lot": Full(), "algorithm": FedSGD(learning_rate=0.5)}
-    fields |= {"sizes": task.sizes, "layout": task.network.layout}
+    fields |= {"sizes": task.sizes, "layout": task.network.layout, "clients_per_user": task.clients_per_user}
     return Plan(**(fields | changes))

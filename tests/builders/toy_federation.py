@@ -27,7 +27,9 @@ def toy_task(
     shuffled: bool = False,
     **fields: Any,
 ) -> Task:
-    """Random images; ``inert`` unused weights behind the model's own; the last ``held_out`` clients never take part."""
+    """Random images, two of each owner; ``inert`` unused weights behind the model's own; the last ``held_out`` clients
+    never take part.
+    """
     rng = Streams(seed).generator(stream)
 
     def data(n: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,14 +48,15 @@ def toy_task(
         outsider_labels=outside_labels,
         test_images=test,
         test_labels=test_labels,
-        **fields,
+        **({"owners": torch.arange(sum(sizes)) // 2} | fields),
     )
 
 
 def toy_plan(task: Task, **changes: Any) -> Plan:
     """The task's plan; by default three rounds of FedSGD with all clients and samples."""
     fields: dict[str, Any] = {"rounds": 3, "cohort": Full(), "lot": Full(), "algorithm": FedSGD(learning_rate=0.5)}
-    return Plan(**({"sizes": task.sizes, "layout": task.network.layout} | fields | changes))
+    fields |= {"sizes": task.sizes, "layout": task.network.layout, "clients_per_user": task.clients_per_user}
+    return Plan(**(fields | changes))
 
 
 def flat_plan(clients: int = 10_000, dim: int = 7850, *, size: int = 6, **changes: Any) -> Plan:

@@ -143,7 +143,7 @@ def test_fewer_rounds_are_the_first_of_the_same_run(run):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: DataCanary(unit=Unit.USER, images=IMAGE, present=WRONG), "a sample, a client or a report, got user"),
+        (lambda: DataCanary(unit=Unit.LABEL, images=IMAGE, present=WRONG), "a user, a client or a report, got label"),
         (
             lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE[0], present=WRONG),
             r"images must have shape \(n, c, h, w\)",

@@ -161,7 +161,7 @@ def test_a_canary_is_there_in_arm_1_and_gone_or_replaced_in_arm_0():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"unit": Unit.LABEL, "present": torch.ones(2)}, "a sample, a client or a report, got label"),
+        ({"unit": Unit.LABEL, "present": torch.ones(2)}, "a user, a client or a report, got label"),
         ({"unit": Unit.CLIENT, "present": torch.ones(1, 1, 2)}, r"present vector must have shape \(d,\) or"),
         (
             {"unit": Unit.REPORT, "present": torch.ones(2), "absent": torch.tensor(1.0)},
