@@ -17,11 +17,13 @@ from dp_accounting.dp_event import (
     ComposedDpEvent,
     DpEvent,
     GaussianDpEvent,
+    MixtureOfGaussiansDpEvent,
     PoissonSampledDpEvent,
     SelfComposedDpEvent,
 )
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant, UnsupportedEventError
 from dp_accounting.rdp import RdpAccountant
+from scipy.stats import binom
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency
@@ -126,12 +128,24 @@ def _composed(accountant: PrivacyAccountant, event: DpEvent, name: str) -> Priva
         raise ValueError(f"accounting by {name} does not support the mechanism {event}: {error}") from None
 
 
-def gaussian_steps(*, sigma: float, rate: float, steps: int) -> DpEvent:
+def gaussian_steps(*, sigma: float, rate: float, steps: int, parts: int = 1) -> DpEvent:
     """Return ``steps`` Gaussian releases, each on a Poisson sample drawn at ``rate``, as an event, which is
     dp-accounting's description of a mechanism; ``sigma`` is the noise's standard deviation divided by the sensitivity.
+
+    Args:
+        parts: the protected unit consists of so many parts of equal sensitivity, each drawn independently at ``rate``.
+            A release then holds a binomial number of them, a mixture of Gaussians (Choquette-Choo et al. 2024,
+            Corollary 4.7).
     """
-    sampled = dp_accounting.PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
-    return SelfComposedDpEvent(sampled, steps)
+    if parts == 1 or rate == 1:
+        sampled = dp_accounting.PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
+        return SelfComposedDpEvent(sampled, steps)
+    drawn = np.arange(parts + 1)
+    chances = binom.pmf(drawn, parts, rate)
+    # The library refuses probabilities that are rounded to 0, below 1e-300.
+    kept = chances > 0
+    event = MixtureOfGaussiansDpEvent(sigma, tuple(drawn[kept] / parts), tuple(chances[kept]))
+    return SelfComposedDpEvent(event, steps)
 
 
 def _doubled(event: DpEvent) -> DpEvent:

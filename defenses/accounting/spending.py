@@ -4,6 +4,7 @@ It serves curves over the rounds and judges nothing, because the claim is about 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...audit.claim import Claim
 from ...audit.curve import GaussianCurve
@@ -30,8 +31,7 @@ def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spen
         )
 
     def spent(rounds: int) -> float:
-        part = SampledGaussian(sigma=mechanism.sigma, rate=mechanism.rate, steps=each * rounds)
-        return part.epsilon(claim.delta)
+        return replace(mechanism, steps=each * rounds).epsilon(claim.delta)
 
     return {claim.claim_id: spent}
 
