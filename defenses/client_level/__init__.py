@@ -1,1 +1,1 @@
-"""Client-level differential privacy with a trusted server."""
+"""Client-level and user-level differential privacy with a trusted server."""

@@ -1,4 +1,4 @@
-"""State the claim that Gaussian noise on Poisson samples protects one sample or one client."""
+"""State the claim that Gaussian noise on Poisson samples protects one sample, one user or one client."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,15 @@ from ..accounting.accountant import ACCOUNTANT
 from ..accounting.gaussian import SampledGaussian
 from .defense import ClippedDefense
 
-_OBSERVERS = {Unit.SAMPLE: UPLOADS, Unit.CLIENT: GLOBAL_MODELS}
-_DRAWN = {Unit.SAMPLE: "each sample enters a lot", Unit.CLIENT: "each client enters a cohort"}
+_OBSERVERS = {Unit.SAMPLE: UPLOADS, Unit.USER: GLOBAL_MODELS, Unit.CLIENT: GLOBAL_MODELS}
+_DRAWN = {
+    Unit.SAMPLE: "each sample enters a lot",
+    Unit.USER: "each client enters a cohort",
+    Unit.CLIENT: "each client enters a cohort",
+}
 _TRUST = {
     Unit.SAMPLE: "each client for itself; nobody else",
+    Unit.USER: "the server sees every update and is trusted; clients clip, and know the owners of their samples",
     Unit.CLIENT: "the server sees every update and is trusted",
 }
 BY_PLD = "composition by privacy-loss distributions"
@@ -34,8 +39,8 @@ def sampled_gaussian_claim(
     """Return a defense's claim that ``mechanism``, Gaussian noise on Poisson samples, satisfies the defense's budget
     under add/remove adjacency.
 
-    About one sample of a client, the adversary is the server, which observes individual updates. About one client, it
-    is another client, who sees every round's model.
+    About one sample of a client, the adversary is the server, which observes individual updates. About one client or
+    one user, it is another client, who sees every round's model.
 
     Args:
         words: appended to the name of the mechanism.

@@ -122,8 +122,8 @@ def published_law(job: BlockJob, plan: Plan) -> Law | None:
 
 
 def _holder(job: BlockJob, plan: Plan) -> int:
-    """The client that holds the canary, or is it."""
-    if job.claim.unit is Unit.SAMPLE:
+    """The first client that holds the canary, or is it."""
+    if job.claim.unit in (Unit.SAMPLE, Unit.USER):
         return 0
     # A canary that is a client is numbered after the plan's clients, unless it takes the place of one.
     return plan.clients if job.place is None else job.place

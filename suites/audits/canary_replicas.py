@@ -22,7 +22,7 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..checks.noise.replica_checks import expected_repeats
-from ..config.canaries import CanaryInputs, canary_kind, check_covered
+from ..config.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
 from ..config.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
@@ -97,6 +97,7 @@ def canary_for(job: BlockJob, task: Task, plan: Plan) -> Canary | DataCanary:
         plan=plan,
         streams=Streams(job.seed),
         place=job.place,
+        clients=clients_of_user(job.claim, plan),
     )
     return canary_kind(job.audit.canary).build(ground)
 
@@ -107,7 +108,7 @@ def place_of(job: BlockJob) -> int | None:
 
     A defense may hold a list of constants with one entry per client of the plan.
     """
-    if job.claim.unit is Unit.SAMPLE:
+    if job.claim.unit in (Unit.SAMPLE, Unit.USER):
         return None
     task, plan = audited_federation(job)
     for place in (None, plan.clients - 1):

@@ -30,7 +30,7 @@ from ...fl.streams import Streams
 from ...fl.training.local import Batch
 from ..config.canaries import check_covered
 from ..config.suite import AuditSpec
-from ..jobs.block_job import BlockJob
+from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
 from .audit_method import BlockMethod, Reading, unknown_power
@@ -59,6 +59,14 @@ class OneRun(BlockMethod):
     def inert(self, audit: AuditSpec) -> int:
         # A weight for each: canaries that shared one would show each other's coins.
         return audit.canaries or 1
+
+    def out_of_scope(self, request: AuditRequest) -> str:
+        if request.claim.unit is Unit.USER:
+            return (
+                'the canaries of one run are samples or clients, none is a user: set audit.design to "independent"; '
+                "this claim is not audited"
+            )
+        return super().out_of_scope(request)
 
     def unfit(self, job: BlockJob) -> str:
         reason = super().unfit(job)

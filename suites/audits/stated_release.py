@@ -31,6 +31,8 @@ def stated_release(job: BlockJob) -> GaussianRelease | None:
     # Thresholds designed for Gaussian noise at delta 0 lie so far out that they miss a release without noise.
     if (
         claim.delta == 0
+        # The clients of one user are drawn apart: no single rate describes what is released about it.
+        or claim.unit is Unit.USER
         or not job.inert
         or claim.observer.rank == FINAL_MODEL.rank
         or describes_release(published_law(job, plan))

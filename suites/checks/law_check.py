@@ -47,7 +47,7 @@ _SLACK = 0.01
 """Share by which an implied number may exceed the stated one: claims are printed with two or three digits."""
 _LEAST = 1e-9
 """Delta below which curves are not compared."""
-_UNITS = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT, Unit.COORDINATE)
+_UNITS = (Unit.SAMPLE, Unit.USER, Unit.CLIENT, Unit.REPORT, Unit.COORDINATE)
 _STATE_HOOKS = ("initial_state", "open_round", "query", "close_round", "participates")
 _CLIENTS = 64
 """Clients for which the law is computed at most, in addition to those with the fewest and the most samples."""

@@ -27,6 +27,7 @@ class CanaryInputs:
         length: norm before clipping, for a canary that is a gradient or an update.
         streams: random streams of the trial; every design draws from its own one.
         place: the client whose place a canary that is a client takes; None: it is one more client.
+        clients: clients that hold samples of a canary that is a user; 1 for the other units.
     """
 
     unit: Unit
@@ -36,6 +37,7 @@ class CanaryInputs:
     plan: Plan
     streams: Streams
     place: int | None = None
+    clients: int = 1
 
 
 def dirac(inputs: CanaryInputs) -> Canary:
@@ -142,6 +144,8 @@ def _built(
     return canary
 
 
+_COPIES = 4
+"""Samples that a canary that is a user has at each of its clients: a clip of each sample lets all of them pass."""
 JOINT = "joint"
 """The ``part`` of a claim about the whole release."""
 COORDINATE, LAYER = "one coordinate", "layer "
@@ -149,6 +153,7 @@ COORDINATE, LAYER = "one coordinate", "layer "
 COVERED = {
     (Unit.SAMPLE, Adjacency.ADD_REMOVE),
     (Unit.SAMPLE, Adjacency.REPLACE_ONE),
+    (Unit.USER, Adjacency.ADD_REMOVE),
     (Unit.CLIENT, Adjacency.ADD_REMOVE),
     (Unit.CLIENT, Adjacency.ZERO_OUT),
     (Unit.CLIENT, Adjacency.REPLACE_ONE),
@@ -173,9 +178,33 @@ def check_covered(claim: Claim) -> None:
         raise ValueError(reason)
 
 
+def copies_of(unit: Unit) -> int:
+    """Return how many equal rows a canary has at each client that holds some: several for a user, 1 for a sample and
+    for a client, which is one row itself.
+    """
+    return _COPIES if unit is Unit.USER else 1
+
+
+def clients_of_user(claim: Claim, plan: Plan) -> int:
+    """Return how many clients of the plan hold samples of a canary that is a user: as many as the claim allows, or all;
+    1 for a claim about another unit.
+    """
+    most = claim.parameters.get("clients_per_user")
+    if claim.unit is not Unit.USER:
+        return 1
+    return min(plan.clients, most) if isinstance(most, int) and most >= 1 else plan.clients
+
+
 def _row(inputs: CanaryInputs, direction: Tensor) -> Canary:
     row = inputs.length * direction
-    return Canary(unit=inputs.unit, present=row, absent=absent_row(row, inputs.adjacency), place=inputs.place)
+    return Canary(
+        unit=inputs.unit,
+        present=row,
+        absent=absent_row(row, inputs.adjacency),
+        place=inputs.place,
+        clients=inputs.clients,
+        copies=copies_of(inputs.unit),
+    )
 
 
 def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
@@ -195,13 +224,15 @@ def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> 
             "data give an update of zeros; got a canary made of data"
         )
     # As many copies as the mean client has samples: with a single one, most Poisson lots would be empty.
-    copies = 1 if inputs.unit is Unit.SAMPLE else max(1, round(inputs.plan.weight(inputs.plan.clients)))
+    mean = max(1, round(inputs.plan.weight(inputs.plan.clients)))
+    copies = copies_of(inputs.unit) if inputs.unit in (Unit.SAMPLE, Unit.USER) else mean
     return DataCanary(
         unit=inputs.unit,
         images=image.expand(copies, *image.shape),
         present=torch.full((copies,), present),
         absent=torch.full((copies,), absent) if inputs.adjacency is Adjacency.REPLACE_ONE else None,
         place=inputs.place,
+        clients=inputs.clients,
     )
 
 

@@ -1,6 +1,6 @@
 """Audit a deliberately broken defense or protection, and its correct version, in whole federations."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -33,7 +33,7 @@ from ..audits.audited_federation import release_of
 from ..audits.claim_checks import claim_checks, received_checks
 from ..audits.planted_canary import canary_words
 from ..audits.prepared_again import Fitted
-from ..config.canaries import absent_row
+from ..config.canaries import absent_row, clients_of_user, copies_of
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
 UNEQUAL, UNEQUAL_SAMPLES = 4, 40
@@ -97,7 +97,8 @@ def federated_mutant(versions: Versions) -> Mutant:
     claim = correct.claims[0]
     if broken is None:
         raise ValueError(f"{versions.name} is a correct case without a broken version")
-    law = correct.protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
+    holder = 0 if claim.unit in (Unit.SAMPLE, Unit.USER) else plan.clients
+    law = correct.protection.law(claim.observer, plan, holder)
     if not isinstance(law, GaussianLaw):
         raise ValueError(f"{versions.name} must publish a Gaussian noise law of its release, got {law}")
     canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
@@ -149,6 +150,8 @@ def _federation(sampled: Unit, *, equal: bool = True, local_steps: int = 1) -> t
         samples=CLIENTS * SAMPLES if equal else UNEQUAL_SAMPLES,
         # One weight that no data moves: the canary along it is the only thing that it shows besides noise.
     ).with_inert(1)
+    # Pairs of neighbouring samples of the pool: some owners have samples at two clients.
+    task = replace(task, owners=torch.arange(len(task.labels)) // 2)
     steps = FedAvg(learning_rate=0.5, local_steps=local_steps)
     plan = Plan(
         sizes=task.sizes,
@@ -157,6 +160,7 @@ def _federation(sampled: Unit, *, equal: bool = True, local_steps: int = 1) -> t
         lot=Poisson(0.25) if sampled is Unit.SAMPLE else Full(),
         algorithm=FedSGD(learning_rate=0.5) if local_steps == 1 else steps,
         layout=task.network.layout,
+        clients_per_user=task.clients_per_user,
     )
     return task, plan
 
@@ -171,7 +175,13 @@ def _sampled_unit(defense: Defense) -> Unit:
 def _canary(claim: Claim, plan: Plan, length: float) -> Canary:
     row = torch.zeros(plan.layout.dim)
     row[-1] = length
-    return Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
+    return Canary(
+        unit=claim.unit,
+        present=row,
+        absent=absent_row(row, claim.adjacency),
+        clients=clients_of_user(claim, plan),
+        copies=copies_of(claim.unit),
+    )
 
 
 def _projections(

@@ -44,6 +44,8 @@ def view_checks(
 def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> str:
     if reason := why_not_covered(claim):
         return reason
+    if claim.unit is Unit.USER:
+        return "trials of everything that is received plant one row, and a user has rows at several clients"
     if claim.rounds > plan.rounds:
         return f"the claim covers {claim.rounds} rounds, of which the federation runs {plan.rounds}"
     added = claim.unit is not Unit.SAMPLE and claim.adjacency is Adjacency.ADD_REMOVE

@@ -420,7 +420,7 @@ def test_the_client_with_the_loudest_law_counts():
 REASONS = {
     "shuffler": ({"observer": SHUFFLED}, "before the shuffler"),
     "final model": ({"observer": FINAL_MODEL}, "shows no single round"),
-    "another unit": ({"unit": Unit.USER}, "one user"),
+    "another unit": ({"unit": Unit.LABEL}, "one label"),
     "a part": ({"part": "one coordinate"}, "about one coordinate"),
     "other subjects": ({"subjects": "some"}, "names no client"),
 }

@@ -68,6 +68,8 @@ DRAWN = {DIRECTIONS, GIVEN_ROUNDS, SHAPE, OTHER_DATA, REPEATS, MOVED}
 
 NEED_MORE_CLIENTS = {"control_lost_shares": "noise scale"}
 """Two clients make no secure sum: see the test of its own."""
+NEED_USERS = {"control_user_clip_per_sample", "control_user_clip_per_client"}
+"""The checks plant one row, and a user has rows at several clients: see the audit of users."""
 SECURE_SUMS = ("distributed_gaussian", "skellam", "distributed_discrete_gaussian", "binomial")
 
 
@@ -125,7 +127,7 @@ def test_a_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
 
 
 def test_every_control_has_a_probe_that_is_meant_for_it():
-    assert {*BREAKS, *NEED_MORE_CLIENTS} == set(CONTROLS)
+    assert {*BREAKS, *NEED_MORE_CLIENTS, *NEED_USERS} == set(CONTROLS)
 
 
 @pytest.mark.simulations

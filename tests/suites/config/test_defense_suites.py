@@ -9,8 +9,8 @@ from fedassay.suites.config.suite_file import load_suite
 from known_parts import parts_by_name
 
 DEFENSES = parts_by_name("defense")
-# The other reading of fedre is in the suite of its paper only.
-HONEST = {name for name, part in DEFENSES.items() if not part.control} - {"fedre_per_sample"}
+# The other reading of fedre is in the suite of its paper only, and the data of these suites name no owners of samples.
+HONEST = {name for name, part in DEFENSES.items() if not part.control} - {"fedre_per_sample", "user_level"}
 ON_TRIAL = {name for name, part in DEFENSES.items() if "variant" in {field.name for field in fields(part)}}
 
 
@@ -23,6 +23,10 @@ def entries(name):
 @pytest.mark.parametrize("name", ["defenses", "training"])
 def test_every_defense_is_in_it(name):
     assert {part for part, _ in entries(name)} >= HONEST
+
+
+def test_users_have_a_suite_on_data_with_owners():
+    assert {part for part, _ in entries("users")} > {"user_level"}
 
 
 def test_every_paper_that_differs_stands_beside_its_corrected_form_in_the_same_setting():
