@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from ..claim_tables.beliefs import belief_table
 from ..claim_tables.coverage import coverage_table
 from ..claim_tables.covered import covered_table
 from ..claim_tables.mutants import mutant_rows, mutant_table
@@ -48,6 +49,7 @@ def sections(folder: RunFolder) -> list[Section]:
         _section("trust", trust_table(folder), part="claims"),
         _section("coverage", coverage_table(claims)),
         _section("same-epsilon", same_epsilon_table(folder)),
+        _section("beliefs", belief_table(folder)),
         _section("papers", paper_table(claims)),
         _section("published", published_table(published_values(folder))),
         _section("mutants", mutant_table(mutant_rows(folder))),
