@@ -1,4 +1,4 @@
-"""The page of coverage: every name on it exists under its kind, every setting is accepted, and no row lacks an answer."""
+"""The page of coverage: names exist under their kinds, settings are accepted, and no row lacks an answer."""
 
 import importlib.util
 import re
