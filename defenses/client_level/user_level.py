@@ -91,7 +91,8 @@ class UserLevel(ClippedDefense):
     sum by at most ``clip_norm``. The claim: one user with all samples at all clients, add/remove. The adversary is
     another client, who sees every round's model but not who else takes part. Where clients are sampled, each of the
     user's clients is drawn independently, and the number of them in a round is binomial (Choquette-Choo et al.
-    2024, Corollary 4.7).
+    2024, Corollary 4.7). No single rate then describes the release, so that no law of it is published, and an audit can
+    refute the claim but is UNDERPOWERED where it does not.
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.

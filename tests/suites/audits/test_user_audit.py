@@ -66,4 +66,5 @@ def test_clips_per_sample_and_per_client_are_refuted_and_the_correct_stand(suite
     verdicts = {row.defense: row.verdict for row in run.records if row.role == "audit"}
     assert {name: verdicts[name] for name in CONTROLS} == dict.fromkeys(CONTROLS, "REFUTED")
     assert verdicts["user_level"] == "NOT_REFUTED"
-    assert verdicts["sampled"] in ("NOT_REFUTED", "UNDERPOWERED")
+    # Without a law it is not known what this audit would miss.
+    assert verdicts["sampled"] == "UNDERPOWERED"
