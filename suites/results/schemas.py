@@ -39,12 +39,12 @@ def _suite() -> dict[str, Any]:
     from ..config.suite import Suite  # Lazy: it loads torch.
 
     schema = Suite.model_json_schema()
-    needed = ["federations", "defenses"]
-    schema["required"] = [name for name in schema["required"] if name not in needed]
-    for tables in ("federations", "defenses", "attacks"):
+    schema["required"] = [name for name in schema["required"] if name != "defenses"]
+    for tables in ("federations", "vertical", "defenses", "attacks"):
         # Without this a label that the pattern refuses would be accepted as an additional property.
         schema["properties"][tables]["additionalProperties"] = False
-    schema["anyOf"] = [{"required": needed}, {"required": ["mutants"]}]
+    needed = (["federations", "defenses"], ["vertical", "defenses"], ["mutants"])
+    schema["anyOf"] = [{"required": names} for names in needed]
     return _headed(schema, _SUITE, "A suite file of fedassay")
 
 

@@ -265,7 +265,7 @@ def test_another_version_of_what_computes_is_refused_by_name(finished, monkeypat
     [
         (lambda manifest: manifest.update(schema="manifest-0"), "unknown schema 'manifest-0'; this version"),
         (lambda manifest: manifest.pop("suite"), "lacks suite"),
-        (lambda manifest: manifest["suite"].pop("federations"), "federations is missing"),
+        (lambda manifest: manifest["suite"].pop("federations"), "at least one .federations.NAME. table"),
         (
             lambda manifest: manifest["suite"]["audit"].update(replicas=41),
             "the suite, a data set, or the code of a defense or attack",
