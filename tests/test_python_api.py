@@ -3,6 +3,7 @@
 import pathlib
 import re
 import tomllib
+from html import unescape
 
 import fedassay
 import pytest
@@ -132,7 +133,7 @@ def test_a_figure_is_drawn_by_name_and_saved(opened, tmp_path):
 
 def test_a_notebook_shows_verdict_claims_and_attacks(opened):
     shown = opened._repr_html_()
-    assert opened.verdict.verdict_line in shown
+    assert opened.verdict.verdict_line in unescape(shown)
     assert "ldp_gaussian" in shown
     assert "<script" not in shown
 

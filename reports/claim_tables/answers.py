@@ -9,6 +9,7 @@ from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.metrics.low_rate import counted_runs, lowest_rate, tpr_at
 from ...audit.metrics.reconstruction import success_bound
 from ...audit.wording import at_least, counted, plain
+from ...suites.results.weak_test import weak_because
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
@@ -21,8 +22,6 @@ from .attack_words import better_than_guessing, did_words, percent, successes_wo
 from .check_names import item_in_plain_words, plain_names
 from .covered import outside_attacks, uncovered_attacks
 
-WEAK = 3.0
-"""An audit is called a weak test where it finds only violations of more than this many times the claimed epsilon."""
 FALSE_ALARMS = 0.01
 """Share of false alarms at which the consequences for people are stated."""
 _PEOPLE, _STEPS = 1000, 2000
@@ -182,14 +181,7 @@ def _promise(claim: Claim) -> str:
 
 def weakness(row: ClaimRow) -> str:
     """Return why the test that did not refute a claim counts as weak; empty if it does not, or has another verdict."""
-    if row.verdict != "NOT_REFUTED" or row.stated is None:
-        return ""
-    claim = row.stated.claim
-    if row.detectable is None:
-        return "how large a violation it would find is not known"
-    if row.detectable > WEAK * claim.epsilon:
-        return f"it may miss a true ε that is {row.detectable / claim.epsilon:.0f} times the claimed one"
-    return ""
+    return weak_because(row.verdict, row.detectable, row.stated.claim.epsilon) if row.stated else ""
 
 
 def _power(row: ClaimRow, claim: Claim) -> str:

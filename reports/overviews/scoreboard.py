@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ...audit.claim import Claim
-from ..claim_tables.answers import WEAK, weakness
+from ...suites.results.weak_test import WEAK
+from ..claim_tables.answers import weakness
 from ..claim_tables.attack_words import short_words, successes
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder

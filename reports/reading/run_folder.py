@@ -16,6 +16,7 @@ from ...suites.results.outcome import Outcome, judge_run
 from ...suites.results.record import Record
 from ...suites.results.rows import SkippedRow, first_mistake, read_rows, skipped_counts
 from ...suites.results.store import no_run
+from ...suites.results.weak_test import claimed_epsilons
 from .cell_files import CellFiles
 from .json_file import read_json
 from .printable import printable_content, printable_record
@@ -104,7 +105,7 @@ class RunFolder:
             manifest=manifest,
             records=records,
             claims=claims,
-            gate=None if stored is None else _judged(stored, records, missing, rows.skipped, changed),
+            gate=None if stored is None else _judged(stored, records, claims, missing, rows.skipped, changed),
             skipped=rows.skipped,
             missing=missing,
             changed=changed,
@@ -241,13 +242,15 @@ def _read_claims(path: Path) -> tuple[StatedClaim, ...]:
 def _judged(
     stored: Mapping[str, Any],
     records: Sequence[Record],
+    claims: Sequence[StatedClaim],
     missing: int,
     skipped: Sequence[SkippedRow],
     changed: Sequence[str],
 ) -> Outcome:
     """The outcome computed from the records; the line in gate.json is appended where its exit code differs."""
     # Computed again: rows may have been added, lost or edited after gate.json was written.
-    gate = judge_run(records, missing=missing, changed=changed, **skipped_counts(skipped))
+    epsilons = claimed_epsilons(claims)
+    gate = judge_run(records, missing=missing, changed=changed, epsilons=epsilons, **skipped_counts(skipped))
     line, before = gate.verdict_line, stored["verdict_line"]
     if gate.exit_code != stored["exit_code"]:
         line = f"{line} (the outcome when the run finished: {before})"
