@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from ...audit.check_result import CheckResult
-from ...audit.claim import Claim, Unit
+from ...audit.claim import NOT_PROVABLE, PROVABLE, Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ...fl.streams import Streams
@@ -139,6 +139,8 @@ def _comparable(claim: Claim) -> tuple[object, ...]:
         claim.rounds,
         claim.subjects,
         claim.part,
+        claim.parameters.get(PROVABLE),
+        NOT_PROVABLE in claim.parameters,
     )
 
 

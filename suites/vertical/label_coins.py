@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import BoolArray, FloatArray
-from ...audit.claim import Claim
+from ...audit.claim import Adjacency, Claim
 from ...audit.estimators.one_run import guess
 from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.evidence import CandidateScores, Design, Setting
@@ -61,9 +61,9 @@ def measured_in_one_run(
     scores = scored(seen.rows(), coins, half)
     setting = Setting(
         unit=claim.unit,
-        adjacency=claim.adjacency,
+        adjacency=Adjacency.REPLACE_ONE,
         observer=claim.observer,
-        rounds=claim.rounds,
+        rounds=plan.epochs,
         design=Design.ONE_RUN,
     )
     candidates, guesses = CandidateScores(scores, setting), {}

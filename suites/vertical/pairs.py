@@ -55,7 +55,7 @@ def pair_of_rows(task: VerticalTask, streams: Streams) -> Pair:
     """
     rng = streams.generator("audit rows")
     block = task.people.columns[0]
-    length = LENGTH * float(block.norm(dim=1).mean())
+    length = LENGTH * max(1.0, float(block.norm(dim=1).mean()))
     directions = normal(rng, (ROWS, block.shape[1]))
     rows = length * directions / directions.norm(dim=1, keepdim=True)
     rows = torch.cat([rows, -rows])

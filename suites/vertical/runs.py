@@ -4,14 +4,16 @@ Scores are linear discriminants, learned on runs of their own: one of the messag
 messages, because a person's data may show in the messages about other people.
 """
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
-from ...audit.claim import Claim
+from ...audit.claim import Adjacency, Claim
 from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.clopper_pearson import clopper_pearson
-from ...audit.evidence import MembershipScores, Setting
+from ...audit.evidence import Design, MembershipScores, Setting
 from ...audit.measurement import Measurement
 from ...audit.observer import FINAL_MODEL
 from ...audit.power.threshold import SplitThreshold
@@ -49,9 +51,17 @@ def measured_in_runs(
     first = -(-pilot // BLOCK)
     tested = [_runs(claim, task, plan, protection, streams, pair, arm, replicas, first) for arm in (0, 1)]
     about = ("the messages about this person", "all messages") if len(scores) > 1 else ("all that is published",)
+    # What the runs are evidence of, which a claim of another adjacency, or of fewer epochs, does not cover.
+    setting = Setting(
+        unit=claim.unit,
+        adjacency=Adjacency.REPLACE_ONE,
+        observer=claim.observer,
+        rounds=plan.epochs,
+        design=Design.INDEPENDENT,
+    )
     bounds = [
         clopper_pearson(
-            MembershipScores(score(within), score(out), Setting.claimed(claim)),
+            MembershipScores(score(within), score(out), setting),
             delta=claim.delta,
             alpha=alpha / len(scores),
             threshold=SplitThreshold(0.5, curve=claim.curve),
@@ -83,7 +93,7 @@ def _runs(
         final = run_vertical(
             task,
             plan,
-            protection,
+            deepcopy(protection),
             streams,
             runs=Runs(replicas=size, block=first + number, world=arm),
             planted=pair.plant(arm, size),

@@ -100,5 +100,5 @@ def top_k_channel(likely: tuple[int, ...], epsilon: float, classes: int) -> Tens
 
 def _check_prior(prior: Sequence[float]) -> None:
     numbers = isinstance(prior, Sequence) and all(isinstance(one, Real) and not isinstance(one, bool) for one in prior)
-    if isinstance(prior, str) or not numbers or not prior or min(prior) < 0 or abs(math.fsum(prior) - 1) > _SUM:
+    if isinstance(prior, str) or not numbers or not prior or min(prior) < 0 or not abs(math.fsum(prior) - 1) <= _SUM:
         raise ValueError(f"prior must be the share of each class, numbers >= 0 with sum 1, got {prior!r}")

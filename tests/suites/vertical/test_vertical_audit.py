@@ -99,9 +99,19 @@ def test_checks_that_pass_make_up_for_runs_that_are_too_few():
 
 def test_noise_on_gradients_alone_lets_a_label_move_what_is_sent_about_other_people():
     found = audited("label_gradient_noise", LOGISTIC, epsilon=2.0, variant="as_published")["passive_party"][1]
-    assert found[MOVE].passed is False
+    # What a party receives are the outputs themselves; that it moves for other people is no release of theirs.
+    assert found[RELEASED].passed is None
+    assert "rows of other people" in found[RELEASED].witness
     corrected = audited("label_gradient_noise", LOGISTIC, epsilon=2.0)["passive_party"][1]
     assert corrected[MOVE].passed
+    assert corrected[RELEASED].passed
+
+
+def test_noise_that_is_smaller_by_the_detectable_share_is_what_the_check_would_find():
+    checks = audited("embedding_gaussian", {}, epsilon=1.0, bottom_clip=1.0)["active_party"][1]
+    # A pair that moves less than the worst one leaves room for missing noise, and the power says so.
+    assert checks[MOVE].measured < 1.0
+    assert checks[MOVE].detects > 1.06
 
 
 def test_a_top_model_that_is_trained_on_raw_labels_shows_them_when_it_is_published():
