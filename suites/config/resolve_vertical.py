@@ -1,5 +1,6 @@
 """Turn the vertical federations of a suite into tasks, plans and calibrated defenses."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -92,6 +93,9 @@ def prepare_vertical(
     except ValueError as error:
         place = line_of(str(error), suite.source, ("vertical", federation), spec.model_fields_set)
         raise ConfigError(f"{place}: federation {federation} cannot be set up: {error}") from error
+    if spec.known >= plan.people:
+        place = suite.source.where(("vertical", federation, "known"))
+        raise ConfigError(f"{place}: known must be below people = {plan.people}, got {spec.known}")
     try:
         prepared = entry.part.instance.prepare(plan)
     except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
@@ -110,4 +114,6 @@ def _is_sound(prepared: object) -> bool:
         and isinstance(prepared.protection, VerticalProtection)
         and isinstance(prepared.claims, tuple | list)
         and all(isinstance(claim, Claim) for claim in prepared.claims)
+        and isinstance(prepared.laws, Mapping)
+        and isinstance(prepared.spending, Mapping)
     )

@@ -45,7 +45,7 @@ def discriminant(out: FloatArray, within: FloatArray) -> Callable[[FloatArray], 
     """
     limits = _Limits.of(np.concatenate([out, within]))
     # A number that never varies, or varies by rounding alone, carries nothing that a score could use.
-    useful = limits.scale > 1e-9 * max(1e-30, float(np.abs(limits.high).max()))
+    useful = limits.scale > 1e-9 * np.maximum(1e-30, np.maximum(np.abs(limits.low), np.abs(limits.high)))
     if not useful.any():
         return lambda runs: np.zeros(len(runs))
 

@@ -132,6 +132,7 @@ def test_parts_of_another_kind_of_federation_are_refused_with_their_line(resolve
         ("summed = true", "summed = true\nembedding = 3", "embedding must be classes"),
         ("summed = true", "sumed = true", "unknown key"),
         ("epochs = 2", "epochs = 0", "vertical.main.epochs"),
+        ("epochs = 2", "epochs = 2\nknown = 300", "known must be below people = 300"),
         ("summed = true", "columns = [[0, 1], [1, 2]]", "held by one party only"),
     ],
 )
