@@ -5,11 +5,13 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...attacks.attack import Attack
+from ...attacks.attack import AttackPart
+from ...attacks.vertical.attack import VerticalAttack
 from ...audit.estimators.catalogue import Estimator, describe, estimators
 from ...audit.nearest import nearest
 from ...audit.outside import KINDS, build, find_outside, points
-from ...defenses.defense import Defense
+from ...defenses.defense import DefensePart
+from ...defenses.vertical.defense import VerticalDefense
 from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS, Algorithm, algorithm_from
 from ...fl.data.dataset import Dataset
 from ...fl.data.datasets import KNOWN_DATASETS, load_dataset
@@ -19,9 +21,11 @@ from ...fl.partitions.partitions import KNOWN_PARTITIONS, Partition, partition_f
 from ...fl.partitions.sampling import Sampling, cohort_from
 from ..config.canaries import CANARIES, canary_kind
 from ..config.catalogue import build as build_class
+from ..config.catalogue import find as find_class
 from ..config.part_files import own_parts
 from ..config.source import ConfigError
 from .check import LIMIT, Check, CheckOutcome, Subject, run_checks
+from .vertical import ATTACK_CHECKS, DEFENSE_CHECKS
 
 SAMPLING: dict[str, Any] = {
     "full": "full",
@@ -91,7 +95,17 @@ def checks_and_subject(
     _find(found, name)
     subject = Subject(kind=found, name=name, options=given, make=lambda: _make(found, name, given))
     checks: tuple[Check, ...] = importlib.import_module(f"{__package__}.{found}").CHECKS
-    return checks, subject
+    return _of_parties(found, name) or checks, subject
+
+
+def _of_parties(kind: str, name: str) -> tuple[Check, ...]:
+    """The checks of a part of vertical federations; empty for other parts."""
+    if kind not in ("attack", "defense"):
+        return ()
+    part = find_class(kind, name)  # type: ignore[arg-type]
+    if issubclass(part, VerticalDefense):
+        return DEFENSE_CHECKS
+    return ATTACK_CHECKS if issubclass(part, VerticalAttack) else ()
 
 
 def kind_of(name: str) -> str:
@@ -128,7 +142,7 @@ def kind_of(name: str) -> str:
 def _guessed(part: Any) -> str | None:
     """The kind of an object: by its base class, its members, or the arguments of a function."""
     owner = part if isinstance(part, type) else type(part)
-    bases = {"defense": Defense, "attack": Attack, "sampling": Sampling, "dataset": Dataset}
+    bases = {"defense": DefensePart, "attack": AttackPart, "sampling": Sampling, "dataset": Dataset}
     for kind, base in bases.items():
         if issubclass(owner, base):
             return kind

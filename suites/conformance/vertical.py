@@ -1,0 +1,163 @@
+"""Conformance checks of defenses of, and attacks on, vertical federations."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import torch
+
+from ...attacks.attack import Level, Undefined
+from ...attacks.vertical.attack import VerticalAttack, VerticalEvidence, VerticalKnowledge
+from ...audit.claim import Claim
+from ...audit.evidence import PersonColumns, PersonLabels
+from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
+from ...fl.data.datasets import load_dataset
+from ...fl.streams import Streams
+from ...fl.vertical.engine import Runs, run_vertical
+from ...fl.vertical.network import VerticalModels
+from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.task import VerticalTask, build_vertical_task
+from ...fl.vertical.view import VerticalRecorder
+from .check import Check, Subject, built, can_be_sent, equal, no_global_randomness, require
+
+_PEOPLE, _REPLICAS = 24, 3
+
+
+@cache
+def _task(*, summed: bool) -> VerticalTask:
+    """Digits, even or odd, in two halves at two parties; a third party holds the labels."""
+    digits = load_dataset("digits")
+    halves = replace(
+        digits,
+        train_labels=digits.train_labels % 2,
+        test_labels=digits.test_labels % 2,
+        classes=2,
+        train_masks=None,
+        test_masks=None,
+        strokes=False,
+    )
+    hidden = () if summed else (6,)
+    streams = Streams(3)
+    return build_vertical_task(halves, streams=streams, people=_PEOPLE, public=30, hidden=hidden, summed=summed)
+
+
+def _plans() -> Iterator[tuple[VerticalTask, VerticalPlan]]:
+    """Plans that are tried in turn, until the defense accepts one."""
+    for summed, frozen, batch in ((False, False, 8), (False, True, 8), (True, False, 8), (True, True, _PEOPLE)):
+        task = _task(summed=summed)
+        settings = {"epochs": 1 if batch == _PEOPLE else 2, "batch": batch}
+        plan = VerticalPlan(people=_PEOPLE, network=task.network, learning_rate=0.1, frozen=frozen, **settings)
+        yield task, plan
+
+
+def _prepared(defense: VerticalDefense) -> tuple[VerticalTask, VerticalPlan, VerticalPrepared]:
+    refusals = []
+    for task, plan in _plans():
+        try:
+            found = defense.prepare(plan)
+        except ValueError as error:
+            refusals.append(str(error))
+            continue
+        sound = isinstance(found, VerticalPrepared) and isinstance(found.protection, VerticalProtection)
+        require(sound, f"prepare(plan) must return VerticalPrepared(protection, claims), got {type(found).__name__}")
+        return task, plan, found
+    raise ValueError(f"it refuses every plan: {'; '.join(dict.fromkeys(refusals))}")
+
+
+def prepares(subject: Subject) -> str | None:
+    """It prepares a protection and claims for a vertical plan, or refuses the plan with a ValueError."""
+    _, plan, prepared = _prepared(subject.make())
+    require(all(claim.rounds <= plan.epochs for claim in prepared.claims), "a claim covers more epochs than the plan")
+    return "; ".join(claim.describe() for claim in prepared.claims) or "states no claim"
+
+
+def claims_repeat(subject: Subject) -> str | None:
+    """Its claims are the same at every preparation and survive being written and read."""
+    first, again = _prepared(subject.make())[2], _prepared(subject.make())[2]
+    require(first.claims == again.claims, "a second preparation for the same plan states other claims")
+    for claim in first.claims:
+        read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
+        require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
+    return None
+
+
+def trains(subject: Subject) -> str | None:
+    """A small federation trains under it, with finite numbers, and equal streams give equal models."""
+    task, plan, prepared = _prepared(subject.make())
+    with no_global_randomness():
+        first, again = (_numbers(_trained(task, plan, prepared)) for _ in range(2))
+    require(bool(np.isfinite(first).all()), "a model holds NaN or infinity")
+    require(bool((first == again).all()), "equal streams give other models: it keeps state or draws elsewhere")
+    return None
+
+
+def _trained(task: VerticalTask, plan: VerticalPlan, prepared: VerticalPrepared) -> VerticalModels:
+    return run_vertical(task, plan, prepared.protection, Streams(1), runs=Runs(replicas=_REPLICAS))
+
+
+def _numbers(models: VerticalModels) -> np.ndarray:
+    layers = [layer.flatten(1) for layers in (*models.bottoms, models.top) for layer in layers]
+    return np.asarray(torch.cat(layers, dim=1).numpy())
+
+
+def _evidence(attack: VerticalAttack) -> VerticalEvidence | None:
+    """What the attack returns on a federation without a defense; None where it is not defined there."""
+    task, plan = next(_plans())
+    streams, people = Streams(1), task.people
+    recorder = VerticalRecorder(observer=attack.observer)
+    final = run_vertical(task, plan, VerticalProtection(), streams, recorders=[recorder], speeds=attack.speeds(0))
+    worst = attack.level is Level.WORST_CASE
+    knowledge = VerticalKnowledge(
+        level=attack.level,
+        plan=plan,
+        public=task.public,
+        prior=torch.full((2,), 0.5, dtype=torch.float64),
+        known=torch.arange(6),
+        known_labels=people.labels[:6],
+        initial=task.network.initial(streams),
+        candidates=people.chosen(torch.arange(10)) if attack.infers == "membership" else None,
+        final=final if worst else None,
+        columns=people.columns if worst else None,
+    )
+    view = recorder.view(plan, final, columns=people.columns, labels=people.labels)
+    try:
+        return attack.run(view, knowledge, np.random.default_rng(5))
+    except Undefined:
+        return None
+
+
+def _array(evidence: VerticalEvidence) -> np.ndarray:
+    if isinstance(evidence, PersonLabels):
+        return evidence.scores
+    return evidence.rows if isinstance(evidence, PersonColumns) else evidence.values
+
+
+def runs(subject: Subject) -> str | None:
+    """It runs on a small vertical federation, and returns evidence in the setting of its observer."""
+    attack: VerticalAttack = subject.make()
+    evidence = _evidence(attack)
+    if evidence is None:
+        return "not defined on a federation without a defense"
+    seen = evidence.setting.observer
+    require(seen == attack.observer, f"its evidence names {seen}, not {attack.observer}")
+    wanted = {"labels": "PersonLabels", "columns": "PersonColumns", "membership": "CandidateScores"}[attack.infers]
+    require(type(evidence).__name__ == wanted, f"it infers {attack.infers} and must return {wanted}")
+    return wanted
+
+
+def repeats(subject: Subject) -> str | None:
+    """Equal generators give equal evidence, and no global generator is used."""
+    attack: VerticalAttack = subject.make()
+    with no_global_randomness():
+        first, again = (_evidence(attack) for _ in range(2))
+    require((first is None) == (again is None), "it is defined at one time and not at another")
+    if first is not None and again is not None:
+        require(equal(_array(first), _array(again)), "equal generators give other evidence")
+    return None
+
+
+DEFENSE_CHECKS: tuple[Check, ...] = (built, prepares, claims_repeat, trains, can_be_sent)
+ATTACK_CHECKS: tuple[Check, ...] = (built, runs, repeats, can_be_sent)
