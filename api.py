@@ -163,6 +163,8 @@ def run(
         ConfigError: an unknown name, key or field, a value that is out of range or of the wrong type, or a folder that
             already holds a run or cannot be made or written.
         DatasetMissing: a data set is not on this machine and cannot be downloaded.
+        KeyboardInterrupt: at Ctrl-C. No handler of signals is installed, and what the program's own handlers raise is
+            passed on; finished work is kept, and ``resume`` goes on from it.
 
     Example:
         ```

@@ -39,6 +39,7 @@ from ..scoring.utility_rows import utility_rows
 from .checkpoint import Checkpoint
 from .device import run_attack
 from .pooled import is_pooled, pooled_evidence, pooled_truth
+from .signalled import raised_by_signal
 from .worst_case import worst_case_hypotheses
 
 Probe = CandidateProbe | OwnerProbe
@@ -127,7 +128,8 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
     row with the reason, marked as failed (or as skipped, if the error is ``Undefined``); for a failure also save a log
     file.
 
-    An unwritable run folder is no failure of a part: that error is passed on.
+    An unwritable run folder is no failure of a part, nor is an exception that the caller's handler of a signal raised:
+    both are passed on.
     """
     failed: list[str] = []
     try:
@@ -139,6 +141,8 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
             store.finish(cell.cell_id, [cell.record(metric="none", status="skipped", reason=str(omission))])
     # A part, possibly the user's own, may raise anything, sys.exit() included: the other cells must still run.
     except (Exception, SystemExit) as error:
+        if raised_by_signal(error):
+            raise
         words = " ".join(f"{type(error).__name__}: {error}".split())[:500] + raised_at(error)
         reason = words.encode(errors="backslashreplace").decode()
         for cell in cells:

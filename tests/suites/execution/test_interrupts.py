@@ -31,6 +31,23 @@ def hears_ctrl_c():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def wait_until_it_hangs(process, place):
+    """Return once the part of the run's own sleeps, of which the file ``hang`` holds the process."""
+    deadline = time.monotonic() + 120
+    while not (place / "hang").exists() or not (place / "hang").read_text():
+        assert process.poll() is None, "the run ended before it could be stopped"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ends(worker):
+    """A worker that computed on would write at the same time as the resumed run."""
+    deadline = time.monotonic() + 30
+    while is_running(worker):
+        assert time.monotonic() < deadline, "a worker outlives its run"
+        time.sleep(0.1)
+
+
 def say(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
@@ -95,11 +112,7 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path,
         preexec_fn=hears_ctrl_c,
     )
     try:
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "hang").exists() or not (tmp_path / "hang").read_text():
-            assert process.poll() is None, "the run ended before it could be interrupted"
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until_it_hangs(process, tmp_path)
         # A terminal sends it to the run and to its workers alike.
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
@@ -111,10 +124,7 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path,
     assert not (tmp_path / "run" / "gate.json").exists()
     worker = int((tmp_path / "hang").read_text())
     assert (worker == process.pid) == (jobs == 1)
-    deadline = time.monotonic() + 30
-    while is_running(worker):
-        assert time.monotonic() < deadline, "a worker outlives its run"
-        time.sleep(0.1)
+    ends(worker)
 
 
 def test_a_worker_ends_when_its_run_dies_and_not_before(monkeypatch):
@@ -219,11 +229,7 @@ def test_a_run_that_is_stopped_by_signals_says_one_line_and_goes_on_later(
     words = ["run", str(suite_file()), "-j", str(jobs), "-d", "own_sleeping:Mine", "-o", "run"]
     process = subprocess.Popen([*command, *words], start_new_session=True, preexec_fn=hears_ctrl_c, **options)
     try:
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "hang").exists() or not (tmp_path / "hang").read_text():
-            assert process.poll() is None, "the run ended before it could be stopped"
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until_it_hangs(process, tmp_path)
         for number in signals:
             (os.killpg if group else os.kill)(process.pid, number)
             time.sleep(0.1)
@@ -236,10 +242,7 @@ def test_a_run_that_is_stopped_by_signals_says_one_line_and_goes_on_later(
         f"{word}. Finished cells are kept; go on with: fedassay resume run\n",
     )
     worker = int((tmp_path / "hang").read_text())
-    deadline = time.monotonic() + 30
-    while is_running(worker):
-        assert time.monotonic() < deadline, "a worker outlives its run"
-        time.sleep(0.1)
+    ends(worker)
     kept = Store(tmp_path / "run").finished()
     (tmp_path / "go").touch()
     again = subprocess.run([*command, "resume", "run", "-j", "1"], check=False, timeout=120, **options)
@@ -247,6 +250,51 @@ def test_a_run_that_is_stopped_by_signals_says_one_line_and_goes_on_later(
     rows = Store(tmp_path / "run").records()
     assert not any(row.status == "failed" for row in rows)
     assert kept <= {row.cell_id for row in rows}
+
+
+PROGRAM = """import signal, sys
+import fedassay
+
+if __name__ == "__main__":
+    suite, jobs, ending = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    if ending == "exit":
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+    fedassay.run(suite, defenses=["own_sleeping:Mine"], jobs=jobs, folder="run")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(
+    ("number", "ending", "code"),
+    [(signal.SIGTERM, "kill", -signal.SIGTERM), (signal.SIGTERM, "exit", 7), (signal.SIGINT, "kill", -signal.SIGINT)],
+)
+def test_a_program_that_calls_run_keeps_its_own_signals_and_every_finished_row(
+    suite_file, tmp_path, own_source, jobs, number, ending, code
+):
+    (tmp_path / "own_sleeping.py").write_text(own_source(SLEEPING))
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stderr": subprocess.PIPE, "text": True}
+    words = [sys.executable, "program.py", str(suite_file()), str(jobs), ending]
+    process = subprocess.Popen(words, start_new_session=True, preexec_fn=hears_ctrl_c, **options)
+    try:
+        wait_until_it_hangs(process, tmp_path)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == code, said
+    ends(int((tmp_path / "hang").read_text()))
+    kept = Store(tmp_path / "run").finished()
+    assert kept
+    (tmp_path / "go").touch()
+    resume = "import fedassay\nif __name__ == '__main__': fedassay.resume('run', jobs=1).gate().raise_for_status()"
+    again = subprocess.run([sys.executable, "-c", resume], check=False, timeout=120, **options)
+    assert again.returncode == 0, again.stderr
+    rows = Store(tmp_path / "run").records()
+    assert not any(row.status == "failed" for row in rows)
+    assert kept < {row.cell_id for row in rows}
 
 
 @pytest.mark.usefixtures("own_handlers")
