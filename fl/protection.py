@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..audit.observer import Observer
+from .hooks import Hooks
 from .laws.law import Law
 from .message import Message
 from .plan import Plan
@@ -42,7 +41,7 @@ class Context:
     owners: Tensor | None = None
 
 
-class Protection:
+class Protection(Hooks):
     """The base class of defenses, which protects nothing; a defense overrides the hooks that it uses.
 
     State goes in and out and generators are arguments, so that one object serves a thousand replicas. Replicas are the
@@ -53,15 +52,6 @@ class Protection:
     """Whether ``local_step`` needs per-sample gradients. Without it the engine computes only their mean, which is
     faster, and does not call ``local_step``: a class that overrides ``local_step`` must set this.
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raise TypeError for a method whose name almost matches a hook: the engine would never call it."""
-        super().__init_subclass__(**options)
-        for name, member in vars(cls).items():
-            if isfunction(member) and not name.startswith("_") and not hasattr(super(cls, cls), name):
-                # A misspelled hook would leave its noise out without any error, and the audit would blame the defense.
-                for hook in get_close_matches(name, _HOOKS, n=1, cutoff=_ALIKE):
-                    raise TypeError(f"{cls.__name__}.{name} overrides no hook: did you mean {hook}? If not, rename it")
 
     def initial_state(self, plan: Plan) -> State:
         """Return the defense's public state before the first round."""
@@ -178,11 +168,6 @@ class Protection:
         None where the defense publishes no noise law.
         """
         return None
-
-
-_HOOKS = [name for name, member in vars(Protection).items() if isfunction(member) and not name.startswith("_")]
-# Share of letters in common above which a method name counts as a misspelled hook (`difflib`).
-_ALIKE = 0.8
 
 
 def check_replica_rows(hook: str, rows: Tensor, like: Tensor) -> Tensor:

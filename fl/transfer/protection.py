@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from inspect import isfunction
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ..hooks import Hooks
 from ..protection import State
 from .law import AnswerLaw, LabelLaw
 from .plan import TransferPlan
@@ -40,20 +38,12 @@ class Released:
     numbers: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class TransferProtection:
+class TransferProtection(Hooks):
     """The base class of protections of a transfer, which protects nothing; a defense overrides the hooks that it uses.
 
     State goes in and out and generators are arguments, so that one object serves a thousand replicas. Replicas are the
     first dimension of every tensor. A hook draws all its randomness from the generator that it receives.
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raise TypeError for a method whose name almost matches a hook: the engine would never call it."""
-        super().__init_subclass__(**options)
-        for name, member in vars(cls).items():
-            if isfunction(member) and not name.startswith("_") and not hasattr(super(cls, cls), name):
-                for hook in get_close_matches(name, _HOOKS, n=1, cutoff=_ALIKE):
-                    raise TypeError(f"{cls.__name__}.{name} overrides no hook: did you mean {hook}? If not, rename it")
 
     def initial_state(self, plan: TransferPlan) -> State:
         """Return the defense's public state before the first query."""
@@ -86,11 +76,6 @@ class TransferProtection:
     def label_law(self, plan: TransferPlan) -> LabelLaw | None:
         """Return the distribution of a released label; None where the defense publishes none."""
         return None
-
-
-_HOOKS = [name for name, member in vars(TransferProtection).items() if isfunction(member) and not name.startswith("_")]
-# Share of letters in common above which a method name counts as a misspelled hook (`difflib`).
-_ALIKE = 0.8
 
 
 def votes_of(logits: Tensor) -> Tensor:

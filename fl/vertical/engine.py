@@ -203,9 +203,9 @@ class _Training:
         leaves = [computed[party].detach().requires_grad_() for party in passive]
         messages = [self._embeddings(leaves[party], party, context) for party in passive]
         sent = tuple(message.detach() for message in messages)
-        labelled = replace(context, targets=targets[:, people])
-        down, by_top, by_own = self._active(models, (*sent, computed[-1]), labelled)
-        self._record(models, context, sent, down, targets[:, people])
+        wanted = targets[:, people]
+        down, by_top, by_own = self._active(models, (*sent, computed[-1]), wanted, replace(context, targets=wanted))
+        self._record(models, context, sent, down, wanted)
         steps = [
             self._passive(models, party, outputs[party][1], _through(messages[party], leaves[party], back), context)
             for party, back in enumerate(down)
@@ -235,14 +235,13 @@ class _Training:
         return sent
 
     def _active(
-        self, models: VerticalModels, embeddings: tuple[Tensor, ...], context: VerticalContext
+        self, models: VerticalModels, embeddings: tuple[Tensor, ...], targets: Tensor, context: VerticalContext
     ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
         """The active party's turn: the gradients that it sends, the sum for its top model, and its own embeddings'
         gradients.
         """
-        assert context.targets is not None
         logits, held = self.network.logits(models.top, embeddings)
-        values = torch.softmax(logits, dim=-1) - context.targets
+        values = torch.softmax(logits, dim=-1) - targets
         residuals = check_replica_rows(
             "residuals",
             self.protection.residuals(values, context, self.draws("residuals", round=context.step)),

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
-from inspect import isfunction
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from ..hooks import Hooks
 from .plan import VerticalPlan
 
 
@@ -33,7 +31,7 @@ class VerticalContext:
     targets: Tensor | None = None
 
 
-class VerticalProtection:
+class VerticalProtection(Hooks):
     """The base class of what a defense runs in a vertical federation; a defense overrides the hooks that it uses.
 
     Replicas (independent runs) are the first dimension of every tensor, and a hook draws all its randomness from the
@@ -46,15 +44,6 @@ class VerticalProtection:
     """Whether the passive parties send each person's embedding in the first epoch only, and the active party uses it in
     all epochs. Their bottom models must be frozen.
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raise TypeError for a method whose name almost matches a hook: the engine would never call it."""
-        super().__init_subclass__(**options)
-        for name, member in vars(cls).items():
-            if isfunction(member) and not name.startswith("_") and not hasattr(super(cls, cls), name):
-                # A misspelled hook would leave its noise out without any error, and the audit would blame the defense.
-                for hook in get_close_matches(name, _HOOKS, n=1, cutoff=_ALIKE):
-                    raise TypeError(f"{cls.__name__}.{name} overrides no hook: did you mean {hook}? If not, rename it")
 
     def targets(self, one_hot: Tensor, context: VerticalContext, rng: np.random.Generator) -> Tensor:
         """Turn all people's labels, as ``one_hot (R, n, classes)``, into what the active party trains on.
@@ -106,6 +95,3 @@ class VerticalProtection:
 
 
 Hook = Callable[..., Tensor]
-_HOOKS = [name for name, member in vars(VerticalProtection).items() if isfunction(member) and not name.startswith("_")]
-# Share of letters in common above which a method name counts as a misspelled hook (`difflib`).
-_ALIKE = 0.8

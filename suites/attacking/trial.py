@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -103,17 +103,30 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
         trained = _train(job, clock, checkpoint)
     if trained is None:
         return failed
+    failed += finish_cells(_cells(job, trained, store), wanted, store, clock)
+    if checkpoint is not None:
+        checkpoint.discard()
+    return failed
+
+
+def finish_cells(
+    works: Sequence[tuple[Cell, Callable[[], list[Record]]]], wanted: Sequence[Cell], store: Store, clock: Clock
+) -> list[str]:
+    """Compute and store the rows of the ``wanted`` cells, each by its function; ``clock`` is that of the training,
+    whose time counts to the first of them.
+
+    Returns the titles of failed cells with their reasons.
+    """
+    failed: list[str] = []
     # Errors are caught cell by cell: one failing attack must not take the others with it.
-    for cell, work in _cells(job, trained, store):
+    for cell, work in works:
         if cell in wanted:
-            clock = clock if cell is wanted[0] else Clock()  # The time of the training counts to the first cell.
+            clock = clock if cell is wanted[0] else Clock()
             with failures_as_rows([cell], store, clock) as more:
                 records = work()
                 times = clock.fields()
                 store.finish(cell.cell_id, [record.model_copy(update=times) for record in records])
             failed += more
-    if checkpoint is not None:
-        checkpoint.discard()
     return failed
 
 

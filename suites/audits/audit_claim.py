@@ -1,6 +1,5 @@
 """Audit one claim: run its trials, bound epsilon from below, check the implementation and give the verdict."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,15 +8,14 @@ import torch
 from numpy.typing import NDArray
 
 from ...audit.check_result import CheckResult
-from ...audit.finding import Finding, Verdict, judge, not_audited, refutes, with_evidence
+from ...audit.finding import Verdict, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
 from ..attacking.trial import Clock, failures_as_rows
-from ..checks.check import check_rows, failed_words
+from ..checks.check import check_rows
 from ..checks.law_check import law_checks
+from ..checks.verdict_row import verdict_row
 from ..jobs.block_job import AuditRequest, BlockJob
-from ..jobs.cell import Cell
 from ..jobs.planned_audit import PlannedAudit
-from ..results.record import Record
 from ..results.store import Store
 from .audit_method import Reading
 from .audited_federation import federation_of
@@ -50,10 +48,7 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
     if audit.out_of_scope:
         finding = not_audited(audit.claim, audit.out_of_scope)
         checks = () if audit.request is None else _without_runs(audit.request)
-        # No measurement was made, so the row has a verdict and no value.
-        reason = f"{finding.reason}{failed_words(checks)}"
-        row = audit.cell.record(metric="epsilon_low", verdict=finding.verdict.value, reason=reason)
-        store.finish(audit.cell.cell_id, [row, *check_rows(audit.cell, checks)])
+        store.finish(audit.cell.cell_id, [verdict_row(audit.cell, finding, checks), *check_rows(audit.cell, checks)])
         return []
     with failures_as_rows([audit.cell], store, clock) as failed:
         method = audit_methods()[audit.method]
@@ -75,7 +70,10 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
             power = method.check_power(audit, () if coverage.half_blind else checks)
             finding = judge(audit.claim, reading.measurement, weakness=weakness, checked=power)
         finding = with_evidence(finding, [check.evidence for check in checks if check.evidence is not None])
-        verdict = _verdict_row(audit.cell, finding, reading, checks, store)
+        # The finding's own measurement: judging removes numbers that turned out not to be known.
+        measured = finding.measurement or reading.measurement
+        scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(measured, reading))
+        verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
         # Without checks, as for attacks on final models, there is nothing to state.
         seen = {"looked_at": list(coverage.looked_at), "not_looked_at": list(coverage.not_looked_at)} if checks else {}
         rows = [verdict.model_copy(update=seen), *check_rows(audit.cell, checks)]
@@ -86,30 +84,6 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
 def _without_runs(request: AuditRequest) -> tuple[CheckResult, ...]:
     """The checks that need no runs, for a claim that no method audits."""
     return law_checks(request.protection, request.claim, federation_of(request)[1])
-
-
-def _verdict_row(cell: Cell, finding: Finding, reading: Reading, checks: Sequence[CheckResult], store: Store) -> Record:
-    """The row of a finding, its reason naming every failed check; the scores are stored with it."""
-    # The finding's own measurement: judging removes numbers that turned out not to be known.
-    measured = finding.measurement or reading.measurement
-    tested_curve = finding.verdict is not Verdict.REFUTED and measured.below_curve is not None
-    return cell.record(
-        metric="epsilon_low",
-        value=measured.epsilon_low,
-        # A lower bound is a one-sided interval, so it has no upper end.
-        ci_low=measured.epsilon_low,
-        ci_level=1 - measured.alpha,
-        ci_method=f"{measured.estimator}, one-sided, {measured.threshold_policy}",
-        ceiling=measured.ceiling,
-        detectable=measured.detectable,
-        verdict=finding.verdict.value,
-        route=finding.route or ("curve" if tested_curve else "eps_low"),
-        reason=f"{finding.reason}; evidence: {measured.witness}{failed_words(checks)}",
-        n=measured.canaries or min(measured.n0, measured.n1),
-        unit="epsilon",
-        direction="higher_leaks",
-        artifact=store.save_arrays(cell.cell_id, "scores", _arrays(measured, reading)),
-    )
 
 
 def _arrays(measured: Measurement, reading: Reading) -> dict[str, NDArray[Any]]:

@@ -15,7 +15,8 @@ from ...fl.streams import Streams
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.task import VerticalTask
 from ..attacking.trial import Clock, failures_as_rows
-from ..checks.check import check_rows, failed_words
+from ..checks.check import check_rows
+from ..checks.verdict_row import verdict_row
 from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
 from ..config.vertical import VerticalAuditSpec
 from ..jobs.vertical_job import VerticalAuditJob
@@ -42,30 +43,9 @@ def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]
     clock = Clock()
     with failures_as_rows([job.cell], store, clock) as failed:
         finding, checks = found_about(job)
-        measured = finding.measurement
-        row = job.cell.record(
-            metric="epsilon_low",
-            value=None if measured is None else measured.epsilon_low,
-            ci_low=None if measured is None else measured.epsilon_low,
-            ci_level=None if measured is None else 1 - measured.alpha,
-            ci_method="" if measured is None else f"{measured.estimator}, one-sided, {measured.threshold_policy}",
-            ceiling=None if measured is None else measured.ceiling,
-            detectable=None if measured is None else measured.detectable,
-            verdict=finding.verdict.value,
-            route=finding.route or "",
-            reason=_reason(finding) + failed_words(checks),
-            n=None if measured is None else measured.canaries or min(measured.n0, measured.n1),
-            unit="epsilon",
-            direction="higher_leaks",
-        )
-        rows = [row, *check_rows(job.cell, checks)]
+        rows = [verdict_row(job.cell, finding, checks), *check_rows(job.cell, checks)]
         store.finish(job.cell.cell_id, [one.model_copy(update=clock.fields()) for one in rows])
     return failed
-
-
-def _reason(finding: Finding) -> str:
-    measured = finding.measurement
-    return finding.reason if measured is None else f"{finding.reason}; evidence: {measured.witness}"
 
 
 def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]]:

@@ -18,7 +18,7 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.task import People, VerticalTask
 from ...fl.vertical.utility import predicted, utility_of
 from ...fl.vertical.view import VerticalRecorder
-from ..attacking.trial import Clock, failures_as_rows
+from ..attacking.trial import Clock, failures_as_rows, finish_cells
 from ..config.resolve_vertical import vertical_plan_of, vertical_task_of
 from ..jobs.cell import Cell
 from ..jobs.trial_job import AttackCell
@@ -64,16 +64,7 @@ def run_vertical_trial(job: VerticalTrialJob, store: Store, finished: frozenset[
         return failed
     works: list[tuple[Cell, Callable[[], list[Record]]]] = [(job.training, partial(_utility, job, trained))]
     works += [(item.cell, partial(_attacked, item, job, trained, store)) for item in job.attacks]
-    # Errors are caught cell by cell: one failing attack must not take the others with it.
-    for cell, work in works:
-        if cell in wanted:
-            clock = clock if cell is wanted[0] else Clock()  # The time of the training counts to the first cell.
-            with failures_as_rows([cell], store, clock) as more:
-                records = work()
-                times = clock.fields()
-                store.finish(cell.cell_id, [record.model_copy(update=times) for record in records])
-            failed += more
-    return failed
+    return failed + finish_cells(works, wanted, store, clock)
 
 
 def _train(job: VerticalTrialJob, attacker: VerticalAttack | None = None) -> TrainedVertical:

@@ -18,7 +18,7 @@ class ImputedColumns(PersonColumnAttack):
     """A null attack that predicts the columns from the active party's own columns and the label, by a regression learnt
     from public people.
 
-    It uses no message: whoever has these data can do it.
+    It uses no message: it needs these data alone.
 
     Args:
         random: rectified random combinations of the features, in addition to these.

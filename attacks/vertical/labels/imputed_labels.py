@@ -17,7 +17,7 @@ class ImputedLabels(PersonLabelAttack):
     """A null attack whose score of a class is its log probability by a logistic regression on the party's own columns,
     learnt from the known people.
 
-    It uses no message and no trained model: whoever has the party's columns and the known labels can do it.
+    It uses no message and no trained model: it needs the party's columns and the known labels alone.
     """
 
     null: ClassVar[bool] = True

@@ -1,0 +1,30 @@
+"""The root of all protections: classes whose methods are hooks that an engine calls by their names."""
+
+from difflib import get_close_matches
+from inspect import isfunction
+from typing import Any
+
+# Share of letters in common above which a method name counts as a misspelled hook (`difflib`).
+_ALIKE = 0.8
+
+
+class Hooks:
+    """A set of hooks: the public methods of the class that derives from this one directly, which its subclasses
+    override.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise TypeError for a method whose name almost matches a hook: the engine would never call it."""
+        super().__init_subclass__(**options)
+        root = next(one for one in cls.__mro__ if Hooks in one.__bases__)
+        hooks = [] if root is cls else _public(root)
+        for name in _public(cls):
+            if not hasattr(super(cls, cls), name):
+                # A misspelled hook would leave its noise out without any error, and the audit would blame the defense.
+                for hook in get_close_matches(name, hooks, n=1, cutoff=_ALIKE):
+                    raise TypeError(f"{cls.__name__}.{name} overrides no hook: did you mean {hook}? If not, rename it")
+
+
+def _public(owner: type) -> list[str]:
+    """The names of a class's own public methods."""
+    return [name for name, member in vars(owner).items() if isfunction(member) and not name.startswith("_")]
