@@ -83,6 +83,7 @@ def adult(folder: DataFolder) -> Dataset:
         test_images=test[0],
         test_labels=test[1],
         classes=2,
+        columns=tuple((name, 1 if name in _RANGES else len(_PLACES[name])) for name in _COLUMNS),
     )
 
 

@@ -35,6 +35,8 @@ class Dataset:
         train_owners: (n,) int64, >= 0, the owner of each training image (writer, receipt); None where not known.
         rows: the images are rows of a table, (n, 1, 1, features), whose numbers may be any finite ones.
         class_names: the name of each class, label or number, or empty.
+        columns: of rows, the name of each column of the table and how many features it became, in order; empty: not
+            known.
         task: what the labels are: ``classification``, ``regression`` or ``multilabel``.
         label_scale: of a regression, the size of one unit of each label in the data's own unit, > 0, by which errors
             are reported in that unit; empty: 1.
@@ -61,6 +63,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     task: str = CLASSIFICATION
     label_scale: tuple[float, ...] = ()
+    columns: tuple[tuple[str, int], ...] = ()
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +80,7 @@ class Dataset:
         _check_owners(self.train_owners, len(self.train_labels))
         if self.label_scale and (len(self.label_scale) != self.classes or not min(self.label_scale) > 0):
             raise ValueError(f"label_scale must hold {self.classes} numbers > 0, one per label, got {self.label_scale}")
+        _check_columns(self.columns, self.shape)
         object.__setattr__(self, "digest", _digest(self))
         if self.strokes:
             if self.train_masks is not None or self.test_masks is not None:
@@ -136,6 +140,17 @@ def _check_owners(owners: Tensor | None, count: int) -> None:
         raise ValueError(f"train_owners must be int64 of shape ({count},), got {tuple(owners.shape)} of {owners.dtype}")
     if owners.min() < 0:
         raise ValueError(f"train_owners must be >= 0, got {int(owners.min())}")
+
+
+def _check_columns(columns: tuple[tuple[str, int], ...], shape: tuple[int, int, int]) -> None:
+    if not columns:
+        return
+    names, widths = zip(*columns, strict=True)
+    if shape != (1, 1, sum(widths)) or min(widths) < 1 or len(set(names)) < len(names):
+        raise ValueError(
+            f"columns must give each column of a table's rows a name of its own and a number of features, "
+            f"{shape[2]} in all, got {columns[:3]}"
+        )
 
 
 # In this order and only where given, so that a data set without annotations has the digest of its images and labels.

@@ -6,12 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.nearest import nearest
 from ..data.dataset import Dataset
 from ..objective import CLASSIFICATION
 from ..streams import Streams
 from .network import VerticalNetwork
 
-Columns = int | tuple[tuple[int, ...], ...]
+Columns = int | tuple[tuple[int | str, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,31 +62,68 @@ class VerticalTask:
                 raise ValueError(f"columns of {name} must have widths {self.network.widths}, got {found}")
 
 
-def column_groups(shape: tuple[int, int, int], columns: Columns, *, active: bool) -> tuple[tuple[int, ...], ...]:
+def column_groups(
+    shape: tuple[int, int, int], columns: Columns, *, active: bool, named: tuple[tuple[str, int], ...] = ()
+) -> tuple[tuple[int, ...], ...]:
     """Return the numbers of the columns of each party; the passive parties first, the active party last.
 
-    ``shape``: of a person's row, (channels, height, width). ``columns``: the number of parties among which the columns
-    are split into vertical strips of equal width, from left to right; or the columns of each party, numbered along the
-    flattened row. ``active``: whether the last of these parties is the one that holds the labels; else a further party
-    holds the labels and no column.
+    Args:
+        shape: of a person's row, (channels, height, width).
+        columns: the number of parties among which the columns are split into vertical strips of equal width, from left
+            to right; or the columns of each party, by number along the flattened row or by name.
+        active: whether the last of these parties is the one that holds the labels; else a further party holds the
+            labels and no column.
+        named: of a table, the name of each column and the number of its features. A column is then never split, and a
+            name stands for all of its features.
 
     Raises:
         ValueError: for too few or too many parties, and columns that do not exist or are held twice.
     """
-    channels, height, width = shape
     if isinstance(columns, int):
-        least = 1 + active
-        if isinstance(columns, bool) or not least <= columns <= width:
-            raise ValueError(
-                f"columns must be the number of parties that hold columns, in {least}..{width}, got {columns}"
-            )
-        numbers = np.arange(channels * height * width).reshape(channels, height, width)
-        strips = np.array_split(numbers, columns, axis=2)
-        groups = tuple(tuple(int(one) for one in strip.flatten()) for strip in strips)
+        groups = _strips(shape, columns, 1 + active, named)
     else:
-        groups = tuple(tuple(group) for group in columns)
-        _check_groups(groups, channels * height * width, active=active)
+        groups = tuple(_numbers(group, named) for group in columns)
+        _check_groups(groups, int(np.prod(shape)), active=active)
     return groups if active else (*groups, ())
+
+
+def _strips(
+    shape: tuple[int, int, int], parties: int, least: int, named: tuple[tuple[str, int], ...]
+) -> tuple[tuple[int, ...], ...]:
+    most = len(named) or shape[2]
+    if isinstance(parties, bool) or not least <= parties <= most:
+        raise ValueError(f"columns must be the number of parties that hold columns, in {least}..{most}, got {parties}")
+    if named:
+        ends = np.cumsum([width for _, width in named])
+        cuts = [0]
+        # The ends of columns that are nearest to strips of equal width, with a column at least for each party.
+        for party in range(1, parties):
+            near = 1 + int(np.abs(ends - party * ends[-1] / parties).argmin())
+            cuts.append(min(max(near, cuts[-1] + 1), len(named) - (parties - party)))
+        return tuple(
+            tuple(range(0 if not first else int(ends[first - 1]), int(ends[last - 1])))
+            for first, last in zip(cuts, [*cuts[1:], len(named)], strict=True)
+        )
+    numbers = np.arange(np.prod(shape)).reshape(shape)
+    return tuple(tuple(int(one) for one in strip.flatten()) for strip in np.array_split(numbers, parties, axis=2))
+
+
+def _numbers(group: tuple[int | str, ...], named: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
+    """The features of columns that are given by number or by name."""
+    found, start = dict[str, range](), 0
+    for name, width in named:
+        found[name] = range(start, start + width)
+        start += width
+    numbers: list[int] = []
+    for one in group:
+        if isinstance(one, int):
+            numbers.append(one)
+        elif one in found:
+            numbers += found[one]
+        else:
+            known = f"known: {nearest(one, found)}" if found else "the columns of this data set have no names"
+            raise ValueError(f"columns: unknown column {one!r}; {known}")
+    return tuple(numbers)
 
 
 def _check_groups(groups: tuple[tuple[int, ...], ...], features: int, *, active: bool) -> None:
@@ -137,7 +175,7 @@ def build_vertical_task(
             f"people + public must be at most {total}, the rows that {dataset.name} offers, and each at least 1; got "
             f"{people} and {public}"
         )
-    groups = column_groups(dataset.shape, columns, active=active)
+    groups = column_groups(dataset.shape, columns, active=active, named=dataset.columns)
     network = VerticalNetwork(
         widths=tuple(len(group) for group in groups),
         classes=dataset.classes,

@@ -20,6 +20,8 @@ from .source import ConfigError, Source, apply_override
 from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
 from .vertical import VerticalSpec
 
+FEDERATIONS = ("federations", "vertical")
+"""The tables of a suite that hold federations by their names, by kind."""
 GIVEN = "defenses"
 """The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""
 
@@ -107,8 +109,9 @@ def _with_kept_data(suite: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"the suite's dictionary: {place}.dataset: {error}") from None
 
     tree = {**suite}
-    if isinstance(tree.get("federations"), Mapping):
-        tree["federations"] = {name: kept(one, f"federations.{name}") for name, one in tree["federations"].items()}
+    for kind in FEDERATIONS:
+        if isinstance(tree.get(kind), Mapping):
+            tree[kind] = {name: kept(one, f"{kind}.{name}") for name, one in tree[kind].items()}
     if "audit" in tree:
         tree["audit"] = kept(tree["audit"], "audit")
     return tree

@@ -1,17 +1,31 @@
 """Define the tables of a suite file for vertical federations: parties with different columns of the same people."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from .key_types import Number, Table, Whole, WithData
 
-Columns = (
-    Annotated[int, Field(strict=True, ge=1)]
-    | Annotated[
-        tuple[Annotated[tuple[Whole, ...], Field(max_length=100_000)], ...], Field(min_length=1, max_length=100)
-    ]
-)
+_MOST_PARTIES, _MOST_COLUMNS = 100, 100_000
+
+
+def _columns(value: Any) -> Any:
+    """Raise ValueError, with words of this key, unless the value is a number of parties or lists of columns."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"must be the number of parties that hold columns, or a list for each party, got {value!r}")
+    if not 1 <= len(value) <= _MOST_PARTIES:
+        raise ValueError(f"must list the columns of 1 to {_MOST_PARTIES} parties, got {len(value)}")
+    for party in value:
+        if not isinstance(party, list | tuple) or len(party) > _MOST_COLUMNS:
+            raise ValueError(f"must hold a list of at most {_MOST_COLUMNS} columns for each party, got {party!r:.80}")
+        if wrong := [one for one in party if isinstance(one, bool) or not isinstance(one, int | str)]:
+            raise ValueError(f"must name each column by a whole number or a text, got {wrong[0]!r:.80}")
+    return value
+
+
+Columns = Annotated[Annotated[int, Field(ge=1)] | tuple[tuple[Whole | str, ...], ...], BeforeValidator(_columns)]
 
 
 class VerticalAuditSpec(Table):
@@ -36,7 +50,8 @@ class VerticalSpec(WithData):
 
     columns: Columns = 2
     """The number of parties that hold columns, among which the columns are split into strips of equal width; or a list
-    with the columns of each of these parties, numbered from 0 along the flattened row.
+    with the columns of each of these parties, by their names in a table, or by number, from 0 along the flattened row.
+    A column of a table is never split.
     """
     active: bool = False
     """Whether the last of these parties holds the labels too; else a further party holds the labels and no columns."""

@@ -52,6 +52,7 @@ def dataset_of(
     rows: bool = False,
     notes: tuple[str, ...] = (),
     rule: LabelRule | None = None,
+    columns: tuple[tuple[str, int], ...] = (),
 ) -> Dataset:
     """Return the data set of these samples; without a test part, one is split off the training part and reported.
 
@@ -93,6 +94,7 @@ def dataset_of(
         notes=notes,
         task=task,
         label_scale=scale,
+        columns=columns,
     )
 
 

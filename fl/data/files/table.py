@@ -96,6 +96,7 @@ def dataset_of_table(
         rows=True,
         notes=tuple(notes),
         rule=rule,
+        columns=tuple((str(one), block.shape[1]) for one, block in zip(used, blocks, strict=True)),
     )
 
 

@@ -40,6 +40,8 @@ def test_numbers_are_scaled_and_values_are_indicated_column_by_column(put):
     assert loaded.train_labels.tolist() == [1, 0]
     assert loaded.test_labels.tolist() == [0]
     assert loaded.train_masks is None
+    assert loaded.columns[:4] == (("age", 1), ("workclass", 9), ("fnlwgt", 1), ("education", 16))
+    assert sum(width for _, width in loaded.columns) == FEATURES
 
 
 def test_every_row_has_eight_indicators(put):

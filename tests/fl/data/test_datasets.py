@@ -144,6 +144,7 @@ def test_the_digest_changes_with_the_name_and_with_each_array():
         ),
         ({"train_owners": torch.tensor([0])}, r"train_owners must be int64 of shape \(2,\), got \(1,\)"),
         ({"train_owners": torch.tensor([0, -1])}, r"train_owners must be >= 0, got -1"),
+        ({"columns": (("age", 4),)}, "columns must give each column of a table's rows"),
         ({"test_images": torch.zeros(2, 1, 8, 8)}, r"one shape, got \(1, 4, 4\) and \(1, 8, 8\)"),
         (
             {"test_images": torch.zeros(0, 1, 4, 4), "test_labels": torch.zeros(0).long()},
@@ -154,6 +155,13 @@ def test_the_digest_changes_with_the_name_and_with_each_array():
 def test_arrays_that_are_not_as_promised_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         _two_images(**changes)
+
+
+@pytest.mark.parametrize("columns", [(("age", 1), ("job", 2)), (("age", 4), ("job", 0)), (("age", 2), ("age", 2))])
+def test_columns_that_do_not_make_the_row_are_refused(columns):
+    rows = torch.zeros(2, 1, 1, 4)
+    with pytest.raises(ValueError, match="features, 4 in all"):
+        _two_images(train_images=rows, test_images=rows, train_masks=None, test_masks=None, columns=columns)
 
 
 def test_a_second_load_gives_the_same_object():

@@ -255,6 +255,43 @@ def test_wrong_columns_are_refused(columns, active, words):
         column_groups((1, 2, 4), columns, active=active)
 
 
+NAMED = (("age", 1), ("job", 4), ("income", 1), ("city", 2))
+
+
+@pytest.mark.parametrize(
+    ("columns", "groups"),
+    [
+        (3, [[0], range(1, 5), range(5, 8)]),
+        (2, [range(5), range(5, 8)]),
+        (4, [[0], range(1, 5), [5], [6, 7]]),
+        ((("income", "age"), ("job",)), [[5, 0], range(1, 5)]),
+        (((0, "city"), (3,)), [[0, 6, 7], [3]]),
+    ],
+)
+def test_columns_of_a_table_are_held_whole_and_by_name(columns, groups):
+    held = tuple(tuple(group) for group in groups)
+    assert column_groups((1, 1, 8), columns, active=True, named=NAMED) == held
+
+
+def test_every_party_holds_a_column_however_wide_the_first_one_is():
+    groups = column_groups((1, 1, 12), 3, active=True, named=(("city", 10), ("age", 1), ("income", 1)))
+    assert groups == (tuple(range(10)), (10,), (11,))
+
+
+@pytest.mark.parametrize(
+    ("columns", "named", "words"),
+    [
+        (5, NAMED, r"in 1\.\.4"),
+        ((("aeg",),), NAMED, "unknown column 'aeg'; known: age"),
+        ((("age",),), (), "have no names"),
+        ((("job",), (2,)), NAMED, "twice"),
+    ],
+)
+def test_unknown_names_of_columns_are_refused(columns, named, words):
+    with pytest.raises(ValueError, match=words):
+        column_groups((1, 1, 8), columns, active=False, named=named)
+
+
 def test_strips_of_an_image_are_its_left_and_right_half():
     assert column_groups((1, 2, 4), 2, active=True) == ((0, 1, 4, 5), (2, 3, 6, 7))
     assert column_groups((1, 2, 4), 2, active=False)[-1] == ()

@@ -1,6 +1,9 @@
 """Suites with vertical federations from file to verdict: correct and broken label randomisers, and what is refused."""
 
+import numpy as np
 import pytest
+from fedassay.fl.data.dataset import Dataset
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.plan_text import headline, plan_lines
@@ -74,6 +77,48 @@ def written(own_module, suite_file):
     return write
 
 
+@pytest.fixture
+def table(tmp_path):
+    """A table of 300 people in a folder, and a suite on it whose parties hold columns by name."""
+    rng = np.random.default_rng(0)
+    age, job = rng.integers(20, 70, 300), rng.choice(["cook", "pilot", "nurse"], 300)
+    bought = np.where(age + 5 * rng.normal(size=300) > 45, "yes", "no")
+    (tmp_path / "people.csv").write_text(
+        "\n".join(["age,job,bought", *(f"{a},{j},{b}" for a, j, b in zip(age, job, bought, strict=True))])
+    )
+    head, _, _ = SUITE.partition("[vertical.main.audit]")
+    text = head.replace('"digits"', '{ part = "people.csv", label = "bought" }').replace("people = 300", "people = 200")
+    path = tmp_path / "suite.toml"
+
+    def write(columns):
+        path.write_text(f"{text}columns = {columns}\n[defenses.unprotected]\n")
+        return path
+
+    return write
+
+
+def test_columns_of_an_own_table_are_held_by_name(assay, table):
+    run = assay(table('[["job"], ["age"]]'))
+    accuracy = {row.metric: row.value for row in run.records}["accuracy"]
+    # Age decides, and only one of the two parties holds it.
+    without = {row.metric: row.value for row in assay(table('[["job"]]')).records}["accuracy"]
+    assert accuracy > without + 0.1
+
+
+def test_an_unknown_name_of_a_column_is_refused_with_its_line(assay, table):
+    with pytest.raises(ConfigError, match=r"suite.toml, line \d+: .*unknown column 'jbo'; known: job"):
+        assay(table('[["jbo"], ["age"]]'))
+
+
+def test_a_data_set_may_be_an_object_of_python(assay):
+    names = ("train_images", "train_labels", "test_images", "test_labels", "classes")
+    own = Dataset(name="mine", **{name: getattr(load_dataset("digits"), name) for name in names})
+    settings = {"people": 300, "epochs": 2, "batch": 50, "learning_rate": 0.5}
+    suite = {"name": "object", "seeds": 1, "defenses": {"unprotected": {}}}
+    given, bundled = (assay(suite | {"vertical": {"main": {"dataset": data, **settings}}}) for data in (own, "digits"))
+    assert [row.value for row in given.records] == [row.value for row in bundled.records]
+
+
 def verdicts(run):
     return {row.defense: row.verdict for row in run.records if row.role == "audit"}
 
@@ -134,6 +179,12 @@ def test_parts_of_another_kind_of_federation_are_refused_with_their_line(resolve
         ("epochs = 2", "epochs = 0", "vertical.main.epochs"),
         ("epochs = 2", "epochs = 2\nknown = 300", "known must be below people = 300"),
         ("summed = true", "columns = [[0, 1], [1, 2]]", "held by one party only"),
+        ("summed = true", 'columns = [["left"], [2]]', r"line \d+: .*unknown column 'left'; .* have no names"),
+        ("summed = true", "columns = 1.5", r"line \d+: vertical.main.columns: must be the number of parties"),
+        ("summed = true", "columns = [[1.5]]", r"line \d+: vertical.main.columns: .* whole number or a text"),
+        ("summed = true", "columns = [3]", r"line \d+: vertical.main.columns: .* a list of at most"),
+        ("summed = true", "columns = []", r"line \d+: vertical.main.columns: .* 1 to 100 parties"),
+        ("summed = true", "columns = 0", r"line \d+: vertical.main.columns"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(planned, written, old, new, words):

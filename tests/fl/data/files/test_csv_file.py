@@ -33,6 +33,7 @@ def test_numbers_are_standardised_and_categories_become_indicators(read):
     np.testing.assert_allclose(rows[:, 0], wanted, rtol=1e-5)
     np.testing.assert_array_equal(rows[:, 1:], np.eye(3)[np.arange(20) % 3])
     assert (loaded.class_names, loaded.classes, loaded.rows) == (("no", "yes"), 2, True)
+    assert [width for _, width in loaded.columns] == [1, 3]
     assert loaded.train_labels.tolist() == (np.arange(15) % 2).tolist()
 
 
