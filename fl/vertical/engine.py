@@ -164,6 +164,8 @@ class _Training:
         self.draws = partial(streams.generator, replicate=runs.block, world=runs.world)
         # What each passive party sent about each person, for parties that send it once.
         self.kept: list[Tensor] = []
+        # Of all people, where a defense changes them before the training; else only the rows of a batch are copied.
+        self.released = [self._released(party) for party in range(task.network.passive)] if _changes(protection) else []
 
     def run(self, stop_after: int | None) -> VerticalModels:
         epochs = self.plan.epochs if stop_after is None else stop_after
@@ -214,8 +216,18 @@ class _Training:
         top = moved(models.top, self._rate(people) * by_top) if models.top else ()
         return VerticalModels(bottoms=(*steps, own), top=top)
 
+    def _released(self, party: int) -> Tensor:
+        """A passive party's columns of all people as the protection's hook returns them, ``(R, n, width)``."""
+        values = self._held(party, torch.arange(self.plan.people))
+        found = self.protection.columns(values, party, self.plan, self.draws("columns", client=party))
+        return check_replica_rows("columns", found, values)
+
     def _rows(self, party: int, people: Tensor) -> Tensor:
-        """A party's rows of the batch, ``(R, b, width)``, with what is planted."""
+        """A party's rows of the batch from which it computes, ``(R, b, width)``."""
+        return self.released[party][:, people] if party < len(self.released) else self._held(party, people)
+
+    def _held(self, party: int, people: Tensor) -> Tensor:
+        """A party's own rows of some people, ``(R, b, width)``, with what is planted."""
         rows = self.task.people.columns[party][people].expand(self.runs.replicas, -1, -1)
         crafted = (self.planted.rows or {}).get(party)
         if crafted is None:
@@ -307,6 +319,10 @@ class _Training:
 
     def _rate(self, people: Tensor) -> float:
         return self.plan.learning_rate / len(people)
+
+
+def _changes(protection: VerticalProtection) -> bool:
+    return getattr(protection.columns, "__func__", None) is not VerticalProtection.columns
 
 
 def _expanded(models: VerticalModels, replicas: int) -> VerticalModels:

@@ -14,6 +14,7 @@ class Noised(StrEnum):
     RESIDUALS = "residuals"
     GRADIENTS = "gradients"
     EMBEDDINGS = "embeddings"
+    COLUMNS = "columns"
 
 
 class Noise(StrEnum):
@@ -30,8 +31,8 @@ class VerticalLaw:
     Args:
         noised: what the randomness is added to.
         channel: (classes, classes), the probability that a label (row) is released as another (column); each row sums
-            to 1. For embeddings (2, 2): that the sign of each number, minus or plus, is released as another. None for
-            additive noise.
+            to 1. For embeddings (2, 2): that the sign of each number, minus or plus, is released as another. For
+            columns: that a number's bucket is released as another. None for additive noise.
         noise: the kind of additive noise; None for a channel.
         scale: of the additive noise: the standard deviation of Gaussian, the scale of Laplace noise.
         clip: the norm (L2 for Gaussian, L1 for Laplace noise) to which the message is clipped before; None: it is not.

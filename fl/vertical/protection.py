@@ -45,6 +45,13 @@ class VerticalProtection(Hooks):
     all epochs. Their bottom models must be frozen.
     """
 
+    def columns(self, values: Tensor, party: int, plan: VerticalPlan, rng: np.random.Generator) -> Tensor:
+        """Turn a passive party's columns of all people, ``(R, n, width)``, into those that it computes everything from.
+
+        It is called once before the training, and once for new people whose classes are predicted.
+        """
+        return values
+
     def targets(self, one_hot: Tensor, context: VerticalContext, rng: np.random.Generator) -> Tensor:
         """Turn all people's labels, as ``one_hot (R, n, classes)``, into what the active party trains on.
 

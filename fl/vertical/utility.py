@@ -18,12 +18,15 @@ from .task import People
 def predicted(
     models: VerticalModels, people: People, plan: VerticalPlan, protection: VerticalProtection, streams: Streams
 ) -> Tensor:
-    """Return the logits ``(R, n, classes)`` of new people; what passive parties send passes the protection's hook
-    ``evaluated``.
+    """Return the logits ``(R, n, classes)`` of new people; the columns of passive parties pass the protection's hook
+    ``columns``, and what they send its hook ``evaluated``.
     """
     network, embeddings = plan.network, []
     for party, (bottom, layers) in enumerate(zip(network.bottoms, models.bottoms, strict=True)):
-        values, _ = bottom.forward(layers, people.columns[party].expand(len(layers[0]), -1, -1))
+        rows = people.columns[party].expand(len(layers[0]), -1, -1)
+        if party < network.passive:
+            rows = protection.columns(rows, party, plan, streams.generator("columns of new people", client=party))
+        values, _ = bottom.forward(layers, rows)
         if party < network.passive:
             values = protection.evaluated(values, party, plan, streams.generator("evaluated", client=party))
         embeddings.append(values)

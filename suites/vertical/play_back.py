@@ -30,7 +30,7 @@ from .pairs import Pair
 from .received import Received, all_numbers
 
 RELEASED, MOVE, INDEPENDENT = "released noise alone", "move over noise", "independent noise"
-HOOKS = {Unit.LABEL: ("targets", "residuals", "gradients"), Unit.SAMPLE: ("embeddings", "bottom_sum")}
+HOOKS = {Unit.LABEL: ("targets", "residuals", "gradients"), Unit.SAMPLE: ("columns", "embeddings", "bottom_sum")}
 """The hooks through which a defense may randomise what depends on the unit."""
 DRAWS = 2000
 """Draws of a hook's noise on one input, from which its standard deviation is measured."""
@@ -86,6 +86,9 @@ class Taped(VerticalProtection):
         call = Call(hook=hook, values=values.detach(), rest=tuple(facts), rng=before, output=output.detach())
         self.calls.append(call)
         return output
+
+    def columns(self, values: Tensor, party: int, plan: Any, rng: np.random.Generator) -> Tensor:
+        return self._call("columns", values, party, plan, rng)
 
     def targets(self, one_hot: Tensor, context: Any, rng: np.random.Generator) -> Tensor:
         return self._call("targets", one_hot, context, rng)

@@ -27,9 +27,9 @@ class EmbeddingInversion(PersonColumnAttack):
 
     The public people's embeddings are computed with the bottom model, which is public where it is frozen and else
     followed from its initial parameters by the rows that were inferred. A published law of the embeddings is applied to
-    them: clipped and with noise, or as randomised signs. Luo et al. search, for a finished model that both parties
-    know, a generator network whose rows give the confidence scores that were seen; here the errors on public rows are
-    minimised, in closed form.
+    them: clipped and with noise, or as randomised signs. Columns that were randomised before the training are inferred
+    as they were released. Luo et al. search, for a finished model that both parties know, a generator network whose
+    rows give the confidence scores that were seen; here the errors on public rows are minimised, in closed form.
 
     The attack is compared with ``imputed_columns``, which does without embeddings.
 

@@ -9,6 +9,7 @@ from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
 from fedassay.defenses.controls.vertical.control_bottom_unpaid import ControlBottomUnpaid
+from fedassay.defenses.controls.vertical.control_columns_in_full import ControlColumnsInFull
 from fedassay.defenses.controls.vertical.control_embedding_noise_shared import ControlEmbeddingNoiseShared
 from fedassay.defenses.controls.vertical.control_embedding_resent import ControlEmbeddingResent
 from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
@@ -20,6 +21,7 @@ from fedassay.defenses.controls.vertical.control_prior_of_labels import ControlP
 from fedassay.defenses.controls.vertical.control_residual_noise_one_epoch import ControlResidualNoiseOneEpoch
 from fedassay.defenses.controls.vertical.control_residual_noise_shared import ControlResidualNoiseShared
 from fedassay.defenses.controls.vertical.control_top_on_raw_labels import ControlTopOnRawLabels
+from fedassay.defenses.vertical.columns.columns_randomised_response import ColumnsRandomisedResponse
 from fedassay.defenses.vertical.columns.embedding_bits import EmbeddingBits
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
@@ -198,6 +200,19 @@ def test_the_bits_of_an_embedding_add_up(defense, refuted):
     channel = prepared.protection.channel
     total = composed_epsilon(math.log(channel[0, 0] / channel[0, 1]), releases=3 * 2, delta=0.0)
     assert (total > 1.0 + 1e-9) == refuted
+
+
+@pytest.mark.parametrize(("defense", "refuted"), [(ColumnsRandomisedResponse, False), (ControlColumnsInFull, True)])
+def test_columns_with_the_whole_budget_each_show_more_than_is_stated(defense, refuted):
+    """The event: all columns are released as 1."""
+    _, plan = toy_vertical(LOGISTIC, n=20_000)
+    protection = defense(epsilon=1.0).prepare(plan).protection
+    counts = []
+    for value in (1.0, 0.0):
+        rows = torch.full((1, 20_000, 3), value)
+        released = protection.columns(rows, 0, plan, np.random.default_rng(int(value)))
+        counts.append(int((released == 1).all(-1).sum()))
+    assert (shown_epsilon(*counts, 20_000) > 1.0) == refuted
 
 
 def test_each_control_has_a_test():

@@ -41,6 +41,7 @@ CORRECT = [
     ("embedding_gaussian", {"bottom_clip": 1.0}),
     ("embedding_laplace", FROZEN),
     ("embedding_bits", FROZEN),
+    ("columns_randomised_response", {}),
 ]
 
 
@@ -59,6 +60,7 @@ BROKEN = [
     ("control_embedding_resent", FROZEN),
     ("control_embedding_unclipped", FROZEN),
     ("control_bits_in_full", FROZEN),
+    ("control_columns_in_full", {}),
     ("control_bottom_unpaid", {}),
     ("control_label_binary_formula", {}),
     ("control_label_flips_halved", {}),
