@@ -76,7 +76,8 @@ def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = 
     known = [field.name for field in fields(part)]
     for key in configuration:
         if key not in known:
-            raise ConfigError(f"{place}{name} has no field {key!r}; it has: {nearest(key, known)}")
+            own = f"it has: {nearest(key, known)}" if known else "it has none"
+            raise ConfigError(f"{place}{name} has no field {key!r}; {own}")
     try:
         instance = part(**configuration)
     except (TypeError, ValueError) as error:

@@ -141,6 +141,11 @@ def test_an_unknown_field_lists_the_parts_fields_nearest_first():
         build("defense", "dp_sgd", {"epslion": 1.0})
 
 
+def test_a_part_without_fields_says_so():
+    with pytest.raises(ConfigError, match="unprotected has no field 'epsilon'; it has none"):
+        build("defense", "unprotected", {"epsilon": 1.0})
+
+
 @pytest.mark.parametrize("field", ["part", "plan", "federation", "replicas"])
 def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, field):
     module = own_module(MINE.replace("clip_norm", field))
