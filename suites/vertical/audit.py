@@ -23,8 +23,9 @@ from ..jobs.vertical_job import VerticalAuditJob
 from ..results.store import Store
 from .label_channel import CHANNEL, channel_check
 from .label_coins import measured_in_one_run
+from .noise_move import MOVE
 from .pairs import frequent, pair_of_labels, pair_of_rows
-from .play_back import MOVE, RELEASED, play_back_checks
+from .play_back import RELEASED, play_back_checks
 from .runs import measured_in_runs
 
 CHECK_ALPHA = 1e-4

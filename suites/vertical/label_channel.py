@@ -17,6 +17,7 @@ from ...audit.power.threshold import SplitThreshold
 from ...fl.streams import Streams
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalContext, VerticalProtection
+from .tape import overrides
 
 CHANNEL = "label channel"
 TRIALS = 2**17
@@ -37,7 +38,7 @@ def channel_check(
     The score is the difference of the two labels' entries. The bound of one release counts once for each release that
     the training makes, which is exact for pure DP: the losses of independent releases add up on the worst outcome.
     """
-    if type(protection).targets is VerticalProtection.targets:
+    if not overrides(protection, "targets"):
         return CheckResult(name=CHANNEL, passed=None, witness="the defense releases no labels of its own")
     releases = plan.epochs if protection.redraws else 1
     if claim.delta > 0 and releases > 1:

@@ -8,7 +8,8 @@ from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.jobs.vertical_job import VerticalAuditJob
 from fedassay.suites.vertical.audit import found_about
 from fedassay.suites.vertical.label_channel import CHANNEL
-from fedassay.suites.vertical.play_back import INDEPENDENT, MOVE, RELEASED
+from fedassay.suites.vertical.noise_move import DIRECTIONS, MOVE
+from fedassay.suites.vertical.play_back import RELEASED
 
 AUDIT = {"people": 8, "batch": 4, "replicas": 1000, "pilot": 300}
 BASE = {"dataset": "digits", "people": 200, "epochs": 2, "batch": 50, "learning_rate": 0.1, "hidden": (8,)}
@@ -91,7 +92,7 @@ def test_the_channel_of_randomised_response_is_bounded_closely():
     checks = audited("label_randomised_response", {}, epsilon=4.0)["passive_party"][1]
     assert 3.7 < checks[CHANNEL].measured < 4.0
     assert checks[MOVE].passed is None
-    assert checks[INDEPENDENT].passed is None
+    assert checks[DIRECTIONS].passed is None
 
 
 def test_checks_that_pass_make_up_for_runs_that_are_too_few():

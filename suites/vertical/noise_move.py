@@ -1,0 +1,194 @@
+"""Hold how far one person's data move the noised messages of a run, over the noise of these messages, against a claim.
+
+Two calls of a hook, recorded in two runs with equal releases, are made again with many equal draws. Where a message is
+a sum of what the data give and of noise, its move is the same under every draw; a message that is cut off after the
+noise, or noised in another way, is not judged. The move of Gaussian noise counts in the metric of the noise's measured
+covariance, so that noise which is correlated over people or numbers, or larger for some of them, is judged as it is.
+Noise that depends on what was drawn in earlier steps is not judged.
+"""
+
+import math
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ...audit.check_result import CheckResult
+from ...audit.claim import Claim
+from ...audit.gaussian import epsilon_from_mu, mu_from_epsilon
+from ...audit.observer import PASSIVE_PARTY
+from ...fl.streams import Streams
+from ...fl.vertical.law import Noise, VerticalLaw
+from ...fl.vertical.protection import VerticalProtection
+from .tape import Call, again
+
+MOVE, DIRECTIONS = "move over noise", "noise in all directions"
+_NUMBERS = 500
+"""Numbers of a message that are judged together, those that the data move most; the others are left out."""
+_DRAWS, _MOST_DRAWS, _DRAWN = 2000, 20_000, 4_000_000
+"""Draws of a hook's noise, at least and at most, and numbers that are drawn in all where that lies between."""
+_SLACK = 0.03
+"""Least share by which a measured move over noise may exceed the stated one; larger where fewer draws measure it."""
+_RIDGE = 1e-9
+"""Added to the variances, so that numbers with the same noise have a covariance that can be inverted."""
+_NO_NOISE = 1e-6
+"""Share of the numbers' own variances below which a direction has no noise."""
+
+
+class _NotJudged(Exception):
+    """Why the noise of a message cannot be measured."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Noise:
+    """The noise of one message, and how far the data move it.
+
+    Args:
+        move: (numbers,), in standard deviations of each number's own noise.
+        shares: (numbers,), mean absolute deviation of each number's noise over its standard deviation.
+        correlation: (numbers, numbers).
+        draws: from which the noise was measured.
+    """
+
+    move: Tensor
+    shares: Tensor
+    correlation: Tensor
+    draws: int
+
+    @property
+    def apart(self) -> float:
+        """The squared norm of the move in the metric of the noise's covariance, without the bias of its inverse."""
+        ridge = _RIDGE * torch.eye(len(self.move), dtype=torch.float64)
+        found = float(self.move @ torch.linalg.solve(self.correlation + ridge, self.move))
+        return found * (self.draws - len(self.move) - 2) / (self.draws - 1)
+
+    @property
+    def left(self) -> float:
+        """The share of the numbers' own noise that is left in the direction in which the noise hides least."""
+        return min(1.0, float(self.move.square().sum()) / self.apart) if bool(self.move.isfinite().all()) else 0.0
+
+    @property
+    def correlated(self) -> bool:
+        """Whether some two numbers' noise is correlated, which independent noise is once in 10^10 pairs."""
+        return bool((self.correlation - torch.diag(self.correlation.diagonal())).abs().max() > 6.5 / self.draws**0.5)
+
+    def error(self, *, laplace: bool) -> float:
+        """Five times the relative standard error of the norm of the move."""
+        return 5 / math.sqrt(self.draws if laplace else 2 * (self.draws - len(self.move)))
+
+
+def move_checks(
+    claim: Claim, protection: VerticalProtection, pairs: list[tuple[Call, Call]], law: VerticalLaw | None
+) -> tuple[CheckResult, CheckResult]:
+    """Return the results of both checks of the noised messages: how far the data move them over the noise, and whether
+    they move in a direction without noise.
+
+    ``pairs``: the calls of two runs with equal releases. ``law``: the public description of the noise.
+    """
+    skips = [partial(CheckResult, name=name, passed=None) for name in (MOVE, DIRECTIONS)]
+    if law is None or law.noise is None:
+        both = "no additive noise is published"
+        return skips[0](witness=both), skips[1](witness=both)
+    seen = [pair for pair in pairs if pair[0].hook in (law.noised, "bottom_sum") and _is_seen(claim, pair[0])]
+    try:
+        found = [noise for one, other in seen for noise in _noise_of(protection, one, other)]
+    except _NotJudged as why:
+        return skips[0](witness=str(why)), skips[1](witness=str(why))
+    if not found:
+        still = "the two data sets move no noised message"
+        return skips[0](witness=still), skips[1](witness=still)
+    left = CheckResult.at_least(
+        DIRECTIONS,
+        min(noise.left for noise in found),
+        _NO_NOISE,
+        unit="share of the noise",
+        witness=f"{len(found)} messages that one person's data move",
+    )
+    return _move(claim, law, found, len(seen)), left
+
+
+def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> CheckResult:
+    """Hold the norm of all moves against epsilon.
+
+    Such a move is exactly (epsilon, delta)-DP for Gaussian noise, and for independent Laplace noise without delta,
+    which the law must publish.
+    """
+    skip = partial(CheckResult, name=MOVE, passed=None)
+    laplace = law.noise is Noise.LAPLACE
+    if laplace != (claim.delta == 0):
+        return skip(witness="the norm of a move is exact for Gaussian noise above delta 0, and for Laplace noise at 0")
+    if any(not bool(noise.move.isfinite().all()) for noise in found):
+        return CheckResult(name=MOVE, passed=False, witness="some numbers that the data move have no noise")
+    if laplace and any(noise.correlated for noise in found):
+        return skip(witness="the noise of different numbers is correlated, and no norm of the move is known for it")
+    total = sum(float((noise.move / noise.shares).abs().sum()) if laplace else noise.apart for noise in found)
+    norm = total if laplace else total**0.5
+    slack = max(_SLACK, *(noise.error(laplace=laplace) for noise in found))
+    checked = CheckResult.at_most(
+        MOVE,
+        _epsilon(claim, norm / (1 + slack), laplace=laplace),
+        claim.epsilon,
+        slack=1e-6 * claim.epsilon,
+        unit="epsilon",
+        witness=f"{counted} messages under both data sets, each given what was released before it",
+    )
+    # The pair moves less than the worst one may: so much larger must the loss be before this check finds it.
+    stated = claim.epsilon if laplace else mu_from_epsilon(claim.epsilon, claim.delta)
+    return replace(checked, detects=_epsilon(claim, stated**2 * (1 + 2 * slack) / norm, laplace=laplace))
+
+
+def _is_seen(claim: Claim, call: Call) -> bool:
+    """Whether the observer, the first passive party, receives a message; messages to other parties are theirs."""
+    return not (call.hook == "gradients" and claim.observer == PASSIVE_PARTY and call.rest[0] != 0)
+
+
+def _epsilon(claim: Claim, norm: float, *, laplace: bool) -> float:
+    """The epsilon of a move of this norm, in units of the noise: L1 for Laplace, L2 for Gaussian noise."""
+    return norm if laplace else epsilon_from_mu(norm, claim.delta)
+
+
+def _noise_of(protection: VerticalProtection, one: Call, other: Call) -> list[_Noise]:
+    """The noise of a call and its move to another call's inputs; nothing where it does not move."""
+    first = again(protection, one, deepcopy(one.rng))
+    if not torch.equal(torch.nan_to_num(first), torch.nan_to_num(one.output)):
+        raise _NotJudged(f"what {one.hook} returns depends on earlier calls, and so may its noise")
+    moved = (again(protection, other, deepcopy(one.rng)).double() - first.double()).flatten()
+    chosen = torch.argsort(moved.abs(), descending=True, stable=True)[:_NUMBERS]
+    if not bool((moved != 0).any()):
+        return []
+    draws = min(_MOST_DRAWS, max(_DRAWS, _DRAWN // moved.numel()))
+    sides = [
+        again(protection, call, Streams(0).generator("play back"), replicas=draws).flatten(1)[:, chosen].double()
+        for call in (one, other)
+    ]
+    moves, digits = sides[1] - sides[0], 1e-5 * float(sides[0].abs().max())
+    # Differences of single precision: exact to some digits of the noised numbers.
+    if not torch.allclose(moves, moves.mean(0).expand_as(moves), rtol=1e-3, atol=digits):
+        raise _NotJudged(f"what {one.hook} returns is no sum of a message and noise: its move differs by draw")
+    return [_measured(protection, one, sides[0], moves.mean(0))]
+
+
+def _measured(protection: VerticalProtection, call: Call, drawn: Tensor, move: Tensor) -> _Noise:
+    noise = drawn - drawn.mean(0)
+    scales = noise.std(0)
+    # A number without noise that does not move is a constant; one that moves has an infinite move.
+    kept = (scales > _NO_NOISE * move.abs()) | (move != 0)
+    noise, scales, move = noise[:, kept], scales[kept], move[kept]
+    bare = scales <= _NO_NOISE * move.abs()
+    if bool(bare.any()) and _is_shared(protection, call):
+        raise _NotJudged(f"{call.hook} draws one noise for all replicas, and it was not measured")
+    units = noise / scales.clamp_min(1e-300)
+    return _Noise(
+        move=torch.where(bare, torch.inf, move / scales),
+        shares=units.abs().mean(0),
+        correlation=units.T @ units / (len(units) - 1),
+        draws=len(units),
+    )
+
+
+def _is_shared(protection: VerticalProtection, call: Call) -> bool:
+    """Whether other draws give another output in one replica."""
+    outputs = [again(protection, call, Streams(number).generator("play back")) for number in range(2)]
+    return not torch.equal(*outputs)

@@ -1,0 +1,99 @@
+"""Record the calls of a protection's hooks in a run, and play recorded outputs back in another run."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...fl.vertical.protection import VerticalContext, VerticalProtection
+
+
+@dataclass(kw_only=True)
+class Call:
+    """One call of a hook: its name, what it was given, and what it returned."""
+
+    hook: str
+    values: Tensor
+    rest: tuple[Any, ...]
+    rng: np.random.Generator
+    output: Tensor
+
+
+@dataclass(kw_only=True)
+class Taped(VerticalProtection):
+    """A protection that records the calls of some hooks of another one, or plays recorded outputs back.
+
+    Args:
+        names: the hooks.
+        tape: the calls whose outputs are played back, in order; None: the hooks are called.
+    """
+
+    inner: VerticalProtection
+    names: tuple[str, ...]
+    tape: list[Call] | None = None
+    calls: list[Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.redraws, self.sends_once = self.inner.redraws, self.inner.sends_once
+
+    def _call(self, hook: str, values: Tensor, *rest: Any) -> Tensor:
+        function: Callable[..., Tensor] = getattr(self.inner, hook)
+        if hook not in self.names:
+            return function(values, *rest)
+        *facts, rng = rest
+        before = deepcopy(rng)
+        # Recorded without a graph, and passed on with one: the engine differentiates embeddings.
+        output = function(values, *rest)
+        if self.tape is not None:
+            played = self.tape[len(self.calls)].output
+            # The engine differentiates embeddings; an output that overflows passes no gradient on.
+            output = played + torch.nan_to_num(output - output.detach()) if output.requires_grad else played
+        call = Call(hook=hook, values=values.detach(), rest=tuple(facts), rng=before, output=output.detach())
+        self.calls.append(call)
+        return output
+
+    def columns(self, values: Tensor, party: int, plan: Any, rng: np.random.Generator) -> Tensor:
+        return self._call("columns", values, party, plan, rng)
+
+    def targets(self, one_hot: Tensor, context: Any, rng: np.random.Generator) -> Tensor:
+        return self._call("targets", one_hot, context, rng)
+
+    def embeddings(self, values: Tensor, party: int, context: Any, rng: np.random.Generator) -> Tensor:
+        return self._call("embeddings", values, party, context, rng)
+
+    def residuals(self, values: Tensor, context: Any, rng: np.random.Generator) -> Tensor:
+        return self._call("residuals", values, context, rng)
+
+    def gradients(self, values: Tensor, party: int, context: Any, rng: np.random.Generator) -> Tensor:
+        return self._call("gradients", values, party, context, rng)
+
+    def bottom_weights(self, norms: Tensor, party: int, context: Any) -> Tensor | None:
+        return self.inner.bottom_weights(norms, party, context)
+
+    def bottom_sum(self, total: Tensor, party: int, context: Any, rng: np.random.Generator) -> Tensor:
+        return self._call("bottom_sum", total, party, context, rng)
+
+
+def overrides(protection: VerticalProtection, hook: str) -> bool:
+    """Return whether a protection has a hook of its own, defined by its class or set on the object."""
+    own = getattr(protection, hook)
+    return getattr(own, "__func__", own) is not getattr(VerticalProtection, hook)
+
+
+def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int = 1) -> Tensor:
+    """Return what a copy of the protection returns for a call's inputs, in many replicas at once: (replicas, ...)."""
+    hook: Callable[..., Tensor] = getattr(deepcopy(protection), call.hook)
+    values = call.values.expand(replicas, *call.values.shape[1:]).clone()
+    return hook(values, *(_many(fact, replicas) for fact in call.rest), rng).detach()
+
+
+def _many(fact: Any, replicas: int) -> Any:
+    """Return a context for this number of replicas; other facts as they are."""
+    if not isinstance(fact, VerticalContext):
+        return fact
+    targets = None if fact.targets is None else fact.targets.expand(replicas, *fact.targets.shape[1:])
+    return replace(fact, replicas=replicas, targets=targets)

@@ -1,0 +1,145 @@
+"""Checks of noised messages judge noise as it is: correlated, of several sizes, cut off, or kept from step to step."""
+
+import math
+
+import pytest
+import torch
+from fedassay.audit.claim import Claim
+from fedassay.audit.gaussian import mu_from_epsilon
+from fedassay.audit.observer import PASSIVE_PARTY
+from fedassay.fl.streams import Streams, normal
+from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
+from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.suites.vertical.noise_move import DIRECTIONS, MOVE
+from fedassay.suites.vertical.pairs import pair_of_labels
+from fedassay.suites.vertical.play_back import RELEASED, play_back_checks
+from toy_vertical import SPLIT, toy_vertical
+
+TASK, PLAN = toy_vertical(SPLIT)
+BATCH, COMMON = 4, 0.8
+MU = mu_from_epsilon(2.0, 1e-5)
+SCALE = math.sqrt(2 * PLAN.epochs) / MU
+"""Of independent Gaussian noise on residuals: a label moves its row by sqrt 2, once in each epoch."""
+
+
+class Noisy(VerticalProtection):
+    """Noise on residuals, made by a function of a tensor of independent normal numbers."""
+
+    def __init__(self, noise):
+        self.noise = noise
+
+    def residuals(self, values, context, rng):
+        return values + self.noise(normal(rng, tuple(values.shape)), context)
+
+
+def checks(protection, *, delta=1e-5, noise=Noise.GAUSSIAN, epsilon=2.0):
+    claim = Claim.stated(epsilon, delta, unit="label", observer=PASSIVE_PARTY, rounds=PLAN.epochs)
+    law = VerticalLaw(noised=Noised.RESIDUALS, noise=noise, scale=SCALE, releases=PLAN.epochs)
+    pair = pair_of_labels(TASK)
+    found = play_back_checks(claim, TASK, PLAN, protection, Streams(0), pair, law=law)
+    return {check.name: check for check in found}
+
+
+def failed(found):
+    return [check.words for check in found.values() if check.passed is False]
+
+
+def weighted(factors):
+    """Noise of one size in the row of the person whose label differs, and of another in all other rows."""
+
+    def noise(drawn, context):
+        own = torch.where(context.people == 0, factors[0], factors[1])
+        return SCALE * own.view(1, -1, 1) * drawn
+
+    return Noisy(noise)
+
+
+def test_independent_noise_is_measured_as_what_is_claimed():
+    found = checks(weighted((1.0, 1.0)))
+    assert found[MOVE].measured == pytest.approx(2.0, rel=0.06)
+    assert found[MOVE].passed
+
+
+def test_noise_with_a_part_in_common_is_judged_by_its_covariance():
+    """By hand: the covariance of a batch's rows in one column, inverted, at the person's own entry."""
+    root = torch.eye(BATCH) + COMMON * 2 * torch.full((BATCH, BATCH), 1 / BATCH)
+    inverse = float(torch.linalg.inv(root @ root.T)[0, 0])
+
+    def noise(size):
+        return Noisy(
+            lambda drawn, context: size * SCALE * math.sqrt(inverse) * (drawn + 2 * COMMON * drawn.mean(1, True))
+        )
+
+    honest, weak = checks(noise(1.0)), checks(noise(0.8))
+    assert failed(honest) == []
+    assert honest[MOVE].measured == pytest.approx(2.0, rel=0.06)
+    assert weak[MOVE].passed is False
+
+
+def test_noise_that_is_equal_for_all_people_leaves_a_direction_bare():
+    found = checks(Noisy(lambda drawn, context: SCALE * drawn[:, :1].expand_as(drawn)))
+    assert found[DIRECTIONS].passed is False
+
+
+def test_noise_within_the_directions_in_which_labels_move_is_enough():
+    """Residuals sum to zero, and so may their noise."""
+    found = checks(Noisy(lambda drawn, context: SCALE * (drawn - drawn.mean(2, True))))
+    assert failed(found) == []
+    assert found[MOVE].measured == pytest.approx(2.0, rel=0.06)
+
+
+@pytest.mark.parametrize(("factors", "passes"), [((1.0, 0.3), True), ((0.5, 1.5), False)])
+def test_the_noise_of_the_row_that_moves_is_what_counts(factors, passes):
+    assert checks(weighted(factors))[MOVE].passed is passes
+
+
+class Clamped(Noisy):
+    """Numbers are cut off after the noise: that is post-processing."""
+
+    def residuals(self, values, context, rng):
+        return super().residuals(values, context, rng).clamp(-2.2 * SCALE, 2.2 * SCALE)
+
+
+def test_numbers_that_are_cut_off_after_the_noise_are_not_judged():
+    found = checks(Clamped(lambda drawn, context: SCALE * drawn))
+    assert found[MOVE].passed is None
+    assert failed(found) == []
+
+
+class Kept(VerticalProtection):
+    """Noise of which each step takes back a part of that of the step before, which only a theorem about all steps can
+    judge.
+    """
+
+    last = None
+
+    def residuals(self, values, context, rng):
+        drawn = SCALE * normal(rng, tuple(values.shape))
+        before, self.last = self.last, drawn
+        return values + drawn - (0.0 if before is None else 0.9 * before)
+
+
+def test_noise_that_hangs_on_earlier_steps_is_not_judged():
+    found = checks(Kept())
+    assert found[MOVE].passed is None
+    assert "earlier calls" in found[MOVE].witness
+    assert failed(found) == []
+
+
+@pytest.mark.parametrize(("shared", "passes"), [(0.0, True), (0.5, None)])
+def test_laplace_noise_is_judged_where_it_is_independent(shared, passes):
+    def noise(drawn, context):
+        laplace = -torch.log1p(-torch.erf(drawn.abs() / math.sqrt(2))) * drawn.sign()
+        return PLAN.epochs * (laplace + shared * laplace.roll(1, 1))
+
+    found = checks(Noisy(noise), delta=0.0, noise=Noise.LAPLACE)
+    assert found[MOVE].passed is passes
+    assert failed(found) == []
+
+
+def test_a_hook_that_is_set_on_the_object_is_played_back():
+    protection = VerticalProtection()
+    protection.residuals = Noisy(lambda drawn, context: SCALE * drawn).residuals
+    found = checks(protection)
+    assert found[RELEASED].passed
+    assert found[MOVE].passed
