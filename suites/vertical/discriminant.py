@@ -10,7 +10,7 @@ from ...audit.arrays import FloatArray
 _TAIL, _LARGE = 1e-3, 1e30
 """Share of the runs beyond each end of a number's range, and what stands for one that is not finite."""
 _SHRINKAGE = 0.05
-"""Share of the covariance that is replaced by its diagonal, so that it can be inverted."""
+"""Least share of the covariance that is replaced by its diagonal, so that it can be inverted."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +41,8 @@ def _finite(runs: FloatArray) -> FloatArray:
 def discriminant(out: FloatArray, within: FloatArray) -> Callable[[FloatArray], FloatArray]:
     """Return the linear discriminant (Fisher 1936) of two groups ``(n, numbers)``, higher means ``within``.
 
-    Numbers are cut off at their extremes in these groups, and the covariance is shrunk towards its diagonal.
+    Numbers are cut off at their extremes in these groups. The covariance is shrunk towards its diagonal, by the share
+    that Ledoit and Wolf (2004) estimate, so that there may be more numbers than runs.
     """
     limits = _Limits.of(np.concatenate([out, within]))
     # A number that never varies, or varies by rounding alone, carries nothing that a score could use.
@@ -53,8 +54,32 @@ def discriminant(out: FloatArray, within: FloatArray) -> Callable[[FloatArray], 
         return ((limits.kept(runs) - limits.low) / np.where(useful, limits.scale, 1.0))[:, useful]
 
     zero, one = scaled(out), scaled(within)
+    difference = one.mean(0) - zero.mean(0)
     centred = np.concatenate([zero - zero.mean(0), one - one.mean(0)])
-    covariance = centred.T @ centred / max(1, len(centred) - 2)
-    covariance = (1 - _SHRINKAGE) * covariance + _SHRINKAGE * np.diag(np.diag(covariance) + 1e-9)
-    direction = np.linalg.solve(covariance, one.mean(0) - zero.mean(0))
+    deviations = np.sqrt(np.square(centred).mean(0) + 1e-9)
+    direction = _solved(centred / deviations, difference / deviations) / deviations
     return lambda runs: scaled(runs) @ direction
+
+
+def _solved(units: FloatArray, difference: FloatArray) -> FloatArray:
+    """Return the inverse of the shrunk covariance of ``units (n, numbers)``, each of variance 1, times a difference."""
+    runs, numbers = units.shape
+    # Both tables have the same norm; the smaller one is solved (Woodbury's identity for the table of the runs).
+    table = (units.T @ units if numbers <= runs else units @ units.T) / runs
+    share = max(_SHRINKAGE, shrinkage(units, float(np.square(table).sum())))
+    shrunk = (1 - share) * table + share * np.eye(len(table))
+    if numbers <= runs:
+        return np.asarray(np.linalg.solve(shrunk, difference))
+    outside = (1 - share) / runs * (units.T @ np.linalg.solve(shrunk, units @ difference))
+    return np.asarray((difference - outside) / share)
+
+
+def shrinkage(units: FloatArray, norm: float) -> float:
+    """Return the share of the covariance that best gives way to the mean variance (Ledoit and Wolf 2004, section 3.3).
+
+    ``units``: (n, numbers), of mean 0. ``norm``: the sum of the covariance's squared entries.
+    """
+    lengths = np.square(units).sum(1)
+    spread = norm - float(lengths.mean()) ** 2 / units.shape[1]
+    error = (float(np.square(lengths).mean()) - norm) / len(units)
+    return min(1.0, max(0.0, error / spread)) if spread > 0 else 1.0

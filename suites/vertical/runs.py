@@ -4,10 +4,12 @@ Scores are linear discriminants, learned on runs of their own: one of the messag
 messages, because a person's data may show in the messages about other people.
 """
 
+from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim
@@ -28,6 +30,8 @@ from .received import Received, all_numbers
 
 BLOCK = 250
 """Runs made at once; part of the streams' names, so another number gives other runs."""
+MOST_KEPT = 8_000_000
+"""Numbers kept of one arm's runs from which the scores are learned; longer runs teach the scores in smaller number."""
 
 
 def measured_in_runs(
@@ -46,10 +50,11 @@ def measured_in_runs(
 
     ``replicas``: runs per arm; ``pilot``: further runs per arm, from which the scores are learned.
     """
-    arms = [_runs(claim, task, plan, protection, streams, pair, arm, pilot, 0) for arm in (0, 1)]
-    scores = [discriminant(out, within) for out, within in zip(*arms, strict=True)]
+    trained = partial(_blocks, claim, task, plan, protection, streams, pair)
+    taught = [_kept(trained(arm, pilot, 0)) for arm in (0, 1)]
+    scores = [discriminant(out, within) for out, within in zip(*taught, strict=True)]
     first = -(-pilot // BLOCK)
-    tested = [_runs(claim, task, plan, protection, streams, pair, arm, replicas, first) for arm in (0, 1)]
+    tested = [_scored(scores, trained(arm, replicas, first)) for arm in (0, 1)]
     about = ("the messages about this person", "all messages") if len(scores) > 1 else ("all that is published",)
     # What the runs are evidence of, which a claim of another adjacency, or of fewer epochs, does not cover.
     setting = Setting(
@@ -61,7 +66,7 @@ def measured_in_runs(
     )
     bounds = [
         clopper_pearson(
-            MembershipScores(score(within), score(out), setting),
+            MembershipScores(within, out, setting),
             delta=claim.delta,
             alpha=alpha / len(scores),
             threshold=SplitThreshold(0.5, curve=claim.curve),
@@ -69,12 +74,28 @@ def measured_in_runs(
             epsilon=claim.epsilon,
             witness=f"one person's {pair.words}, {replicas} runs per arm, score: a linear discriminant of {words}",
         )
-        for score, out, within, words in zip(scores, *tested, about, strict=True)
+        for out, within, words in zip(*tested, about, strict=True)
     ]
     return best_bound(bounds)
 
 
-def _runs(
+def _kept(blocks: Iterator[list[FloatArray]]) -> list[FloatArray]:
+    """All runs of as many blocks as may be kept: (runs, numbers) about the person, and in all."""
+    kept: list[list[FloatArray]] = []
+    for parts in blocks:
+        kept.append(parts)
+        if (len(kept) + 1) * max(part.size for part in parts) > MOST_KEPT:
+            break
+    return [np.concatenate(some) for some in zip(*kept, strict=True)]
+
+
+def _scored(scores: list[Callable[[FloatArray], FloatArray]], blocks: Iterator[list[FloatArray]]) -> list[FloatArray]:
+    """The scores of all runs, by each score; the runs themselves are not kept."""
+    found = [[score(part) for score, part in zip(scores, parts, strict=True)] for parts in blocks]
+    return [np.concatenate(some) for some in zip(*found, strict=True)]
+
+
+def _blocks(
     claim: Claim,
     task: VerticalTask,
     plan: VerticalPlan,
@@ -84,9 +105,10 @@ def _runs(
     arm: int,
     count: int,
     first: int,
-) -> list[FloatArray]:
-    """What the observer received in ``count`` runs of one arm: (count, numbers) about the person, and in all."""
-    kept: list[list[Tensor]] = []
+) -> Iterator[list[FloatArray]]:
+    """What the observer received in ``count`` runs of one arm, block by block: (runs, numbers) about the person, and in
+    all.
+    """
     for number in range(-(-count // BLOCK)):
         size = min(BLOCK, count - number * BLOCK)
         seen = Received(observer=claim.observer, person=pair.person)
@@ -102,5 +124,4 @@ def _runs(
         parts = [torch.cat(numbers, dim=1) for numbers in (seen.own, seen.everything) if numbers]
         if claim.observer == FINAL_MODEL:
             parts = [all_numbers(final)]
-        kept.append(parts)
-    return [torch.cat(blocks).double().numpy() for blocks in zip(*kept, strict=True)]
+        yield [part.double().numpy() for part in parts]
