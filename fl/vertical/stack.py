@@ -72,16 +72,25 @@ def row_norms(held: Layers, gradients: Layers) -> Tensor:
     """Return the norm of each row's gradient by all parameters, ``(R, b)``, without forming these gradients.
 
     ``held``, ``gradients``: of ``forward`` and ``backward``. A row's gradient by a layer is an outer product, whose
-    norm is the product of two norms (Goodfellow 2015).
+    norm is the product of two norms (Goodfellow 2015). Squares are computed in double precision, in which those of
+    finite numbers do not overflow.
     """
     squares = [
-        rows.square().sum(-1) * gradient.square().sum(-1) for rows, gradient in zip(held, gradients, strict=True)
+        rows.double().square().sum(-1) * gradient.double().square().sum(-1)
+        for rows, gradient in zip(held, gradients, strict=True)
     ]
-    return torch.stack(squares).sum(0).sqrt()
+    return torch.stack(squares).sum(0).sqrt().to(held[0].dtype)
 
 
 def weighted_sum(held: Layers, gradients: Layers, weights: Tensor) -> Tensor:
-    """Return the sum of the rows' gradients by all parameters, each times its weight ``(R, b)``, flat: ``(R, dim)``."""
+    """Return the sum of the rows' gradients by all parameters, each times its weight ``(R, b)``, flat: ``(R, dim)``.
+
+    A row of weight 0 adds nothing, whatever it holds.
+    """
+    if not bool(weights.all()):
+        # Zero times infinity is no number, and one row would show in the whole sum.
+        used = (weights != 0).unsqueeze(-1)
+        held, gradients = (tuple(torch.where(used, part, 0.0) for part in parts) for parts in (held, gradients))
     return torch.cat(
         [
             (rows.mT @ (gradient * weights.unsqueeze(-1))).flatten(1)

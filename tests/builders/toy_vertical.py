@@ -117,7 +117,7 @@ class Taped(VerticalProtection):
         self.inputs[key] = values.detach()
         if self.released is not None and key in self.released:
             # Its value is the other run's, its derivative this run's.
-            out = self.released[key] + (out - out.detach())
+            out = self.released[key] + torch.nan_to_num(out - out.detach())
         self.outputs[key] = out.detach()
         return out
 

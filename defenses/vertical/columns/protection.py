@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ....fl.streams import normal
@@ -44,7 +45,8 @@ class NoisedEmbeddingProtection(VerticalProtection):
     def bottom_weights(self, norms: Tensor, party: int, context: VerticalContext) -> Tensor | None:
         if self.bottom_clip is None:
             return None
-        return self.bottom_clip / norms.clamp_min(self.bottom_clip)
+        # A gradient that overflowed, or is no number, is left out: it would show its person in the whole sum.
+        return torch.where(norms.isfinite(), self.bottom_clip / norms.clamp_min(self.bottom_clip), 0.0)
 
     def bottom_sum(self, total: Tensor, party: int, context: VerticalContext, rng: np.random.Generator) -> Tensor:
         if self.bottom_clip is None:

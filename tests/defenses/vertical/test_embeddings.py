@@ -1,6 +1,7 @@
 """Noise and bits on embeddings: calibration, what one person's columns move of all that is released, and refusals."""
 
 import math
+from itertools import pairwise
 
 import dp_accounting
 import numpy as np
@@ -14,6 +15,7 @@ from fedassay.defenses.vertical.claims import ONE_PARTY
 from fedassay.defenses.vertical.columns.embedding_bits import EmbeddingBits
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
 from fedassay.defenses.vertical.columns.embedding_laplace import EmbeddingLaplace
+from fedassay.defenses.vertical.columns.protection import NoisedEmbeddingProtection
 from fedassay.defenses.vertical.noise import clipped
 from fedassay.fl.vertical.law import Noise, Noised
 from fedassay.fl.vertical.network import VerticalNetwork
@@ -224,3 +226,43 @@ def test_what_is_sent_once_is_the_same_in_all_epochs(defense):
             [step.embeddings[0][0, step.people == 4] for step in steps_of(task, plan, protection) if 4 in step.people]
         )
         assert (len(sent.unique(dim=0)) == 1) == once
+
+
+def naive_sum(task, plan, models, people, back, clip_norm, bottom_clip):
+    """The sum of each person's clipped gradient by the first party's bottom model, one person at a time, by autograd."""
+    total = 0
+    for place, person in enumerate(people.tolist()):
+        layers = [layer[0].clone().requires_grad_() for layer in models.bottoms[0]]
+        row = task.people.columns[0][person]
+        for number, layer in enumerate(layers):
+            row = torch.cat([torch.relu(row) if number else row, torch.ones(1)]) @ layer
+        length = row.norm()
+        sent = row * torch.where(length > clip_norm, clip_norm / length, torch.ones(()))
+        sent.backward(back[0, place])
+        gradient = torch.cat([layer.grad.flatten() for layer in layers])
+        total = total + gradient * min(1.0, bottom_clip / max(1e-30, float(gradient.norm())))
+    return total
+
+
+def test_the_clipped_sum_of_a_bottom_with_hidden_layers_is_that_of_a_loop_over_people():
+    task, plan = toy_vertical(DEEP, learning_rate=0.2)
+    protection = NoisedEmbeddingProtection(noise=Noise.GAUSSIAN, scale=0.3, clip_norm=0.7, bottom_clip=0.05)
+    steps = steps_of(task, plan, protection)
+    for step, after in pairwise(steps):
+        wanted = naive_sum(task, plan, step.models, step.people, step.gradients[0], 0.7, 0.05)
+        moved = [one - two for one, two in zip(step.models.bottoms[0], after.models.bottoms[0], strict=True)]
+        found = torch.cat([part[0].flatten() for part in moved]) * len(step.people) / plan.learning_rate
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+        assert float(wanted.norm()) > 0.01
+
+
+@pytest.mark.parametrize("row", [[1e30] * 3, [-1e38] * 3, [math.inf, 1.0, -math.inf], [math.nan] * 3, [1e20, 0.0, 0.0]])
+def test_columns_of_any_size_move_an_update_by_no_more_than_the_clip(row):
+    """Numbers that overflow in one person's gradient would show that person in the whole sum."""
+    task, plan = toy_vertical(DEEP, learning_rate=0.2)
+    protection = NoisedEmbeddingProtection(noise=Noise.GAUSSIAN, scale=0.3, clip_norm=0.7, bottom_clip=0.05)
+    first, _, moves = moved_by(task, plan, protection, {"embeddings", "bottom_sum"}, with_rows(4, {0: row}))
+    for step in first:
+        length = float(moves["bottom_sum", step.step, 0].norm())
+        assert length <= 2 * 0.05 * (1 + 1e-5)
+        assert (length > 0) == (4 in step.people)
