@@ -25,7 +25,9 @@ def beyond_scope(claim: Claim, setting: Setting) -> str:
 def beyond_all(claim: Claim, setting: Setting) -> str:
     """Return why the claim does not cover the whole release (it may cover one layer only); empty string if it does.
 
-    A claim of one layer, or of some users only, bounds no attack on the whole release.
+    A claim of one layer, or of some users only, bounds no attack on the whole release. In a vertical federation, a
+    claim of a person's columns at one party bounds no attack on the person, whose columns at other parties are released
+    too; together they have the sum of the parties' epsilons, which no such claim states.
     """
     if claim.part != "joint":
         return f"the claim is of {claim.part} alone"

@@ -130,6 +130,12 @@ def check_whole(name: str, value: int) -> None:
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 
+def check_flag(name: str, value: bool) -> None:
+    """Raise ValueError unless ``value`` is true or false: a text such as "no" counts as true to Python."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+
+
 def check_variant(variant: str) -> None:
     """Raise ValueError unless ``variant``, which version of a defense runs, is "corrected" (it has a valid proof) or
     "as_published" (the paper's own version).

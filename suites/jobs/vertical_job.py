@@ -46,14 +46,21 @@ class VerticalAuditJob:
     cell: Cell
 
     @property
+    def one_run(self) -> bool:
+        """Whether the verdict is computed from one run of the whole federation, and not from two arms of runs."""
+        return self.federation.audit is not None and self.federation.audit.design != "independent"
+
+    @property
     def replicas(self) -> int:
-        """The number of runs per arm that the verdict is computed from."""
-        return 0 if self.federation.audit is None else self.federation.audit.replicas
+        """The number of runs per arm that the verdict is computed from; 0 for a single run, which has no arms."""
+        return 0 if self.federation.audit is None or self.one_run else self.federation.audit.replicas
 
     @property
     def runs(self) -> int:
         """The number of runs that it makes in all, with those from which the scores are learned."""
-        return 0 if self.federation.audit is None else 2 * (self.replicas + self.federation.audit.pilot)
+        if self.federation.audit is None:
+            return 0
+        return 1 if self.one_run else 2 * (self.replicas + self.federation.audit.pilot)
 
     @property
     def cells(self) -> tuple[Cell, ...]:

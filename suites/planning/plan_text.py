@@ -4,16 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...audit.binomial import largest_certifiable_epsilon
+from ...audit.observer import FINAL_MODEL
 from ...audit.outside import label
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
 from ...fl.models.probabilities import WORDS, returns_probabilities
 from ...fl.task import network_of
 from ..audits.known_methods import audit_methods
+from ..config.resolve_vertical import vertical_task_of
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
 from ..jobs.vertical_job import VerticalAuditJob, VerticalTrialJob
 from ..results.audited_model import Trained, other_training
+from ..vertical.audit import why_not
+from ..vertical.label_coins import most_in_one_run
 from .run_plan import RunPlan
 
 _MOST_AUDITS = 100
@@ -81,10 +85,25 @@ def _vertical_lines(plan: RunPlan) -> list[str]:
     for audit in plan.vertical:
         if isinstance(audit, VerticalAuditJob):
             words = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}"
-            half = audit.replicas // 2  # The other half chooses the threshold.
-            best = largest_certifiable_epsilon(half, half, audit.claim.delta, audit.alpha / 2)
-            lines.append(f"{words}: {counted(audit.replicas, 'run')} per arm, max certifiable {best:.2f}")
+            lines.append(f"{words}: {_vertical_power(audit)}")
     return lines
+
+
+def _vertical_power(audit: VerticalAuditJob) -> str:
+    """How many runs the audit of a claim makes, and what it can show."""
+    assert audit.federation.audit is not None
+    outside = why_not(audit.claim, audit.federation.audit.design)
+    if outside:
+        return f"OUT OF SCOPE: {outside}"
+    if audit.one_run:
+        people = len(vertical_task_of(audit.federation, audit.seed).people)
+        most = most_in_one_run(audit.claim, people, alpha=audit.alpha)
+        return f"1 run with a coin for each of {counted(people, 'label')}, max certifiable {most:.2f}"
+    half = audit.replicas // 2  # The other half chooses the threshold.
+    # A party's messages are read by two scores, which share alpha; final models are read by one.
+    share = audit.alpha if audit.claim.observer == FINAL_MODEL else audit.alpha / 2
+    best = largest_certifiable_epsilon(half, half, audit.claim.delta, share)
+    return f"{counted(audit.replicas, 'run')} per arm, max certifiable {best:.2f}"
 
 
 def _trained(facts: Mapping[str, Any]) -> Trained:

@@ -3,16 +3,20 @@ of what the defense's hooks release.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from ...audit.check_result import CheckResult
 from ...audit.claim import NOT_PROVABLE, PROVABLE, Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
+from ...audit.measurement import Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
+from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
+from ...fl.vertical.law import VerticalLaw
 from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.check import check_rows
@@ -24,7 +28,7 @@ from ..results.store import Store
 from .label_channel import CHANNEL, channel_check
 from .label_coins import measured_in_one_run
 from .noise_move import MOVE
-from .pairs import frequent, pair_of_labels, pair_of_rows
+from .pairs import Pair, frequent, pair_of_labels, pair_of_rows
 from .play_back import RELEASED, play_back_checks
 from .runs import measured_in_runs
 
@@ -52,43 +56,85 @@ def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]
 def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]]:
     """Return the finding about a claim, and the results of its implementation checks.
 
-    OUT_OF_SCOPE where the defense states another claim about the small federation, or no pair of inputs is known for
-    the claim's unit and observer.
+    OUT_OF_SCOPE where the defense states another claim about the federation that is run, or no pair of inputs is known
+    for the claim's unit and observer.
     """
-    claim, (task, plan) = job.claim, _small(job)
-    prepared = job.defense.prepare(plan)
-    same = [one for one in prepared.claims if _comparable(one) == _comparable(claim)]
-    if not same:
-        words = "the defense states another claim about the small federation that the audit runs"
-        return not_audited(claim, words), ()
-    settings, streams = _settings(job), Streams(job.seed)
-    why = _why_not(claim, settings.design)
+    claim, settings = job.claim, _settings(job)
+    whole = vertical_task_of(job.federation, job.seed)
+    own = vertical_plan_of(job.federation, whole)
+    small = _restricted(whole, own, settings)
+    why = why_not(claim, settings.design)
     if why:
         return not_audited(claim, why), ()
-    protection = prepared.protection
+    of_small = _Stated.about(job.defense, claim, *small)
+    run = _Stated.about(job.defense, claim, whole, own) if settings.design == "one_run" else of_small
+    if run is None:
+        return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
+    measured = _measured(job, settings, run)
+    checks = _checks(job, of_small)
+    return judge(claim, measured, checked=_power(claim, checks)), checks
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Stated:
+    """A federation about which a defense states the claim that is audited."""
+
+    task: VerticalTask
+    plan: VerticalPlan
+    protection: VerticalProtection
+    law: VerticalLaw | None
+
+    @classmethod
+    def about(cls, defense: VerticalDefense, claim: Claim, task: VerticalTask, plan: VerticalPlan) -> "_Stated | None":
+        """Calibrate the defense for a plan; None where it states another claim about it."""
+        prepared = defense.prepare(plan)
+        same = [one for one in prepared.claims if _comparable(one) == _comparable(claim)]
+        if not same:
+            return None
+        law = prepared.laws.get(same[0].claim_id)
+        return cls(task=task, plan=plan, protection=prepared.protection, law=law)
+
+    def pair(self, claim: Claim, streams: Streams) -> Pair:
+        """Two data sets that differ in the claim's unit."""
+        return pair_of_labels(self.task) if claim.unit is Unit.LABEL else pair_of_rows(self.task, streams)
+
+
+def _measured(job: VerticalAuditJob, settings: VerticalAuditSpec, stated: _Stated) -> Measurement:
+    streams = Streams(job.seed)
     if settings.design == "one_run":
-        measured = measured_in_one_run(
-            claim, task, plan, protection, streams=streams, pair=frequent(task), alpha=job.alpha
-        )
-        task, plan = _restricted(task, plan, settings)
-        protection = job.defense.prepare(plan).protection
-    pair = pair_of_labels(task) if claim.unit is Unit.LABEL else pair_of_rows(task, streams)
-    if settings.design != "one_run":
-        measured = measured_in_runs(
-            claim,
-            task,
-            plan,
-            protection,
+        return measured_in_one_run(
+            job.claim,
+            stated.task,
+            stated.plan,
+            stated.protection,
             streams=streams,
-            pair=pair,
-            replicas=settings.replicas,
-            pilot=settings.pilot,
+            pair=frequent(stated.task),
             alpha=job.alpha,
         )
-    checks = play_back_checks(claim, task, plan, protection, streams, pair, law=prepared.laws.get(same[0].claim_id))
-    if claim.unit is Unit.LABEL:
-        checks = (*checks, channel_check(claim, plan, protection, streams, frequent(task), alpha=CHECK_ALPHA))
-    return judge(claim, measured, checked=_power(claim, checks)), checks
+    return measured_in_runs(
+        job.claim,
+        stated.task,
+        stated.plan,
+        stated.protection,
+        streams=streams,
+        pair=stated.pair(job.claim, streams),
+        replicas=settings.replicas,
+        pilot=settings.pilot,
+        alpha=job.alpha,
+    )
+
+
+def _checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult, ...]:
+    """The results of the implementation checks, on the small federation."""
+    if stated is None:
+        words = "the defense states another claim about the small federation on which it is checked"
+        return (CheckResult(name=RELEASED, passed=None, witness=words),)
+    claim, streams = job.claim, Streams(job.seed)
+    task, plan, protection = stated.task, stated.plan, stated.protection
+    checks = play_back_checks(claim, task, plan, protection, streams, stated.pair(claim, streams), law=stated.law)
+    if claim.unit is not Unit.LABEL:
+        return checks
+    return (*checks, channel_check(claim, plan, protection, streams, frequent(task), alpha=CHECK_ALPHA))
 
 
 def _power(claim: Claim, checks: Sequence[CheckResult]) -> CheckPower | None:
@@ -125,7 +171,8 @@ def _comparable(claim: Claim) -> tuple[object, ...]:
     )
 
 
-def _why_not(claim: Claim, design: str) -> str:
+def why_not(claim: Claim, design: str) -> str:
+    """Return why an audit of a design does not cover a claim; empty string if it does."""
     if design == "one_run":
         if claim.unit is Unit.LABEL and claim.observer == PASSIVE_PARTY:
             return ""
@@ -135,13 +182,6 @@ def _why_not(claim: Claim, design: str) -> str:
     if claim.unit in (Unit.SAMPLE, Unit.REPORT) and claim.observer == ACTIVE_PARTY:
         return ""
     return f"no pair of inputs is known for one {claim.unit.value} and the observer {claim.observer}"
-
-
-def _small(job: VerticalAuditJob) -> tuple[VerticalTask, VerticalPlan]:
-    settings = _settings(job)
-    whole = vertical_task_of(job.federation, job.seed)
-    own = vertical_plan_of(job.federation, whole)
-    return (whole, own) if settings.design == "one_run" else _restricted(whole, own, settings)
 
 
 def _restricted(

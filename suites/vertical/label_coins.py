@@ -7,6 +7,7 @@ known, and the guesses are about the other half.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from ...audit.arrays import BoolArray, FloatArray
 from ...audit.claim import Adjacency, Claim
 from ...audit.estimators.one_run import guess
 from ...audit.estimators.one_run_claim import guesses_on, read_guesses
-from ...audit.evidence import CandidateScores, Design, Setting
+from ...audit.evidence import CandidateScores, Design, Guesses, Setting
 from ...audit.measurement import Measurement
 from ...fl.streams import Streams
 from ...fl.vertical.engine import Planted, StepEvent, run_vertical
@@ -73,6 +74,19 @@ def measured_in_one_run(
         guesses[estimator] = guess(candidates, coins[half:], highest=made - fewer, lowest=fewer, rng=rng)
     witness = f"one run in which a fair coin gives each of {plan.people} people label {pair[0]} or {pair[1]}"
     return read_guesses(claim, guesses, alpha=alpha, witness=witness)
+
+
+def most_in_one_run(claim: Claim, people: int, *, alpha: float) -> float:
+    """Return the largest epsilon that one run can certify: the bound if all guesses about the half of
+    ``people`` whose labels teach no score are right.
+    """
+    setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
+    guessed = people - people // 2
+    guesses = {
+        estimator: Guesses(made, made, guessed, setting)
+        for estimator, made in guesses_on(claim, guessed, alpha=alpha).items()
+    }
+    return read_guesses(claim, guesses, alpha=alpha, witness="all guesses right").epsilon_low
 
 
 def scored(rows: FloatArray, coins: BoolArray, half: int) -> FloatArray:

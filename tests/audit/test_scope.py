@@ -33,7 +33,10 @@ def test_anything_else_is_beyond_it_and_reported(changes, says):
     assert says in beyond_scope(CLAIM, replace(OWN, **changes))
 
 
-@pytest.mark.parametrize(("field", "value"), [("part", "layer 1"), ("subjects", "users of budget 2")])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("part", "layer 1"), ("part", "a person's columns at one party"), ("subjects", "users of budget 2")],
+)
 def test_a_claim_of_a_part_is_silent_about_the_whole(field, value):
     limited = replace(CLAIM, **{field: value})
     assert beyond_scope(limited, OWN) == ""

@@ -9,6 +9,7 @@ from torch import Tensor
 from ....fl.vertical.law import Noised, VerticalLaw
 from ....fl.vertical.plan import VerticalPlan
 from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ...defense import check_flag
 from ..channel import response_channel, through
 from ..claims import columns_claim
 from ..defense import VerticalPrepared
@@ -61,6 +62,10 @@ class EmbeddingBits(PureVerticalDefense):
     """
 
     sends_once: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("sends_once", self.sends_once)
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         check_frozen(plan)

@@ -8,7 +8,7 @@ from ....fl.vertical.plan import VerticalPlan
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
 from ...accounting.spending import gaussian_spending
-from ...defense import check_bound, check_budget
+from ...defense import check_bound, check_budget, check_flag
 from ..claims import columns_claim
 from ..defense import VerticalDefense, VerticalPrepared
 from .protection import NoisedEmbeddingProtection, check_frozen, embedding_releases
@@ -49,6 +49,7 @@ class EmbeddingGaussian(VerticalDefense):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_bound("clip_norm", self.clip_norm)
+        check_flag("sends_once", self.sends_once)
         if self.bottom_clip is not None:
             check_bound("bottom_clip", self.bottom_clip)
 

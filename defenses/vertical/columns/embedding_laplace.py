@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ....fl.vertical.law import Noise, Noised, VerticalLaw
 from ....fl.vertical.plan import VerticalPlan
-from ...defense import check_bound
+from ...defense import check_bound, check_flag
 from ..claims import columns_claim
 from ..defense import VerticalPrepared
 from ..pure import PureVerticalDefense
@@ -37,6 +37,7 @@ class EmbeddingLaplace(PureVerticalDefense):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_bound("clip_norm", self.clip_norm)
+        check_flag("sends_once", self.sends_once)
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         check_frozen(plan)

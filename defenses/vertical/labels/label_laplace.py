@@ -9,6 +9,7 @@ from torch import Tensor
 from ....fl.vertical.law import Noise, Noised, VerticalLaw
 from ....fl.vertical.plan import VerticalPlan
 from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ...defense import check_flag
 from ..claims import label_claims
 from ..defense import VerticalPrepared
 from ..noise import drawn
@@ -59,6 +60,10 @@ class LabelLaplace(PureVerticalDefense):
     """
 
     redraw: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("redraw", self.redraw)
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         releases = plan.epochs if self.redraw else 1

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ....fl.vertical.law import Noised, VerticalLaw
 from ....fl.vertical.plan import VerticalPlan
+from ...defense import check_flag
 from ..channel import ChannelProtection, response_channel
 from ..claims import label_claims
 from ..defense import VerticalPrepared
@@ -26,6 +27,10 @@ class LabelRandomisedResponse(PureVerticalDefense):
     """
 
     redraw: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("redraw", self.redraw)
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         classes, releases = plan.network.classes, plan.epochs if self.redraw else 1

@@ -229,7 +229,7 @@ def test_what_is_sent_once_is_the_same_in_all_epochs(defense):
 
 
 def naive_sum(task, plan, models, people, back, clip_norm, bottom_clip):
-    """The sum of each person's clipped gradient by the first party's bottom model, one person at a time, by autograd."""
+    """The sum of the people's clipped gradients by the first party's bottom model, one by one, by autograd."""
     total = 0
     for place, person in enumerate(people.tolist()):
         layers = [layer[0].clone().requires_grad_() for layer in models.bottoms[0]]

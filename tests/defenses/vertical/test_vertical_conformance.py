@@ -167,3 +167,13 @@ def test_fields_of_controls_are_those_of_the_correct_version():
             assert {field.name for field in dataclasses.fields(part)} == {
                 field.name for field in dataclasses.fields(correct)
             }
+
+
+@pytest.mark.parametrize("name", ["redraw", "sends_once"])
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_switches_are_true_or_false(name, value):
+    parts = [part for part in PARTS.values() if name in {field.name for field in dataclasses.fields(part)}]
+    assert len(parts) >= 2
+    for part in parts:
+        with pytest.raises(ValueError, match=f"{name} must be true or false"):
+            part(**{name: value})

@@ -1,6 +1,9 @@
 """Audits of claims about vertical federations: correct defenses pass all checks, broken ones are found."""
 
+from dataclasses import dataclass
+
 import pytest
+from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.resolve_vertical import vertical_plan_of, vertical_task_of
 from fedassay.suites.config.vertical import VerticalSpec
@@ -21,7 +24,7 @@ LOGISTIC = {"summed": True, "hidden": (), "embedding": None}
 def audited(name, federation, **configuration):
     """Observer -> verdict and the checks by name, of each claim; alpha .001."""
     spec = VerticalSpec(**BASE | federation)
-    defense = build("defense", name, configuration).instance
+    defense = build("defense", name, configuration).instance if isinstance(name, str) else name
     claims = defense.prepare(vertical_plan_of(spec, vertical_task_of(spec, 0))).claims
     assert claims
     found = {}
@@ -121,3 +124,21 @@ def test_a_top_model_that_is_trained_on_raw_labels_shows_them_when_it_is_publish
     verdict, checks = audited("control_top_on_raw_labels", {}, epsilon=1.0)["final_model"]
     assert verdict == "REFUTED"
     assert checks[RELEASED].passed is False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargerOnFew(LabelRandomisedResponse):
+    """A defense that states more about fewer people, as one does whose noise comes from a crowd."""
+
+    def prepare(self, plan):
+        return LabelRandomisedResponse(epsilon=self.epsilon * (1 if plan.people > 50 else 3)).prepare(plan)
+
+
+def test_one_run_is_not_checked_against_a_claim_about_another_federation():
+    """The whole federation is run, and the checks need a small one, about which the defense states another claim."""
+    audit = AUDIT | {"design": "one_run"}
+    checks = audited(LargerOnFew(epsilon=1.0), {"people": 1000, "audit": audit} | LOGISTIC)["passive_party"]
+    assert checks[0] == "NOT_REFUTED"
+    assert [check.words for check in checks[1].values() if check.passed is False] == []
+    independent = audited(LargerOnFew(epsilon=1.0), LOGISTIC)["passive_party"]
+    assert independent == ("OUT_OF_SCOPE", {})

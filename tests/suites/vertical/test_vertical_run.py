@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fedassay.audit.observer import Observer
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.suites.config.source import ConfigError
@@ -154,6 +155,23 @@ def test_a_plan_says_what_the_audit_can_show(planned, written):
     assert "1 defense x 0 attacks, 1 seed: 1 federation; 1 audit on 1,600 replicas" in headline(plan)
     assert any("600 runs per arm, max certifiable" in line for line in plan_lines(plan))
     del source
+
+
+@pytest.mark.parametrize("design", ["independent", "one_run"])
+def test_what_a_plan_says_is_what_the_audit_does(assay, planned, written, design):
+    path = written()
+    text = path.read_text()
+    text = text[: text.index("[defenses.flip]")] + "[defenses.label_randomised_response]\nepsilon = 1.0\n"
+    path.write_text(text.replace("[vertical.main.audit]", f'[vertical.main.audit]\ndesign = "{design}"'))
+    lines = [line for line in plan_lines(planned(text=path.read_text())) if line.startswith("audit")]
+    rows = [row for row in assay(path).records if row.role == "audit" and row.verdict]
+    assert len(lines) == 2
+    for row in rows:
+        (line,) = [line for line in lines if Observer.parse(row.observer).phrase in line]
+        if row.verdict == "OUT_OF_SCOPE":
+            assert "OUT OF SCOPE" in line
+        else:
+            assert f"max certifiable {row.ceiling:.2f}" in line
 
 
 @pytest.mark.parametrize(
