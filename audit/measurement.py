@@ -14,6 +14,8 @@ GAUSSIAN_MECHANISM = "trade-off curve of a mu-GDP mechanism"
 GAUSSIAN_SCORES = "Gaussian scores of one unknown variance with and without the canary"
 KNOWN_GAUSSIAN = "Gaussian scores of one known variance with and without the canary"
 FAIR_COINS = "canaries in or out by independent fair coins, number of guesses fixed before they were scored"
+OBSERVED_LABELS = "labels independent of each other given the columns, none likelier than stated"
+UNKNOWN_LABELS = "public shares of the labels; what columns show of labels is not known, and counts as leakage"
 GAUSSIAN_ONE_RUN = f"{GAUSSIAN_MECHANISM}; {FAIR_COINS}"
 NEEDS_GAUSSIAN_CURVE = frozenset({GAUSSIAN_MECHANISM, GAUSSIAN_SCORES, KNOWN_GAUSSIAN, GAUSSIAN_ONE_RUN})
 

@@ -96,6 +96,12 @@ def prepare_vertical(
     if spec.known >= plan.people:
         place = suite.source.where(("vertical", federation, "known"))
         raise ConfigError(f"{place}: known must be below people = {plan.people}, got {spec.known}")
+    prior = spec.audit.prior if spec.audit else None
+    if prior is not None and len(prior) != plan.network.classes:
+        place = suite.source.where(("vertical", federation, "audit", "prior"))
+        raise ConfigError(
+            f"{place}: prior must have one probability per label, {plan.network.classes}, got {len(prior)}"
+        )
     try:
         prepared = entry.part.instance.prepare(plan)
     except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.

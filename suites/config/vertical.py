@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from .key_types import Number, Table, Whole, WithData
+from ...audit.estimators.label_guesses import check_prior
+from .key_types import Number, Table, Whole, WithData, is_absent
 
 _MOST_PARTIES, _MOST_COLUMNS = 100, 100_000
 
@@ -30,12 +31,19 @@ Columns = Annotated[Annotated[int, Field(ge=1)] | tuple[tuple[Whole | str, ...],
 
 class VerticalAuditSpec(Table):
     """The settings of the audits of a vertical federation's claims: for each claim, independent runs of a small
-    federation with one of two labels, or with one of two rows, of one person; or one run with a coin for each label.
+    federation with one of two labels, or with one of two rows, of one person; or one run with a coin for each label; or
+    one run with the labels as they are.
     """
 
-    design: Literal["independent", "one_run"] = "independent"
+    design: Literal["independent", "one_run", "observational"] = "independent"
     """``independent``: independent runs of a small federation. ``one_run``: one run of the whole federation, in which a
-    fair coin gives each person one of two labels; for claims about labels against a party without labels."""
+    fair coin gives each person one of two labels; for claims about labels against a party without labels.
+    ``observational``: one run of the whole federation with its own labels, which are guessed; for such claims at
+    delta 0. It can refute a claim only with a ``prior``."""
+    prior: Annotated[tuple[Number, ...], Field(min_length=2)] | None = Field(default=None, exclude_if=is_absent)
+    """For the observational design: the largest probability that each label has given any person's columns, as where
+    labels were drawn by a known law. The labels must also be independent of each other given the columns. Without it
+    the audit states an estimate, which refutes nothing, because columns alone may show labels."""
     people: Whole = Field(default=24, ge=2, le=10_000)
     """Number of people in the audit's runs. A claim holds for every data set, so a small one will do."""
     batch: Whole = Field(default=8, ge=1)
@@ -43,6 +51,15 @@ class VerticalAuditSpec(Table):
     """Runs per arm; half of them choose the thresholds, the other half test them."""
     pilot: Whole = Field(default=2000, ge=50, le=100_000)
     """Further runs per arm, from which the scores are learned."""
+
+    @model_validator(mode="after")
+    def _prior_fits(self) -> "VerticalAuditSpec":
+        if self.prior is None:
+            return self
+        if self.design != "observational":
+            raise ValueError(f'prior is for design = "observational", got {self.design!r}')
+        check_prior(self.prior)
+        return self
 
 
 class VerticalSpec(WithData):

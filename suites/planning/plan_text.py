@@ -97,6 +97,9 @@ def _vertical_power(audit: VerticalAuditJob) -> str:
         return f"OUT OF SCOPE: {outside}"
     if audit.one_run:
         people = len(vertical_task_of(audit.federation, audit.seed).people)
+        if audit.federation.audit.design == "observational":
+            known = "a bound under the stated prior" if audit.federation.audit.prior else "an estimate, without a prior"
+            return f"1 run with the labels of {people:,} people as they are, {known}"
         most = most_in_one_run(audit.claim, people, alpha=audit.alpha)
         return f"1 run with a coin for each of {counted(people, 'label')}, max certifiable {most:.2f}"
     half = audit.replicas // 2  # The other half chooses the threshold.

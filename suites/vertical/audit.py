@@ -28,6 +28,7 @@ from ..results.store import Store
 from .label_channel import CHANNEL, channel_check
 from .label_coins import measured_in_one_run
 from .noise_move import MOVE
+from .observed_labels import measured_by_labels
 from .pairs import Pair, frequent, pair_of_labels, pair_of_rows
 from .play_back import RELEASED, play_back_checks
 from .runs import measured_in_runs
@@ -67,7 +68,7 @@ def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]
     if why:
         return not_audited(claim, why), ()
     of_small = _Stated.about(job.defense, claim, *small)
-    run = _Stated.about(job.defense, claim, whole, own) if settings.design == "one_run" else of_small
+    run = _Stated.about(job.defense, claim, whole, own) if job.one_run else of_small
     if run is None:
         return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
     measured = _measured(job, settings, run)
@@ -101,6 +102,16 @@ class _Stated:
 
 def _measured(job: VerticalAuditJob, settings: VerticalAuditSpec, stated: _Stated) -> Measurement:
     streams = Streams(job.seed)
+    if settings.design == "observational":
+        return measured_by_labels(
+            job.claim,
+            stated.task,
+            stated.plan,
+            stated.protection,
+            streams=streams,
+            prior=settings.prior,
+            alpha=job.alpha,
+        )
     if settings.design == "one_run":
         return measured_in_one_run(
             job.claim,
@@ -173,10 +184,12 @@ def _comparable(claim: Claim) -> tuple[object, ...]:
 
 def why_not(claim: Claim, design: str) -> str:
     """Return why an audit of a design does not cover a claim; empty string if it does."""
-    if design == "one_run":
-        if claim.unit is Unit.LABEL and claim.observer == PASSIVE_PARTY:
-            return ""
-        return "one run with coins audits claims about one label against a passive party alone"
+    if design != "independent":
+        if claim.unit is not Unit.LABEL or claim.observer != PASSIVE_PARTY:
+            return "one run audits claims about one label against a passive party alone"
+        if design == "observational" and claim.delta > 0:
+            return "guesses of labels that nobody planted are bounded at delta 0 alone"
+        return ""
     if claim.unit is Unit.LABEL and claim.observer in (PASSIVE_PARTY, FINAL_MODEL):
         return ""
     if claim.unit in (Unit.SAMPLE, Unit.REPORT) and claim.observer == ACTIVE_PARTY:

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.claim import Adjacency, Claim
@@ -20,26 +19,12 @@ from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.evidence import CandidateScores, Design, Guesses, Setting
 from ...audit.measurement import Measurement
 from ...fl.streams import Streams
-from ...fl.vertical.engine import Planted, StepEvent, run_vertical
+from ...fl.vertical.engine import Planted, run_vertical
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from .discriminant import discriminant
-
-
-class _GradientsByPerson:
-    """A recorder of the gradients that the first party is sent about each person, epoch by epoch."""
-
-    def __init__(self, people: int) -> None:
-        self.found: list[list[Tensor]] = [[] for _ in range(people)]
-
-    def watch(self, event: StepEvent) -> None:
-        for place, person in enumerate(event.people.tolist()):
-            self.found[person].append(event.gradients[0][0, place])
-
-    def rows(self) -> FloatArray:
-        """(people, numbers), each person's gradients of all epochs in a row."""
-        return torch.stack([torch.cat(parts) for parts in self.found]).double().numpy()
+from .received import GradientsByPerson
 
 
 def measured_in_one_run(
@@ -55,7 +40,7 @@ def measured_in_one_run(
     """Return the lower bound on epsilon from one training in which each person has either label of ``pair``."""
     coins = streams.generator("label coins").integers(2, size=plan.people) == 1
     labels = torch.from_numpy(np.where(coins, pair[1], pair[0])).unsqueeze(0)
-    seen = _GradientsByPerson(plan.people)
+    seen = GradientsByPerson(plan.people)
     run_vertical(task, plan, protection, streams, planted=Planted(labels=labels), recorders=[seen])
     # The first half is taken by number: people are numbered independently of the coins.
     half = plan.people // 2

@@ -1,10 +1,11 @@
-"""A recorder of all numbers that an observer of a vertical federation receives."""
+"""Recorders of the numbers that an observer of a vertical federation receives."""
 
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from ...audit.arrays import FloatArray
 from ...audit.observer import ACTIVE_PARTY, PASSIVE_PARTY, Observer
 from ...fl.vertical.engine import StepEvent
 from ...fl.vertical.network import VerticalModels
@@ -37,6 +38,22 @@ class Received:
             self.everything.append(values.flatten(1))
             if bool(here.any()):
                 self.own.append(values[:, here].flatten(1))
+
+
+class GradientsByPerson:
+    """A recorder of the gradients that the first party is sent about each person, epoch by epoch."""
+
+    def __init__(self, people: int) -> None:
+        self.found: list[list[Tensor]] = [[] for _ in range(people)]
+
+    def watch(self, event: StepEvent) -> None:
+        """Record a finished step."""
+        for place, person in enumerate(event.people.tolist()):
+            self.found[person].append(event.gradients[0][0, place])
+
+    def rows(self) -> FloatArray:
+        """Return (people, numbers), each person's gradients of all epochs in a row."""
+        return torch.stack([torch.cat(parts) for parts in self.found]).double().numpy()
 
 
 def all_numbers(final: VerticalModels) -> Tensor:

@@ -157,6 +157,32 @@ def test_a_plan_says_what_the_audit_can_show(planned, written):
     del source
 
 
+def observational(written, more=""):
+    """The suite with an audit that plants nothing, of a federation of many people."""
+    path = written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n')
+    audit = f'[vertical.main.audit]\ndesign = "observational"\n{more}'
+    path.write_text(path.read_text().replace("[vertical.main.audit]", audit).replace("people = 300", "people = 1200"))
+    return path
+
+
+def test_labels_as_they_are_refute_nothing_without_a_prior(assay, written):
+    run = assay(observational(written))
+    assert verdicts(run) == {"flip": "UNDERPOWERED", "weak": "UNDERPOWERED"}
+    assert run.verdict.exit_code != 10
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("prior = [0.5, 0.5]", "line 15: prior must have one probability per label, 10, got 2"),
+        ("prior = [0.2, 0.3]", "sum >= 1"),
+    ],
+)
+def test_a_prior_that_does_not_fit_is_refused(planned, written, more, words):
+    with pytest.raises(ConfigError, match=words):
+        planned(text=observational(written, more + "\n").read_text())
+
+
 @pytest.mark.parametrize("design", ["independent", "one_run"])
 def test_what_a_plan_says_is_what_the_audit_does(assay, planned, written, design):
     path = written()

@@ -1,0 +1,107 @@
+"""Audit a claim about labels in one run of the federation as it is, by guessing labels that nobody planted.
+
+The adversary knows the labels of half of the people. On a part of them it learns, for each label, a score that tells
+people with this label from others by the gradients about them, and on the rest how much a score speaks for the label.
+It guesses the labels of those people for whom one label's odds are raised most. ``audit.estimators.label_guesses`` says
+what follows from the number of right guesses, and what the labels must fulfil for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...audit.arrays import BoolArray, FloatArray, IntArray
+from ...audit.claim import Adjacency, Claim
+from ...audit.estimators.guess_plan import planned_guesses
+from ...audit.estimators.label_guesses import LabelGuesses, label_guesses_measured
+from ...audit.evidence import Design, Setting
+from ...audit.measurement import Measurement
+from ...fl.streams import Streams
+from ...fl.vertical.engine import run_vertical
+from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.task import VerticalTask
+from .discriminant import discriminant
+from .received import GradientsByPerson
+
+_LEAST = 2
+"""People of either kind, with a label and without, from whom a score of this label is learned."""
+
+
+def measured_by_labels(
+    claim: Claim,
+    task: VerticalTask,
+    plan: VerticalPlan,
+    protection: VerticalProtection,
+    *,
+    streams: Streams,
+    prior: Sequence[float] | None,
+    alpha: float,
+) -> Measurement:
+    """Return a lower bound on epsilon, or an estimate where no ``prior`` is stated.
+
+    ``prior``: (classes,), the largest probability of each label given any columns.
+    """
+    seen = GradientsByPerson(plan.people)
+    run_vertical(task, plan, protection, streams, recorders=[seen])
+    labels = task.people.labels.numpy()
+    half = plan.people // 2
+    rises = raised(seen.rows(), labels[:half], task.network.classes)
+    made = planned_guesses(len(rises), epsilon=claim.epsilon, delta=0.0, alpha=alpha)
+    guessed = rises.argmax(1)
+    # Among equal ones by chance: the order of the people must not matter.
+    shuffled = streams.generator("guess ties").permutation(len(rises))
+    chosen = shuffled[np.argsort(-rises.max(1)[shuffled], kind="stable")[:made]]
+    setting = replace(Setting.claimed(claim), adjacency=Adjacency.REPLACE_ONE, rounds=plan.epochs)
+    guesses = LabelGuesses(
+        made=tuple(np.bincount(guessed[chosen], minlength=task.network.classes).tolist()),
+        right=int((guessed[chosen] == labels[half:][chosen]).sum()),
+        people=len(rises),
+        setting=replace(setting, design=Design.ONE_RUN),
+    )
+    witness = f"one run with the labels of {plan.people} people as they are, {half} of them known"
+    if prior is None:
+        witness += "; no prior of labels given columns is stated, and columns alone may show labels"
+    return label_guesses_measured(
+        guesses,
+        shares(task) if prior is None else prior,
+        alpha=alpha,
+        known=prior is not None,
+        epsilon=claim.epsilon,
+        witness=witness,
+    )
+
+
+def shares(task: VerticalTask) -> tuple[float, ...]:
+    """Return the share of each label among the public people, each counted once more than it occurs."""
+    counts = np.bincount(task.public.labels.numpy(), minlength=task.network.classes) + 1.0
+    return tuple((counts / counts.sum()).tolist())
+
+
+def raised(rows: FloatArray, known: IntArray, classes: int) -> FloatArray:
+    """Return by how much the rows of people without a known label raise the log odds of each label:
+    ``(people, classes)``; the first rows are those of the people with ``known`` labels.
+    """
+    taught = len(known) // 2
+    found = np.full((len(rows) - len(known), classes), -np.inf)
+    for label in range(classes):
+        own = known == label
+        if all(_both(part) for part in (own[:taught], own[taught:])):
+            score = discriminant(rows[:taught][~own[:taught]], rows[:taught][own[:taught]])
+            found[:, label] = _log_odds(score(rows[taught : len(known)]), own[taught:], score(rows[len(known) :]))
+    return found if bool(np.isfinite(found).any()) else np.zeros_like(found)
+
+
+def _both(own: BoolArray) -> bool:
+    return min(int(own.sum()), int((~own).sum())) >= _LEAST
+
+
+def _log_odds(scores: FloatArray, own: BoolArray, new: FloatArray) -> FloatArray:
+    """The log likelihood ratio of new scores, of two normal distributions of one variance."""
+    high, low = scores[own], scores[~own]
+    variance = (high.var() * len(high) + low.var() * len(low)) / len(scores)
+    if variance == 0:
+        return np.zeros(len(new))
+    middle = (high.mean() + low.mean()) / 2
+    return np.asarray((high.mean() - low.mean()) / variance * (new - middle))
