@@ -14,7 +14,7 @@ from ...audit.measurement import Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
-from ...fl.vertical.law import VerticalLaw
+from ...fl.vertical.law import Noised, VerticalLaw
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
@@ -73,7 +73,7 @@ def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]
         return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
     measured = _measured(job, settings, run)
     checks = _checks(job, of_small)
-    return judge(claim, measured, checked=_power(claim, checks)), checks
+    return judge(claim, measured, checked=_power(claim, checks, of_small.law if of_small else None)), checks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,17 +148,19 @@ def _checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult,
     return (*checks, channel_check(claim, plan, protection, streams, frequent(task), alpha=CHECK_ALPHA))
 
 
-def _power(claim: Claim, checks: Sequence[CheckResult]) -> CheckPower | None:
+def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None) -> CheckPower | None:
     """The smallest epsilon that the checks would have found, where all of them passed."""
     made = {check.name: check for check in checks if check.passed is not None}
     if any(check.passed is False for check in checks) or RELEASED not in made:
         return None
     # What is released must be held against the claim as a whole: noise on numbers, or labels.
     found = [made[name].detects for name in (MOVE, CHANNEL) if name in made]
-    if len(found) != 1 or found[0] is None:
+    known = [one for one in found if one is not None]
+    # Both checks together are of one release where the noise is that of the labels, and then either finds it.
+    if not known or (len(found) > 1 and (law is None or law.noised is not Noised.TARGETS)):
         return None
     words = "the noise of all messages is smaller by one factor, or the released labels are right more often"
-    return CheckPower(detectable=max(claim.epsilon, found[0]), assumption=words)
+    return CheckPower(detectable=max(claim.epsilon, min(known)), assumption=words)
 
 
 def _settings(job: VerticalAuditJob) -> VerticalAuditSpec:

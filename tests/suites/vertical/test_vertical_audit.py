@@ -101,6 +101,10 @@ def test_the_channel_of_randomised_response_is_bounded_closely():
 def test_checks_that_pass_make_up_for_runs_that_are_too_few():
     # No 1000 runs certify epsilon 8; the channel's 131072 draws and the play-back do.
     assert audited("label_randomised_response", {}, epsilon=8.0)["passive_party"][0] == "NOT_REFUTED"
+    # Two checks are of one release here: the noise of the labels.
+    assert audited("label_laplace", {}, epsilon=8.0)["passive_party"][0] == "NOT_REFUTED"
+    laplace = audited("label_gradient_noise", {}, epsilon=8.0, noise="laplace", delta=0.0)
+    assert laplace["passive_party"][0] == "NOT_REFUTED"
 
 
 def test_noise_on_gradients_alone_lets_a_label_move_what_is_sent_about_other_people():
