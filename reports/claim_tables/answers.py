@@ -4,8 +4,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import Curve
 from ...audit.metrics.low_rate import counted_runs, lowest_rate, tpr_at
 from ...audit.metrics.reconstruction import success_bound
 from ...audit.wording import at_least, counted, plain
@@ -320,8 +322,14 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
 
 def _allowed_area(claim: Claim) -> float:
     """The largest AUC of an attack under the claim, rounded up to three decimals."""
+    return _area(claim.epsilon, claim.delta, claim.curve)
+
+
+@lru_cache(maxsize=1024)
+def _area(epsilon: float, delta: float, curve: Curve | None) -> float:
     # The true-positive rate rises, so that the right ends of its steps give no smaller an AUC.
-    most = sum(_most_found(claim, step / _STEPS) for step in range(1, _STEPS + 1)) / _STEPS
+    rates = (step / _STEPS for step in range(1, _STEPS + 1))
+    most = sum(success_bound(rate, epsilon=epsilon, delta=delta, curve=curve) for rate in rates) / _STEPS
     return math.ceil(round(1000 * most, 6)) / 1000
 
 

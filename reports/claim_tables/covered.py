@@ -2,9 +2,9 @@
 
 from ...audit.observer import Observer
 from ..reading.claims import ClaimRow, adversaries, claim_rows, covers, one_row_per_claim
-from ..reading.run_folder import RunFolder
+from ..reading.run_folder import RunFolder, once_per_run
 from ..tables import numerals
-from ..tables.grid import attack_grids
+from ..tables.grid import GridLine, attack_grids
 from ..tables.pooled_rows import AttackRow, pooled_attacks
 from ..tables.printed import defense_words, verdict_words
 from ..tables.table import Table
@@ -55,12 +55,11 @@ def _cell(folder: RunFolder, row: ClaimRow, observer: Observer) -> str:
 def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
     """Return the primary result of each attack on a defense whose adversary no claim of the defense covers."""
     claims = [one.claim for one in folder.claims if one.defense == defense]
-    found = []
-    for grid in attack_grids(pooled_attacks(folder)):
-        for line in grid.primary:
-            if not line.null and not any(covers(claim.observer, line.observer) for claim in claims):
-                found += [cell for cell in line.cells if cell and cell.defense == defense and cell.pooled]
-    return found
+    return [
+        cell
+        for _, line, cell in _primary(folder).get(defense, [])
+        if not line.null and not any(covers(claim.observer, line.observer) for claim in claims)
+    ]
 
 
 def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow]]:
@@ -70,17 +69,27 @@ def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow
     claims = [one for one in folder.claims if one.defense == defense]
     federations = {one.federation for one in claims}
     found: dict[str, list[AttackRow]] = {}
-    for grid in attack_grids(pooled_attacks(folder)):
+    for federation, line, cell in _primary(folder).get(defense, []):
         reason = (
             "For another unit, relation or number of rounds than the claim's"
-            if grid.federation in federations
-            else f"On {grid.federation}, for which no claim is stated"
+            if federation in federations
+            else f"On {federation}, for which no claim is stated"
         )
+        if cell.beyond and any(covers(one.claim.observer, line.observer) for one in claims):
+            found.setdefault(reason, []).append(cell)
+    return found
+
+
+@once_per_run
+def _primary(folder: RunFolder) -> dict[str, list[tuple[str, GridLine, AttackRow]]]:
+    """The measured primary results of each defense, with their federation and attack, in the order of the tables."""
+    found: dict[str, list[tuple[str, GridLine, AttackRow]]] = {}
+    for grid in attack_grids(pooled_attacks(folder)):
         for line in grid.primary:
-            if any(covers(one.claim.observer, line.observer) for one in claims):
-                cells = [cell for cell in line.cells if cell and cell.defense == defense and cell.pooled]
-                found.setdefault(reason, []).extend(cell for cell in cells if cell.beyond)
-    return {reason: rows for reason, rows in found.items() if rows}
+            for cell in line.cells:
+                if cell and cell.pooled:
+                    found.setdefault(cell.defense, []).append((grid.federation, line, cell))
+    return found
 
 
 def value_words(one: AttackRow) -> str:

@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ...audit.arrays import FloatArray
+from ...suites.results.record import Record
 from ..reading.order import Order
-from ..reading.run_folder import RunFolder
+from ..reading.run_folder import RunFolder, once_per_run
 from ..tables import numerals
 from ..tables.table import Table
 from .columns import AXIS, PLOT, heading_height, legend_height, rows_of
@@ -74,11 +75,19 @@ def spending(folder: RunFolder) -> tuple[Figure, ...]:
     return tuple(drawn)
 
 
+@once_per_run
+def _first_seeds(folder: RunFolder) -> dict[tuple[str, str], Record]:
+    """A row of the first seed of each federation and defense."""
+    found: dict[tuple[str, str], Record] = {}
+    for record in sorted(folder.rows("utility", status="ok"), key=lambda record: record.seed or 0):
+        found.setdefault((record.federation, record.defense), record)
+    return found
+
+
 def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
-    records = [r for r in folder.rows("utility", status="ok") if (r.federation, r.defense) == (federation, defense)]
-    if not records:
+    first = _first_seeds(folder).get((federation, defense))
+    if first is None:
         return None
-    first = min(records, key=lambda record: record.seed or 0)
     numbers, curve = _columns(folder.files.numbers(first)), _columns(folder.files.rounds(first))
     # Segmentation has no accuracy; its IoU is drawn with the learning curves.
     if not {"epsilon", "noise_multiplier"} <= numbers.keys() or "accuracy" not in curve:

@@ -46,9 +46,9 @@ class Shadowed:
 class Membership:
     """The pooled scores of one membership attack on one defense.
 
-    ``sides``: its scores of all seeds, members and non-members. ``alone``: the scores of one run by candidate, which
-    gives intervals conditional on that run. ``claims``: the claims that cover the attack's setting; if there is none,
-    ``beyond`` states the reason. ``candidates``: number of distinct non-members over all seeds. ``adversary``:
+    ``sides``: its scores of all seeds, members and non-members. ``alone``: the scores of a single run by candidate,
+    which gives intervals conditional on that run; None if there are several runs. ``claims``: the claims that cover
+    the attack's setting; if there is none, ``beyond`` states the reason. ``candidates``: number of distinct non-members over all seeds. ``adversary``:
     ``realistic``, ``worst_case`` or ``active``. ``shadowed``: the AUC where the runs of ``sides`` are references for
     each other and therefore not independent; else None.
     """
@@ -60,7 +60,7 @@ class Membership:
     null: bool
     setting: Setting
     sides: ScoresByRun
-    alone: ScoresByRun
+    alone: ScoresByRun | None
     claims: tuple[Claim, ...]
     beyond: str
     candidates: int
@@ -79,7 +79,7 @@ class Membership:
         if self.shadowed is not None:
             return self.shadowed.interval(level)
         # A single run gives no variance over runs, so its interval is over candidates.
-        found = area_interval(self.alone if self.sides.runs == 1 else self.sides, level)
+        found = area_interval(self.alone or self.sides, level)
         return None if found.low is None or found.high is None else (found.low, found.high)
 
     @property
@@ -212,8 +212,10 @@ def _runs(one: dict[str, np.ndarray], side: str) -> np.ndarray:
     return np.zeros(len(one[side]), dtype=np.int64) if stored is None else stored
 
 
-def _alone(one: dict[str, np.ndarray], sides: ScoresByRun) -> ScoresByRun:
-    if sides.runs > 1 or "member_candidates" not in one:
+def _alone(one: dict[str, np.ndarray], sides: ScoresByRun) -> ScoresByRun | None:
+    if sides.runs > 1:  # Scores of thousands of seeds fill the memory once, not twice.
+        return None
+    if "member_candidates" not in one:
         return sides.given_the_runs
     return ScoresByRun.of(one["member"], one["nonmember"], one["member_candidates"], one["nonmember_candidates"])
 

@@ -25,6 +25,7 @@ from ...suites.results.outcome import (
 )
 from ...suites.results.outcome import problems as problems_of
 from ...suites.results.rows import skipped_counts
+from ...suites.results.weak_test import claimed_epsilons
 from ..claim_tables.coverage import coverage_lines
 from ..reading.run_folder import RunFolder
 from ..tables.unread import unread_lines
@@ -85,7 +86,7 @@ def judge_folder(
             problems.append(Problem(exit_code=INCOMPLETE, text=f"{error}; {accepting} creates it"))
         except ValueError as error:
             raise ConfigError(str(error)) from error
-    fine = fine_line(folder.records)
+    fine = fine_line(folder.records, claimed_epsilons(folder.claims))
     if comparison is not None:
         problems += _of_the_comparison(comparison)
         fine += f"; none of {counted(len(comparison.cells), 'cell')} worse than the baseline by its margin"

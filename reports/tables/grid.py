@@ -73,15 +73,14 @@ def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
 
 
 def _grid(federation: str, rows: Sequence[AttackRow]) -> AttackGrid:
-    keys = dict.fromkeys((row.attack, row.observer, row.metric) for row in rows)
+    found: dict[tuple[str, str, str], dict[str, AttackRow]] = {}
+    for row in rows:
+        found.setdefault((row.attack, row.observer, row.metric), {})[row.defense] = row
     # An attack may skip a defense, so no single line lists all of them.
     defenses = _in_common_order(rows)
     omitted = {(row.attack, row.observer, row.defense): row for row in rows if row.metric == WHOLE_CELL}
     lines = []
-    for attack, observer, metric in keys:
-        line = {
-            row.defense: row for row in rows if (row.attack, row.observer, row.metric) == (attack, observer, metric)
-        }
+    for (attack, observer, metric), line in found.items():
         first = next(iter(line.values()))
         lines.append(
             GridLine(
