@@ -11,7 +11,7 @@ from ...audit.curve import Curve
 from ...audit.metrics.low_rate import counted_runs, lowest_rate, tpr_at
 from ...audit.metrics.reconstruction import success_bound
 from ...audit.wording import at_least, counted, plain
-from ...suites.results.weak_test import weak_because
+from ...suites.results.weak_test import WEAK, weak_because
 from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
@@ -46,12 +46,20 @@ _UNITS = {
 _NEXT = {
     "REFUTED": "Do not rely on this claim. Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
-    "UNDERPOWERED": "Do not rely on this test. Raise audit.replicas in the suite: fedassay plan prints how many runs "
-    "it takes to find that half of the noise is missing.",
+    "UNDERPOWERED": "Do not rely on this test: it decided nothing. Raise audit.replicas in the suite: fedassay plan prints "
+    "how many runs it takes to find that half of the noise is missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
 }
+_WEAK_NEXT = (
+    "Do not report this claim as tested: only a large violation is ruled out. Raise audit.replicas in the suite until "
+    "the min detectable ε, which fedassay plan prints, is at most {most}."
+)
+_POWER_UNKNOWN_NEXT = (
+    "Do not report this claim as tested: which violation this test would find is not known. Add an audit with a planted "
+    "unit to the suite, whose min detectable ε fedassay plan prints."
+)
 _CHANGE_FIRST = "The model is of no use (below): change the settings of the defense first."
 _DECIDE = "Decide whether the attacks below matter: this claim does not protect against them."
 
@@ -110,7 +118,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
     elif row.failed_checks:
         step = f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
     elif weak and row.verdict == "NOT_REFUTED":
-        step = _NEXT["UNDERPOWERED"]
+        step = _POWER_UNKNOWN_NEXT if row.detectable is None else _WEAK_NEXT.format(most=plain(WEAK * claim.epsilon))
     if folder.gate is None and row.verdict == "NOT_AUDITED":
         step = f"Finish the run: fedassay resume {folder.path}."
     return Answer(

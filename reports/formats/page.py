@@ -62,6 +62,7 @@ def html(folder: RunFolder) -> str:
             grids=attack_grids(pooled_attacks(folder)),
             utility=[row for row in pooled_utility(folder) if numerals.is_quality(row.metric)],
             pooling_note=summary.POOLING_NOTE,
+            intervals=summary.INTERVALS,
             many=lambda rows: len({row.federation for row in rows}) > 1,
             provenance=summary.provenance(folder),
             suite_json=json.dumps(folder.manifest.suite, indent=2, ensure_ascii=False),

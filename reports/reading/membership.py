@@ -48,9 +48,9 @@ class Membership:
 
     ``sides``: its scores of all seeds, members and non-members. ``alone``: the scores of a single run by candidate,
     which gives intervals conditional on that run; None if there are several runs. ``claims``: the claims that cover
-    the attack's setting; if there is none, ``beyond`` states the reason. ``candidates``: number of distinct non-members over all seeds. ``adversary``:
-    ``realistic``, ``worst_case`` or ``active``. ``shadowed``: the AUC where the runs of ``sides`` are references for
-    each other and therefore not independent; else None.
+    the attack's setting; if there is none, ``beyond`` states the reason. ``candidates``: number of distinct non-members
+    over all seeds. ``adversary``: ``realistic``, ``worst_case`` or ``active``. ``shadowed``: the AUC where the runs of
+    ``sides`` are references for each other and therefore not independent; else None.
     """
 
     federation: str
@@ -192,7 +192,9 @@ def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> ScoresBy
     for one in arrays:
         inside, outside = _runs(one, "member"), _runs(one, "nonmember")
         named, place = np.unique(np.concatenate([inside, outside]), return_inverse=True)
-        runs.append((begun + place[: len(inside)], begun + place[len(inside) :]))
+        # 32 bits number more runs than a file holds.
+        numbers = (begun + place).astype(np.int32)
+        runs.append((numbers[: len(inside)], numbers[len(inside) :]))
         begun += len(named)
     return ScoresByRun.of(member, nonmember, *(np.concatenate(side) for side in zip(*runs, strict=True)))
 

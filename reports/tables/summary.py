@@ -8,6 +8,14 @@ from ..reading.claims import ClaimRow
 from ..reading.run_folder import RunFolder
 from . import numerals
 
+INTERVALS = (
+    "One attack may have several intervals, each about other draws of something else. In the table of attacks: of this "
+    "attack alone, over other seeds, or over other images or uploads where the line says so. On the first screen and in "
+    "the table and figure of membership by observer: of the scores of all seeds together, over other runs (of a single "
+    "run: over its candidates), and joint, that is wider, because the best of several attacks is shown. In the table of "
+    "reconstructions: of the share of reconstructed images, over other images, joint for the attacks on the defense. So "
+    "they differ in width, and their middles may differ."
+)
 POOLING_NOTE = (
     "Metrics per image (PSNR, MSE, SSIM): median over all images and seeds with a 95 % percentile bootstrap interval, "
     "which treats the images as independent. Other metrics: mean over seeds with a 95 % t interval (shares near "
@@ -15,7 +23,7 @@ POOLING_NOTE = (
     "keeps the interval of its own measurement, if it has one. Equal values over seeds have no interval over seeds: "
     "where independent uploads are counted, the exact interval over the uploads of all seeds stands instead. Null "
     "attacks do not use what they attack, so an attack that scores no better than a null attack has learnt nothing. "
-    "PSI: the privacy-sensitive pixels of an image."
+    f"PSI: the privacy-sensitive pixels of an image. {INTERVALS}"
 )
 _BY_ATTACKS = (
     " By attacks: the scores of all attacks on final models of one federation in which each sample was included with "

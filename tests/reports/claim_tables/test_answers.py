@@ -82,11 +82,13 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
 
 
 @pytest.mark.parametrize(("detectable", "word"), [(None, "not known"), (20.1, "5 times")])
-def test_a_test_of_small_or_unknown_power_is_called_weak(one_claim, detectable, word):
+def test_a_test_of_small_or_unknown_power_is_called_weak_and_has_its_own_advice(one_claim, detectable, word):
     folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=detectable)
     (one,) = answers(folder)
     assert word in one.weak
-    assert one.next_step.startswith("Do not rely on this test")
+    assert one.next_step.startswith("Do not report this claim as tested")
+    # A test counts as weak above three times the claimed epsilon.
+    assert ("is at most 12." in one.next_step) == (detectable is not None)
     assert "weak test" in html(folder)
     assert headline(folder) == "No violation found in 1 privacy claim, but the test is weak"
 
