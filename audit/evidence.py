@@ -425,12 +425,10 @@ def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
 
 
 def whole_numbers(name: str, values: ArrayLike, count: int) -> IntArray:
-    """Return ``values`` as a read-only array of ``count`` whole numbers; numbers of 32 bits stay so, which halves their
-    memory. Raises ValueError for anything else.
-    """
+    """Return ``values`` as a read-only array of ``count`` whole numbers. Raises ValueError for anything else."""
     given = np.asarray(values)
     if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):
         raise ValueError(f"{name} must hold {count} whole numbers, got shape {given.shape} of {given.dtype}")
-    numbers = given.astype(np.int32 if given.dtype == np.int32 else np.int64)
+    numbers = given.astype(np.int64)
     numbers.flags.writeable = False
     return numbers

@@ -68,7 +68,7 @@ class LargeRun:
         return {
             "schema": "manifest-1",
             "run_id": "r",
-            "name": "large",
+            "name": self.folder.name,
             "suite": {
                 "name": "large",
                 "version": "1",

@@ -46,8 +46,8 @@ _UNITS = {
 _NEXT = {
     "REFUTED": "Do not rely on this claim. Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
-    "UNDERPOWERED": "Do not rely on this test: it decided nothing. Raise audit.replicas in the suite: fedassay plan prints "
-    "how many runs it takes to find that half of the noise is missing.",
+    "UNDERPOWERED": "Do not rely on this test: it decided nothing. Raise audit.replicas in the suite: fedassay plan "
+    "prints how many runs it takes to find that half of the noise is missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
@@ -57,8 +57,8 @@ _WEAK_NEXT = (
     "the min detectable ε, which fedassay plan prints, is at most {most}."
 )
 _POWER_UNKNOWN_NEXT = (
-    "Do not report this claim as tested: which violation this test would find is not known. Add an audit with a planted "
-    "unit to the suite, whose min detectable ε fedassay plan prints."
+    "Do not report this claim as tested: which violation this test would find is not known. Add an audit with a "
+    "planted unit to the suite, whose min detectable ε fedassay plan prints."
 )
 _CHANGE_FIRST = "The model is of no use (below): change the settings of the defense first."
 _DECIDE = "Decide whether the attacks below matter: this claim does not protect against them."

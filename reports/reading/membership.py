@@ -192,9 +192,7 @@ def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> ScoresBy
     for one in arrays:
         inside, outside = _runs(one, "member"), _runs(one, "nonmember")
         named, place = np.unique(np.concatenate([inside, outside]), return_inverse=True)
-        # 32 bits number more runs than a file holds.
-        numbers = (begun + place).astype(np.int32)
-        runs.append((numbers[: len(inside)], numbers[len(inside) :]))
+        runs.append((begun + place[: len(inside)], begun + place[len(inside) :]))
         begun += len(named)
     return ScoresByRun.of(member, nonmember, *(np.concatenate(side) for side in zip(*runs, strict=True)))
 

@@ -78,6 +78,6 @@ def test_scores_of_many_seeds_are_in_memory_once(run_maker, add_membership):
     found = memberships(folder)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # Eight bytes for each score and four for the number of its run.
+    # A number of eight bytes for each score and one for its run.
     assert len(found) == 1
-    assert kept < 1.2 * 2 * seeds * scores * (8 + 4)
+    assert kept < 1.2 * 2 * seeds * scores * (8 + 8)
