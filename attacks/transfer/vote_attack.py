@@ -1,7 +1,6 @@
 """Base class of attacks that infer one teacher's votes from what an observer of a transfer is given."""
 
-import dataclasses
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,11 +10,15 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.evidence import Design, Setting, VoteScores
 from ...audit.observer import ANSWERS, Observer
+from ...fl.fields import check_count
 from ...fl.transfer.law import AnswerLaw, LabelLaw
 from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import Released, TransferProtection
 from ...fl.transfer.view import TransferView
-from ..attack import Level
+from ..attack import AttackPart, Level
+
+LEAST = -1e300
+"""The log-likelihood of what is impossible: scores must be finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,28 +53,24 @@ class VoteKnowledge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VoteAttack(ABC):
-    """A base class of attacks on one teacher's votes, one per file; the fields of a subclass are its configuration.
-
-    ``null`` marks a baseline that ignores its view. The unit is the teacher, whose client has other data instead.
+class VoteAttack(AttackPart, ABC):
+    """The base class of attacks on one teacher's votes. The unit is the teacher, whose client has other data instead.
 
     Args:
         teacher: number of the teacher whose votes are in question.
     """
 
-    version: ClassVar[str] = "1"
-    null: ClassVar[bool] = False
     observer: ClassVar[Observer] = ANSWERS
     teacher: int = 0
 
-    @property
-    def level(self) -> Level:
-        """Return the level of knowledge that the attack needs."""
-        return Level.REALISTIC
+    def __post_init__(self) -> None:
+        check_count("teacher", self.teacher, least=0)
 
-    @abstractmethod
     def run(self, view: TransferView, knowledge: VoteKnowledge, rng: np.random.Generator) -> VoteScores:
-        """Carry out the attack on the first run of the view and return one score per query and class."""
+        """Carry out the attack on the first run of the view and return one score per query and class; all its
+        randomness comes from ``rng``.
+        """
+        raise TypeError(f"every attack must define run(view, knowledge, rng), but {type(self).__name__} does not")
 
     def evidence(self, scores: FloatArray, view: TransferView) -> VoteScores:
         """Return the attack's result. The votes on all queries come from one run, so the scores share its teachers."""
@@ -83,10 +82,6 @@ class VoteAttack(ABC):
             design=Design.CLUSTERED,
         )
         return VoteScores(scores, setting)
-
-    def fields(self) -> dict[str, object]:
-        """Return the attack's configuration, a dictionary from field names to values."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 def released_of(view: TransferView) -> Released:

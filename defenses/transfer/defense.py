@@ -1,7 +1,6 @@
 """Define the base class of defenses of a transfer, which calibrate a protection to its plan and state claims."""
 
-import dataclasses
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +11,7 @@ from ...audit.observer import ANSWERS, UPLOADS
 from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferProtection
 from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION
-from ..defense import check_delta, check_epsilon
+from ..defense import DefensePart, check_delta, check_epsilon
 
 TRUSTED = "the aggregator sees every teacher's answers and is trusted"
 _UNITS = {
@@ -30,28 +29,16 @@ class PreparedTransfer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferDefense(ABC):
-    """A base class of defenses of a transfer. Its fields hold the public configuration; data and random generators are
-    passed to its methods as arguments.
+class TransferDefense(DefensePart, ABC):
+    """The base class of defenses of a transfer by answers."""
 
-    ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
-    refute it. One file holds one defense.
-    """
-
-    version: ClassVar[str] = "1"
-    control: ClassVar[bool] = False
-
-    @abstractmethod
     def prepare(self, plan: TransferPlan) -> PreparedTransfer:
         """Calibrate the protection to the public plan of a transfer, and state its privacy claims.
 
         Raises:
             ValueError: if the plan violates an assumption of the defense's theorem.
         """
-
-    def fields(self) -> dict[str, object]:
-        """Return the configuration as a dictionary from field names to values."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        raise TypeError(f"{type(self).__name__} must define the method prepare(plan)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,10 @@ from .part_files import Kind, own_parts
 from .source import ConfigError
 from .suite import AttackSpec, DefenseSpec
 
-_WORDS: dict[Kind, str] = {"defense": "Defense or VerticalDefense", "attack": "Attack or VerticalAttack"}
+_WORDS: dict[Kind, str] = {
+    "defense": "Defense, VerticalDefense or TransferDefense",
+    "attack": "Attack, VerticalAttack or VoteAttack",
+}
 _TABLES: dict[Kind, type[BaseModel]] = {"defense": DefenseSpec, "attack": AttackSpec}
 
 

@@ -45,7 +45,7 @@ class PartFile:
 
 _FOLDERS: dict[Kind, tuple[str, ...]] = {
     "defense": ("defenses",),
-    "attack": ("attacks.gradient", "attacks.labels", "attacks.membership", "attacks.vertical"),
+    "attack": ("attacks.gradient", "attacks.labels", "attacks.membership", "attacks.vertical", "attacks.transfer"),
 }
 # The folders of attacks do not hold the file of these classes, so each of them is named.
 _BASES: dict[Kind, tuple[str, ...]] = {"defense": ("DefensePart",), "attack": ("AttackPart", "Attack")}

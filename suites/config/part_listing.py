@@ -35,7 +35,7 @@ def mutant_summaries() -> dict[str, str]:
     value states how it is audited (``mechanism``, ``federation``, ``pair`` or ``correct case``), followed by its first
     docstring line.
     """
-    # Not those of vertical federations, which lie in a folder of their own: they run in no federation of clients.
+    # Not those of other kinds of federations, which lie in folders of their own: they run in no federation of clients.
     controls = [part for part in own_parts("defense").values() if part.module.rpartition(".")[0] == _CONTROLS]
     own = {part.name: part.summary for part in controls}
     installed = {name: summary(part) for name, part in _installed("defense").items() if part.control}

@@ -1,5 +1,6 @@
 """Run the conformance checks of a part, each within a time limit, and describe what each one found."""
 
+import json
 import pickle
 import signal
 import threading
@@ -9,16 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...attacks.attack import Undefined
+from ...audit.claim import Claim
 from ...audit.outside import described
 from ...fl.models.gradients.sample_blocks import SlowGradients
 from ...fl.seeded import global_states
 
+_Found = TypeVar("_Found")
 LIMIT = 120.0
 """Seconds that one check may take by default."""
 _PACKAGE = str(Path(__file__).parents[2])
@@ -159,6 +163,28 @@ def require(condition: object, fault: str) -> None:
     """Raise Fault with this text unless the condition holds."""
     if not condition:
         raise Fault(fault)
+
+
+def check_repeated_claims(first: Sequence[Claim], again: Sequence[Claim]) -> None:
+    """Raise Fault unless two preparations for one plan state the same claims, which survive being written and read."""
+    require(first == again, "a second preparation for the same plan states other claims")
+    for claim in first:
+        read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
+        require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
+        require(claim.curve_shortfall() <= 1e-3, "its trade-off curve is weaker than its epsilon and delta")
+
+
+def defined(run: Callable[[], _Found]) -> _Found | None:
+    """Return what an attack returns; None where it is not defined in the federation of the check.
+
+    Raises Fault for an attack that returns None itself.
+    """
+    try:
+        found = run()
+    except Undefined:
+        return None
+    require(found is not None, "run(view, knowledge, rng) must return evidence, got None")
+    return found
 
 
 def built(subject: Subject) -> str | None:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...attacks.attack import AttackPart
+from ...attacks.transfer.vote_attack import VoteAttack
 from ...attacks.vertical.attack import VerticalAttack
 from ...audit.estimators.catalogue import Estimator, describe, estimators
 from ...audit.nearest import nearest
 from ...audit.outside import KINDS, build, find_outside, points
 from ...defenses.defense import DefensePart
+from ...defenses.transfer.defense import TransferDefense
 from ...defenses.vertical.defense import VerticalDefense
 from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS, Algorithm, algorithm_from
 from ...fl.data.dataset import Dataset
@@ -24,8 +26,8 @@ from ..config.catalogue import build as build_class
 from ..config.catalogue import find as find_class
 from ..config.part_files import own_parts
 from ..config.source import ConfigError
+from . import transfer, vertical
 from .check import LIMIT, Check, CheckOutcome, Subject, run_checks
-from .vertical import ATTACK_CHECKS, DEFENSE_CHECKS
 
 SAMPLING: dict[str, Any] = {
     "full": "full",
@@ -95,17 +97,21 @@ def checks_and_subject(
     _find(found, name)
     subject = Subject(kind=found, name=name, options=given, make=lambda: _make(found, name, given))
     checks: tuple[Check, ...] = importlib.import_module(f"{__package__}.{found}").CHECKS
-    return _of_parties(found, name) or checks, subject
+    return _of_other_federations(found, name) or checks, subject
 
 
-def _of_parties(kind: str, name: str) -> tuple[Check, ...]:
-    """The checks of a part of vertical federations; empty for other parts."""
+def _of_other_federations(kind: str, name: str) -> tuple[Check, ...]:
+    """The checks of a part of vertical federations or of transfers; empty for other parts."""
     if kind not in ("attack", "defense"):
         return ()
     part = find_class(kind, name)  # type: ignore[arg-type]
-    if issubclass(part, VerticalDefense):
-        return DEFENSE_CHECKS
-    return ATTACK_CHECKS if issubclass(part, VerticalAttack) else ()
+    found = {
+        VerticalDefense: vertical.DEFENSE_CHECKS,
+        VerticalAttack: vertical.ATTACK_CHECKS,
+        TransferDefense: transfer.DEFENSE_CHECKS,
+        VoteAttack: transfer.ATTACK_CHECKS,
+    }
+    return next((checks for base, checks in found.items() if issubclass(part, base)), ())
 
 
 def kind_of(name: str) -> str:

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 
 import numpy as np
 import torch
@@ -20,7 +19,17 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..mutation.federated_mutant import Versions, checks_of
-from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require
+from .check import (
+    Check,
+    Fault,
+    Subject,
+    built,
+    can_be_sent,
+    check_repeated_claims,
+    equal,
+    no_global_randomness,
+    require,
+)
 from .toy import toy_plan, toy_task
 
 _REPLICAS = 3
@@ -47,12 +56,7 @@ def prepares(subject: Subject) -> str | None:
 
 def claims_repeat(subject: Subject) -> str | None:
     """Its claims are the same at every preparation and survive being written and read."""
-    first, again = _prepared(subject.make())[2], _prepared(subject.make())[2]
-    require(first.claims == again.claims, "a second preparation for the same plan states other claims")
-    for claim in first.claims:
-        read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
-        require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
-        require(claim.curve_shortfall() <= 1e-3, "its trade-off curve is weaker than its epsilon and delta")
+    check_repeated_claims(*(_prepared(subject.make())[2].claims for _ in range(2)))
     return None
 
 

@@ -1,6 +1,5 @@
 """Conformance checks of defenses of, and attacks on, vertical federations."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -8,9 +7,8 @@ from functools import cache
 import numpy as np
 import torch
 
-from ...attacks.attack import Level, Undefined
+from ...attacks.attack import Level
 from ...attacks.vertical.attack import VerticalAttack, VerticalEvidence, VerticalKnowledge
-from ...audit.claim import Claim
 from ...audit.evidence import PersonColumns, PersonLabels
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
@@ -21,7 +19,17 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ...fl.vertical.view import VerticalRecorder
-from .check import Check, Subject, built, can_be_sent, equal, no_global_randomness, require
+from .check import (
+    Check,
+    Subject,
+    built,
+    can_be_sent,
+    check_repeated_claims,
+    defined,
+    equal,
+    no_global_randomness,
+    require,
+)
 
 _PEOPLE, _REPLICAS = 24, 3
 
@@ -76,11 +84,7 @@ def prepares(subject: Subject) -> str | None:
 
 def claims_repeat(subject: Subject) -> str | None:
     """Its claims are the same at every preparation and survive being written and read."""
-    first, again = _prepared(subject.make())[2], _prepared(subject.make())[2]
-    require(first.claims == again.claims, "a second preparation for the same plan states other claims")
-    for claim in first.claims:
-        read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
-        require(read.claim_id == claim.claim_id, "a claim changes when it is written and read")
+    check_repeated_claims(*(_prepared(subject.make())[2].claims for _ in range(2)))
     return None
 
 
@@ -123,10 +127,7 @@ def _evidence(attack: VerticalAttack) -> VerticalEvidence | None:
         columns=people.columns if worst else None,
     )
     view = recorder.view(plan, final, columns=people.columns, labels=people.labels)
-    try:
-        return attack.run(view, knowledge, np.random.default_rng(5))
-    except Undefined:
-        return None
+    return defined(lambda: attack.run(view, knowledge, np.random.default_rng(5)))
 
 
 def _array(evidence: VerticalEvidence) -> np.ndarray:

@@ -43,7 +43,7 @@ def known_mutants() -> dict[str, str]:
         for entry in pkgutil.iter_modules(mechanisms.__path__)
         if hasattr(importlib.import_module(f"{mechanisms.__name__}.{entry.name}"), "mutant")
     }
-    # Not those of vertical federations, which lie in a folder of their own: they run in no federation of clients.
+    # Not those of other kinds of federations, which lie in folders of their own: they run in no federation of clients.
     controls = [
         name for name, part in own_parts("defense").items() if part.module.rpartition(".")[0] == controlled.__name__
     ]

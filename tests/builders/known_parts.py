@@ -1,20 +1,35 @@
 """Every defense or attack of the package, imported."""
 
 from fedassay.attacks.attack import Attack
+from fedassay.attacks.transfer.vote_attack import VoteAttack
+from fedassay.attacks.vertical.attack import VerticalAttack
 from fedassay.defenses.defense import Defense
+from fedassay.defenses.transfer.defense import TransferDefense
+from fedassay.defenses.vertical.defense import VerticalDefense
 from fedassay.suites.config.part_files import Kind, own_parts
 
 _OF_CLIENTS: dict[Kind, type] = {"defense": Defense, "attack": Attack}
+_OF_PARTIES: dict[Kind, type] = {"defense": VerticalDefense, "attack": VerticalAttack}
+_OF_TEACHERS: dict[Kind, type] = {"defense": TransferDefense, "attack": VoteAttack}
 
 
 def parts_by_name(kind: Kind) -> dict[str, type]:
     """Those of federations of clients."""
-    return {name: part for name, part in all_parts(kind).items() if issubclass(part, _OF_CLIENTS[kind])}
+    return _derived_from(_OF_CLIENTS[kind], kind)
 
 
 def vertical_parts(kind: Kind) -> dict[str, type]:
     """Those of vertical federations."""
-    return {name: part for name, part in all_parts(kind).items() if not issubclass(part, _OF_CLIENTS[kind])}
+    return _derived_from(_OF_PARTIES[kind], kind)
+
+
+def transfer_parts(kind: Kind) -> dict[str, type]:
+    """Those of transfers by answers."""
+    return _derived_from(_OF_TEACHERS[kind], kind)
+
+
+def _derived_from(base: type, kind: Kind) -> dict[str, type]:
+    return {name: part for name, part in all_parts(kind).items() if issubclass(part, base)}
 
 
 def all_parts(kind: Kind) -> dict[str, type]:

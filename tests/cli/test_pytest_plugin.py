@@ -223,7 +223,7 @@ def test_a_mistake_is_reported_in_one_sentence_below_the_tests_own_line(own_pyte
         'fedassay_gate("tiny.toml", baseline=3)': 'baseline must be a file such as "baselines/main", got 3',
         'fedassay_gate("tiny.toml", fail_on="fail")': "fail_on must be a list of strings such as ['fail'], got 'fail'",
         'fedassay_gate("tiny.toml", fail_on=["fial"])': "unknown verdict 'fial'",
-        'fedassay_gate("tiny.toml", 3)': "defense must be an instance of Defense or VerticalDefense, got int",
+        'fedassay_gate("tiny.toml", 3)': "defense must be an instance of Defense, VerticalDefense or",
         "fedassay_gate(3)": "a suite file or a fedassay.Suite, got 3",
         'fedassay_gate("tiny.toml", jobs=1, margins={"auk": 0.1})': "auk",
         "fedassay_audit(print, None, trails=2)": "unexpected keyword argument 'trails'",

@@ -23,7 +23,7 @@ class TransferControl(TransferDefense, ABC):
     broken: ClassVar[type[TransferProtection]]
 
     def prepare(self, plan: TransferPlan) -> PreparedTransfer:
-        correct = super().prepare(plan)  # type: ignore[safe-super]
+        correct = super().prepare(plan)
         return dataclasses.replace(correct, protection=self.broken(**vars(correct.protection)))
 
 
@@ -34,6 +34,6 @@ def correct_version(control: TransferDefense) -> TransferDefense:
         ValueError: for a control that inherits from no correct defense.
     """
     for base in type(control).__mro__[1:]:
-        if issubclass(base, TransferDefense) and not base.control and not base.__abstractmethods__:
+        if issubclass(base, TransferDefense) and not base.control and ABC not in base.__bases__:
             return base(**control.fields())
     raise ValueError(f"{type(control).__name__} does not inherit from a correct defense, so the two cannot be compared")

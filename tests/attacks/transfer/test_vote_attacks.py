@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level, Undefined
+from fedassay.attacks.transfer.answer_likelihood import AnswerLikelihood
 from fedassay.attacks.transfer.random_guess import RandomGuess
 from fedassay.attacks.transfer.released_label import ReleasedLabel
 from fedassay.attacks.transfer.vote_attack import VoteKnowledge
@@ -83,18 +84,28 @@ def test_no_guess_beats_what_a_pure_claim_allows():
         right, _ = attacked(VoteLikelihood(), LNMax(epsilon=epsilon, delta=0.0), ANSWERS)
         assert right < allowed + SURE
         # Randomised response attains it: the answer itself is the guess.
-        right, _ = attacked(VoteLikelihood(), GRRVotes(epsilon=epsilon), UPLOADS, known=False)
+        right, _ = attacked(AnswerLikelihood(), GRRVotes(epsilon=epsilon), UPLOADS, known=False)
         assert right == pytest.approx(allowed, abs=SURE)
 
 
 @pytest.mark.parametrize("encoding", ["symmetric", "optimised"])
 def test_from_bits_the_guess_is_right_as_often_as_their_law_says(encoding):
     defense = UnaryVotes(epsilon=2.0, encoding=encoding)
-    right, _ = attacked(VoteLikelihood(), defense, UPLOADS, known=False)
+    right, _ = attacked(AnswerLikelihood(), defense, UPLOADS, known=False)
     randomiser = defense.prepare(ONE).protection.randomiser
     reports = randomiser.outputs().reports
     chances = np.exp([randomiser.log_density(reports, vote) for vote in range(CLASSES)])
     assert right == pytest.approx(chances.max(0).sum() / CLASSES, abs=SURE)
+
+
+def test_the_server_sees_every_vote_that_is_sent_as_it_is_and_less_of_noisy_logits():
+    right, _ = attacked(AnswerLikelihood(), GNMax(), UPLOADS, known=False)
+    assert right == 1.0
+    shares = [
+        attacked(AnswerLikelihood(), GaussianLogits(epsilon=e), UPLOADS, known=False)[0] for e in (0.5, 4.0, 16.0)
+    ]
+    assert shares == sorted(shares)
+    assert 1 / CLASSES - SURE < shares[0] < 0.5 < shares[2]
 
 
 def test_without_noise_a_vote_is_seen_where_it_decides_and_the_null_attack_sees_nothing():
@@ -120,9 +131,13 @@ def test_abstentions_are_used_as_what_they_are():
 def test_an_attack_without_a_law_or_a_view_says_so():
     assert (VoteLikelihood().level, ReleasedLabel().level) == (Level.WORST_CASE, Level.REALISTIC)
     with pytest.raises(Undefined, match="publishes no law"):
-        attacked(VoteLikelihood(), GaussianLogits(), UPLOADS)
+        attacked(VoteLikelihood(), GaussianLogits(), ANSWERS)
     with pytest.raises(ValueError, match="votes of all other teachers"):
         attacked(VoteLikelihood(), GNMax(), ANSWERS, known=False)
     with pytest.raises(ValueError, match="final_model does not observe"):
         attacked(VoteLikelihood(), GNMax(), FINAL_MODEL)
+    with pytest.raises(ValueError, match="answers does not observe"):
+        attacked(AnswerLikelihood(), GNMax(), ANSWERS)
+    with pytest.raises(ValueError, match="teacher must be a whole number"):
+        VoteLikelihood(teacher=-1)
     assert VoteLikelihood(teacher=2).fields() == {"teacher": 2}

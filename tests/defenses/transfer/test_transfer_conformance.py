@@ -2,46 +2,25 @@
 
 import copy
 import dataclasses
-import importlib
 import json
 import math
-import pkgutil
 
 import numpy as np
 import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import ANSWERS, FINAL_MODEL, UPLOADS
-from fedassay.defenses import transfer
-from fedassay.defenses.controls import transfer as broken
-from fedassay.defenses.controls.transfer.control import TransferControl
-from fedassay.defenses.transfer.defense import TransferDefense
 from fedassay.fl.streams import Streams
 from fedassay.fl.transfer.engine import run_transfer
 from fedassay.fl.transfer.protection import TransferContext
 from fedassay.fl.transfer.recorder import AnswerRecorder
 from fedassay.fl.transfer.transfer_task import ABSTAINED
+from known_parts import transfer_parts
 from toy_transfer import toy_transfer, toy_transfer_plan
 
-
-def found_in(package):
-    """Every defense that a file of the folder defines, by the file's name."""
-    parts = {}
-    for entry in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{entry.name}")
-        for held in vars(module).values():
-            own = isinstance(held, type) and held.__module__ == module.__name__
-            if (
-                own
-                and issubclass(held, TransferDefense)
-                and not held.__abstractmethods__
-                and held is not TransferControl
-            ):
-                parts[entry.name] = held
-    return parts
-
-
-CORRECT, CONTROLS = found_in(transfer), found_in(broken)
+PARTS = transfer_parts("defense")
+CORRECT = {name: part for name, part in PARTS.items() if not part.control}
+CONTROLS = {name: part for name, part in PARTS.items() if part.control}
 EACH = [pytest.param(part, id=name) for name, part in (CORRECT | CONTROLS).items()]
 REPLICAS = 3
 FEW = {"epsilon": 1.0}

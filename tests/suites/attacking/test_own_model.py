@@ -169,7 +169,7 @@ nn.init.constant_(NANS[1].bias, float("nan"))
         ({"samples": 2, "attack": "grad_inversion"}, ValueError, r"give public=\(images, labels\)"),
         ({"attack": "inversio"}, ConfigError, "unknown attack 'inversio'; known: inversion"),
         ({"attack": "loss"}, ConfigError, "'loss' reconstructs no images"),
-        ({"attack": 3}, ConfigError, "^attack must be an instance of Attack or VerticalAttack, got int"),
+        ({"attack": 3}, ConfigError, "^attack must be an instance of Attack, VerticalAttack or VoteAttack, got int"),
         ({"iteration": 3}, ConfigError, "has no field 'iteration'; it has: iterations"),
         ({"normalise": {"mean": 0.1}}, ValueError, "normalise must be"),
         ({"public": (IMAGES[:3] * 9, LABELS[:3])}, ValueError, r"images of public must be finite and in \[0, 1\]"),

@@ -125,7 +125,8 @@ def test_a_class_that_is_missing_lists_the_modules_own_nearest_first(own_module)
 def test_what_is_no_defense_is_refused(own_module, name):
     module = own_module(MINE)
     with pytest.raises(
-        ConfigError, match=f"'{module}:{name}' must be a subclass of fedassay's Defense or VerticalDefense, got"
+        ConfigError,
+        match=f"'{module}:{name}' must be a subclass of fedassay's Defense, VerticalDefense or",
     ):
         find("defense", f"{module}:{name}")
 
@@ -179,7 +180,9 @@ def test_a_built_part_of_ones_own_is_named_by_its_path(own_module):
 
 
 def test_only_an_instance_is_adopted():
-    with pytest.raises(ConfigError, match="defense must be an instance of Defense or VerticalDefense, got the class "):
+    with pytest.raises(
+        ConfigError, match="defense must be an instance of Defense, VerticalDefense or TransferDefense, got"
+    ):
         part_from_instance(DPSGD, "defense")
 
 

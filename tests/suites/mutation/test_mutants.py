@@ -17,6 +17,7 @@ from fedassay.suites.config.suite import MutantsSpec
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.mutation.federated_mutant import versions_of
 from fedassay.suites.mutation.mutants import build_mutant, chosen_mutants, known_mutants, module_of, versions
+from known_parts import transfer_parts, vertical_parts
 
 FEW = ['mutants.only=["control_no_clip", "visible_lots"]', "mutants.pilot_federations=400", "mutants.pilot=2000"]
 
@@ -33,6 +34,14 @@ def test_there_are_at_least_twenty_and_every_control_defense_is_one():
     assert {name for name in known if name.startswith("control_")} == {
         name for name, kind in known.items() if kind == "federation"
     }
+
+
+def test_controls_of_other_kinds_of_federations_are_no_mutants():
+    others = {
+        name for kind in (vertical_parts, transfer_parts) for name, part in kind("defense").items() if part.control
+    }
+    assert len(others) >= 20
+    assert not others & known_mutants().keys()
 
 
 def test_there_are_sixty_pairs_and_forty_correct_cases_and_none_of_them_is_a_defense():
