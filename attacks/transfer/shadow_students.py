@@ -71,23 +71,43 @@ def student_view(plan: TransferPlan, models: Tensor) -> View:
     return View(observer=FINAL_MODEL, plan=plan.as_training(), rounds=(RoundView(round=0),), final_model=models.clone())
 
 
-def shadow_students(
-    data: TransferTask, plan: TransferPlan, protection: TransferProtection, streams: Streams, *, count: int
-) -> ShadowStudents:
-    """Run ``count`` transfers in pairs: a fair coin per sample decides in which one of a pair its teacher holds it.
+@dataclass(frozen=True, kw_only=True)
+class ShadowTeachers:
+    """The teachers of M transfers, which hold known random halves of the samples.
 
-    They share the public facts, the queries and the initial models; each has its own lots and noise.
+    Args:
+        included: (M, pool) booleans, which samples the teachers hold.
+        logits: (M, teachers, queries, classes), their answers to the queries.
+    """
+
+    included: Tensor
+    logits: Tensor
+
+
+def shadow_teachers(data: TransferTask, plan: TransferPlan, streams: Streams, *, count: int) -> ShadowTeachers:
+    """Train the teachers of ``count`` transfers in pairs: a fair coin per sample decides in which one of a pair its
+    teacher holds it.
+
+    They share the public facts, the queries and the initial models; each has its own lots.
 
     Raises:
         ValueError: if the count is odd or below 2.
     """
     if count < 2 or count % 2:
         raise ValueError(f"the number of shadow students must be even and >= 2, because they are paired, got {count}")
-    task, pool = data.task, len(data.task.labels)
+    pool = len(data.task.labels)
     half = torch.from_numpy(streams.generator("shadow membership").random((count // 2, pool)) < 0.5)
     included = torch.stack([half, ~half], dim=1).flatten(0, 1)
     logits = teacher_logits(data, plan, streams, included=included, block=_FIRST_BLOCK)
-    models = run_transfer(data, plan, protection, streams, logits=logits, replicas=count, block=_FIRST_BLOCK)
+    return ShadowTeachers(included=included, logits=logits)
+
+
+def shadow_students(
+    data: TransferTask, plan: TransferPlan, protection: TransferProtection, streams: Streams, teachers: ShadowTeachers
+) -> ShadowStudents:
+    """Train one student on the answers of each set of teachers; each has its own lots and noise."""
+    task, included, logits = data.task, teachers.included, teachers.logits
+    models = run_transfer(data, plan, protection, streams, logits=logits, replicas=len(logits), block=_FIRST_BLOCK)
     # Samples that no teacher holds are no candidates: a coin may include them, but nothing was trained on them.
     dealt = torch.from_numpy(np.unique(torch.cat(task.parts).numpy()))
     images, labels = task.images[dealt], task.labels[dealt]

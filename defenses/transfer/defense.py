@@ -1,7 +1,7 @@
 """Define the base class of defenses of a transfer, which calibrate a protection to its plan and state claims."""
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +26,11 @@ class PreparedTransfer:
 
     protection: TransferProtection
     claims: tuple[Claim, ...]
+
+    @property
+    def spending(self) -> dict[str, Callable[[int], float]]:
+        """The epsilon after the first rounds, by ``claim_id``; empty, because all queries are answered in one round."""
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)

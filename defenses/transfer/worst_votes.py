@@ -80,6 +80,25 @@ def neighbouring_logits(plan: TransferPlan, *, size: float = 100.0) -> list[Pair
     return [(other, one)]
 
 
+def neighbours_of(votes: NDArray[Any], queries: int) -> Pair:
+    """Return the vote counts of the ``queries`` queries on which given teachers agree least, and those with other votes
+    of one teacher.
+
+    ``votes``: (teachers, all queries, classes) one-hot. The first teacher that voted for the most frequent label of the
+    closest query votes for the second one instead, wherever it voted for the first.
+    """
+    counts = votes.sum(0)
+    first, second = np.argsort(-counts, axis=-1, kind="stable")[:, :2].T
+    every = np.arange(len(counts))
+    asked = np.sort(np.argsort(counts[every, first] - counts[every, second], kind="stable")[:queries])
+    teacher = int(votes[:, asked[0], first[asked[0]]].argmax())
+    moved = votes[teacher, asked, first[asked]] > 0
+    one, other, rows = counts[asked].astype(np.float64), counts[asked].astype(np.float64), np.arange(len(asked))
+    other[rows, first[asked]] -= moved
+    other[rows, second[asked]] += moved
+    return other, one
+
+
 def _columns(numbers: Any) -> list[torch.Tensor]:
     return [number.unsqueeze(-1) if number.ndim == 1 else number for _, number in sorted(numbers.items())]
 

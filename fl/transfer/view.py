@@ -1,6 +1,6 @@
 """A view is what one observer saw of a transfer; an attack receives a view, never the run itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -26,3 +26,12 @@ class TransferView:
     answers: Tensor | None
     released: Released | None
     final_model: Tensor
+
+    def of_run(self, number: int) -> "TransferView":
+        """Return the view of one of the R runs alone, with a first dimension of 1."""
+        one, released = slice(number, number + 1), self.released
+        if released is not None:
+            numbers = {name: value[one] for name, value in released.numbers.items()}
+            released = Released(labels=released.labels[one], numbers=numbers)
+        answers = None if self.answers is None else self.answers[one]
+        return replace(self, answers=answers, released=released, final_model=self.final_model[one])

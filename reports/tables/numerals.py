@@ -68,6 +68,14 @@ METRICS = {
     "mean_squared_error": Metric(name="mean squared error", any_size=True),
     "macro_f1": Metric(name="macro F1"),
     "subset_accuracy": Metric(name="subset accuracy"),
+    "teacher_accuracy": Metric(name="accuracy of teachers"),
+    "answered": Metric(name="share of queries answered"),
+    "released_accuracy": Metric(name="accuracy of released labels"),
+    **{
+        f"epsilon_spent_{unit}": Metric(name=f"stated epsilon of all answers, one {unit}", decimals=2)
+        for unit in ("client", "sample", "report")
+    },
+    "epsilon_of_these_votes": Metric(name="published epsilon of these votes (no claim)", decimals=2),
     "loss": Metric(name="test loss"),
     **{
         f"{group}_{metric}_{part}": Metric(name=f"{name}, {words}")

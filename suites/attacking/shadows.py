@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -34,6 +35,23 @@ _BATCH_BYTES = 2**25
 """Largest size of the gradients of one client's lot in all federations of a batch; larger batches take four times as
 long, because of page faults.
 """
+
+
+class ShadowModels(Protocol):
+    """The interface of models of which each is attacked in turn: of federations, or students of transfers."""
+
+    @property
+    def bank(self) -> ShadowBank:
+        """The outputs of the models on the candidates, and which candidates each was trained on."""
+        ...
+
+    def view(self, target: int) -> View:
+        """Return what an observer of only the final model receives of model number ``target``."""
+        ...
+
+    def knowledge(self, target: int) -> Knowledge:
+        """Return what an attack on model number ``target`` may use."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +117,7 @@ def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[
         return failed
     for item in wanted:
         clock = clock if item is wanted[0] else Clock()  # The time of the training counts to the first cell.
-        work: Callable[[], list[Record]] = partial(_attacked, item, job, shadows, store)
+        work: Callable[[], list[Record]] = partial(rows_of_attack, item, job.seed, shadows, store)
         with failures_as_rows([item.cell], store, clock) as more:
             records = work()
             times = clock.fields()
@@ -185,9 +203,9 @@ def _as_shadows(task: Task, plan: Plan, protection: Protection, models: Tensor, 
     )
 
 
-def _attacked(item: AttackCell, job: ShadowJob, shadows: Shadows, store: Store) -> list[Record]:
-    """The rows of one attack on every federation in turn."""
-    scored, attack, bank, streams = [], item.entry.attack, shadows.bank, Streams(job.seed)
+def rows_of_attack(item: AttackCell, seed: int, shadows: ShadowModels, store: Store) -> list[Record]:
+    """Build the result rows of one attack on every model in turn, with the others as its references."""
+    scored, attack, bank, streams = [], item.entry.attack, shadows.bank, Streams(seed)
     for target in range(bank.models):
         # One stream per target: the result for a target does not depend on how many others there are.
         rng = streams.generator(f"attack {item.entry.label}", replicate=target)

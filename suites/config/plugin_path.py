@@ -24,8 +24,7 @@ def paths_of(spec: Suite) -> Iterator[tuple[tuple[str, ...], str]]:
     which may lie in the suite file's folder.
     """
     tables: dict[tuple[str, ...], BaseModel | None] = {("audit",): spec.audit}
-    tables |= {("federations", name): one for name, one in spec.federations.items()}
-    tables |= {("vertical", name): one for name, one in spec.vertical.items()}
+    tables.update(spec.federation_tables)
     tables |= {("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()}
     named = [((*place, key), kind, value) for place, table in tables.items() for key, kind, value in parts_in(table)]
     named += [(("defenses", name, "part"), "defense", one.part or name) for name, one in spec.defenses.items()]
@@ -35,7 +34,7 @@ def paths_of(spec: Suite) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def names_data_files(spec: Suite) -> bool:
     """Return whether the suite names a data set by a path, which may be relative to the suite file's folder."""
-    given = [one.dataset for one in (*spec.federations.values(), *spec.vertical.values())]
+    given = [one.dataset for one in spec.all_federations.values()]
     given += [spec.audit.dataset] if spec.audit is not None and spec.audit.dataset is not None else []
     return any(names_a_file(name_and_options("dataset", one)[0]) for one in given)
 

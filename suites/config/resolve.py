@@ -10,10 +10,12 @@ from typing import Any
 from ...attacks.attack import Attack
 from ...attacks.membership.candidate_attack import MembershipAttack
 from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.transfer.vote_attack import VoteAttack
 from ...audit.claim import Claim
 from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from ...audit.outside import find_outside, label, name_and_options
 from ...defenses.defense import Defense, Prepared
+from ...defenses.transfer.defense import TransferDefense
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import load_dataset
 from ...fl.models.normalise import normalisation_from
@@ -45,6 +47,8 @@ _BUILT: dict[str, Callable[[Any], object]] = {
     "canary": canary_kind,
 }
 """The kinds of parts that can be built without data, which checks their options."""
+_MEMBERS = {"federations": "clients", "vertical": "parties", "transfer": "teachers"}
+"""What takes part in the federations of each table."""
 _CURVE_SLACK = 1e-3
 """Rounding error by which a stated curve may fall below its own (epsilon, delta)."""
 
@@ -169,9 +173,8 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
     check_kinds(spec, defenses, attacks, source)
     for entry in attacks:
         if isinstance(entry.part.instance, Attack):
-            check_federations(
-                entry.attack, entry.part.path, entry.federations, spec, source.where(("attacks", entry.label))
-            )
+            clients = [name for name in entry.federations if name in spec.federations]
+            check_federations(entry.attack, entry.part.path, clients, spec, source.where(("attacks", entry.label)))
     check_audit(spec, source.where(("audit", "model")))
     return ResolvedSuite(
         spec=spec,
@@ -185,35 +188,46 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
 
 def check_kinds(spec: Suite, defenses: Iterable[DefenseEntry], attacks: Iterable[AttackEntry], source: Source) -> None:
     """Raise ConfigError for a defense or attack that no federation of the suite can run: one of clients (horizontal)
-    needs ``[federations.NAME]``, one of parties ``[vertical.NAME]``.
+    needs ``[federations.NAME]``, one of parties ``[vertical.NAME]``, one of teachers ``[transfer.NAME]``.
     """
-    for kind, entries, horizontal in (("defense", defenses, Defense), ("attack", attacks, Attack)):
-        for entry in entries:
-            own, other = (
-                (spec.federations, spec.vertical)
-                if isinstance(entry.part.instance, horizontal)
-                else (spec.vertical, spec.federations)
+    entries: list[DefenseEntry | AttackEntry] = [*defenses, *attacks]
+    for entry in entries:
+        kind, tables = ("defense" if isinstance(entry, DefenseEntry) else "attack"), _tables_of(entry)
+        if isinstance(entry, DefenseEntry):
+            named: tuple[str, ...] = (entry.federation,) if entry.federation else ()
+        else:
+            named = entry.federations
+        wrong = [name for table, name in spec.federation_tables if name in named and table not in tables]
+        if wrong or not any(getattr(spec, table) for table in tables):
+            needed = " or ".join(f"{_MEMBERS[table]} ([{table}.NAME])" for table in tables)
+            raise ConfigError(
+                f"{source.where((f'{kind}s', entry.label))}: {kind} {entry.part.path} runs on federations of {needed}; "
+                + (f"{wrong[0]} is none" if wrong else "the suite has none")
+                + ("; with the key shadows it runs on transfers too" if _may_have_shadows(entry) else "")
             )
-            named = (
-                ((entry.federation,) if entry.federation else ())
-                if isinstance(entry, DefenseEntry)
-                else entry.federations
-            )
-            wrong = [name for name in named if name in other]
-            if wrong or not own:
-                needed = "clients ([federations.NAME])" if own is spec.federations else "parties ([vertical.NAME])"
-                where = source.where((f"{kind}s", entry.label))
-                raise ConfigError(
-                    f"{where}: {kind} {entry.part.path} runs on federations of {needed}; "
-                    + (f"{wrong[0]} is none" if wrong else "the suite has none")
-                )
+
+
+def _may_have_shadows(entry: DefenseEntry | AttackEntry) -> bool:
+    part = entry.part.instance
+    return isinstance(part, MembershipAttack) and part.observer == FINAL_MODEL
+
+
+def _tables_of(entry: DefenseEntry | AttackEntry) -> tuple[str, ...]:
+    """The tables of the federations that a part can run on."""
+    part = entry.part.instance
+    if isinstance(part, TransferDefense | VoteAttack):
+        return ("transfer",)
+    if isinstance(part, Defense | Attack):
+        # A student is a final model: attacks on shadow federations attack shadow students as well.
+        on_students = isinstance(entry, AttackEntry) and entry.shadows is not None
+        return ("federations", "transfer") if on_students else ("federations",)
+    return ("vertical",)
 
 
 def _check_paths(spec: Suite, source: Source) -> None:
     """Import every part from outside, so that one that is not there is reported before any work, with its line."""
     tables: dict[tuple[str, ...], Any] = {("audit",): spec.audit}
-    tables |= {("federations", name): one for name, one in spec.federations.items()}
-    tables |= {("vertical", name): one for name, one in spec.vertical.items()}
+    tables |= spec.federation_tables
     tables |= {("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()}
     for place, table in tables.items():
         for key, kind, value in parts_in(table):
@@ -234,8 +248,7 @@ def _check_paths(spec: Suite, source: Source) -> None:
 
 def _digests(spec: Suite, source: Source) -> dict[str, str]:
     """The digest of each data set of the suite by its label."""
-    places: dict[tuple[str, ...], WithData] = {("federations", name): one for name, one in spec.federations.items()}
-    places |= {("vertical", name): one for name, one in spec.vertical.items()}
+    places: dict[tuple[str, ...], WithData] = {**spec.federation_tables}
     if spec.audit is not None and spec.audit.dataset is not None:
         places["audit",] = audited(spec.federations[spec.audit.federation], spec.audit)
     found: dict[str, str] = {}
@@ -384,7 +397,7 @@ def _attack_entry(label: str, spec: Suite, source: Source) -> AttackEntry:
             where = source.where(("attacks", label, "shadows" if chosen.shadows else "observer"))
             raise ConfigError(f"{where}: the keys shadows and observer are for attacks on federations of clients")
         return entry
-    if shadows and not (isinstance(entry.attack, MembershipAttack) and entry.observer == FINAL_MODEL):
+    if shadows and not _may_have_shadows(entry):
         where = source.where(("attacks", label, "shadows"))
         raise ConfigError(
             f"{where}: the key shadows can be set only for a membership attack on the final model; "

@@ -1,21 +1,22 @@
 """Turn the vertical federations of a suite into tasks, plans and calibrated defenses."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from ...attacks.vertical.attack import VerticalAttack
-from ...audit.claim import Claim
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask, build_vertical_task
+from .other_federations import Prepares, attacks_on, calibrated_for, defenses_on
 from .outside_parts import outside_versions
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, line_of
 from .source import ConfigError
 from .vertical import VerticalSpec
+
+_RETURNS = Prepares(prepared=VerticalPrepared, protection=VerticalProtection, mappings=("laws", "spending"))
 
 
 def vertical_task_of(spec: VerticalSpec, seed: int) -> VerticalTask:
@@ -61,21 +62,13 @@ def small_plan(plan: VerticalPlan, people: int, batch: int) -> VerticalPlan:
 
 
 def vertical_defenses(suite: ResolvedSuite, federation: str) -> list[DefenseEntry]:
-    """Return the defenses that run on a vertical federation: those whose settings name it; if there are none, those
-    whose settings name no federation.
-    """
-    entries = [entry for entry in suite.defenses if isinstance(entry.part.instance, VerticalDefense)]
-    chosen = [entry for entry in entries if entry.federation == federation]
-    return chosen or [entry for entry in entries if entry.federation is None]
+    """Return the defenses that run on a vertical federation."""
+    return defenses_on(suite, federation, VerticalDefense)
 
 
 def vertical_attacks(suite: ResolvedSuite, federation: str) -> list[AttackEntry]:
     """Return the attacks that run on a vertical federation."""
-    return [
-        entry
-        for entry in suite.attacks
-        if isinstance(entry.part.instance, VerticalAttack) and federation in entry.federations
-    ]
+    return attacks_on(suite, federation, VerticalAttack)
 
 
 def prepare_vertical(
@@ -102,24 +95,5 @@ def prepare_vertical(
         raise ConfigError(
             f"{place}: prior must have one probability per label, {plan.network.classes}, got {len(prior)}"
         )
-    try:
-        prepared = entry.part.instance.prepare(plan)
-    except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
-        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ConfigError(f"defense {entry.label} cannot be prepared for federation {federation}: {words}") from error
-    if not _is_sound(prepared):
-        raise ConfigError(
-            f"defense {entry.label}: prepare(plan) must return VerticalPrepared(protection, claims), got {prepared!r}"
-        )
+    prepared: VerticalPrepared = calibrated_for(entry, federation, plan, _RETURNS)
     return plan, prepared
-
-
-def _is_sound(prepared: object) -> bool:
-    return (
-        isinstance(prepared, VerticalPrepared)
-        and isinstance(prepared.protection, VerticalProtection)
-        and isinstance(prepared.claims, tuple | list)
-        and all(isinstance(claim, Claim) for claim in prepared.claims)
-        and isinstance(prepared.laws, Mapping)
-        and isinstance(prepared.spending, Mapping)
-    )

@@ -37,10 +37,13 @@ from .key_types import (
 from .margins import GateSpec
 from .presets import DROP, KEEP
 from .published import Published
+from .transfer import TransferSpec
 from .vertical import VerticalSpec
 
 _MOST_REPLICAS = 1_000_000
 """Beyond this, a list of the planned blocks of replicas alone would fill the memory."""
+FEDERATION_TABLES = ("federations", "vertical", "transfer")
+"""The tables of a suite file that define federations, each those of one kind."""
 _MOST_TABLES = 500
 _MOST_CELLS = 50_000
 """A plan holds every cell, with its identity: of so many it takes some ten seconds and 100 MB."""
@@ -273,6 +276,8 @@ class Suite(Table):
     """Federations of clients, which hold different samples (horizontal federated learning)."""
     vertical: dict[Label, VerticalSpec] = Field(default_factory=dict, max_length=_MOST_TABLES, exclude_if=is_empty)
     """Federations of parties, which hold different columns of the same people (vertical federated learning)."""
+    transfer: dict[Label, TransferSpec] = Field(default_factory=dict, max_length=_MOST_TABLES, exclude_if=is_empty)
+    """Federations of teachers, which label public samples for a student (transfer by answers, PATE)."""
     defenses: dict[Label, Annotated[DefenseSpec, part_table("defense")]] = Field(max_length=_MOST_TABLES)
     attacks: dict[Label, Annotated[AttackSpec, part_table("attack")]] = Field(
         default_factory=dict, max_length=_MOST_TABLES
@@ -298,17 +303,39 @@ class Suite(Table):
 
     @model_validator(mode="after")
     def _something_to_do(self) -> "Suite":
-        for place, found in (("federations", {**self.federations, **self.vertical}), ("defenses", self.defenses)):
+        for place, found in (("federations", self.all_federations), ("defenses", self.defenses)):
             if not found and self.mutants is None:
                 raise _misplaced(place, f"at least one [{place}.NAME] table is needed, or a [mutants] table")
-        for name in self.vertical:
-            if name in self.federations:
-                raise _misplaced(f"vertical.{name}", f"the name {name!r} is that of a federation of clients as well")
+        tables = self.federation_tables
+        for table, name in tables:
+            if others := [other for other, same in tables if same == name and other != table]:
+                raise _misplaced(f"{table}.{name}", f"the name {name!r} is that of [{others[0]}.{name}] as well")
         return self
+
+    @property
+    def federation_tables(self) -> dict[tuple[str, ...], WithData]:
+        """The federations of all kinds, by table and name, which are their place in the suite file."""
+        kinds: dict[str, dict[str, Any]] = {name: getattr(self, name) for name in FEDERATION_TABLES}
+        return {(table, name): one for table, found in kinds.items() for name, one in found.items()}
+
+    @property
+    def all_federations(self) -> dict[str, WithData]:
+        """The federations of all kinds, by name."""
+        return {name: one for (_, name), one in self.federation_tables.items()}
+
+    @property
+    def alpha_of_kind(self) -> float:
+        """The share of alpha of each kind of federations of which claims are audited."""
+        audited = (
+            bool(self.federations) or self.audit is not None,
+            any(one.audit is not None for one in self.vertical.values()),
+            any(one.audit is not None for one in self.transfer.values()),
+        )
+        return self.alpha / max(1, sum(audited))
 
     @model_validator(mode="after")
     def _few_cells(self) -> "Suite":
-        cells = sum(self._cells_on(name) for name in (*self.federations, *self.vertical))
+        cells = sum(self._cells_on(name) for name in self.all_federations)
         if cells > _MOST_CELLS:
             raise _misplaced(
                 "seeds",
@@ -342,7 +369,7 @@ class Suite(Table):
             for label, spec in self.defenses.items()
             if spec.federation is not None
         }
-        known = {**self.federations, **self.vertical}
+        known = self.all_federations
         for place, name in [*attacked, *own_plan.items()]:
             if name not in (self.federations if place == "audit.federation" else known):
                 raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, known)}")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,11 +17,10 @@ from .plugin_path import folder_of_suite, names_data_files
 from .presets import apply_preset, keep_only
 from .published import Published
 from .source import ConfigError, Source, apply_override
-from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
+from .suite import FEDERATION_TABLES, AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
+from .transfer import TransferSpec
 from .vertical import VerticalSpec
 
-FEDERATIONS = ("federations", "vertical")
-"""The tables of a suite that hold federations by their names, by kind."""
 GIVEN = "defenses"
 """The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""
 
@@ -109,9 +108,9 @@ def _with_kept_data(suite: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"the suite's dictionary: {place}.dataset: {error}") from None
 
     tree = {**suite}
-    for kind in FEDERATIONS:
-        if isinstance(tree.get(kind), Mapping):
-            tree[kind] = {name: kept(one, f"{kind}.{name}") for name, one in tree[kind].items()}
+    for table in FEDERATION_TABLES:
+        if isinstance(tree.get(table), Mapping):
+            tree[table] = {name: kept(one, f"{table}.{name}") for name, one in tree[table].items()}
     if "audit" in tree:
         tree["audit"] = kept(tree["audit"], "audit")
     return tree
@@ -143,9 +142,11 @@ def with_data_files(spec: Suite, folder: str, digests: dict[str, str]) -> Suite:
     # Suites without data files compare equal wherever they lie.
     if not names_data_files(spec):
         return spec
-    found = {name: one.reading(folder, digests) for name, one in spec.federations.items()}
-    parties = {name: one.reading(folder, digests) for name, one in spec.vertical.items()}
-    return spec.model_copy(update={"federations": found, "vertical": parties})
+    read = {
+        table: {name: one.reading(folder, digests) for name, one in getattr(spec, table).items()}
+        for table in FEDERATION_TABLES
+    }
+    return spec.model_copy(update=read)
 
 
 def _explain(item: dict[str, Any], source: Source) -> str:
@@ -167,6 +168,7 @@ def _fields_at(path: tuple[str, ...]) -> list[str]:
     tables: dict[str, type[BaseModel]] = {
         "federations": FederationSpec,
         "vertical": VerticalSpec,
+        "transfer": TransferSpec,
         "defenses": PlanChange,
         "attacks": AttackSpec,
         "audit": AuditSpec,
@@ -175,4 +177,16 @@ def _fields_at(path: tuple[str, ...]) -> list[str]:
         "gate": GateSpec,
     }
     table = tables.get(path[0], Suite) if path else Suite
+    # Below a federation's name may stand tables of its own, such as `audit`.
+    for name in path[2:]:
+        table = _table_in(table, name) or table
     return list(table.model_fields)
+
+
+def _table_in(table: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The table that a key of a table holds; None where it holds something else."""
+    if name not in table.model_fields:
+        return None
+    held = table.model_fields[name].annotation
+    found = [one for one in (held, *get_args(held)) if isinstance(one, type) and issubclass(one, BaseModel)]
+    return found[0] if found else None

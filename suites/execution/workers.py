@@ -18,12 +18,15 @@ from ..audits.audit_claim import audit_claim, run_block
 from ..jobs.block_job import BlockJob
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_audit import PlannedAudit
+from ..jobs.transfer_job import TransferAuditJob, TransferTrialJob
 from ..jobs.trial_job import ShadowJob, TrialJob
 from ..jobs.vertical_job import VerticalAuditJob, VerticalTrialJob
 from ..mutation.mutants import run_mutant
 from ..planning.run_plan import Job, RunPlan
 from ..results.cost import Cost
 from ..results.store import Store
+from ..transfer.audit import audit_transfer
+from ..transfer.trial import run_transfer_trial
 from ..vertical.audit import audit_vertical
 from ..vertical.trial import run_vertical_trial
 from .memory import keep_freed_memory, leave_imports_out_of_collections
@@ -47,8 +50,14 @@ def _do(job: Work, folder: Path, finished: frozenset[str]) -> list[str]:
             return run_vertical_trial(job, store, finished)
         case VerticalAuditJob():
             return audit_vertical(job, store, finished)
+        case TransferTrialJob():
+            return run_transfer_trial(job, store, finished)
+        case TransferAuditJob():
+            return audit_transfer(job, store, finished)
         case PlannedAudit():
             return audit_claim(job, store)
+        case _:
+            raise TypeError(f"no worker does a job of class {type(job).__name__}")
 
 
 def finished_jobs(

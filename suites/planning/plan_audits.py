@@ -52,9 +52,7 @@ class AuditPlanner:
         ]
         # A claim out of scope is not tested, and takes no share of alpha from the others.
         tested = sum(not one.out_of_scope for one in chosen) + len(attacked)
-        # Where vertical federations are audited too, each kind has half of the error rate.
-        halves = 2 if any(one.audit is not None for one in self.suite.spec.vertical.values()) else 1
-        alpha = self.suite.spec.alpha / halves / max(1, tested)
+        alpha = self.suite.spec.alpha_of_kind / max(1, tested)
         enough = (replace(one, audit=one.method.enough(one.claim, one.audit, alpha)) for one in chosen)
         own = [self._by_runs(one, alpha) for one in enough]
         by_attacks = [

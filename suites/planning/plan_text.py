@@ -12,9 +12,10 @@ from ...fl.models.probabilities import WORDS, returns_probabilities
 from ...fl.task import network_of
 from ..audits.known_methods import audit_methods
 from ..config.resolve_vertical import vertical_task_of
+from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import ShadowJob, TrialJob
-from ..jobs.vertical_job import VerticalAuditJob, VerticalTrialJob
+from ..jobs.vertical_job import VerticalAuditJob
 from ..results.audited_model import Trained, other_training
 from ..vertical.audit import why_not
 from ..vertical.label_coins import most_in_one_run
@@ -27,19 +28,19 @@ _MOST_AUDITS = 100
 def headline(plan: RunPlan) -> str:
     """Return one line that states how much work the planned run contains."""
     # A suite of mutants alone trains nothing, and a line of zeros would hide what it does.
-    if plan.mutants and not plan.trials and not plan.vertical:
+    if plan.mutants and not plan.trials and not plan.others:
         versions = f"{counted(len(plan.mutants), 'mutant')} with the correct version of each"
         return f"{versions}, {counted(len(plan.mutants[0].seeds), 'seed')}; {counted(len(plan.cells), 'cell')}"
-    vertical = [job for job in plan.vertical if isinstance(job, VerticalTrialJob)]
-    trainings: list[TrialJob | VerticalTrialJob] = [*plan.trials, *vertical]
+    others = [job for job in plan.others if isinstance(job, OtherTrialJob)]
+    trainings: list[TrialJob | OtherTrialJob] = [*plan.trials, *others]
     facts = [trial.cells[0].facts for trial in trainings]
     defenses = len(dict.fromkeys(fact["defense"] for fact in facts))
-    jobs: tuple[TrialJob | ShadowJob | VerticalTrialJob, ...] = (*trainings, *plan.shadows)
+    jobs: tuple[TrialJob | ShadowJob | OtherTrialJob, ...] = (*trainings, *plan.shadows)
     observing = [cell.facts for job in jobs for cell in job.cells]
     attacks = {fact["attack"] for fact in observing if fact["role"] != "utility"}
     shadows = sum(job.count for job in plan.shadows)
     seeds = len({trial.seed for trial in trainings})
-    audits = [job for job in plan.vertical if isinstance(job, VerticalAuditJob)]
+    audits = [job for job in plan.others if isinstance(job, OtherAuditJob)]
     replicas = sum(block.runs for block in plan.blocks) + sum(job.runs for job in audits)
     attacked = sum(audit.attacked is not None for audit in plan.audits)
     shadowed = f", {counted(shadows, 'shadow')}" if shadows else ""
@@ -65,7 +66,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
         lines += [f"data   {data}: {note}" for note in load_dataset(spec.data).notes]
         if returns_probabilities(network_of(load_dataset(spec.data), spec.model, None)):
             lines.append(f"model  {model}: {WORDS}")
-    lines += _vertical_lines(plan)
+    lines += _other_lines(plan)
     lines += [f"mutant {job.name}: {job.correct.facts['federation']}" for job in plan.mutants]
     own = {name: _trained(trial.cells[0].facts) for name, trial in federations.items()}
     lines += [line for audit in plan.audits[:_MOST_AUDITS] for line in _audit_lines(audit, own)]
@@ -73,20 +74,24 @@ def plan_lines(plan: RunPlan) -> list[str]:
     return [*lines, f"audit  and {more} more, which --only shows by their defenses"] if more > 0 else lines
 
 
-def _vertical_lines(plan: RunPlan) -> list[str]:
-    """Lines on the vertical federations, and on what the audit of each claim about them can show."""
-    trials = {job.training.facts["federation"]: job for job in plan.vertical if isinstance(job, VerticalTrialJob)}
+def _other_lines(plan: RunPlan) -> list[str]:
+    """Lines on the federations that are none of clients, and on what the audit of each claim about them can show."""
+    trials = {job.training.facts["federation"]: job for job in plan.others if isinstance(job, OtherTrialJob)}
     lines = []
     for name, job in trials.items():
-        facts, spec = job.training.facts, job.federation
-        holders = spec.columns if isinstance(spec.columns, int) else len(spec.columns)
-        parties = f"columns at {holders} of {holders + (not spec.active)} parties"
-        lines.append(f"train  {name}: {facts['dataset']}, {facts['model']}, {parties}, {counted(spec.epochs, 'epoch')}")
-    for audit in plan.vertical:
-        if isinstance(audit, VerticalAuditJob):
+        facts = job.training.facts
+        lines.append(f"train  {name}: {facts['dataset']}, {facts['model']}, {job.words}")
+    for audit in plan.others:
+        if isinstance(audit, OtherAuditJob):
             words = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}"
-            lines.append(f"{words}: {_vertical_power(audit)}")
+            power = _vertical_power(audit) if isinstance(audit, VerticalAuditJob) else _power(audit)
+            lines.append(f"{words}: {power}")
     return lines
+
+
+def _power(audit: OtherAuditJob) -> str:
+    best = largest_certifiable_epsilon(audit.tested, audit.tested, audit.claim.delta, audit.alpha / 2)
+    return f"{counted(audit.replicas, 'run')} per arm, max certifiable {best:.2f}"
 
 
 def _vertical_power(audit: VerticalAuditJob) -> str:
@@ -102,10 +107,9 @@ def _vertical_power(audit: VerticalAuditJob) -> str:
             return f"1 run with the labels of {people:,} people as they are, {known}"
         most = most_in_one_run(audit.claim, people, alpha=audit.alpha)
         return f"1 run with a coin for each of {counted(people, 'label')}, max certifiable {most:.2f}"
-    half = audit.replicas // 2  # The other half chooses the threshold.
     # A party's messages are read by two scores, which share alpha; final models are read by one.
     share = audit.alpha if audit.claim.observer == FINAL_MODEL else audit.alpha / 2
-    best = largest_certifiable_epsilon(half, half, audit.claim.delta, share)
+    best = largest_certifiable_epsilon(audit.tested, audit.tested, audit.claim.delta, share)
     return f"{counted(audit.replicas, 'run')} per arm, max certifiable {best:.2f}"
 
 

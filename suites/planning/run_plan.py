@@ -12,18 +12,19 @@ from ..config.source import ConfigError, Source
 from ..jobs.block_job import BlockJob
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
+from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.planned_claim import PlannedClaim
 from ..jobs.trial_job import AttackCell, ShadowJob, TrialJob
-from ..jobs.vertical_job import VerticalAuditJob, VerticalTrialJob
 from .plan_audits import AuditPlanner
 from .plan_cells import CellMaker, outside_facts, part_facts
 from .plan_mutants import mutant_versions, plan_mutants
 from .plan_shadows import own_part, shadow_jobs
-from .plan_vertical import plan_vertical
+from .plan_transfer import TransferPlanner
+from .plan_vertical import VerticalPlanner
 from .prepared_defenses import PreparedDefenses, change_of
 
-Job = TrialJob | ShadowJob | BlockJob | MutantJob | VerticalTrialJob | VerticalAuditJob
+Job = TrialJob | ShadowJob | BlockJob | MutantJob | OtherTrialJob | OtherAuditJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +41,14 @@ class RunPlan:
     shadows: tuple[ShadowJob, ...]
     blocks: tuple[BlockJob, ...]
     mutants: tuple[MutantJob, ...]
-    vertical: tuple[VerticalTrialJob | VerticalAuditJob, ...]
+    others: tuple[OtherTrialJob | OtherAuditJob, ...]
     audits: tuple[PlannedAudit, ...]
     claims: tuple[PlannedClaim, ...]
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         """All jobs for the worker processes, longest first, so that the processes finish at about the same time."""
-        return (*self.mutants, *self.vertical, *self.blocks, *self.shadows, *self.trials)
+        return (*self.mutants, *self.others, *self.blocks, *self.shadows, *self.trials)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -74,8 +75,7 @@ class _Planner:
             data=suite.digests,
             mutants=sorted(mutant_versions(suite.spec)),
             **outside_facts(
-                *suite.spec.federations.values(),
-                *suite.spec.vertical.values(),
+                *suite.spec.all_federations.values(),
                 *(entry.change for entry in suite.defenses),
                 suite.spec.audit,
             ),
@@ -98,7 +98,7 @@ class _Planner:
         )
         audits = AuditPlanner(suite=self.suite, defenses=self.defenses, cells=self.cells).plan(shadows)
         mutants = plan_mutants(self.suite, self.run_id)
-        vertical = plan_vertical(self.suite, self.run_id)
+        others = [kind(self.suite, self.run_id).plan() for kind in (VerticalPlanner, TransferPlanner)]
         return RunPlan(
             run_id=self.run_id,
             settings_id=self.settings_id,
@@ -106,9 +106,13 @@ class _Planner:
             shadows=shadows,
             blocks=tuple(block for audit in audits for block in audit.blocks),
             mutants=tuple(job for job, _ in mutants),
-            vertical=(*vertical.audits, *vertical.trials),
+            others=(*(job for kind in others for job in kind.audits), *(job for kind in others for job in kind.trials)),
             audits=audits,
-            claims=(*self.defenses.stated(), *vertical.claims, *(stated for _, both in mutants for stated in both)),
+            claims=(
+                *self.defenses.stated(),
+                *(stated for kind in others for stated in kind.claims),
+                *(stated for _, both in mutants for stated in both),
+            ),
         )
 
     def _check_federations(self) -> None:

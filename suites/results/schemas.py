@@ -36,14 +36,14 @@ def _result() -> dict[str, Any]:
 
 
 def _suite() -> dict[str, Any]:
-    from ..config.suite import Suite  # Lazy: it loads torch.
+    from ..config.suite import FEDERATION_TABLES, Suite  # Lazy: it loads torch.
 
     schema = Suite.model_json_schema()
     schema["required"] = [name for name in schema["required"] if name != "defenses"]
-    for tables in ("federations", "vertical", "defenses", "attacks"):
+    for tables in (*FEDERATION_TABLES, "defenses", "attacks"):
         # Without this a label that the pattern refuses would be accepted as an additional property.
         schema["properties"][tables]["additionalProperties"] = False
-    needed = (["federations", "defenses"], ["vertical", "defenses"], ["mutants"])
+    needed = (*([table, "defenses"] for table in FEDERATION_TABLES), ["mutants"])
     schema["anyOf"] = [{"required": names} for names in needed]
     return _headed(schema, _SUITE, "A suite file of fedassay")
 

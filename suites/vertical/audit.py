@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ...audit.check_result import CheckResult
-from ...audit.claim import NOT_PROVABLE, PROVABLE, Claim, Unit
+from ...audit.claim import Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
 from ...audit.measurement import Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
@@ -20,6 +20,7 @@ from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.check import check_rows
+from ..checks.same_claim import same_claim
 from ..checks.verdict_row import verdict_row
 from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
 from ..config.vertical import VerticalAuditSpec
@@ -89,7 +90,7 @@ class _Stated:
     def about(cls, defense: VerticalDefense, claim: Claim, task: VerticalTask, plan: VerticalPlan) -> "_Stated | None":
         """Calibrate the defense for a plan; None where it states another claim about it."""
         prepared = defense.prepare(plan)
-        same = [one for one in prepared.claims if _comparable(one) == _comparable(claim)]
+        same = [one for one in prepared.claims if same_claim(one, claim)]
         if not same:
             return None
         law = prepared.laws.get(same[0].claim_id)
@@ -167,21 +168,6 @@ def _settings(job: VerticalAuditJob) -> VerticalAuditSpec:
     if job.federation.audit is None:
         raise ValueError("the vertical federation has no audit table")
     return job.federation.audit
-
-
-def _comparable(claim: Claim) -> tuple[object, ...]:
-    return (
-        round(claim.epsilon, 6),
-        claim.delta,
-        claim.unit,
-        claim.adjacency,
-        claim.observer,
-        claim.rounds,
-        claim.subjects,
-        claim.part,
-        claim.parameters.get(PROVABLE),
-        NOT_PROVABLE in claim.parameters,
-    )
 
 
 def why_not(claim: Claim, design: str) -> str:

@@ -9,7 +9,7 @@ from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
 from fedassay.attacks.membership.final_model.loss import LossThreshold
 from fedassay.attacks.membership.final_model.random_scores import RandomScores
 from fedassay.attacks.membership.final_model.rmia import RMIA
-from fedassay.attacks.transfer.shadow_students import shadow_students
+from fedassay.attacks.transfer.shadow_students import shadow_students, shadow_teachers
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.transfer.gnmax import GNMax
@@ -43,7 +43,9 @@ def data():
 def areas(data, defense, count=16):
     """For each attack the area under the curve over all students, members against non-members."""
     plan = data.plan(teacher=RULE, student=RULE)
-    shadows = shadow_students(data, plan, defense.prepare(plan).protection, Streams(0), count=count)
+    shadows = shadow_students(
+        data, plan, defense.prepare(plan).protection, Streams(0), shadow_teachers(data, plan, Streams(0), count=count)
+    )
     found = {}
     for name, attack in ATTACKS.items():
         scores, truth = [], []
@@ -78,7 +80,7 @@ def test_pairs_hold_complementary_halves_and_no_attack_sees_the_other_half(data)
         assert not any((row == shadows.bank.logits[first + 1]).all() for row in known.shadows.logits)
     assert len(shadows.models.unique(dim=0)) == 6
     with pytest.raises(ValueError, match="even"):
-        shadow_students(data, shadows.plan, PlainVotes().prepare(shadows.plan).protection, Streams(0), count=3)
+        shadow_teachers(data, shadows.plan, Streams(0), count=3)
 
 
 def test_a_view_of_a_student_shows_the_model_alone(data):

@@ -26,6 +26,7 @@ from fedassay.defenses.transfer.worst_votes import (
     label_mechanism,
     neighbouring_counts,
     neighbouring_logits,
+    neighbours_of,
 )
 from scipy.special import ndtr
 from toy_transfer import votes_plan
@@ -127,3 +128,13 @@ def test_votes_without_noise_are_refuted_at_once():
         label_mechanism(protection, plan), claim, pairs=neighbouring_counts(plan), trials=1000, batched=True
     )
     assert found.verdict is Verdict.REFUTED
+
+
+def test_real_votes_give_neighbours_of_the_closest_queries():
+    """Three queries with leads of 3, 1 and 2; the first teacher that voted for the closest query's label moves."""
+    votes = np.eye(3)[np.array([[0, 1, 2], [0, 0, 2], [0, 0, 2], [1, 1, 2], [0, 0, 0], [2, 2, 0]])]
+    one, other = neighbours_of(votes, 2)
+    assert other.tolist() == [[3, 2, 1], [2, 0, 4]]
+    assert one.tolist() == [[2, 3, 1], [3, 0, 3]]
+    (least, most) = neighbours_of(votes, 1)
+    assert (least.tolist(), most.tolist()) == ([[2, 3, 1]], [[3, 2, 1]])

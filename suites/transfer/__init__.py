@@ -1,0 +1,1 @@
+"""Run, attack and audit transfers by answers."""

@@ -1,0 +1,156 @@
+"""Train the teachers and students of one transfer and run every attack of the suite on it; a failure becomes a row.
+
+An attack on votes is measured on planted votes: those of the attacked teacher are drawn uniformly, and all other
+teachers vote as they were trained to. Real votes would be guessed well from the released label alone, because teachers
+agree; of planted votes a guess without information is right once in as many times as there are classes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...attacks.attack import Level
+from ...attacks.transfer.shadow_students import shadow_students
+from ...attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
+from ...audit.evidence import VoteScores
+from ...fl.streams import Streams
+from ...fl.transfer.engine import run_transfer
+from ...fl.transfer.plan import TransferPlan
+from ...fl.transfer.protection import counts_of, votes_of
+from ...fl.transfer.recorder import AnswerRecorder, TransferEvent
+from ...fl.transfer.transfer_task import TransferTask
+from ..attacking.shadows import rows_of_attack
+from ..attacking.trial import Clock, failures_as_rows, finish_cells
+from ..config.resolve_transfer import shadow_teachers_of, teachers_of, transfer_plan_of, transfer_task_of
+from ..jobs.cell import Cell
+from ..jobs.transfer_job import TransferTrialJob
+from ..jobs.trial_job import AttackCell
+from ..results.record import Record
+from ..results.store import Store
+from ..scoring.transfer_rows import transfer_rows
+from ..scoring.vote_rows import score_votes
+
+_PLANTED_BLOCK = 2**28
+"""Number of the batch of runs with planted votes, so that they share no random draw with the transfer itself."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Transferred:
+    """A finished transfer: its teachers' logits on the queries, and everything that happened in all of its runs."""
+
+    task: TransferTask
+    plan: TransferPlan
+    streams: Streams
+    logits: Tensor
+    event: TransferEvent
+
+
+@dataclass(kw_only=True)
+class _Event:
+    """A recorder that keeps everything; only scoring receives it."""
+
+    kept: TransferEvent | None = None
+
+    def watch(self, event: TransferEvent) -> None:
+        self.kept = event
+
+
+def run_transfer_trial(job: TransferTrialJob, store: Store, finished: frozenset[str]) -> list[str]:
+    """Run one transfer, run and score the attacks on it, and write the results that are not yet stored.
+
+    Returns the titles of failed cells with their reasons.
+
+    Raises:
+        UnwritableRunFolder: the cells written before stay.
+    """
+    wanted = [cell for cell in job.cells if cell.cell_id not in finished]
+    if not wanted:
+        return []
+    torch.set_num_threads(1)
+    clock = Clock()
+    found: Transferred | None = None
+    with failures_as_rows(wanted, store, clock) as failed:
+        found = _transferred(job)
+    if found is None:
+        return failed
+    works: list[tuple[Cell, Callable[[], list[Record]]]] = [(job.training, partial(_utility, job, found))]
+    works += [(item.cell, partial(_attacked, item, job, found, store)) for item in job.attacks]
+    return failed + finish_cells(works, wanted, store, clock)
+
+
+def _transferred(job: TransferTrialJob) -> Transferred:
+    spec, streams, recorder = job.federation, Streams(job.seed), _Event()
+    task, logits = transfer_task_of(spec, job.seed), teachers_of(spec, job.seed)
+    plan = transfer_plan_of(spec, task)
+    if not bool(logits.isfinite().all()):
+        raise FloatingPointError("training diverged: a teacher's answers hold NaN or infinity")
+    run_transfer(
+        task, plan, job.prepared.protection, streams, logits=logits, replicas=spec.students, recorders=[recorder]
+    )
+    if recorder.kept is None or not bool(recorder.kept.final_model.isfinite().all()):
+        raise FloatingPointError("training diverged: a student holds NaN or infinity")
+    return Transferred(task=task, plan=plan, streams=streams, logits=logits, event=recorder.kept)
+
+
+def _utility(job: TransferTrialJob, found: Transferred) -> list[Record]:
+    return transfer_rows(job.training, found.task, found.event, job.prepared.claims)
+
+
+def _attacked(item: AttackCell, job: TransferTrialJob, found: Transferred, store: Store) -> list[Record]:
+    attack = item.entry.part.instance
+    if not isinstance(attack, VoteAttack):
+        return _membership(item, job, found, store)
+    votes, logits = planted(found, attack.teacher, job.federation.students)
+    protection, recorder = job.prepared.protection, AnswerRecorder(observer=attack.observer)
+    run_transfer(
+        found.task,
+        found.plan,
+        protection,
+        found.streams,
+        logits=logits,
+        replicas=len(logits),
+        block=_PLANTED_BLOCK,
+        world=1,
+        recorders=[recorder],
+    )
+    others = counts_of(votes_of(found.logits))[0] - votes_of(found.logits)[0, attack.teacher]
+    known = others.double().numpy() if attack.level is Level.WORST_CASE else None
+    knowledge = VoteKnowledge.of(found.plan, protection, others=known)
+    draws = partial(found.streams.generator, f"attack {item.entry.label}")
+    evidence = [
+        attack.run(recorder.view.of_run(number), knowledge, draws(replicate=number)) for number in range(len(votes))
+    ]
+    if not all(isinstance(one, VoteScores) for one in evidence):
+        raise TypeError(f"an attack on votes must return VoteScores, got {type(evidence[0]).__name__}")
+    return score_votes(item.cell, evidence, votes.numpy())
+
+
+def planted(found: Transferred, teacher: int, runs: int) -> tuple[Tensor, Tensor]:
+    """Draw the votes of one teacher uniformly, ``(runs, queries)``, and return them with the logits of all teachers,
+    ``(runs, teachers, queries, classes)``; the teacher's own are as large as before.
+    """
+    plan = found.plan
+    drawn = found.streams.generator("planted votes", client=teacher).integers(plan.classes, size=(runs, plan.queries))
+    votes = torch.from_numpy(np.asarray(drawn, dtype=np.int64))
+    logits = found.logits.repeat(runs, 1, 1, 1)
+    own = logits[:, teacher]
+    # The drawn class exchanges its logit with the largest one, so that only the vote changes.
+    largest = own.argmax(-1)
+    exchanged = own.clone()
+    exchanged.scatter_(-1, largest.unsqueeze(-1), own.gather(-1, votes.unsqueeze(-1)))
+    exchanged.scatter_(-1, votes.unsqueeze(-1), own.gather(-1, largest.unsqueeze(-1)))
+    logits[:, teacher] = exchanged
+    return votes, logits
+
+
+def _membership(item: AttackCell, job: TransferTrialJob, found: Transferred, store: Store) -> list[Record]:
+    """The rows of a membership attack on students whose teachers held random halves of the samples."""
+    if item.entry.shadows is None:
+        raise ValueError("a membership attack on a student needs the key shadows, its number of shadow students")
+    teachers = shadow_teachers_of(job.federation, job.seed, item.entry.shadows)
+    shadows = shadow_students(found.task, found.plan, job.prepared.protection, found.streams, teachers)
+    return rows_of_attack(item, job.seed, shadows, store)

@@ -1,0 +1,87 @@
+"""Audits of claims about transfers: every control is refuted, no correct defense is, and what has no inputs is said."""
+
+from dataclasses import replace
+
+import pytest
+from fedassay.audit.finding import Verdict
+from fedassay.audit.observer import FINAL_MODEL
+from fedassay.suites.config.catalogue import build
+from fedassay.suites.config.resolve_transfer import transfer_plan_of, transfer_task_of
+from fedassay.suites.config.transfer import TransferSpec
+from fedassay.suites.jobs.cell import Cell
+from fedassay.suites.jobs.transfer_job import TransferAuditJob
+from fedassay.suites.transfer.audit import found_about
+from known_parts import transfer_parts
+
+RULE = {"steps": 10, "learning_rate": 0.05}
+SPEC = TransferSpec(
+    dataset="digits", teachers=50, queries=40, teacher=RULE, student=RULE, audit={"trials": 20_000, "queries": (1, 10)}
+)
+FOUND_BY_MORE = {"control_votes_epsilon_published"}
+"""Controls whose bug shows only where teachers agree, with many of them."""
+
+
+def job_of(name, spec=SPEC, seed=0, alpha=0.01, **options):
+    defense = build("defense", name, options).instance
+    plan = transfer_plan_of(spec, transfer_task_of(spec, seed))
+    claim = defense.prepare(plan).claims[0]
+    cell = Cell(cell_id="c", facts={})
+    return TransferAuditJob(federation=spec, defense=defense, claim=claim, seed=seed, alpha=alpha, cell=cell)
+
+
+PARTS = transfer_parts("defense")
+
+
+@pytest.mark.parametrize("name", [name for name, part in PARTS.items() if part.control and name not in FOUND_BY_MORE])
+def test_a_control_is_refuted(name):
+    assert found_about(job_of(name, epsilon=2.0)).verdict is Verdict.REFUTED
+
+
+@pytest.mark.simulations
+def test_a_published_epsilon_is_refuted_where_teachers_agree():
+    rule = {"steps": 60, "learning_rate": 0.05}
+    spec = SPEC.model_copy(update={"teachers": 250, "teacher": SPEC.teacher.model_copy(update=rule)})
+    assert found_about(job_of("control_votes_epsilon_published", spec)).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("name", [name for name, part in PARTS.items() if not part.control and name != "plain_votes"])
+def test_a_correct_defense_is_not_refuted(name):
+    found = found_about(job_of(name, epsilon=2.0))
+    assert found.verdict is Verdict.NOT_REFUTED
+    assert "queries" in found.reason
+    assert 0 <= found.measurement.epsilon_low < 2.0
+
+
+@pytest.mark.simulations
+def test_claims_that_hold_are_refuted_no_oftener_than_alpha():
+    """Of 40 audits at error .05: more than 7 happen with probability .002."""
+    spec = SPEC.model_copy(update={"audit": SPEC.audit.model_copy(update={"trials": 1000})})
+    refuted = sum(
+        found_about(job_of(name, spec, seed=seed, alpha=0.05, epsilon=1.0)).verdict is Verdict.REFUTED
+        for name in ("gnmax", "grr_votes")
+        for seed in range(20)
+    )
+    assert refuted <= 7
+
+
+def test_sizes_beyond_the_transfers_queries_become_its_own_and_none_counts_twice():
+    job = job_of("gnmax", SPEC.model_copy(update={"queries": 5}))
+    assert job.sizes == (1, 5)
+    assert (job.replicas, job.tested, job.runs) == (40_000, 20_000, 120_000)
+
+
+def test_a_claim_against_an_observer_without_known_inputs_is_out_of_scope():
+    job = job_of("gnmax")
+    found = found_about(replace(job, claim=replace(job.claim, observer=FINAL_MODEL), defense=Weaker()))
+    assert found.verdict is Verdict.OUT_OF_SCOPE
+    assert "no neighbouring inputs" in found.reason
+    other = found_about(replace(job, claim=replace(job.claim, epsilon=9.0)))
+    assert (other.verdict, "another claim about 1 queries" in other.reason) == (Verdict.OUT_OF_SCOPE, True)
+
+
+class Weaker:
+    """GNMax with a claim about the student alone."""
+
+    def prepare(self, plan):
+        right = build("defense", "gnmax", {}).instance.prepare(plan)
+        return replace(right, claims=tuple(replace(claim, observer=FINAL_MODEL) for claim in right.claims))
