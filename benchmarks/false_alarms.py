@@ -15,7 +15,6 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from fedassay.suites.mutation.federated_mutant import checks_of
 from fedassay.suites.mutation.mutants import MECHANISM, known_mutants, versions
 from joblib import Parallel, delayed
 from scipy.stats import beta
@@ -51,7 +50,7 @@ def measured(name: str, seed: int, trials: bool) -> dict[str, object]:
     """Run all checks of the correct version of a mutant; return which held, failed and could not look."""
     torch.set_num_threads(1)
     begun = time.process_time()
-    results = checks_of(versions(name), broken=False, trials=trials, seed=seed)
+    results = versions(name).checks(broken=False, trials=trials, seed=seed)
     return {
         "name": name,
         "seed": seed,

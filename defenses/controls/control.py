@@ -3,11 +3,13 @@
 import dataclasses
 from abc import ABC
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar, cast
 
 from ...fl.plan import Plan
 from ...fl.protection import Protection
-from ..defense import Defense, Prepared
+from ..defense import Defense, DefensePart, Prepared
+
+Part = TypeVar("Part", bound=DefensePart)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class Control(Defense, ABC):
         return {}
 
 
-def correct_version(control: Defense) -> Defense:
+def correct_version(control: Part) -> Part:
     """Return the correct defense whose class a control (a defense with a planted bug) inherits from, with the control's
     configuration.
 
@@ -43,7 +45,8 @@ def correct_version(control: Defense) -> Defense:
     """
     # By class and not by ``Control``: a control of another package may only set ``control``.
     for base in type(control).__mro__[1:]:
-        if issubclass(base, Defense) and base not in (Control, Defense) and not base.control:
+        if issubclass(base, DefensePart) and not base.control and ABC not in base.__bases__ and base is not DefensePart:
             known = {field.name for field in dataclasses.fields(base)}
-            return base(**{name: value for name, value in control.fields().items() if name in known})
+            fields = {name: value for name, value in control.fields().items() if name in known}
+            return cast(Part, base(**fields))
     raise ValueError(f"{type(control).__name__} does not inherit from a correct defense, so the two cannot be compared")

@@ -7,8 +7,14 @@ from typing import Any
 from ...audit.outside import points
 from .part_files import PACKAGE, Kind, PartFile, files_with, own_parts, part_classes
 
-_CONTROLS = f"{PACKAGE}.defenses.controls"
 _MECHANISMS = "defenses.controls.mechanisms"
+_CONTROLS = {
+    f"{PACKAGE}.defenses.controls": "federation",
+    f"{PACKAGE}.defenses.controls.vertical": "vertical federation",
+}
+"""The folders of controls, and the kinds of mutants that they hold."""
+_BASES = {"Defense": "federation", "VerticalDefense": "vertical federation"}
+"""The kinds of mutants of controls of other packages, by the class that they derive from."""
 
 
 def cases(below: str) -> dict[str, PartFile]:
@@ -16,6 +22,20 @@ def cases(below: str) -> dict[str, PartFile]:
     unusual correct ones.
     """
     return part_classes("defenses.controls", below, "Case")
+
+
+def controls() -> dict[str, tuple[str, PartFile]]:
+    """Return a dictionary from the name of each of the package's own controls, defenses that are broken on purpose, to
+    the kind of mutants that it belongs to and to its file, in alphabetical order.
+    """
+    parts = own_parts("defense").items()
+    homes = {name: (_CONTROLS.get(part.module.rpartition(".")[0]), part) for name, part in parts}
+    return {name: (kind, part) for name, (kind, part) in homes.items() if kind is not None}
+
+
+def control_kind(part: type[Any]) -> str:
+    """Return the kind of mutants that a control of another package belongs to."""
+    return next(_BASES[base.__name__] for base in part.__mro__ if base.__name__ in _BASES)
 
 
 def summaries(kind: Kind) -> dict[str, str]:
@@ -32,20 +52,18 @@ def summaries(kind: Kind) -> dict[str, str]:
 
 def mutant_summaries() -> dict[str, str]:
     """Return a dictionary with one entry per mutant (a mechanism with a planted bug) and per unusual correct case. A
-    value states how it is audited (``mechanism``, ``federation``, ``pair`` or ``correct case``), followed by its first
-    docstring line.
+    value states how it is audited (``mechanism``, ``federation``, ``vertical federation``, ``pair`` or ``correct
+    case``), followed by its first docstring line.
     """
-    # Not those of other kinds of federations, which lie in folders of their own: they run in no federation of clients.
-    controls = [part for part in own_parts("defense").values() if part.module.rpartition(".")[0] == _CONTROLS]
-    own = {part.name: part.summary for part in controls}
-    installed = {name: summary(part) for name, part in _installed("defense").items() if part.control}
-    kinds = {
-        "mechanism": dict(files_with("mutant", _MECHANISMS)),
-        "federation": own | installed,
-        "pair": {name: part.summary for name, part in cases("pairs").items()},
-        "correct case": {name: part.summary for name, part in cases("correct").items()},
+    own = {name: f"{kind}: {part.summary}" for name, (kind, part) in controls().items()}
+    installed = {
+        name: f"{control_kind(part)}: {summary(part)}" for name, part in _installed("defense").items() if part.control
     }
-    return {name: f"{kind}: {words}" for kind, found in kinds.items() for name, words in found.items()}
+    found = {name: f"mechanism: {words}" for name, words in files_with("mutant", _MECHANISMS)}
+    found |= own | installed
+    for kind, below in (("pair", "pairs"), ("correct case", "correct")):
+        found |= {name: f"{kind}: {part.summary}" for name, part in cases(below).items()}
+    return found
 
 
 def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:

@@ -252,7 +252,7 @@ class MutantsSpec(Table):
     limit: Whole = Field(default=1_000_000, ge=1)
     """Largest number of trials per arm; a bug that needs more is reported as not detectable."""
     limit_pairs: Whole = Field(default=5_000, ge=1, exclude_if=lambda limit: limit == 5_000)
-    """The same for pairs that no implementation check refutes."""
+    """The same for vertical federations, and for pairs that no implementation check refutes."""
     trials: bool = Field(default=True, exclude_if=bool)
     """Whether to audit by planned trials. Without them implementation checks alone run, mechanisms are left out, and
     everything that is received is tried only on broken versions that no other check refutes."""

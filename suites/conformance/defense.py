@@ -18,7 +18,7 @@ from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
-from ..mutation.federated_mutant import Versions, checks_of
+from ..mutation.federated_mutant import FederatedVersions
 from .check import (
     Check,
     Fault,
@@ -102,9 +102,8 @@ def claims_hold(subject: Subject) -> str | None:
     task, plan, prepared = _prepared(defense, inert=1)
     if not prepared.claims:
         return "not checked: it states no claim"
-    found = checks_of(
-        Versions(name=subject.name, task=task, plan=plan, correct=prepared, broken=None), broken=False, trials=True
-    )
+    versions = FederatedVersions(name=subject.name, task=task, plan=plan, correct=prepared, broken=None)
+    found = versions.checks(broken=False, trials=True)
     failed = [result.words for result in found if result.passed is False]
     require(not failed, "; ".join(failed))
     made = [result.name for result in found if result.passed]

@@ -34,6 +34,7 @@ from ..audits.claim_checks import claim_checks, received_checks
 from ..audits.planted_canary import canary_words
 from ..audits.prepared_again import Fitted
 from ..config.canaries import absent_row, clients_of_user, copies_of
+from .versions import Versions, check_claims, over_claims
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
 UNEQUAL, UNEQUAL_SAMPLES = 4, 40
@@ -47,7 +48,7 @@ LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Versions:
+class FederatedVersions(Versions):
     """The correct version of a protection in one federation, and a broken one; an unusual correct case has none."""
 
     name: str
@@ -56,10 +57,29 @@ class Versions:
     correct: Prepared
     broken: Prepared | None
 
+    @property
+    def claim(self) -> Claim:
+        return self.correct.claims[0]
+
+    def mutant(self) -> Mutant:
+        return federated_mutant(self)
+
+    def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
+        prepared = self.broken if broken and self.broken is not None else self.correct
+        results: list[CheckResult] = []
+        for claim in prepared.claims:
+            fit = partial(_given, Fitted(protection=prepared.protection, claim=claim))
+            checks = claim_checks(fit, claim, self.plan, (self.task, self.plan), seed=seed)
+            # As in an audit: trials cost seconds, and a bug that is found needs none.
+            if trials and all(check.passed is not False for check in checks):
+                checks += received_checks(fit, self.plan, (self.task, self.plan), seed=seed)
+            results += checks
+        return over_claims(results)
+
 
 # Cached: preparing a defense may take seconds, and the mutant and its checks both need it.
 @lru_cache(maxsize=256)
-def versions_of(part: Defense | type[Case]) -> Versions:
+def versions_of(part: Defense | type[Case]) -> FederatedVersions:
     """Prepare a control and its correct version, or both versions of a case, for a federation of which the claimed unit
     is sampled.
 
@@ -77,17 +97,12 @@ def versions_of(part: Defense | type[Case]) -> Versions:
         versions = (part.prepare(plan), part.prepare(plan, broken=True))
     name = (type(part) if isinstance(part, Defense) else part).__name__
     correct, broken = versions
-    # Both versions must be held to one claim, or a difference of verdicts would not be due to the bug.
-    if broken.claims != correct.claims:
-        raise ValueError(
-            f"{name} (a deliberately broken defense) must state the claim of its correct version, got "
-            f"{broken.claims[0].describe()}"
-        )
+    check_claims(name, correct.claims, broken.claims)
     pair = isinstance(part, Defense) or PAIRS in part.__module__.split(".")
-    return Versions(name=name, task=task, plan=plan, correct=correct, broken=broken if pair else None)
+    return FederatedVersions(name=name, task=task, plan=plan, correct=correct, broken=broken if pair else None)
 
 
-def federated_mutant(versions: Versions) -> Mutant:
+def federated_mutant(versions: FederatedVersions) -> Mutant:
     """Build the audit of a broken protection and of its correct version with a canary along an inert weight.
 
     Raises:
@@ -110,28 +125,6 @@ def federated_mutant(versions: Versions) -> Mutant:
         scores=tuple(_score(release, looked_for) for looked_for in LOOKED_FOR),
         witness=canary_words(CANARY_NORM),
     )
-
-
-def checks_of(versions: Versions, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
-    """Run the implementation checks of the broken or of the correct version. Of several claims, the result of a check
-    is that of the first claim on which it fails.
-
-    Args:
-        trials: whether everything that is received is audited too, where no other check fails.
-        seed: seed of all draws.
-    """
-    prepared = versions.broken if broken and versions.broken is not None else versions.correct
-    found: dict[str, CheckResult] = {}
-    for claim in prepared.claims:
-        fit = partial(_given, Fitted(protection=prepared.protection, claim=claim))
-        checks = claim_checks(fit, claim, versions.plan, (versions.task, versions.plan), seed=seed)
-        # As in an audit: trials cost seconds, and a bug that is found needs none.
-        if trials and all(check.passed is not False for check in checks):
-            checks += received_checks(fit, versions.plan, (versions.task, versions.plan), seed=seed)
-        for result in checks:
-            kept = found.setdefault(result.name, result)
-            found[result.name] = result if result.passed is False and kept.passed is not False else kept
-    return tuple(found.values())
 
 
 def _given(prepared: Fitted, plan: Plan) -> Fitted:

@@ -6,50 +6,56 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 
 from ...audit.check_result import CheckResult
-from ...audit.claim import Claim
 from ...audit.finding import Finding, Verdict, checked_alone, with_failed_checks
 from ...audit.nearest import nearest
-from ...defenses import controls as controlled
 from ...defenses.controls import mechanisms
 from ...defenses.controls.mutant import Mutant
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.check import check_rows
 from ..config.catalogue import find, from_entry_points
-from ..config.part_files import PartFile, own_parts
-from ..config.part_listing import cases
+from ..config.part_files import PartFile
+from ..config.part_listing import cases, control_kind, controls
 from ..config.source import ConfigError
 from ..config.suite import MutantsSpec
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..results.record import Record
 from ..results.store import Store
-from .federated_mutant import Versions, checks_of, federated_mutant, versions_of
+from .federated_mutant import versions_of
 from .mutant_audit import MutantAudit, VersionFindings, audit_broken, audit_correct, plan_mutant_audit
+from .versions import MechanismVersions, Versions
+from .vertical_mutant import vertical_versions
 
 MECHANISM, FEDERATION, PAIR, CORRECT_CASE = "mechanism", "federation", "pair", "correct case"
+VERTICAL = "vertical federation"
+_PREPARED: dict[str, Callable[[Any], Versions]] = {
+    FEDERATION: versions_of,
+    PAIR: versions_of,
+    CORRECT_CASE: versions_of,
+    VERTICAL: vertical_versions,
+}
+"""How both versions of a control or a case are prepared, by kind. A new kind of federation is a line here."""
 
 
 def known_mutants() -> dict[str, str]:
     """Return a dictionary from the name of every mutant (planted bug) to its kind: a mechanism of its own, a broken
-    defense in a federation, a pair of versions of a protection, or a correct case, which has no bug.
+    defense in a federation of clients or in a vertical one, a pair of versions of a protection, or a correct case,
+    which has no bug.
     """
     own = {
         entry.name: MECHANISM
         for entry in pkgutil.iter_modules(mechanisms.__path__)
         if hasattr(importlib.import_module(f"{mechanisms.__name__}.{entry.name}"), "mutant")
     }
-    # Not those of other kinds of federations, which lie in folders of their own: they run in no federation of clients.
-    controls = [
-        name for name, part in own_parts("defense").items() if part.module.rpartition(".")[0] == controlled.__name__
-    ]
     # Controls of other packages are mutants too: they are found by their entry points.
-    foreign = [name for name, part in from_entry_points("defense").items() if part.control]
-    known = own | dict.fromkeys([*controls, *foreign], FEDERATION)
+    foreign = {name: control_kind(part) for name, part in from_entry_points("defense").items() if part.control}
+    known = own | {name: kind for name, (kind, _) in controls().items()} | foreign
     return known | dict.fromkeys(cases("pairs"), PAIR) | dict.fromkeys(cases("correct"), CORRECT_CASE)
 
 
@@ -66,7 +72,7 @@ def chosen_mutants(spec: MutantsSpec) -> dict[str, str]:
     return {name: known[name] for name in spec.only or known if not left_out.get(known[name], False)}
 
 
-# Cached: planning and the run both need the mutant, and a federated one loads data.
+# Cached: planning and the run both need the mutant, and one of a vertical federation learns its scores.
 @lru_cache(maxsize=256)
 def build_mutant(name: str) -> Mutant:
     """Return the mutant (a mechanism with a planted bug) of the given name, ready to be audited by trials.
@@ -74,21 +80,17 @@ def build_mutant(name: str) -> Mutant:
     Raises:
         ValueError: for a control that has no correct version to be compared with, and where no canary covers it.
     """
-    if known_mutants()[name] == MECHANISM:
-        build: Callable[[], Mutant] = module_of(name).mutant
-        return build()
-    return federated_mutant(versions(name))
+    return versions(name).mutant()
 
 
 def versions(name: str) -> Versions:
-    """Return both versions of a control or a case, prepared for their federation."""
+    """Return both versions of a mutant, prepared for their federation where they have one."""
+    kind = known_mutants()[name]
+    if kind == MECHANISM:
+        build: Callable[[], Mutant] = module_of(name).mutant
+        return MechanismVersions(own=build())
     found = _case(name)
-    return versions_of(find("defense", name)() if found is None else found.load())
-
-
-def claim_of(name: str) -> Claim:
-    """Return the claim that both versions of a mutant state; of several, the first."""
-    return build_mutant(name).claim if known_mutants()[name] == MECHANISM else versions(name).correct.claims[0]
+    return _PREPARED[kind](find("defense", name)() if found is None else found.load())
 
 
 def module_of(name: str) -> ModuleType:
@@ -117,7 +119,7 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
     torch.set_num_threads(1)
     kind, clock = known_mutants()[job.name], Clock()
     with failures_as_rows(wanted, store, clock) as failed:
-        checks = {cell.cell_id: _checks(job, kind, cell) for cell in job.cells}
+        checks = {cell.cell_id: _checks(job, cell) for cell in job.cells}
         audit = _audit(job, kind, checks)
         for cell in wanted:
             rows = _rows(cell, job, audit, checks[cell.cell_id], store)
@@ -127,12 +129,9 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
     return failed
 
 
-def _checks(job: MutantJob, kind: str, cell: Cell) -> tuple[CheckResult, ...]:
-    # A mechanism has no federation to replay.
-    if kind == MECHANISM:
-        return ()
+def _checks(job: MutantJob, cell: Cell) -> tuple[CheckResult, ...]:
     broken = cell is job.broken
-    return checks_of(versions(job.name), broken=broken, trials=job.spec.trials or broken)
+    return versions(job.name).checks(broken=broken, trials=job.spec.trials or broken)
 
 
 def _audit(job: MutantJob, kind: str, checks: Mapping[str, tuple[CheckResult, ...]]) -> MutantAudit | None:
@@ -156,7 +155,7 @@ def _audit(job: MutantJob, kind: str, checks: Mapping[str, tuple[CheckResult, ..
         pilot=spec.pilot if kind == MECHANISM else spec.pilot_federations,
         power=spec.power,
         alpha=spec.kill_alpha,
-        limit=spec.limit_pairs if kind == PAIR else spec.limit,
+        limit=spec.limit_pairs if kind in (PAIR, VERTICAL) else spec.limit,
     )
 
 
@@ -166,7 +165,7 @@ def _rows(
     """One row per seed that states whether its trials alone refute, one row per check, and the row that decides."""
     failing = [check.words for check in checks if check.passed is False]
     if audit is None:
-        finding = checked_alone(claim_of(job.name), failing)
+        finding = checked_alone(versions(job.name).claim, failing)
         verdict = {"verdict": finding.verdict.value, "route": finding.route, "reason": finding.reason}
         return [*check_rows(cell, checks), cell.record(metric="epsilon_low", **verdict)]
     broken = cell is job.broken

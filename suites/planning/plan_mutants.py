@@ -13,10 +13,21 @@ from ..config.suite import Suite
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_claim import PlannedClaim
-from ..mutation.mutants import CORRECT_CASE, MECHANISM, PAIR, chosen_mutants, claim_of, known_mutants, module_of
+from ..mutation.mutants import (
+    CORRECT_CASE,
+    MECHANISM,
+    PAIR,
+    VERTICAL,
+    chosen_mutants,
+    known_mutants,
+    module_of,
+    versions,
+)
 from ..results.record import CORRECT
 
 ESTIMATOR = "planned_event"
+_MODELS = {VERTICAL: "split"}
+"""Models of other kinds of federations than those of clients."""
 Planned = tuple[MutantJob, tuple[PlannedClaim, ...]]
 
 
@@ -48,7 +59,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
     if spec is None:
         raise ValueError("this suite has no [mutants] table, so no mutants can be planned")
     try:
-        claim = claim_of(name)
+        claim = versions(name).claim
     except ValueError as error:
         raise ConfigError(f"mutant {name} cannot be set up: {error}") from error
     stated = [
@@ -57,6 +68,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
         for label, control in ((name, True), (f"{name}{CORRECT}", False))
         if control is False or kind != CORRECT_CASE
     ]
+    dataset, model = ("none", "none") if kind == MECHANISM else ("digits", _MODELS.get(kind, "logistic"))
     configuration, version = [spec.model_dump(mode="json"), share, list(suite.seeds)], _version(name)
     cells = [
         Cell(
@@ -66,9 +78,9 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
                 "suite": suite.spec.name,
                 "suite_version": suite.spec.version,
                 "federation": one.federation,
-                "dataset": "none" if kind == MECHANISM else "digits",
-                "dataset_sha256": "" if kind == MECHANISM else suite.digests.get("digits", ""),
-                "model": "none" if kind == MECHANISM else "logistic",
+                "dataset": dataset,
+                "dataset_sha256": suite.digests.get(dataset, ""),
+                "model": model,
                 "defense": one.defense,
                 "defense_version": version,
                 "control": one.control,

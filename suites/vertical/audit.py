@@ -26,16 +26,14 @@ from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_tas
 from ..config.vertical import VerticalAuditSpec
 from ..jobs.vertical_job import VerticalAuditJob
 from ..results.store import Store
-from .label_channel import CHANNEL, channel_check
+from .claim_checks import vertical_checks
+from .label_channel import CHANNEL
 from .label_coins import measured_in_one_run
 from .noise_move import MOVE
 from .observed_labels import measured_by_labels
-from .pairs import Pair, frequent, pair_of_labels, pair_of_rows
-from .play_back import RELEASED, play_back_checks
+from .pairs import Pair, frequent, pair_of_claim
+from .play_back import RELEASED
 from .runs import measured_in_runs
-
-CHECK_ALPHA = 1e-4
-"""False-alarm rate of the check of released labels, which alone refutes nothing."""
 
 
 def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]) -> list[str]:
@@ -98,7 +96,7 @@ class _Stated:
 
     def pair(self, claim: Claim, streams: Streams) -> Pair:
         """Two data sets that differ in the claim's unit."""
-        return pair_of_labels(self.task) if claim.unit is Unit.LABEL else pair_of_rows(self.task, streams)
+        return pair_of_claim(claim, self.task, streams)
 
 
 def _measured(job: VerticalAuditJob, settings: VerticalAuditSpec, stated: _Stated) -> Measurement:
@@ -142,11 +140,8 @@ def _checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult,
         words = "the defense states another claim about the small federation on which it is checked"
         return (CheckResult(name=RELEASED, passed=None, witness=words),)
     claim, streams = job.claim, Streams(job.seed)
-    task, plan, protection = stated.task, stated.plan, stated.protection
-    checks = play_back_checks(claim, task, plan, protection, streams, stated.pair(claim, streams), law=stated.law)
-    if claim.unit is not Unit.LABEL:
-        return checks
-    return (*checks, channel_check(claim, plan, protection, streams, frequent(task), alpha=CHECK_ALPHA))
+    pair = stated.pair(claim, streams)
+    return vertical_checks(claim, stated.task, stated.plan, stated.protection, streams, pair, law=stated.law)
 
 
 def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None) -> CheckPower | None:

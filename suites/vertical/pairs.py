@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ...audit.claim import Claim, Unit
 from ...fl.streams import Streams, normal
 from ...fl.vertical.engine import Planted
 from ...fl.vertical.task import VerticalTask
@@ -35,6 +36,11 @@ def frequent(task: VerticalTask) -> tuple[int, int]:
     counts = torch.bincount(task.public.labels, minlength=task.network.classes)
     first, second = torch.argsort(counts, descending=True, stable=True)[:2].tolist()
     return first, second
+
+
+def pair_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> Pair:
+    """Return two data sets that differ in the claim's unit: in one person's label, or in its row at the first party."""
+    return pair_of_labels(task) if claim.unit is Unit.LABEL else pair_of_rows(task, streams)
 
 
 def pair_of_labels(task: VerticalTask) -> Pair:

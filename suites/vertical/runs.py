@@ -50,7 +50,7 @@ def measured_in_runs(
 
     ``replicas``: runs per arm; ``pilot``: further runs per arm, from which the scores are learned.
     """
-    trained = partial(_blocks, claim, task, plan, protection, streams, pair)
+    trained = partial(observed_blocks, claim, task, plan, protection, streams, pair)
     taught = [_kept(trained(arm, pilot, 0)) for arm in (0, 1)]
     scores = [discriminant(out, within) for out, within in zip(*taught, strict=True)]
     first = -(-pilot // BLOCK)
@@ -95,7 +95,7 @@ def _scored(scores: list[Callable[[FloatArray], FloatArray]], blocks: Iterator[l
     return [np.concatenate(some) for some in zip(*found, strict=True)]
 
 
-def _blocks(
+def observed_blocks(
     claim: Claim,
     task: VerticalTask,
     plan: VerticalPlan,
@@ -106,8 +106,8 @@ def _blocks(
     count: int,
     first: int,
 ) -> Iterator[list[FloatArray]]:
-    """What the observer received in ``count`` runs of one arm, block by block: (runs, numbers) about the person, and in
-    all.
+    """Yield what the observer received in ``count`` runs of one arm, block by block: (runs, numbers) about the person,
+    and in all. ``first``: number of the first block; each block draws by streams of its own.
     """
     for number in range(-(-count // BLOCK)):
         size = min(BLOCK, count - number * BLOCK)

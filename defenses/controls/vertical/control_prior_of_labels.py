@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.functional import one_hot as one_hot_of
 
@@ -26,12 +25,13 @@ class PriorOfLabelsProtection(ChannelProtection):
     epsilon: float
 
     def targets(self, one_hot: Tensor, context: VerticalContext, rng: np.random.Generator) -> Tensor:
-        classes = one_hot.shape[-1]
-        drawn = []
-        for labels in one_hot:
-            likely = likely_classes(labels.double().mean(0).tolist(), self.epsilon)
-            drawn.append(through(top_k_channel(likely, self.epsilon, classes), labels.argmax(-1), rng))
-        return one_hot_of(torch.stack(drawn), classes).to(one_hot.dtype)
+        classes, drawn = one_hot.shape[-1], one_hot.argmax(-1)
+        # Replicas mostly hold equal labels, and one channel serves all of them.
+        shares, which = one_hot.double().mean(1).unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
+        for number, prior in enumerate(shares.tolist()):
+            channel = top_k_channel(likely_classes(prior, self.epsilon), self.epsilon, classes)
+            drawn[which == number] = through(channel, drawn[which == number], rng)
+        return one_hot_of(drawn, classes).to(one_hot.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from fedassay.suites.checks.law_check import AS_SAMPLED
 from fedassay.suites.checks.replay_checks import SENSITIVITY
 from fedassay.suites.checks.trials.repeats import NUMBERS, VECTORS
 from fedassay.suites.checks.trials.view_check import VIEW
-from fedassay.suites.mutation.federated_mutant import Versions, checks_of
+from fedassay.suites.mutation.federated_mutant import FederatedVersions
 
 TRIALS = (VIEW, VECTORS, NUMBERS)
 
@@ -69,8 +69,8 @@ def by_both(planned):
         task, federation = checked_federation(block)
         given = fitted(block, federation)
         prepared = Prepared(protection=given.protection, claims=(given.claim,))
-        versions = Versions(name="loose", task=task, plan=federation, correct=prepared, broken=None)
-        return own, checks_of(versions, broken=False, trials=True)
+        versions = FederatedVersions(name="loose", task=task, plan=federation, correct=prepared, broken=None)
+        return own, versions.checks(broken=False, trials=True)
 
     return build
 

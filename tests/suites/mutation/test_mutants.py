@@ -11,14 +11,14 @@ from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
-from fedassay.suites.config.part_listing import cases, summaries
+from fedassay.suites.config.part_listing import cases, mutant_summaries, summaries
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import MutantsSpec
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.mutation.federated_mutant import versions_of
 from fedassay.suites.mutation.mutants import build_mutant, chosen_mutants, known_mutants, module_of, versions
-from known_parts import transfer_parts, vertical_parts
 
+CONTROLS = ("federation", "vertical federation")
 FEW = ['mutants.only=["control_no_clip", "visible_lots"]', "mutants.pilot_federations=400", "mutants.pilot=2000"]
 
 
@@ -32,16 +32,14 @@ def test_there_are_at_least_twenty_and_every_control_defense_is_one():
     known = known_mutants()
     assert len(known) >= 20
     assert {name for name in known if name.startswith("control_")} == {
-        name for name, kind in known.items() if kind == "federation"
+        name for name, kind in known.items() if kind in CONTROLS
     }
 
 
-def test_controls_of_other_kinds_of_federations_are_no_mutants():
-    others = {
-        name for kind in (vertical_parts, transfer_parts) for name, part in kind("defense").items() if part.control
-    }
-    assert len(others) >= 20
-    assert not others & known_mutants().keys()
+def test_the_list_of_mutants_states_the_kind_that_each_is_audited_as():
+    words = mutant_summaries()
+    assert {name: line.partition(":")[0] for name, line in words.items()} == known_mutants()
+    assert Counter(known_mutants().values())["vertical federation"] >= 13
 
 
 def test_there_are_sixty_pairs_and_forty_correct_cases_and_none_of_them_is_a_defense():
@@ -51,12 +49,10 @@ def test_there_are_sixty_pairs_and_forty_correct_cases_and_none_of_them_is_a_def
     assert not summaries("defense").keys() & {*cases("pairs"), *cases("correct")}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, kind in known_mutants().items() if kind in ("mechanism", "federation")]
-)
+@pytest.mark.parametrize("name", [name for name, kind in known_mutants().items() if kind in ("mechanism", *CONTROLS)])
 def test_every_mutant_names_its_bug_and_both_versions_state_one_claim(name):
     assert "real bug" in module_of(name).__doc__.lower()
-    assert build_mutant(name).claim.epsilon > 0
+    assert build_mutant(name).claim == versions(name).claim
 
 
 @pytest.mark.simulations
@@ -90,8 +86,8 @@ def test_without_trials_pairs_and_correct_cases_are_checked_and_mechanisms_left_
 
 def test_correct_cases_and_mechanisms_can_be_left_out():
     settings = load_suite("mutants", preset="quick")[0].mutants
-    assert set(chosen_mutants(settings).values()) == {"federation", "pair"}
-    assert set(chosen_mutants(MutantsSpec()).values()) == {"federation", "pair", "mechanism", "correct case"}
+    assert set(chosen_mutants(settings).values()) == {"federation", "vertical federation", "pair"}
+    assert set(chosen_mutants(MutantsSpec()).values()) == set(known_mutants().values())
 
 
 @pytest.mark.simulations

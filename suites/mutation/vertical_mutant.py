@@ -1,0 +1,146 @@
+"""Audit a deliberately broken defense of vertical federations, and its correct version, in small federations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from ...audit.arrays import FloatArray
+from ...audit.check_result import CheckResult
+from ...audit.claim import Claim
+from ...audit.finding import Verdict, judge
+from ...defenses.controls.control import correct_version
+from ...defenses.controls.mutant import Mutant, Score
+from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
+from ...fl.data.datasets import load_dataset
+from ...fl.streams import Streams
+from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.task import VerticalTask, build_vertical_task
+from ..checks.trials.view_check import VIEW
+from ..vertical.claim_checks import CHECK_ALPHA, vertical_checks
+from ..vertical.discriminant import discriminant
+from ..vertical.pairs import pair_of_claim
+from ..vertical.runs import measured_in_runs, observed_blocks
+from .versions import Versions, check_claims, over_claims
+
+PEOPLE, BATCH, EPOCHS, LEARNING_RATE = 8, 4, 2, 0.1
+LEARNED_FROM = 500
+"""Runs per arm of the broken version from which the scores are learned; pilot and trials make runs of their own."""
+RECEIVED = 5000
+"""Runs per arm of the check of all that is received; half of them choose its threshold."""
+_BLOCKS = 2**31
+"""Numbers of blocks among which a call of a sampler draws its first one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalVersions(Versions):
+    """The correct and a broken version of a protection in one vertical federation."""
+
+    task: VerticalTask
+    plan: VerticalPlan
+    correct: VerticalPrepared
+    broken: VerticalPrepared
+
+    @property
+    def claim(self) -> Claim:
+        return self.correct.claims[0]
+
+    def mutant(self) -> Mutant:
+        """Return samplers of all that the observer of the first claim receives, ``(n, numbers)``. As in the audits of
+        suites, scores are linear discriminants: of the messages about the person, and of all messages.
+        """
+        claim, streams = self.claim, Streams(0)
+        pair = pair_of_claim(claim, self.task, streams)
+        correct, broken = (
+            partial(_observed, claim, self.task, self.plan, one.protection, streams, pair)
+            for one in (self.correct, self.broken)
+        )
+        return Mutant(
+            claim=claim,
+            correct=partial(_sampled, correct),
+            broken=partial(_sampled, broken),
+            scores=_scores(*(broken(arm, LEARNED_FROM, 0) for arm in (0, 1))),
+            witness=f"one person's {pair.words}; score: a linear discriminant",
+        )
+
+    def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
+        prepared = self.broken if broken else self.correct
+        results = [result for claim in prepared.claims for result in self._checks(prepared, claim, seed, trials)]
+        return over_claims(results)
+
+    def _checks(self, prepared: VerticalPrepared, claim: Claim, seed: int, trials: bool) -> list[CheckResult]:
+        task, plan, streams = self.task, self.plan, Streams(seed)
+        pair, law = pair_of_claim(claim, task, streams), prepared.laws.get(claim.claim_id)
+        made = vertical_checks(claim, task, plan, prepared.protection, streams, pair, law=law)
+        if not trials or any(result.passed is False for result in made):
+            return list(made)
+        measured = measured_in_runs(
+            claim,
+            task,
+            plan,
+            prepared.protection,
+            streams=streams,
+            pair=pair,
+            replicas=RECEIVED,
+            pilot=LEARNED_FROM,
+            alpha=CHECK_ALPHA,
+        )
+        refuted = judge(claim, measured).verdict is Verdict.REFUTED
+        tried = CheckResult.at_most(VIEW, measured.epsilon_low, claim.epsilon, unit="epsilon", witness=measured.witness)
+        # A trade-off curve may be refuted where the epsilon is not.
+        return [*made, replace(tried, passed=not refuted, evidence=measured)]
+
+
+# Cached as in ``versions_of``.
+@lru_cache(maxsize=64)
+def vertical_versions(part: VerticalDefense) -> VerticalVersions:
+    """Prepare a control and its correct version for a small federation, digits of ten classes with two parties. Their
+    bottom models are trained where the defense allows it.
+
+    Raises:
+        ValueError: if the two state different claims.
+    """
+    right, task = correct_version(part), _task()
+    plan = VerticalPlan(people=PEOPLE, network=task.network, epochs=EPOCHS, batch=BATCH, learning_rate=LEARNING_RATE)
+    try:
+        correct = right.prepare(plan)
+    except ValueError:
+        plan = replace(plan, frozen=True)
+        correct = right.prepare(plan)
+    broken = part.prepare(plan)
+    check_claims(type(part).__name__, correct.claims, broken.claims)
+    return VerticalVersions(task=task, plan=plan, correct=correct, broken=broken)
+
+
+@lru_cache(maxsize=1)
+def _task() -> VerticalTask:
+    return build_vertical_task(
+        load_dataset("digits"), streams=Streams(0), people=PEOPLE, public=100, embedding=3, hidden=(8,)
+    )
+
+
+def _observed(*federation: Any) -> list[FloatArray]:
+    """All runs of one arm, by part of what is received: see ``observed_blocks``."""
+    return [np.concatenate(part) for part in zip(*observed_blocks(*federation), strict=True)]
+
+
+def _sampled(
+    observed: Callable[[int, int, int], list[FloatArray]], world: int, n: int, rng: np.random.Generator
+) -> FloatArray:
+    # The first block is reserved for learning; another start for each call makes calls independent.
+    return np.concatenate(observed(world, n, 1 + int(rng.integers(_BLOCKS))), axis=1)
+
+
+def _scores(out: list[FloatArray], within: list[FloatArray]) -> tuple[Score, ...]:
+    """One score per part of what is received, each of its own columns of the samplers' outputs."""
+    ends = np.cumsum([part.shape[1] for part in out])
+    return tuple(
+        partial(_score, slice(end - zero.shape[1], end), discriminant(zero, one))
+        for end, zero, one in zip(ends, out, within, strict=True)
+    )
+
+
+def _score(columns: slice, score: Callable[[FloatArray], FloatArray], received: FloatArray) -> FloatArray:
+    return score(received[:, columns])

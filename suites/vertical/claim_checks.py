@@ -1,0 +1,32 @@
+"""All implementation checks of one claim about a vertical federation."""
+
+from ...audit.check_result import CheckResult
+from ...audit.claim import Claim, Unit
+from ...fl.streams import Streams
+from ...fl.vertical.law import VerticalLaw
+from ...fl.vertical.plan import VerticalPlan
+from ...fl.vertical.protection import VerticalProtection
+from ...fl.vertical.task import VerticalTask
+from .label_channel import channel_check
+from .pairs import Pair, frequent
+from .play_back import play_back_checks
+
+CHECK_ALPHA = 1e-4
+"""False-alarm rate of each check that is a test, which alone refutes nothing."""
+
+
+def vertical_checks(
+    claim: Claim,
+    task: VerticalTask,
+    plan: VerticalPlan,
+    protection: VerticalProtection,
+    streams: Streams,
+    pair: Pair,
+    *,
+    law: VerticalLaw | None,
+) -> tuple[CheckResult, ...]:
+    """Return the results of all checks of a claim; ``law``: see ``play_back_checks``."""
+    checks = play_back_checks(claim, task, plan, protection, streams, pair, law=law)
+    if claim.unit is not Unit.LABEL:
+        return checks
+    return (*checks, channel_check(claim, plan, protection, streams, frequent(task), alpha=CHECK_ALPHA))

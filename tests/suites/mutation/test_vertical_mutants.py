@@ -1,0 +1,79 @@
+"""Mutants of vertical federations: checks or trials refute every broken version, and no correct one."""
+
+import dataclasses
+from functools import cache
+
+import fedassay
+import numpy as np
+import pytest
+from fedassay.defenses.controls.control import correct_version
+from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
+from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
+from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
+from fedassay.suites.config.part_listing import control_kind
+from fedassay.suites.mutation.mutants import known_mutants, versions
+from fedassay.suites.mutation.vertical_mutant import vertical_versions
+
+VERTICAL = [name for name, kind in known_mutants().items() if kind == "vertical federation"]
+
+
+@cache
+def failed(name, broken):
+    """Names of the checks that a version fails; with trials, as in the suite."""
+    return {check.name for check in versions(name).checks(broken=broken, trials=broken) if check.passed is False}
+
+
+@pytest.mark.parametrize("name", VERTICAL)
+def test_the_checks_refute_the_broken_version_and_not_the_correct_one(name):
+    assert failed(name, True)
+    assert not failed(name, False)
+
+
+def test_bits_that_each_get_the_whole_budget_are_found_by_trials_alone():
+    assert failed("control_bits_in_full", True) == {"all that is received"}
+
+
+def test_the_correct_version_is_the_defense_that_the_control_breaks():
+    assert correct_version(ControlEmbeddingUnclipped(epsilon=2.0)) == EmbeddingGaussian(epsilon=2.0)
+
+
+def test_bottom_models_are_trained_where_the_defense_allows_it():
+    frozen = {name: versions(name).plan.frozen for name in ("control_bottom_unpaid", "control_embedding_unclipped")}
+    assert frozen == {"control_bottom_unpaid": False, "control_embedding_unclipped": True}
+
+
+def test_calls_of_a_sampler_draw_runs_of_their_own_and_equal_generators_equal_runs():
+    mutant = versions("control_bits_in_full").mutant()
+    first, again, other = (mutant.correct(1, 3, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert all(score(first).shape == (3,) for score in mutant.scores)
+
+
+def test_a_vertical_control_that_states_another_claim_is_refused():
+    class Another(ControlBitsInFull):
+        def prepare(self, plan):
+            prepared = super().prepare(plan)
+            return dataclasses.replace(prepared, claims=(dataclasses.replace(prepared.claims[0], epsilon=9.0),))
+
+    with pytest.raises(ValueError, match="must state the claim of its correct version"):
+        vertical_versions(Another())
+
+
+def test_a_control_of_another_package_is_audited_in_the_federation_of_its_base():
+    assert control_kind(ControlBitsInFull) == "vertical federation"
+    assert control_kind(fedassay.Defense) == "federation"
+
+
+@pytest.mark.simulations
+def test_a_run_refutes_the_broken_version_by_its_own_trials_and_spares_the_correct_one(tmp_path):
+    only = ['mutants.only=["control_bits_in_full"]', "mutants.pilot_federations=1000"]
+    run = fedassay.run("mutants", overrides=only, seeds=2, jobs=1, folder=tmp_path / "out")
+    audits = {record.defense: record for record in run.records if record.role == "audit"}
+    assert {name: record.verdict for name, record in audits.items()} == {
+        "control_bits_in_full": "REFUTED",
+        "control_bits_in_full (twin)": "NOT_REFUTED",
+    }
+    assert {record.model for record in audits.values()} == {"split"}
+    each = [record.value for record in run.records if record.metric == "refuted" and not record.defense.endswith(")")]
+    assert (each, run.verdict.exit_code) == ([1.0, 1.0], 0)
