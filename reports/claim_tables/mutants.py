@@ -9,7 +9,7 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.table import Table
 
-_KINDS = ("mechanisms", "federations", "vertical federations", "pairs", "correct cases")
+_KINDS = ("mechanisms", "federations", "vertical federations", "transfers", "pairs", "correct cases")
 """The federations' names in the rows of mutants, as ``planning.plan_mutants`` writes them."""
 
 
@@ -35,8 +35,8 @@ class MutantRow:
     """A table row: a mutant (a mechanism with a planted bug) and its correct version; either is None if it has no
     verdict.
 
-    ``kind``: "mechanisms", "federations", "vertical federations", "pairs", or "correct cases", which are unusual and
-    have no bug.
+    ``kind``: "mechanisms", "federations", "vertical federations", "transfers", "pairs", or "correct cases", which are
+    unusual and have no bug.
     """
 
     name: str

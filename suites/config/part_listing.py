@@ -11,9 +11,10 @@ _MECHANISMS = "defenses.controls.mechanisms"
 _CONTROLS = {
     f"{PACKAGE}.defenses.controls": "federation",
     f"{PACKAGE}.defenses.controls.vertical": "vertical federation",
+    f"{PACKAGE}.defenses.controls.transfer": "transfer",
 }
 """The folders of controls, and the kinds of mutants that they hold."""
-_BASES = {"Defense": "federation", "VerticalDefense": "vertical federation"}
+_BASES = {"Defense": "federation", "VerticalDefense": "vertical federation", "TransferDefense": "transfer"}
 """The kinds of mutants of controls of other packages, by the class that they derive from."""
 
 
@@ -52,8 +53,8 @@ def summaries(kind: Kind) -> dict[str, str]:
 
 def mutant_summaries() -> dict[str, str]:
     """Return a dictionary with one entry per mutant (a mechanism with a planted bug) and per unusual correct case. A
-    value states how it is audited (``mechanism``, ``federation``, ``vertical federation``, ``pair`` or ``correct
-    case``), followed by its first docstring line.
+    value states how it is audited (``mechanism``, ``federation``, ``vertical federation``, ``transfer``, ``pair`` or
+    ``correct case``), followed by its first docstring line.
     """
     own = {name: f"{kind}: {part.summary}" for name, (kind, part) in controls().items()}
     installed = {

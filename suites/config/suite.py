@@ -246,7 +246,7 @@ class MutantsSpec(Table):
     kill_alpha: Number = Field(default=0.001, ge=1e-9, lt=1)
     """Level of each test of a mutant; the tests of all correct versions together have the suite's ``alpha``."""
     pilot: Whole = Field(default=20_000, ge=100)
-    """Pilot trials per arm from which the audit of a mechanism is planned; they do not count as evidence."""
+    """Pilot trials per arm from which the audit of a mechanism or transfer is planned; they are no evidence."""
     pilot_federations: Whole = Field(default=2_000, ge=100)
     """The same for mutants that are whole federations, whose trials cost more."""
     limit: Whole = Field(default=1_000_000, ge=1)
@@ -254,8 +254,8 @@ class MutantsSpec(Table):
     limit_pairs: Whole = Field(default=5_000, ge=1, exclude_if=lambda limit: limit == 5_000)
     """The same for vertical federations, and for pairs that no implementation check refutes."""
     trials: bool = Field(default=True, exclude_if=bool)
-    """Whether to audit by planned trials. Without them implementation checks alone run, mechanisms are left out, and
-    everything that is received is tried only on broken versions that no other check refutes."""
+    """Whether to audit by planned trials. Without them implementation checks alone run, mechanisms and transfers are
+    left out, and everything that is received is tried only on broken versions that no other check refutes."""
     correct_cases: bool = Field(default=True, exclude_if=bool)
     """Whether unusual correct cases run too, which have no broken version."""
 

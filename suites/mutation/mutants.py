@@ -31,22 +31,24 @@ from .federated_mutant import versions_of
 from .mutant_audit import MutantAudit, VersionFindings, audit_broken, audit_correct, plan_mutant_audit
 from .versions import MechanismVersions, Versions
 from .vertical_mutant import vertical_versions
+from .vote_mutant import vote_versions
 
 MECHANISM, FEDERATION, PAIR, CORRECT_CASE = "mechanism", "federation", "pair", "correct case"
-VERTICAL = "vertical federation"
+VERTICAL, TRANSFER = "vertical federation", "transfer"
 _PREPARED: dict[str, Callable[[Any], Versions]] = {
     FEDERATION: versions_of,
     PAIR: versions_of,
     CORRECT_CASE: versions_of,
     VERTICAL: vertical_versions,
+    TRANSFER: vote_versions,
 }
 """How both versions of a control or a case are prepared, by kind. A new kind of federation is a line here."""
 
 
 def known_mutants() -> dict[str, str]:
     """Return a dictionary from the name of every mutant (planted bug) to its kind: a mechanism of its own, a broken
-    defense in a federation of clients or in a vertical one, a pair of versions of a protection, or a correct case,
-    which has no bug.
+    defense in a federation of clients, a vertical one or a transfer, a pair of versions of a protection, or a correct
+    case, which has no bug.
     """
     own = {
         entry.name: MECHANISM
@@ -61,14 +63,14 @@ def known_mutants() -> dict[str, str]:
 
 def chosen_mutants(spec: MutantsSpec) -> dict[str, str]:
     """Return a dictionary from the names of the chosen mutants (planted bugs) to their kinds. If ``only`` is empty, all
-    are chosen; mechanisms are left out without trials, and correct cases where the settings say so. An unknown name
-    raises ConfigError.
+    are chosen; mechanisms and transfers, which have no checks, are left out without trials, and correct cases where the
+    settings say so. An unknown name raises ConfigError.
     """
     known = known_mutants()
     for name in spec.only:
         if name not in known:
             raise ConfigError(f"unknown mutant {name!r}; known: {nearest(name, known)}")
-    left_out = {MECHANISM: not spec.trials, CORRECT_CASE: not spec.correct_cases}
+    left_out = {MECHANISM: not spec.trials, TRANSFER: not spec.trials, CORRECT_CASE: not spec.correct_cases}
     return {name: known[name] for name in spec.only or known if not left_out.get(known[name], False)}
 
 
@@ -152,7 +154,7 @@ def _audit(job: MutantJob, kind: str, checks: Mapping[str, tuple[CheckResult, ..
     return plan_mutant_audit(
         mutant,
         name=job.name,
-        pilot=spec.pilot if kind == MECHANISM else spec.pilot_federations,
+        pilot=spec.pilot if kind in (MECHANISM, TRANSFER) else spec.pilot_federations,
         power=spec.power,
         alpha=spec.kill_alpha,
         limit=spec.limit_pairs if kind in (PAIR, VERTICAL) else spec.limit,

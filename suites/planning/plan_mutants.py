@@ -17,6 +17,7 @@ from ..mutation.mutants import (
     CORRECT_CASE,
     MECHANISM,
     PAIR,
+    TRANSFER,
     VERTICAL,
     chosen_mutants,
     known_mutants,
@@ -26,8 +27,8 @@ from ..mutation.mutants import (
 from ..results.record import CORRECT
 
 ESTIMATOR = "planned_event"
-_MODELS = {VERTICAL: "split"}
-"""Models of other kinds of federations than those of clients."""
+_DATA = {MECHANISM: ("none", "none"), TRANSFER: ("none", "none"), VERTICAL: ("digits", "split")}
+"""Data set and model by kind; of all other kinds they are those of the federation of clients."""
 Planned = tuple[MutantJob, tuple[PlannedClaim, ...]]
 
 
@@ -68,7 +69,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
         for label, control in ((name, True), (f"{name}{CORRECT}", False))
         if control is False or kind != CORRECT_CASE
     ]
-    dataset, model = ("none", "none") if kind == MECHANISM else ("digits", _MODELS.get(kind, "logistic"))
+    dataset, model = _DATA.get(kind, ("digits", "logistic"))
     configuration, version = [spec.model_dump(mode="json"), share, list(suite.seeds)], _version(name)
     cells = [
         Cell(

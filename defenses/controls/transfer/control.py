@@ -25,15 +25,3 @@ class TransferControl(TransferDefense, ABC):
     def prepare(self, plan: TransferPlan) -> PreparedTransfer:
         correct = super().prepare(plan)
         return dataclasses.replace(correct, protection=self.broken(**vars(correct.protection)))
-
-
-def correct_version(control: TransferDefense) -> TransferDefense:
-    """Return the correct defense whose class a control inherits from, with the control's configuration.
-
-    Raises:
-        ValueError: for a control that inherits from no correct defense.
-    """
-    for base in type(control).__mro__[1:]:
-        if issubclass(base, TransferDefense) and not base.control and ABC not in base.__bases__:
-            return base(**control.fields())
-    raise ValueError(f"{type(control).__name__} does not inherit from a correct defense, so the two cannot be compared")

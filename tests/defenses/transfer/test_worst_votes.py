@@ -7,7 +7,7 @@ import pytest
 from fedassay import audit_mechanism
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.defenses.controls.transfer.control import correct_version
+from fedassay.defenses.controls.control import correct_version
 from fedassay.defenses.controls.transfer.control_votes_bits_each import ControlVotesBitsEach
 from fedassay.defenses.controls.transfer.control_votes_budget_each import ControlVotesBudgetEach
 from fedassay.defenses.controls.transfer.control_votes_check_unpaid import ControlVotesCheckUnpaid

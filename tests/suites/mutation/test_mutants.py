@@ -17,8 +17,9 @@ from fedassay.suites.config.suite import MutantsSpec
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.mutation.federated_mutant import versions_of
 from fedassay.suites.mutation.mutants import build_mutant, chosen_mutants, known_mutants, module_of, versions
+from known_parts import transfer_parts, vertical_parts
 
-CONTROLS = ("federation", "vertical federation")
+CONTROLS = ("federation", "vertical federation", "transfer")
 FEW = ['mutants.only=["control_no_clip", "visible_lots"]', "mutants.pilot_federations=400", "mutants.pilot=2000"]
 
 
@@ -39,7 +40,13 @@ def test_there_are_at_least_twenty_and_every_control_defense_is_one():
 def test_the_list_of_mutants_states_the_kind_that_each_is_audited_as():
     words = mutant_summaries()
     assert {name: line.partition(":")[0] for name, line in words.items()} == known_mutants()
-    assert Counter(known_mutants().values())["vertical federation"] >= 13
+
+
+def test_every_control_of_every_kind_of_federation_is_a_mutant_of_its_kind():
+    for kind, parts in (("vertical federation", vertical_parts), ("transfer", transfer_parts)):
+        own = {name for name, part in parts("defense").items() if part.control}
+        assert len(own) >= 9
+        assert own == {name for name, found in known_mutants().items() if found == kind}
 
 
 def test_there_are_sixty_pairs_and_forty_correct_cases_and_none_of_them_is_a_defense():

@@ -1,0 +1,99 @@
+"""Audit a deliberately broken defense of transfers, and its correct version, as mechanisms of neighbouring votes."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...audit.claim import Claim
+from ...audit.mechanism.search import find_event
+from ...audit.power.cut import CountingPlan
+from ...defenses.controls.control import correct_version
+from ...defenses.controls.mutant import Mutant
+from ...defenses.transfer.defense import BudgetedTransfer, PreparedTransfer, TransferDefense
+from ...defenses.transfer.worst_votes import (
+    Mechanism,
+    Pair,
+    answer_mechanism,
+    label_mechanism,
+    neighbouring_counts,
+    neighbouring_logits,
+)
+from ...fl.layout import Layout
+from ...fl.transfer.plan import TransferPlan
+from ...fl.transfer.training import TrainingRule
+from .versions import Versions, check_claims
+
+TEACHERS, QUERIES, CLASSES = 50, 4, 3
+EPSILON = 2.0
+"""Of the budget of all queries: at the default of 8 a bug of pure DP takes hundreds of thousands of trials to show."""
+LEARNED_FROM = 20_000
+"""Trials of the broken version per input, on average over the pairs of inputs, that choose a pair and learn a score;
+pilot and trials make trials of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteVersions(Versions):
+    """The correct and a broken version of a protection of the answers of many teachers."""
+
+    plan: TransferPlan
+    correct: PreparedTransfer
+    broken: PreparedTransfer
+
+    @property
+    def claim(self) -> Claim:
+        return self.correct.claims[0]
+
+    def mutant(self) -> Mutant:
+        """Return samplers of what an observer is given on the pair of neighbouring inputs that shows the bug best,
+        ``(n, numbers)``: votes that differ by one teacher, or two teachers' logits where teachers randomise their own.
+        """
+        claim, pairs = self.claim, _pairs(self.claim, self.plan)
+        correct, broken = (_mechanism(claim, one, self.plan) for one in (self.correct, self.broken))
+        plan = CountingPlan(trials=2 * LEARNED_FROM, delta=claim.delta, alpha=0.001, curve=claim.curve)
+        found = find_event(broken, pairs, plan, seed=0, batched=True, pilot=LEARNED_FROM, score=None, low_bits=False)
+        inputs = (found.streams[0].x, found.streams[1].x)
+        return Mutant(
+            claim=claim,
+            correct=partial(_sampled, correct, inputs),
+            broken=partial(_sampled, broken, inputs),
+            scores=(found.event.score.score,),
+            witness=f"the most promising of {len(pairs)} pairs of neighbouring inputs; score: {found.event.score}",
+        )
+
+
+# Cached as in ``versions_of``.
+@lru_cache(maxsize=64)
+def vote_versions(part: TransferDefense) -> VoteVersions:
+    """Prepare a control and its correct version for the answers of 50 teachers to four queries.
+
+    Raises:
+        ValueError: if the two state different claims.
+    """
+    rule = TrainingRule(steps=1, learning_rate=0.1)
+    layout = Layout(names=("weight",), shapes=((1,),))
+    plan = TransferPlan(
+        sizes=(1,) * TEACHERS, queries=QUERIES, classes=CLASSES, teacher=rule, student=rule, layout=layout
+    )
+    if isinstance(part, BudgetedTransfer):
+        part = replace(part, epsilon=EPSILON)
+    correct, broken = (one.prepare(plan) for one in (correct_version(part), part))
+    check_claims(type(part).__name__, correct.claims, broken.claims)
+    return VoteVersions(plan=plan, correct=correct, broken=broken)
+
+
+def _mechanism(claim: Claim, prepared: PreparedTransfer, plan: TransferPlan) -> Mechanism:
+    build = answer_mechanism if claim.dp_model == "local" else label_mechanism
+    return build(prepared.protection, plan)
+
+
+def _pairs(claim: Claim, plan: TransferPlan) -> list[Pair]:
+    if claim.dp_model == "local":
+        return neighbouring_logits(plan)
+    threshold = claim.parameters.get("threshold")
+    return neighbouring_counts(plan, threshold=None if threshold is None else float(threshold))
+
+
+def _sampled(mechanism: Mechanism, inputs: Pair, world: int, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    return mechanism(np.broadcast_to(inputs[world], (n, *inputs[world].shape)), rng)

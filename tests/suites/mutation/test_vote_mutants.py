@@ -1,0 +1,80 @@
+"""Mutants of transfers: planned trials refute every broken version on neighbouring votes, and no correct one."""
+
+import dataclasses
+
+import fedassay
+import numpy as np
+import pytest
+from fedassay.audit.finding import Verdict
+from fedassay.defenses.controls.transfer.control_votes_noise_once import ControlVotesNoiseOnce
+from fedassay.defenses.transfer.gnmax import GNMax
+from fedassay.suites.config.part_listing import control_kind
+from fedassay.suites.mutation.mutant_audit import audit_broken, audit_correct, plan_mutant_audit
+from fedassay.suites.mutation.mutants import build_mutant, known_mutants, versions
+from fedassay.suites.mutation.vote_mutant import EPSILON, vote_versions
+
+TRANSFERS = [name for name, kind in known_mutants().items() if kind == "transfer"]
+
+
+def planned(mutant):
+    return plan_mutant_audit(mutant, name="m", pilot=20_000, power=0.99, alpha=0.001, limit=100_000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "control_votes_noise_once" else pytest.mark.simulations)
+        for name in TRANSFERS
+    ],
+)
+def test_planned_trials_refute_the_broken_version_and_not_the_correct_one(name):
+    audit = planned(build_mutant(name))
+    assert audit.visible
+    broken = audit_broken(audit, name=name, seeds=range(3), alpha=0.001)
+    correct = audit_correct(audit, name=name, seeds=range(3), alpha=0.001)
+    assert broken.decided.verdict is Verdict.REFUTED
+    assert (correct.refuted, correct.decided.verdict) == (0, Verdict.NOT_REFUTED)
+
+
+def test_a_version_without_a_bug_is_found_no_trials():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class NoBug(ControlVotesNoiseOnce):
+        def prepare(self, plan):
+            return GNMax(epsilon=self.epsilon, delta=self.delta).prepare(plan)
+
+    audit = planned(vote_versions(NoBug()).mutant())
+    assert not audit.visible
+    assert audit_broken(audit, name="none", seeds=range(2), alpha=0.001).decided.verdict is Verdict.NOT_REFUTED
+
+
+def test_both_versions_state_the_claim_of_the_correct_defense_at_a_budget_that_trials_can_show():
+    both = versions("control_votes_noise_once")
+    assert {claim.epsilon for claim in (*both.correct.claims, *both.broken.claims)} == {EPSILON}
+    assert both.checks(broken=True, trials=True) == ()
+
+
+def test_a_vote_control_that_states_another_claim_is_refused():
+    class Another(ControlVotesNoiseOnce):
+        def prepare(self, plan):
+            prepared = super().prepare(plan)
+            return dataclasses.replace(prepared, claims=(dataclasses.replace(prepared.claims[0], epsilon=9.0),))
+
+    with pytest.raises(ValueError, match="must state the claim of its correct version"):
+        vote_versions(Another())
+
+
+def test_the_first_arm_is_the_input_without_the_vote():
+    mutant = build_mutant("control_votes_noise_once")
+    scores = [mutant.scores[0](mutant.broken(world, 200, np.random.default_rng(0))) for world in (0, 1)]
+    assert np.mean(scores[1]) > np.mean(scores[0])
+    assert control_kind(ControlVotesNoiseOnce) == "transfer"
+
+
+@pytest.mark.simulations
+def test_a_run_refutes_a_broken_transfer_and_spares_the_correct_one(tmp_path):
+    only = ['mutants.only=["control_votes_noise_once"]', "mutants.pilot=2000"]
+    run = fedassay.run("mutants", overrides=only, seeds=2, jobs=1, folder=tmp_path / "out")
+    verdicts = {record.defense: record.verdict for record in run.records if record.role == "audit"}
+    assert verdicts == {"control_votes_noise_once": "REFUTED", "control_votes_noise_once (twin)": "NOT_REFUTED"}
+    assert not [record for record in run.records if record.role == "probe"]
+    assert run.verdict.exit_code == 0
