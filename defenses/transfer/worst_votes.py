@@ -56,6 +56,7 @@ def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None) -
     - The first two labels share the votes, with a tie before or after the vote moves, or a lead of some size, in all
       queries.
     - Every second query has the same votes in both, and leads of 0, 2, 4, ... show what noise that is not fresh was.
+    - All labels share the votes, and the vote moves between two labels that are not ahead.
     - With a ``threshold``: the largest count reaches it, or lacks one vote.
     """
     leads = sorted({0, 1, *(round(plan.teachers * share) for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5))})
@@ -64,6 +65,8 @@ def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None) -
     here, there = _split(plan, stairs), _moved(plan, stairs)
     there[1::2] = here[1::2]
     found.append((here, there))
+    if 2 < plan.classes <= plan.teachers:
+        found.append(_shared(plan))
     if threshold is not None:
         found.append(_around(plan, math.ceil(threshold)))
     return [(nonmember, member) for member, nonmember in found]
@@ -116,6 +119,16 @@ def _moved(plan: TransferPlan, leads: list[int]) -> FloatArray:
     counts[:, 0] -= 1
     counts[:, 1] += 1
     return counts
+
+
+def _shared(plan: TransferPlan) -> Pair:
+    """Counts that are as equal as can be, the first one largest, and a vote of the last label moved to the second."""
+    counts = np.full((plan.queries, plan.classes), float(plan.teachers // plan.classes))
+    counts[:, 0] += plan.teachers % plan.classes
+    moved = counts.copy()
+    moved[:, 1] += 1
+    moved[:, -1] -= 1
+    return counts, moved
 
 
 def _around(plan: TransferPlan, votes: int) -> Pair:

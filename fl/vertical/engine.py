@@ -98,6 +98,14 @@ class StepRecorder(Protocol):
         ...
 
 
+def public_order(streams: Streams, people: int, epoch: int) -> Tensor:
+    """Return the order of the people in an epoch, (people,), which all parties know: they align their rows by it.
+
+    Replicas share it, which leaves them independent given it.
+    """
+    return torch.from_numpy(streams.generator("order", round=epoch).permutation(people))
+
+
 def run_vertical(
     task: VerticalTask,
     plan: VerticalPlan,
@@ -176,8 +184,7 @@ class _Training:
         for epoch in range(epochs):
             if epoch and self.protection.redraws:
                 targets = self._targets(epoch)
-            # Public: all parties align their rows by it. Replicas share it, which leaves them independent given it.
-            order = torch.from_numpy(self.streams.generator("order", round=epoch).permutation(self.plan.people))
+            order = public_order(self.streams, self.plan.people, epoch)
             for turn, people in enumerate(torch.split(order, self.plan.batch)):
                 models = self._step(models, epoch, epoch * self.plan.steps_per_epoch + turn, people, targets)
         return models

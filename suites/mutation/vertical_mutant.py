@@ -25,7 +25,8 @@ from ..vertical.pairs import pair_of_claim
 from ..vertical.runs import measured_in_runs, observed_blocks
 from .versions import Versions, check_claims, over_claims
 
-PEOPLE, BATCH, EPOCHS, LEARNING_RATE = 8, 4, 2, 0.1
+PEOPLE, BATCH, EPOCHS, LEARNING_RATE = 10, 4, 2, 0.1
+"""Of the federation; its last batch is smaller, because a bug may lie in the code for such a batch."""
 LEARNED_FROM = 500
 """Runs per arm of the broken version from which the scores are learned; pilot and trials make runs of their own."""
 RECEIVED = 5000

@@ -7,7 +7,7 @@ import torch
 
 from ...audit.claim import Claim, Unit
 from ...fl.streams import Streams, normal
-from ...fl.vertical.engine import Planted
+from ...fl.vertical.engine import Planted, public_order
 from ...fl.vertical.task import VerticalTask
 
 ROWS = 512
@@ -40,26 +40,31 @@ def frequent(task: VerticalTask) -> tuple[int, int]:
 
 def pair_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> Pair:
     """Return two data sets that differ in the claim's unit: in one person's label, or in its row at the first party."""
-    return pair_of_labels(task) if claim.unit is Unit.LABEL else pair_of_rows(task, streams)
+    return pair_of_labels(task, streams) if claim.unit is Unit.LABEL else pair_of_rows(task, streams)
 
 
-def pair_of_labels(task: VerticalTask) -> Pair:
-    """Return two data sets in which the first person has one of the two most frequent labels."""
-    first, second = frequent(task)
+def _person(task: VerticalTask, streams: Streams) -> int:
+    """The last person of the first epoch, whose batch is the smaller one where batches are not equal."""
+    return int(public_order(streams, len(task.people), 0)[-1])
+
+
+def pair_of_labels(task: VerticalTask, streams: Streams) -> Pair:
+    """Return two data sets in which one person has one of the two most frequent labels."""
+    person, (first, second) = _person(task, streams), frequent(task)
 
     def plant(arm: int, replicas: int) -> Planted:
         labels = task.people.labels.clone()
-        labels[0] = (first, second)[arm]
+        labels[person] = (first, second)[arm]
         return Planted(labels=labels.expand(replicas, -1).clone())
 
-    return Pair(person=0, plant=plant, words=f"label {first} or {second}")
+    return Pair(person=person, plant=plant, words=f"label {first} or {second}")
 
 
 def pair_of_rows(task: VerticalTask, streams: Streams) -> Pair:
-    """Return two data sets in which the first person has one of two long rows at the first party, those of many whose
+    """Return two data sets in which one person has one of two long rows at the first party, those of many whose
     embeddings point in the most different directions.
     """
-    rng = streams.generator("audit rows")
+    rng, person = streams.generator("audit rows"), _person(task, streams)
     block = task.people.columns[0]
     length = LENGTH * max(1.0, float(block.norm(dim=1).mean()))
     directions = normal(rng, (ROWS, block.shape[1]))
@@ -74,6 +79,6 @@ def pair_of_rows(task: VerticalTask, streams: Streams) -> Pair:
     chosen = rows[worst // len(rows)], rows[worst % len(rows)]
 
     def plant(arm: int, replicas: int) -> Planted:
-        return Planted(person=0, rows={0: chosen[arm].expand(replicas, -1).clone()})
+        return Planted(person=person, rows={0: chosen[arm].expand(replicas, -1).clone()})
 
-    return Pair(person=0, plant=plant, words=f"rows at the first party, {LENGTH:g} times as long as the others")
+    return Pair(person=person, plant=plant, words=f"rows at the first party, {LENGTH:g} times as long as the others")

@@ -12,11 +12,13 @@ from fedassay.defenses.controls.transfer.control_votes_bits_each import ControlV
 from fedassay.defenses.controls.transfer.control_votes_budget_each import ControlVotesBudgetEach
 from fedassay.defenses.controls.transfer.control_votes_check_unpaid import ControlVotesCheckUnpaid
 from fedassay.defenses.controls.transfer.control_votes_epsilon_published import ControlVotesEpsilonPublished
+from fedassay.defenses.controls.transfer.control_votes_exact_label import ControlVotesExactLabel
 from fedassay.defenses.controls.transfer.control_votes_no_clip import ControlVotesNoClip
 from fedassay.defenses.controls.transfer.control_votes_noise_once import ControlVotesNoiseOnce
 from fedassay.defenses.controls.transfer.control_votes_noise_reused import ControlVotesNoiseReused
 from fedassay.defenses.controls.transfer.control_votes_scale_halved import ControlVotesScaleHalved
 from fedassay.defenses.controls.transfer.control_votes_sensitivity import ControlVotesSensitivity
+from fedassay.defenses.controls.transfer.control_votes_top_two import ControlVotesTopTwo
 from fedassay.defenses.transfer.confident_gnmax import ConfidentGNMax
 from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.defenses.transfer.lnmax import LNMax
@@ -46,6 +48,8 @@ CASES = [
     ),
     pytest.param(ControlVotesBudgetEach(epsilon=2.0), votes_plan(queries=4), 10_000, id="budget each"),
     pytest.param(ControlVotesBitsEach(epsilon=2.0), votes_plan(queries=4), 20_000, id="bits each"),
+    pytest.param(ControlVotesTopTwo(epsilon=1.0), votes_plan(queries=4), 4000, id="top two"),
+    pytest.param(ControlVotesExactLabel(epsilon=1.0), votes_plan(queries=4), 4000, id="exact label"),
     pytest.param(ControlVotesNoClip(epsilon=2.0), votes_plan(queries=4), 4000, id="no clip"),
 ]
 

@@ -14,10 +14,12 @@ from fedassay.defenses.controls.vertical.control_embedding_noise_shared import C
 from fedassay.defenses.controls.vertical.control_embedding_resent import ControlEmbeddingResent
 from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
 from fedassay.defenses.controls.vertical.control_label_binary_formula import ControlLabelBinaryFormula
+from fedassay.defenses.controls.vertical.control_label_coin_shared import ControlLabelCoinShared
 from fedassay.defenses.controls.vertical.control_label_flips_halved import ControlLabelFlipsHalved
 from fedassay.defenses.controls.vertical.control_label_laplace_one import ControlLabelLaplaceOne
 from fedassay.defenses.controls.vertical.control_labels_redrawn import ControlLabelsRedrawn
 from fedassay.defenses.controls.vertical.control_prior_of_labels import ControlPriorOfLabels
+from fedassay.defenses.controls.vertical.control_residual_noise_full_batches import ControlResidualNoiseFullBatches
 from fedassay.defenses.controls.vertical.control_residual_noise_one_epoch import ControlResidualNoiseOneEpoch
 from fedassay.defenses.controls.vertical.control_residual_noise_shared import ControlResidualNoiseShared
 from fedassay.defenses.controls.vertical.control_top_on_raw_labels import ControlTopOnRawLabels
@@ -79,6 +81,17 @@ def test_labels_redrawn_at_the_budget_of_one_draw_show_more_than_is_stated(defen
     assert (shown_epsilon(*counts, 20_000) > 1.0) == refuted
 
 
+@pytest.mark.parametrize(("defense", "refuted"), [(LabelRandomisedResponse, False), (ControlLabelCoinShared, True)])
+def test_people_of_one_class_that_share_a_coin_have_equal_labels(defense, refuted):
+    """Each person alone is as stated: the share of kept labels is that of the channel."""
+    _, plan = toy_vertical(FIVE, n=4)
+    protection = defense(epsilon=1.0).prepare(plan).protection
+    one_hot = torch.eye(5)[torch.zeros(4, dtype=torch.int64)].expand(4000, -1, -1)
+    labels = protection.targets(one_hot, context_of(plan, replicas=4000), np.random.default_rng(0)).argmax(-1)
+    assert bool((labels == labels[:, :1]).all()) == refuted
+    assert float((labels[:, 0] == 0).double().mean()) == pytest.approx(math.e / (math.e + 4), abs=0.035)
+
+
 @pytest.mark.parametrize(("defense", "refuted"), [(LabelLaplace, False), (ControlLabelLaplaceOne, True)])
 def test_half_the_laplace_scale_shows_more_than_is_stated(defense, refuted):
     """The event: above 1 at one label and below 0 at the other, where the loss is largest."""
@@ -112,6 +125,17 @@ def test_noise_of_one_epoch_leaves_the_others_bare(defense, refuted):
         for step in steps_of(task, plan, tape)
     }
     assert bare == {0: False, 1: refuted}
+
+
+@pytest.mark.parametrize(("defense", "refuted"), [(LabelGradientNoise, False), (ControlResidualNoiseFullBatches, True)])
+def test_noise_of_full_batches_leaves_a_smaller_one_bare(defense, refuted):
+    task, plan = toy_vertical(LOGISTIC, n=10, batch=4, epochs=1)
+    tape = Taped(defense(epsilon=1.0).prepare(plan).protection)
+    bare = {
+        len(step.people): torch.equal(tape.inputs["residuals", step.step, -1], tape.outputs["residuals", step.step, -1])
+        for step in steps_of(task, plan, tape)
+    }
+    assert bare == {4: False, 2: refuted}
 
 
 @pytest.mark.parametrize(("defense", "refuted"), [(LabelGradientNoise, False), (ControlResidualNoiseShared, True)])

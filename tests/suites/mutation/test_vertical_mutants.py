@@ -10,9 +10,12 @@ from fedassay.defenses.controls.control import correct_version
 from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
 from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
+from fedassay.fl.streams import Streams
+from fedassay.fl.vertical.engine import public_order
 from fedassay.suites.config.part_listing import control_kind
 from fedassay.suites.mutation.mutants import known_mutants, versions
 from fedassay.suites.mutation.vertical_mutant import vertical_versions
+from fedassay.suites.vertical.pairs import pair_of_claim
 
 VERTICAL = [name for name, kind in known_mutants().items() if kind == "vertical federation"]
 
@@ -29,8 +32,17 @@ def test_the_checks_refute_the_broken_version_and_not_the_correct_one(name):
     assert not failed(name, False)
 
 
-def test_bits_that_each_get_the_whole_budget_are_found_by_trials_alone():
-    assert failed("control_bits_in_full", True) == {"all that is received"}
+@pytest.mark.parametrize("name", ["control_bits_in_full", "control_label_coin_shared"])
+def test_what_no_replayed_message_shows_is_found_by_trials_alone(name):
+    assert failed(name, True) == {"all that is received"}
+
+
+def test_the_person_is_in_the_smaller_batch_of_the_federation():
+    both = versions("control_residual_noise_full_batches")
+    pair = pair_of_claim(both.claim, both.task, Streams(0))
+    first = public_order(Streams(0), both.plan.people, 0).split(both.plan.batch)
+    assert len(first[-1]) < both.plan.batch
+    assert pair.person in first[-1]
 
 
 def test_the_correct_version_is_the_defense_that_the_control_breaks():

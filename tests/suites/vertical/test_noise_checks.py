@@ -16,6 +16,7 @@ from fedassay.suites.vertical.play_back import RELEASED, play_back_checks
 from toy_vertical import SPLIT, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT)
+PERSON = pair_of_labels(TASK, Streams(0)).person
 BATCH, COMMON = 4, 0.8
 MU = mu_from_epsilon(2.0, 1e-5)
 SCALE = math.sqrt(2 * PLAN.epochs) / MU
@@ -35,7 +36,7 @@ class Noisy(VerticalProtection):
 def checks(protection, *, delta=1e-5, noise=Noise.GAUSSIAN, epsilon=2.0):
     claim = Claim.stated(epsilon, delta, unit="label", observer=PASSIVE_PARTY, rounds=PLAN.epochs)
     law = VerticalLaw(noised=Noised.RESIDUALS, noise=noise, scale=SCALE, releases=PLAN.epochs)
-    pair = pair_of_labels(TASK)
+    pair = pair_of_labels(TASK, Streams(0))
     found = play_back_checks(claim, TASK, PLAN, protection, Streams(0), pair, law=law)
     return {check.name: check for check in found}
 
@@ -48,7 +49,7 @@ def weighted(factors):
     """Noise of one size in the row of the person whose label differs, and of another in all other rows."""
 
     def noise(drawn, context):
-        own = torch.where(context.people == 0, factors[0], factors[1])
+        own = torch.where(context.people == PERSON, factors[0], factors[1])
         return SCALE * own.view(1, -1, 1) * drawn
 
     return Noisy(noise)

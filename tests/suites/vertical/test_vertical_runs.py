@@ -14,7 +14,7 @@ def measured(**settings):
     task, plan = toy_vertical(SPLIT)
     claim = Claim.stated(1.0, unit="label", observer=PASSIVE_PARTY, rounds=plan.epochs)
     protection = LabelRandomisedResponse(epsilon=3.0).prepare(plan).protection
-    pair = pair_of_labels(task)
+    pair = pair_of_labels(task, Streams(1))
     return runs.measured_in_runs(
         claim, task, plan, protection, streams=Streams(1), pair=pair, replicas=2000, alpha=0.01, **settings
     )
