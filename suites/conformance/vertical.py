@@ -13,7 +13,7 @@ from ...audit.evidence import PersonColumns, PersonLabels
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams
-from ...fl.vertical.engine import Runs, run_vertical
+from ...fl.vertical.engine import Planted, Runs, run_vertical
 from ...fl.vertical.network import VerticalModels
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
@@ -77,9 +77,21 @@ def _prepared(defense: VerticalDefense) -> tuple[VerticalTask, VerticalPlan, Ver
 
 def prepares(subject: Subject) -> str | None:
     """It prepares a protection and claims for a vertical plan, or refuses the plan with a ValueError."""
-    _, plan, prepared = _prepared(subject.make())
-    require(all(claim.rounds <= plan.epochs for claim in prepared.claims), "a claim covers more epochs than the plan")
+    prepared = _prepared(subject.make())[2]
+    for other, found in _accepted(subject.make()):
+        require(all(claim.rounds <= other.epochs for claim in found.claims), "a claim covers more epochs than the plan")
+        laws = set(found.laws) <= {claim.claim_id for claim in found.claims}
+        require(laws, "a law has no claim: laws are filed under the id of their claim")
     return "; ".join(claim.describe() for claim in prepared.claims) or "states no claim"
+
+
+def _accepted(defense: VerticalDefense) -> Iterator[tuple[VerticalPlan, VerticalPrepared]]:
+    """All plans that the defense accepts, and what it prepares for them."""
+    for _, plan in _plans():
+        try:
+            yield plan, defense.prepare(plan)
+        except ValueError:
+            continue
 
 
 def claims_repeat(subject: Subject) -> str | None:
@@ -98,8 +110,40 @@ def trains(subject: Subject) -> str | None:
     return None
 
 
-def _trained(task: VerticalTask, plan: VerticalPlan, prepared: VerticalPrepared) -> VerticalModels:
-    return run_vertical(task, plan, prepared.protection, Streams(1), runs=Runs(replicas=_REPLICAS))
+def draws_from_streams(subject: Subject) -> str | None:
+    """A defense that publishes its noise draws it from the generator that it receives."""
+    task, plan, prepared = _prepared(subject.make())
+    if not prepared.laws:
+        return "publishes no law"
+    first, other = (_numbers(_trained(task, plan, prepared, block=block)) for block in (0, 1))
+    require(bool((first != other).any()), "other generators give equal models: its noise is drawn elsewhere, or not")
+    return None
+
+
+def replicas_are_apart(subject: Subject) -> str | None:
+    """No run of a batch depends on the data of another run of it."""
+    task, plan, prepared = _prepared(subject.make())
+    labels = task.people.labels.repeat(_REPLICAS, 1)
+    changed = labels.clone()
+    changed[-1] = 1 - changed[-1]
+    first, other = (
+        _numbers(_trained(task, plan, prepared, planted=Planted(labels=planted))) for planted in (labels, changed)
+    )
+    same = equal(first[:-1], other[:-1])
+    require(same, "a run depends on the labels of another run of its batch: it mixes replicas, or draws by the data")
+    return None
+
+
+def _trained(
+    task: VerticalTask,
+    plan: VerticalPlan,
+    prepared: VerticalPrepared,
+    *,
+    block: int = 0,
+    planted: Planted | None = None,
+) -> VerticalModels:
+    runs = Runs(replicas=_REPLICAS, block=block)
+    return run_vertical(task, plan, prepared.protection, Streams(1), runs=runs, planted=planted)
 
 
 def _numbers(models: VerticalModels) -> np.ndarray:
@@ -160,5 +204,13 @@ def repeats(subject: Subject) -> str | None:
     return None
 
 
-DEFENSE_CHECKS: tuple[Check, ...] = (built, prepares, claims_repeat, trains, can_be_sent)
+DEFENSE_CHECKS: tuple[Check, ...] = (
+    built,
+    prepares,
+    claims_repeat,
+    trains,
+    draws_from_streams,
+    replicas_are_apart,
+    can_be_sent,
+)
 ATTACK_CHECKS: tuple[Check, ...] = (built, runs, repeats, can_be_sent)
