@@ -12,11 +12,13 @@ from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from fedassay.suites.config.part_listing import cases, mutant_summaries, summaries
+from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import MutantsSpec
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.mutation.federated_mutant import versions_of
 from fedassay.suites.mutation.mutants import build_mutant, chosen_mutants, known_mutants, module_of, versions
+from fedassay.suites.planning.run_plan import plan_run
 from known_parts import transfer_parts, vertical_parts
 
 CONTROLS = ("federation", "vertical federation", "transfer")
@@ -147,6 +149,28 @@ def test_the_same_suite_gives_the_same_rows(finished, tmp_path):
         run.frame().drop(columns=drop).sort_values(key).reset_index(drop=True) for run in (finished, again)
     )
     assert first.to_json() == second.to_json()
+
+
+def test_the_plan_has_a_job_for_each_mutant_of_any_kind_with_the_claim_of_both_versions():
+    only = ["control_bits_in_full", "control_votes_noise_once", "triple_noise"]
+    spec, source = load_suite("mutants", overrides=[f"mutants.only={only}"])
+    plan = plan_run(resolve(spec, source, seed=0))
+    assert [job.name for job in plan.mutants] == only
+    stated = {(claim.defense, claim.federation, claim.control) for claim in plan.claims}
+    assert stated == {
+        ("control_bits_in_full", "vertical federations", True),
+        ("control_bits_in_full (twin)", "vertical federations", False),
+        ("control_votes_noise_once", "transfers", True),
+        ("control_votes_noise_once (twin)", "transfers", False),
+        ("triple_noise (twin)", "correct cases", False),
+    }
+    assert len(plan.cells) == 5
+    data = {cell.facts["federation"]: (cell.facts["dataset"], cell.facts["model"]) for cell in plan.cells}
+    assert data == {
+        "vertical federations": ("digits", "split"),
+        "transfers": ("none", "none"),
+        "correct cases": ("digits", "logistic"),
+    }
 
 
 def test_an_unknown_mutant_is_named_with_its_nearest(tmp_path):
