@@ -194,7 +194,7 @@ def _decided(
         raise ValueError(f"the audit of {cell.title} measured nothing: {found.decided.reason}")
     planned = f"{audit.plan.trials} a seed planned for power {audit.plan.power:.3g}" if broken else "as for the mutant"
     trials = f"trials: {planned}, refuted in {found.refuted} of {len(found.each)} seeds; evidence: {measured.witness}"
-    unseen = "; no planned number of trials shows this bug on a canary" if broken and not audit.visible else ""
+    unseen = "; no planned number of trials shows this bug" if broken and not audit.visible else ""
     finding = replace(found.decided, reason=f"{found.decided.reason}{unseen}; {trials}")
     # Last, since a bug that canaries cannot show may still be refuted by a check.
     finding = with_failed_checks(finding, failing)
