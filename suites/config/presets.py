@@ -11,7 +11,9 @@ PRESETS = "presets"
 KEEP = "keep"
 DROP = "drop"
 AUDIT = "audit"
-TABLES = ("federations", "defenses", "attacks")
+FEDERATION_TABLES = ("federations", "vertical", "transfer")
+"""The tables of a suite file that define federations, each those of one kind."""
+TABLES = (*FEDERATION_TABLES, "defenses", "attacks")
 
 
 def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
@@ -87,6 +89,6 @@ def _remove(tree: dict[str, Any], key: str) -> None:
         return
     del tree[kind][label]
     # A figure of a removed table has nothing to be compared with, and the check of references would refuse it.
-    field = kind.removesuffix("s")
+    field = "federation" if kind in FEDERATION_TABLES else kind.removesuffix("s")
     if "published" in tree:
         tree["published"] = [row for row in tree["published"] if row.get(field) != label]

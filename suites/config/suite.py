@@ -35,15 +35,13 @@ from .key_types import (
     part_table,
 )
 from .margins import GateSpec
-from .presets import DROP, KEEP
+from .presets import DROP, FEDERATION_TABLES, KEEP
 from .published import Published
 from .transfer import TransferSpec
 from .vertical import VerticalSpec
 
 _MOST_REPLICAS = 1_000_000
 """Beyond this, a list of the planned blocks of replicas alone would fill the memory."""
-FEDERATION_TABLES = ("federations", "vertical", "transfer")
-"""The tables of a suite file that define federations, each those of one kind."""
 _MOST_TABLES = 500
 _MOST_CELLS = 50_000
 """A plan holds every cell, with its identity: of so many it takes some ten seconds and 100 MB."""

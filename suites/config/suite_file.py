@@ -14,10 +14,10 @@ from .bundled_suites import bundled_suites
 from .margins import GateSpec
 from .mistake import mistake_text
 from .plugin_path import folder_of_suite, names_data_files
-from .presets import apply_preset, keep_only
+from .presets import FEDERATION_TABLES, apply_preset, keep_only
 from .published import Published
 from .source import ConfigError, Source, apply_override
-from .suite import FEDERATION_TABLES, AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
+from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
 from .transfer import TransferSpec
 from .vertical import VerticalSpec
 

@@ -36,7 +36,8 @@ def _result() -> dict[str, Any]:
 
 
 def _suite() -> dict[str, Any]:
-    from ..config.suite import FEDERATION_TABLES, Suite  # Lazy: it loads torch.
+    from ..config.presets import FEDERATION_TABLES
+    from ..config.suite import Suite  # Lazy: it loads torch.
 
     schema = Suite.model_json_schema()
     schema["required"] = [name for name in schema["required"] if name != "defenses"]

@@ -6,7 +6,7 @@ agree; of planted votes a guess without information is right once in as many tim
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...attacks.attack import Level
-from ...attacks.transfer.shadow_students import shadow_students
+from ...attacks.transfer.shadow_students import ShadowStudents, shadow_students
 from ...attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
 from ...audit.evidence import VoteScores
 from ...fl.streams import Streams
@@ -40,13 +40,19 @@ _PLANTED_BLOCK = 2**28
 
 @dataclass(kw_only=True, eq=False)
 class Transferred:
-    """A finished transfer: its teachers' logits on the queries, and everything that happened in all of its runs."""
+    """A finished transfer: its teachers' logits on the queries, and everything that happened in all of its runs.
+
+    ``planted``: by attacked teacher, the planted votes and what happened in the runs with them. ``shadows``: by number,
+    the shadow students. Both are filled by the first attack that needs them.
+    """
 
     task: TransferTask
     plan: TransferPlan
     streams: Streams
     logits: Tensor
     event: TransferEvent
+    planted: dict[int, tuple[Tensor, TransferEvent]] = field(default_factory=dict)
+    shadows: dict[int, ShadowStudents] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -54,6 +60,13 @@ class _Event:
     """A recorder that keeps everything; only scoring receives it."""
 
     kept: TransferEvent | None = None
+
+    @property
+    def event(self) -> TransferEvent:
+        """What was recorded."""
+        if self.kept is None:
+            raise ValueError("the recorder has recorded no transfer yet")
+        return self.kept
 
     def watch(self, event: TransferEvent) -> None:
         self.kept = event
@@ -91,9 +104,9 @@ def _transferred(job: TransferTrialJob) -> Transferred:
     run_transfer(
         task, plan, job.prepared.protection, streams, logits=logits, replicas=spec.students, recorders=[recorder]
     )
-    if recorder.kept is None or not bool(recorder.kept.final_model.isfinite().all()):
+    if not bool(recorder.event.final_model.isfinite().all()):
         raise FloatingPointError("training diverged: a student holds NaN or infinity")
-    return Transferred(task=task, plan=plan, streams=streams, logits=logits, event=recorder.kept)
+    return Transferred(task=task, plan=plan, streams=streams, logits=logits, event=recorder.event)
 
 
 def _utility(job: TransferTrialJob, found: Transferred) -> list[Record]:
@@ -104,19 +117,11 @@ def _attacked(item: AttackCell, job: TransferTrialJob, found: Transferred, store
     attack = item.entry.part.instance
     if not isinstance(attack, VoteAttack):
         return _membership(item, job, found, store)
-    votes, logits = planted(found, attack.teacher, job.federation.students)
+    if attack.teacher not in found.planted:
+        found.planted[attack.teacher] = _with_planted(found, attack.teacher, job)
+    votes, event = found.planted[attack.teacher]
     protection, recorder = job.prepared.protection, AnswerRecorder(observer=attack.observer)
-    run_transfer(
-        found.task,
-        found.plan,
-        protection,
-        found.streams,
-        logits=logits,
-        replicas=len(logits),
-        block=_PLANTED_BLOCK,
-        world=1,
-        recorders=[recorder],
-    )
+    recorder.watch(event)
     others = counts_of(votes_of(found.logits))[0] - votes_of(found.logits)[0, attack.teacher]
     known = others.double().numpy() if attack.level is Level.WORST_CASE else None
     knowledge = VoteKnowledge.of(found.plan, protection, others=known)
@@ -127,6 +132,24 @@ def _attacked(item: AttackCell, job: TransferTrialJob, found: Transferred, store
     if not all(isinstance(one, VoteScores) for one in evidence):
         raise TypeError(f"an attack on votes must return VoteScores, got {type(evidence[0]).__name__}")
     return score_votes(item.cell, evidence, votes.numpy())
+
+
+def _with_planted(found: Transferred, teacher: int, job: TransferTrialJob) -> tuple[Tensor, TransferEvent]:
+    """Plant one teacher's votes, run the transfer with them, and return the votes with what happened."""
+    votes, logits = planted(found, teacher, job.federation.students)
+    recorder = _Event()
+    run_transfer(
+        found.task,
+        found.plan,
+        job.prepared.protection,
+        found.streams,
+        logits=logits,
+        replicas=len(logits),
+        block=_PLANTED_BLOCK,
+        world=1,
+        recorders=[recorder],
+    )
+    return votes, recorder.event
 
 
 def planted(found: Transferred, teacher: int, runs: int) -> tuple[Tensor, Tensor]:
@@ -149,8 +172,10 @@ def planted(found: Transferred, teacher: int, runs: int) -> tuple[Tensor, Tensor
 
 def _membership(item: AttackCell, job: TransferTrialJob, found: Transferred, store: Store) -> list[Record]:
     """The rows of a membership attack on students whose teachers held random halves of the samples."""
-    if item.entry.shadows is None:
+    count = item.entry.shadows
+    if count is None:
         raise ValueError("a membership attack on a student needs the key shadows, its number of shadow students")
-    teachers = shadow_teachers_of(job.federation, job.seed, item.entry.shadows)
-    shadows = shadow_students(found.task, found.plan, job.prepared.protection, found.streams, teachers)
-    return rows_of_attack(item, job.seed, shadows, store)
+    if count not in found.shadows:
+        teachers = shadow_teachers_of(job.federation, job.seed, count)
+        found.shadows[count] = shadow_students(found.task, found.plan, job.prepared.protection, found.streams, teachers)
+    return rows_of_attack(item, job.seed, found.shadows[count], store)

@@ -6,9 +6,11 @@ import pytest
 import torch
 from fedassay.cli.list_command import METRICS
 from fedassay.fl.data.dataset import Dataset
+from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.plan_text import headline, plan_lines
+from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 from fedassay.suites.transfer import trial
 
@@ -245,3 +247,12 @@ def test_every_bad_key_gets_one_sentence(planned, written, old, new, words):
     with pytest.raises(ConfigError, match=words) as refused:
         planned(text=text.replace(old, new))
     assert "\n" not in str(refused.value.args[0])
+
+
+def test_the_small_preset_needs_no_download_and_is_planned_whole():
+    for preset in ("smoke", "digits"):
+        spec, source = load_suite("transfer", preset=preset)
+        plan = plan_run(resolve(spec, source, seed=0))
+        assert {trial.federation.dataset for trial in plan.others} == {"digits"}
+        controls = {stated.defense for stated in plan.claims if stated.control}
+        assert len(controls) == (1 if preset == "smoke" else 5)
