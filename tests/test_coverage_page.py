@@ -120,8 +120,10 @@ def test_every_defense_but_the_naive_one_is_on_it():
         "discrete_gradients",
         "gradient_compression",
         "marvell",
+        "gaussian_logits",
         "max_norm",
         "plain_noise",
+        "plain_votes",
         "unprotected",
     }
 

@@ -6,7 +6,7 @@ agree; of planted votes a guess without information is right once in as many tim
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -16,9 +16,11 @@ from torch import Tensor
 from ...attacks.attack import Level
 from ...attacks.transfer.shadow_students import ShadowStudents, shadow_students
 from ...attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
+from ...audit.arrays import FloatArray
 from ...audit.evidence import VoteScores
 from ...fl.streams import Streams
 from ...fl.transfer.engine import run_transfer
+from ...fl.transfer.law import LabelLaw
 from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import counts_of, votes_of
 from ...fl.transfer.recorder import AnswerRecorder, TransferEvent
@@ -53,6 +55,20 @@ class Transferred:
     event: TransferEvent
     planted: dict[int, tuple[Tensor, TransferEvent]] = field(default_factory=dict)
     shadows: dict[int, ShadowStudents] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Remembered:
+    """The law of a released label that computes the probabilities of equal counts once: all runs ask for the same."""
+
+    law: LabelLaw
+    known: dict[bytes, FloatArray] = field(default_factory=dict)
+
+    def log_probabilities(self, counts: FloatArray) -> FloatArray:
+        key = np.ascontiguousarray(counts).tobytes()
+        if key not in self.known:
+            self.known = {key: self.law.log_probabilities(counts)}
+        return self.known[key]
 
 
 @dataclass(kw_only=True)
@@ -125,6 +141,8 @@ def _attacked(item: AttackCell, job: TransferTrialJob, found: Transferred, store
     others = counts_of(votes_of(found.logits))[0] - votes_of(found.logits)[0, attack.teacher]
     known = others.double().numpy() if attack.level is Level.WORST_CASE else None
     knowledge = VoteKnowledge.of(found.plan, protection, others=known)
+    if knowledge.label_law is not None:
+        knowledge = replace(knowledge, label_law=_Remembered(knowledge.label_law))
     draws = partial(found.streams.generator, f"attack {item.entry.label}")
     evidence = [
         attack.run(recorder.view.of_run(number), knowledge, draws(replicate=number)) for number in range(len(votes))
