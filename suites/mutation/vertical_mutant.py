@@ -21,7 +21,7 @@ from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ..checks.trials.view_check import VIEW
 from ..vertical.claim_checks import CHECK_ALPHA, vertical_checks
 from ..vertical.discriminant import discriminant
-from ..vertical.pairs import pair_of_claim
+from ..vertical.pairs import pair_of_claim, pairs_of_claim
 from ..vertical.runs import measured_in_runs, observed_blocks
 from .versions import Versions, check_claims, over_claims
 
@@ -73,8 +73,8 @@ class VerticalVersions(Versions):
 
     def _checks(self, prepared: VerticalPrepared, claim: Claim, seed: int, trials: bool) -> list[CheckResult]:
         task, plan, streams = self.task, self.plan, Streams(seed)
-        pair, law = pair_of_claim(claim, task, streams), prepared.laws.get(claim.claim_id)
-        made = vertical_checks(claim, task, plan, prepared.protection, streams, pair, law=law)
+        pairs, law = pairs_of_claim(claim, task, streams), prepared.laws.get(claim.claim_id)
+        made = vertical_checks(claim, task, plan, prepared.protection, streams, pairs, law=law)
         if not trials or any(result.passed is False for result in made):
             return list(made)
         measured = measured_in_runs(
@@ -83,7 +83,7 @@ class VerticalVersions(Versions):
             plan,
             prepared.protection,
             streams=streams,
-            pair=pair,
+            pairs=pairs,
             replicas=RECEIVED,
             pilot=LEARNED_FROM,
             alpha=CHECK_ALPHA,

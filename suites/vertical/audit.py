@@ -31,7 +31,7 @@ from .label_channel import CHANNEL
 from .label_coins import measured_in_one_run
 from .noise_move import MOVE
 from .observed_labels import measured_by_labels
-from .pairs import Pair, frequent, pair_of_claim
+from .pairs import Pair, frequent, pairs_of_claim
 from .play_back import RELEASED
 from .runs import measured_in_runs
 
@@ -94,9 +94,9 @@ class _Stated:
         law = prepared.laws.get(same[0].claim_id)
         return cls(task=task, plan=plan, protection=prepared.protection, law=law)
 
-    def pair(self, claim: Claim, streams: Streams) -> Pair:
-        """Two data sets that differ in the claim's unit."""
-        return pair_of_claim(claim, self.task, streams)
+    def pairs(self, claim: Claim, streams: Streams) -> tuple[Pair, ...]:
+        """Pairs of data sets that differ in the claim's unit."""
+        return pairs_of_claim(claim, self.task, streams)
 
 
 def _measured(job: VerticalAuditJob, settings: VerticalAuditSpec, stated: _Stated) -> Measurement:
@@ -127,7 +127,7 @@ def _measured(job: VerticalAuditJob, settings: VerticalAuditSpec, stated: _State
         stated.plan,
         stated.protection,
         streams=streams,
-        pair=stated.pair(job.claim, streams),
+        pairs=stated.pairs(job.claim, streams),
         replicas=settings.replicas,
         pilot=settings.pilot,
         alpha=job.alpha,
@@ -140,8 +140,8 @@ def _checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult,
         words = "the defense states another claim about the small federation on which it is checked"
         return (CheckResult(name=RELEASED, passed=None, witness=words),)
     claim, streams = job.claim, Streams(job.seed)
-    pair = stated.pair(claim, streams)
-    return vertical_checks(claim, stated.task, stated.plan, stated.protection, streams, pair, law=stated.law)
+    pairs = stated.pairs(claim, streams)
+    return vertical_checks(claim, stated.task, stated.plan, stated.protection, streams, pairs, law=stated.law)
 
 
 def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None) -> CheckPower | None:

@@ -1,5 +1,7 @@
 """All implementation checks of one claim about a vertical federation."""
 
+from collections.abc import Sequence
+
 from ...audit.check_result import CheckResult
 from ...audit.claim import Claim, Unit
 from ...fl.streams import Streams
@@ -21,12 +23,12 @@ def vertical_checks(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    pair: Pair,
+    pairs: Sequence[Pair],
     *,
     law: VerticalLaw | None,
 ) -> tuple[CheckResult, ...]:
     """Return the results of all checks of a claim; ``law``: see ``play_back_checks``."""
-    checks = play_back_checks(claim, task, plan, protection, streams, pair, law=law)
+    checks = play_back_checks(claim, task, plan, protection, streams, pairs, law=law)
     if claim.unit is not Unit.LABEL:
         return checks
     return (*checks, channel_check(claim, plan, protection, streams, frequent(task), alpha=CHECK_ALPHA))

@@ -18,7 +18,6 @@ from torch import Tensor
 from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.gaussian import epsilon_from_mu, mu_from_epsilon
-from ...audit.observer import PASSIVE_PARTY
 from ...fl.streams import Streams
 from ...fl.vertical.law import Noise, VerticalLaw
 from ...fl.vertical.protection import VerticalProtection
@@ -91,7 +90,7 @@ def move_checks(
     if law is None or law.noise is None:
         both = "no additive noise is published"
         return skips[0](witness=both), skips[1](witness=both)
-    seen = [pair for pair in pairs if pair[0].hook in (law.noised, "bottom_sum") and _is_seen(claim, pair[0])]
+    seen = [pair for pair in pairs if pair[0].hook in (law.noised, "bottom_sum")]
     try:
         found = [noise for one, other in seen for noise in _noise_of(protection, one, other)]
     except _NotJudged as why:
@@ -137,11 +136,6 @@ def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> 
     # The pair moves less than the worst one may: so much larger must the loss be before this check finds it.
     stated = claim.epsilon if laplace else mu_from_epsilon(claim.epsilon, claim.delta)
     return replace(checked, detects=_epsilon(claim, stated**2 * (1 + 2 * slack) / norm, laplace=laplace))
-
-
-def _is_seen(claim: Claim, call: Call) -> bool:
-    """Whether the observer, the first passive party, receives a message; messages to other parties are theirs."""
-    return not (call.hook == "gradients" and claim.observer == PASSIVE_PARTY and call.rest[0] != 0)
 
 
 def _epsilon(claim: Claim, norm: float, *, laplace: bool) -> float:

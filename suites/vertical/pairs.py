@@ -4,16 +4,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ...audit.claim import Claim, Unit
+from ...audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from ...fl.streams import Streams, normal
 from ...fl.vertical.engine import Planted, public_order
+from ...fl.vertical.network import VerticalNetwork
 from ...fl.vertical.task import VerticalTask
 
 ROWS = 512
 """Random rows among which the two are chosen whose embeddings differ most."""
 LENGTH = 100.0
-"""Length of the two rows, in lengths of an ordinary row: short rows could not reveal a missing clip."""
+"""Length of a long row, in lengths of an ordinary row: short rows could not reveal a missing clip."""
+STEPS = 100
+"""Steps of the ascent to a row whose embedding has one number alone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,13 +27,20 @@ class Pair:
 
     Args:
         person: number of this person.
+        party: number of the passive party whose messages, those that it sends or receives, may show the difference.
         plant: (arm, replicas) -> what is planted.
         words: what differs.
     """
 
     person: int
+    party: int = 0
     plant: Callable[[int, int], Planted]
     words: str
+
+    def witness(self, claim: Claim) -> str:
+        """What differs, and at which party the audit of a claim looks for it."""
+        place = "" if claim.observer == FINAL_MODEL else f", at passive party {self.party + 1}"
+        return f"one person's {self.words}{place}"
 
 
 def frequent(task: VerticalTask) -> tuple[int, int]:
@@ -38,9 +50,22 @@ def frequent(task: VerticalTask) -> tuple[int, int]:
     return first, second
 
 
+def pairs_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> tuple[Pair, ...]:
+    """Return pairs of data sets that differ in the claim's unit: in one person's label, or in its row at a party.
+
+    A claim holds for every party that has a person's columns, or receives gradients, and for every two labels or rows.
+    """
+    parties = range(task.network.passive)
+    if claim.unit is not Unit.LABEL:
+        return tuple(pair for party in parties for pair in pairs_of_rows(task, streams, party))
+    # Published models are the same whoever reads them.
+    seen = parties if claim.observer == PASSIVE_PARTY else parties[:1]
+    return tuple(pair_of_labels(task, streams, party) for party in seen)
+
+
 def pair_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> Pair:
-    """Return two data sets that differ in the claim's unit: in one person's label, or in its row at the first party."""
-    return pair_of_labels(task, streams) if claim.unit is Unit.LABEL else pair_of_rows(task, streams)
+    """Return the first of ``pairs_of_claim``: at the first party, and of opposite rows."""
+    return pairs_of_claim(claim, task, streams)[0]
 
 
 def _person(task: VerticalTask, streams: Streams) -> int:
@@ -48,8 +73,8 @@ def _person(task: VerticalTask, streams: Streams) -> int:
     return int(public_order(streams, len(task.people), 0)[-1])
 
 
-def pair_of_labels(task: VerticalTask, streams: Streams) -> Pair:
-    """Return two data sets in which one person has one of the two most frequent labels."""
+def pair_of_labels(task: VerticalTask, streams: Streams, party: int = 0) -> Pair:
+    """Return two data sets in which one person has one of the two most frequent labels, which ``party`` may notice."""
     person, (first, second) = _person(task, streams), frequent(task)
 
     def plant(arm: int, replicas: int) -> Planted:
@@ -57,28 +82,71 @@ def pair_of_labels(task: VerticalTask, streams: Streams) -> Pair:
         labels[person] = (first, second)[arm]
         return Planted(labels=labels.expand(replicas, -1).clone())
 
-    return Pair(person=person, plant=plant, words=f"label {first} or {second}")
+    return Pair(person=person, party=party, plant=plant, words=f"label {first} or {second}")
 
 
-def pair_of_rows(task: VerticalTask, streams: Streams) -> Pair:
-    """Return two data sets in which one person has one of two long rows at the first party, those of many whose
-    embeddings point in the most different directions.
+def pairs_of_rows(task: VerticalTask, streams: Streams, party: int) -> tuple[Pair, ...]:
+    """Return pairs of data sets in which one person has one of two rows at a passive party.
+
+    The rows are opposite ones, which a clip keeps furthest apart; a long one and one of zeros, which differ in length
+    and in which numbers are zero; and two whose embeddings have one large number each, with opposite signs, where noise
+    for each number hides least.
     """
-    rng, person = streams.generator("audit rows"), _person(task, streams)
-    block = task.people.columns[0]
+    rng, person = streams.generator("audit rows", client=party), _person(task, streams)
+    block = task.people.columns[party]
     length = LENGTH * max(1.0, float(block.norm(dim=1).mean()))
-    directions = normal(rng, (ROWS, block.shape[1]))
-    rows = length * directions / directions.norm(dim=1, keepdim=True)
+    rows = normal(rng, (ROWS, block.shape[1]))
     rows = torch.cat([rows, -rows])
-    layers = task.network.initial(streams).bottoms[0]
-    values = task.network.bottoms[0].forward(layers, rows.unsqueeze(0))[0][0]
+    rows *= length / rows.norm(dim=1, keepdim=True)
+    embedding = _Embedding(task.network, streams, party)
+    opposite = _opposite(embedding, rows)
+    kinds = {
+        "opposite rows": opposite,
+        "a row or zeros": (opposite[0], torch.zeros_like(opposite[0])),
+        "rows with one number in their embeddings": _single(embedding, rows, length),
+    }
+    return tuple(_planted(person, party, kind, chosen) for kind, chosen in kinds.items())
+
+
+def _planted(person: int, party: int, kind: str, chosen: tuple[Tensor, Tensor]) -> Pair:
+    def plant(arm: int, replicas: int) -> Planted:
+        return Planted(person=person, rows={party: chosen[arm].expand(replicas, -1).clone()})
+
+    words = f"{kind}, {LENGTH:g} times as long as the others"
+    return Pair(person=person, party=party, plant=plant, words=words)
+
+
+class _Embedding:
+    """The embeddings of rows by a party's initial bottom model."""
+
+    def __init__(self, network: VerticalNetwork, streams: Streams, party: int) -> None:
+        self.layers, self.stack = network.initial(streams).bottoms[party], network.bottoms[party]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return self.stack.forward(self.layers, rows.unsqueeze(0))[0][0]
+
+
+def _opposite(embedding: _Embedding, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The two rows whose embeddings point in the most different directions."""
+    values = embedding(rows)
     # A short embedding reaches no clip, wherever it points.
     long = values.norm(dim=1) >= values.norm(dim=1).median()
     rows, cosines = rows[long], torch.nn.functional.normalize(values[long], dim=1)
     worst = int((cosines @ cosines.T).argmin())
-    chosen = rows[worst // len(rows)], rows[worst % len(rows)]
+    return rows[worst // len(rows)], rows[worst % len(rows)]
 
-    def plant(arm: int, replicas: int) -> Planted:
-        return Planted(person=person, rows={0: chosen[arm].expand(replicas, -1).clone()})
 
-    return Pair(person=person, plant=plant, words=f"rows at the first party, {LENGTH:g} times as long as the others")
+def _single(embedding: _Embedding, rows: Tensor, length: float) -> tuple[Tensor, Tensor]:
+    """Two rows whose embeddings have, as far as the model allows, one and the same number alone, above and below 0."""
+    shares = torch.nn.functional.normalize(embedding(rows), p=1, dim=1)
+    number = int((shares.amax(0) - shares.amin(0)).argmax())
+    first, second = rows[shares[:, number].argmax()], rows[shares[:, number].argmin()]
+    found = torch.stack([first, second]).requires_grad_()
+    optimizer = torch.optim.Adam([found], lr=0.1 * length / found.shape[1] ** 0.5)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        up, down = torch.nn.functional.normalize(embedding(found), p=1, dim=1)[:, number]
+        (down - up).backward()
+        optimizer.step()
+    ends = length * torch.nn.functional.normalize(found.detach(), dim=1)
+    return ends[0], ends[1]

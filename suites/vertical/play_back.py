@@ -1,11 +1,13 @@
 """Play a defense's randomised outputs back to a federation in which one person's data differ, and see what else moves.
 
 A run is recorded with everything that the hooks with randomness returned. The same run is made again with one label, or
-one row, changed, and the hooks return the recorded outputs. What the observer receives must then be the same: else it
-depends on the raw data in a way that no noise covers. What the hooks were given in the second run shows how far the
-change moves the inputs of the noise: in the person's own row, and in rows of other people.
+one row, changed, and the hooks return the recorded outputs, except for numbers that are no noise. What the observer
+receives must then be the same: else it depends on the raw data in a way that no noise covers. What the hooks were given
+in the second run shows how far the change moves the inputs of the noise: in the person's own row, and in rows of other
+people.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
@@ -15,11 +17,12 @@ from ...audit.check_result import CheckResult
 from ...audit.claim import Claim, Unit
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ...fl.streams import Streams
-from ...fl.vertical.engine import Planted, Runs, run_vertical
+from ...fl.vertical.engine import Runs, run_vertical
 from ...fl.vertical.law import VerticalLaw
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalContext, VerticalProtection
 from ...fl.vertical.task import VerticalTask
+from .constants import Constants
 from .noise_move import move_checks
 from .pairs import Pair
 from .received import Received, all_numbers
@@ -28,6 +31,8 @@ from .tape import Call, Taped, overrides
 RELEASED = "released noise alone"
 HOOKS = {Unit.LABEL: ("targets", "residuals", "gradients"), Unit.SAMPLE: ("columns", "embeddings", "bottom_sum")}
 """The hooks through which a defense may randomise what depends on the unit."""
+SEEN = {ACTIVE_PARTY: "embeddings", PASSIVE_PARTY: "gradients"}
+"""The hook whose outputs an observer receives themselves."""
 
 
 def play_back_checks(
@@ -36,39 +41,76 @@ def play_back_checks(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    pair: Pair,
+    pairs: Sequence[Pair],
     *,
     law: VerticalLaw | None,
 ) -> tuple[CheckResult, ...]:
-    """Return the results of all checks of a claim about one label, or about one person's columns at the first party.
+    """Return the results of all checks of a claim about one label, or about one person's columns at a passive party:
+    the worst of all pairs of data sets.
 
     ``law``: the public description of the noise, where the defense publishes one.
     """
+    found = [_of_pair(claim, task, plan, protection, streams, pair, law) for pair in pairs]
+    return tuple(_worst(results) for results in zip(*found, strict=True))
+
+
+def _of_pair(
+    claim: Claim,
+    task: VerticalTask,
+    plan: VerticalPlan,
+    protection: VerticalProtection,
+    streams: Streams,
+    pair: Pair,
+    law: VerticalLaw | None,
+) -> tuple[CheckResult, ...]:
     names = tuple(hook for hook in HOOKS.get(claim.unit, HOOKS[Unit.SAMPLE]) if overrides(protection, hook))
     # Copies: what one run leaves in an object must not reach another.
     first = Taped(inner=deepcopy(protection), names=names)
-    one = _received(claim, task, plan, first, streams, pair.plant(0, 1), pair.person)
-    second = Taped(inner=deepcopy(protection), names=names, tape=first.calls)
-    other = _received(claim, task, plan, second, streams, pair.plant(1, 1), pair.person)
-    pairs = list(zip(first.calls, second.calls, strict=True))
-    return (_released(claim, pair, names, one, other, pairs), *move_checks(claim, protection, pairs, law))
+    one = _received(claim, task, plan, first, streams, pair, 0)
+    fixed = Constants(claim=claim, protection=protection, seen=SEEN.get(claim.observer))
+    second = Taped(inner=deepcopy(protection), names=names, tape=first.calls, fixed=fixed)
+    other = _received(claim, task, plan, second, streams, pair, 1)
+    calls = [both for both in zip(first.calls, second.calls, strict=True) if _is_seen(claim, pair, both[0])]
+    return (_released(claim, pair, names, one, other, calls), *move_checks(claim, protection, calls, law))
+
+
+def _worst(results: Sequence[CheckResult]) -> CheckResult:
+    """The worst result of one check for all pairs; what is released must be judged for all of them."""
+    failed = [result for result in results if result.passed is False]
+    skipped = [result for result in results if result.passed is None]
+    passed = [result for result in results if result.passed]
+    if failed or not passed or (skipped and results[0].name == RELEASED):
+        return (failed or skipped or passed)[0]
+    # The power is that of the party at which the check is weakest, whose largest move counts.
+    return max(passed, key=_ratio)
+
+
+def _ratio(result: CheckResult) -> float:
+    """How near a result that passed is to its limit."""
+    measured = result.measured or 0.0
+    return measured if result.relation == "<=" else -measured
+
+
+def _is_seen(claim: Claim, pair: Pair, call: Call) -> bool:
+    """Whether a call's output may reach the observer; gradients of other parties are theirs alone."""
+    return not (call.hook == "gradients" and claim.observer == PASSIVE_PARTY and call.rest[0] != pair.party)
 
 
 def _released(
-    claim: Claim, pair: Pair, names: tuple[str, ...], one: Tensor, other: Tensor, pairs: list[tuple[Call, Call]]
+    claim: Claim, pair: Pair, names: tuple[str, ...], one: Tensor, other: Tensor, calls: list[tuple[Call, Call]]
 ) -> CheckResult:
     """Compare what the observer received in both runs, whose released outputs are the same."""
-    seen = {ACTIVE_PARTY: "embeddings", PASSIVE_PARTY: "gradients"}.get(claim.observer)
-    if seen in names and any(_others_move(first, second, pair.person) for first, second in pairs):
+    seen, difference = SEEN.get(claim.observer), _difference(one, other)
+    if not difference and seen in names and any(_others_move(first, second, pair.person) for first, second in calls):
         # Equal by construction: the observer receives the played outputs themselves, and their inputs are what counts.
         words = f"the adversary receives the outputs of {seen}, whose inputs move in rows of other people"
         return CheckResult(name=RELEASED, passed=None, witness=words)
     return CheckResult.at_most(
         RELEASED,
-        _difference(one, other),
+        difference,
         0.0,
         unit="largest difference",
-        witness=f"one person's data changed, outputs of {', '.join(names) or 'no hook'} the same",
+        witness=f"{pair.witness(claim)}, the same noise in the outputs of {', '.join(names) or 'no hook'}",
     )
 
 
@@ -86,12 +128,12 @@ def _received(
     plan: VerticalPlan,
     protection: VerticalProtection,
     streams: Streams,
-    planted: Planted,
-    person: int,
+    pair: Pair,
+    arm: int,
 ) -> Tensor:
     """All numbers that the observer receives, flat."""
-    seen = Received(observer=claim.observer, person=person)
-    final = run_vertical(task, plan, protection, streams, runs=Runs(), planted=planted, recorders=[seen])
+    seen = Received(observer=claim.observer, person=pair.person, party=pair.party)
+    final = run_vertical(task, plan, protection, streams, runs=Runs(), planted=pair.plant(arm, 1), recorders=[seen])
     return all_numbers(final)[0] if claim.observer == FINAL_MODEL else torch.cat(seen.everything, dim=1)[0]
 
 

@@ -13,16 +13,18 @@ from ...fl.vertical.network import VerticalModels
 
 @dataclass(kw_only=True)
 class Received:
-    """A recorder that keeps all numbers that a party receives from or about the first passive party.
+    """A recorder that keeps all numbers that a passive party receives, or that the active party receives from it.
 
     Args:
         person: the one whose data differ.
+        party: number of the passive party.
         own: (R, numbers) of each step, the messages about this person.
         everything: (R, numbers) of each step, all messages.
     """
 
     observer: Observer
     person: int
+    party: int
     own: list[Tensor] = field(default_factory=list)
     everything: list[Tensor] = field(default_factory=list)
 
@@ -30,9 +32,9 @@ class Received:
         """Record a finished step."""
         messages: tuple[Tensor, ...] = ()
         if self.observer == PASSIVE_PARTY:
-            messages = event.gradients[:1]
+            messages = (event.gradients[self.party],)
         elif self.observer == ACTIVE_PARTY and event.sent:
-            messages = event.embeddings[:1]
+            messages = (event.embeddings[self.party],)
         here = event.people == self.person
         for values in messages:
             self.everything.append(values.flatten(1))

@@ -4,7 +4,7 @@ Scores are linear discriminants, learned on runs of their own: one of the messag
 messages, because a person's data may show in the messages about other people.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 
@@ -30,6 +30,8 @@ from .received import Received, all_numbers
 
 BLOCK = 250
 """Runs made at once; part of the streams' names, so another number gives other runs."""
+LEAST, MOST_COMPARED = 60, 3000
+"""Runs per arm, at least, and runs in all, by which pairs of data sets are compared; not more than a block each."""
 MOST_KEPT = 8_000_000
 """Numbers kept of one arm's runs from which the scores are learned; longer runs teach the scores in smaller number."""
 
@@ -41,15 +43,18 @@ def measured_in_runs(
     protection: VerticalProtection,
     *,
     streams: Streams,
-    pair: Pair,
+    pairs: Sequence[Pair],
     replicas: int,
     pilot: int,
     alpha: float,
 ) -> Measurement:
     """Return the lower bound on epsilon, the best of the bounds by each score, which share alpha.
 
-    ``replicas``: runs per arm; ``pilot``: further runs per arm, from which the scores are learned.
+    ``pairs``: of data sets, among which a first block of each is compared. ``replicas``: runs per arm; ``pilot``:
+    further runs per arm, from which the scores are learned.
     """
+    # Neither this choice nor the scores depend on the runs that are tested: those are of other blocks.
+    pair = best_separated(claim, task, plan, protection, streams, pairs)
     trained = partial(observed_blocks, claim, task, plan, protection, streams, pair)
     taught = [_kept(trained(arm, pilot, 0)) for arm in (0, 1)]
     scores = [discriminant(out, within) for out, within in zip(*taught, strict=True)]
@@ -72,11 +77,43 @@ def measured_in_runs(
             threshold=SplitThreshold(0.5, curve=claim.curve),
             curve=claim.curve,
             epsilon=claim.epsilon,
-            witness=f"one person's {pair.words}, {replicas} runs per arm, score: a linear discriminant of {words}",
+            witness=f"{pair.witness(claim)}, {replicas} runs per arm, score: a linear discriminant of {words}",
         )
         for out, within, words in zip(*tested, about, strict=True)
     ]
     return best_bound(bounds)
+
+
+def best_separated(
+    claim: Claim,
+    task: VerticalTask,
+    plan: VerticalPlan,
+    protection: VerticalProtection,
+    streams: Streams,
+    pairs: Sequence[Pair],
+) -> Pair:
+    """Return the pair of data sets that a score separates best: by the difference of its means over its deviation."""
+    if len(pairs) == 1:
+        return pairs[0]
+    size = min(BLOCK, max(LEAST, MOST_COMPARED // (2 * len(pairs))))
+    federation = (claim, task, plan, protection, streams)
+    found = [
+        # Both arms draw the same noise, so that their difference is free of most of it.
+        _separation(*(next(observed_blocks(*federation, pair, arm, size, 0, world=0)) for arm in (0, 1)))
+        for pair in pairs
+    ]
+    return pairs[int(np.argmax(found))]
+
+
+def _separation(out: list[FloatArray], within: list[FloatArray]) -> float:
+    """The largest separation by a score that is learned on one half of the runs and tested on the other half."""
+    half, found = len(out[0]) // 2, []
+    for zero, one in zip(out, within, strict=True):
+        score = discriminant(zero[:half], one[:half])
+        scores = score(zero[half:]), score(one[half:])
+        deviation = np.sqrt(np.mean([part.var() for part in scores]))
+        found.append(float(scores[1].mean() - scores[0].mean()) / max(float(deviation), 1e-12))
+    return max(found)
 
 
 def _kept(blocks: Iterator[list[FloatArray]]) -> list[FloatArray]:
@@ -105,19 +142,22 @@ def observed_blocks(
     arm: int,
     count: int,
     first: int,
+    *,
+    world: int | None = None,
 ) -> Iterator[list[FloatArray]]:
     """Yield what the observer received in ``count`` runs of one arm, block by block: (runs, numbers) about the person,
-    and in all. ``first``: number of the first block; each block draws by streams of its own.
+    and in all. ``first``: number of the first block; each block draws by streams of its own, and so does each arm, or
+    each ``world``.
     """
     for number in range(-(-count // BLOCK)):
         size = min(BLOCK, count - number * BLOCK)
-        seen = Received(observer=claim.observer, person=pair.person)
+        seen = Received(observer=claim.observer, person=pair.person, party=pair.party)
         final = run_vertical(
             task,
             plan,
             deepcopy(protection),
             streams,
-            runs=Runs(replicas=size, block=first + number, world=arm),
+            runs=Runs(replicas=size, block=first + number, world=arm if world is None else world),
             planted=pair.plant(arm, size),
             recorders=[seen],
         )

@@ -30,11 +30,14 @@ class Taped(VerticalProtection):
     Args:
         names: the hooks.
         tape: the calls whose outputs are played back, in order; None: the hooks are called.
+        fixed: (recorded call, this call) -> the numbers that are no noise, and are not played back: which ones, and
+            what this call returns for them. None: all outputs are played back.
     """
 
     inner: VerticalProtection
     names: tuple[str, ...]
     tape: list[Call] | None = None
+    fixed: Callable[[Call, Call], tuple[Tensor, Tensor] | None] | None = None
     calls: list[Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -48,13 +51,17 @@ class Taped(VerticalProtection):
         before = deepcopy(rng)
         # Recorded without a graph, and passed on with one: the engine differentiates embeddings.
         output = function(values, *rest)
+        call = Call(hook=hook, values=values.detach(), rest=tuple(facts), rng=before, output=output.detach())
         if self.tape is not None:
-            played = self.tape[len(self.calls)].output
+            played = self._played(self.tape[len(self.calls)], call)
             # The engine differentiates embeddings; an output that overflows passes no gradient on.
             output = played + torch.nan_to_num(output - output.detach()) if output.requires_grad else played
-        call = Call(hook=hook, values=values.detach(), rest=tuple(facts), rng=before, output=output.detach())
-        self.calls.append(call)
+        self.calls.append(replace(call, output=output.detach()))
         return output
+
+    def _played(self, recorded: Call, call: Call) -> Tensor:
+        found = self.fixed(recorded, call) if self.fixed else None
+        return recorded.output if found is None else torch.where(*found, recorded.output)
 
     def columns(self, values: Tensor, party: int, plan: Any, rng: np.random.Generator) -> Tensor:
         return self._call("columns", values, party, plan, rng)

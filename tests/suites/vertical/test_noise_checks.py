@@ -37,7 +37,7 @@ def checks(protection, *, delta=1e-5, noise=Noise.GAUSSIAN, epsilon=2.0):
     claim = Claim.stated(epsilon, delta, unit="label", observer=PASSIVE_PARTY, rounds=PLAN.epochs)
     law = VerticalLaw(noised=Noised.RESIDUALS, noise=noise, scale=SCALE, releases=PLAN.epochs)
     pair = pair_of_labels(TASK, Streams(0))
-    found = play_back_checks(claim, TASK, PLAN, protection, Streams(0), pair, law=law)
+    found = play_back_checks(claim, TASK, PLAN, protection, Streams(0), [pair], law=law)
     return {check.name: check for check in found}
 
 

@@ -16,7 +16,7 @@ def measured(**settings):
     protection = LabelRandomisedResponse(epsilon=3.0).prepare(plan).protection
     pair = pair_of_labels(task, Streams(1))
     return runs.measured_in_runs(
-        claim, task, plan, protection, streams=Streams(1), pair=pair, replicas=2000, alpha=0.01, **settings
+        claim, task, plan, protection, streams=Streams(1), pairs=[pair], replicas=2000, alpha=0.01, **settings
     )
 
 

@@ -1,0 +1,69 @@
+"""Which numbers of a hook's outputs are no noise: they are the same in many draws, under either of two inputs.
+
+If a number is ``c`` under one input with probability ``1 - p``, and another one under the other input with probability
+``1 - q``, then an (epsilon, delta)-DP release has ``p + exp(epsilon) q >= 1 - delta``, so that ``p`` or ``q`` is at
+least ``(1 - delta) / (1 + exp(epsilon))``. As many draws as ``SURE`` times the inverse of this never differ with
+probability ``exp(-SURE)`` at most.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...audit.claim import Claim
+from ...fl.streams import Streams
+from ...fl.vertical.protection import VerticalProtection
+from .tape import Call, again
+
+SURE = 20
+"""Minus the logarithm of the probability that a private number is taken for a constant."""
+_FEW = 4
+"""Calls of a hook with other generators, because it may draw one noise for all replicas."""
+_MOST = 10_000_000
+"""Numbers that are drawn at most; of a hook that returns more, all numbers count as noise."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Constants:
+    """The constants of a protection's hooks.
+
+    Args:
+        claim: which is false where a constant that the adversary receives depends on the unit.
+        protection: as it is before the training.
+        seen: the hook whose outputs the adversary receives themselves; None: no hook. In outputs of other hooks one
+            number's noise may hide another number, so they have constants only where all their numbers are constant.
+    """
+
+    claim: Claim
+    protection: VerticalProtection
+    seen: str | None
+
+    def __call__(self, one: Call, other: Call) -> tuple[Tensor, Tensor] | None:
+        """Return which numbers of ``other`` are constants, and all numbers of one draw of it; None: no number is."""
+        first = self._of(one)
+        if first is None:
+            return None
+        second = self._of(other)
+        if second is None:
+            return None
+        # Where a hook's output depends on earlier calls, one call alone does not show what it returns.
+        known = first[0] & second[0] & (first[1] == one.output)
+        return (known, second[1]) if one.hook == self.seen or bool(known.all()) else None
+
+    def _of(self, call: Call) -> tuple[Tensor, Tensor] | None:
+        """Which numbers do not differ by draw, and the first draw."""
+        count = math.ceil(SURE * (1 + math.exp(min(self.claim.epsilon, 100.0))) / (1 - self.claim.delta))
+        if count * call.values.numel() > _MOST:
+            return None
+        rng = Streams(0).generator("constants")
+        try:
+            # A hook of the user's own may not run on its own.
+            drawn = again(self.protection, call, rng, replicas=count)
+            more = [again(self.protection, call, rng) for _ in range(_FEW)]
+        except Exception:
+            return None
+        first = drawn[:1]
+        same = torch.cat([drawn, *more]) == first
+        return same.all(0, keepdim=True), first
