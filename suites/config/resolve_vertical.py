@@ -56,9 +56,14 @@ def vertical_plan_of(spec: VerticalSpec, task: VerticalTask) -> VerticalPlan:
 
 
 def small_plan(plan: VerticalPlan, people: int, batch: int) -> VerticalPlan:
-    """Return the same plan for at most ``people`` people in batches of at most ``batch``."""
+    """Return the same plan for at most ``people`` people in batches of at most ``batch``; its last batch is smaller
+    where that of the plan is, because a defense may treat it differently.
+    """
     fewer = min(people, plan.people)
-    return replace(plan, people=fewer, batch=min(batch, plan.batch, fewer))
+    each = min(batch, plan.batch, fewer)
+    if plan.people % plan.batch and not fewer % each:
+        fewer, each = (fewer - each // 2, each) if fewer > each else (fewer, fewer // 2 + 1)
+    return replace(plan, people=fewer, batch=each)
 
 
 def vertical_defenses(suite: ResolvedSuite, federation: str) -> list[DefenseEntry]:

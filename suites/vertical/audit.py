@@ -32,8 +32,12 @@ from .label_coins import measured_in_one_run
 from .noise_move import MOVE
 from .observed_labels import measured_by_labels
 from .pairs import Pair, frequent, pairs_of_claim
-from .play_back import RELEASED
+from .play_back import RELEASED, play_back_checks, worst_results
 from .runs import measured_in_runs
+
+WHOLE = "the whole federation"
+MOST_STEPS, MOST_NUMBERS = 1000, 20_000
+"""Steps of a federation, and numbers of its messages of a batch, up to which the checks are made on it as it is."""
 
 
 def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]) -> list[str]:
@@ -67,11 +71,12 @@ def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]
     if why:
         return not_audited(claim, why), ()
     of_small = _Stated.about(job.defense, claim, *small)
-    run = _Stated.about(job.defense, claim, whole, own) if job.one_run else of_small
+    of_whole = _Stated.about(job.defense, claim, whole, own)
+    run = of_whole if job.one_run else of_small
     if run is None:
         return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
     measured = _measured(job, settings, run)
-    checks = _checks(job, of_small)
+    checks = worst_results([_checks(job, of_small), _whole_checks(job, of_whole)])
     return judge(claim, measured, checked=_power(claim, checks, of_small.law if of_small else None)), checks
 
 
@@ -142,6 +147,22 @@ def _checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult,
     claim, streams = job.claim, Streams(job.seed)
     pairs = stated.pairs(claim, streams)
     return vertical_checks(claim, stated.task, stated.plan, stated.protection, streams, pairs, law=stated.law)
+
+
+def _whole_checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult, ...]:
+    """The results of the checks on the federation as it is trained: with as many steps, and batches of the same sizes.
+    One pair of data sets per party, because the small federation is checked with all of them.
+    """
+    if stated is None:
+        return ()
+    plan, network = stated.plan, stated.plan.network
+    message = plan.batch * max(network.embedding, network.classes, *network.widths)
+    if plan.steps > MOST_STEPS or message > MOST_NUMBERS:
+        words = f"its {plan.steps} steps, or messages of up to {message} numbers, are too many to be played back"
+        return (CheckResult(name=WHOLE, passed=None, witness=words),)
+    claim, streams = job.claim, Streams(job.seed)
+    pairs = {pair.party: pair for pair in reversed(stated.pairs(claim, streams))}
+    return play_back_checks(claim, stated.task, plan, stated.protection, streams, list(pairs.values()), law=stated.law)
 
 
 def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None) -> CheckPower | None:

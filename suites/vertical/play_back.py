@@ -7,8 +7,9 @@ in the second run shows how far the change moves the inputs of the noise: in the
 people.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ def play_back_checks(
     ``law``: the public description of the noise, where the defense publishes one.
     """
     found = [_of_pair(claim, task, plan, protection, streams, pair, law) for pair in pairs]
-    return tuple(_worst(results) for results in zip(*found, strict=True))
+    return worst_results(found)
 
 
 def _of_pair(
@@ -74,8 +75,16 @@ def _of_pair(
     return (_released(claim, pair, names, one, other, calls), *move_checks(claim, protection, calls, law))
 
 
+def worst_results(found: Iterable[Sequence[CheckResult]]) -> tuple[CheckResult, ...]:
+    """Return the worst result of each check, of several pairs of data sets or federations."""
+    by_name: dict[str, list[CheckResult]] = {}
+    for result in chain(*found):
+        by_name.setdefault(result.name, []).append(result)
+    return tuple(_worst(results) for results in by_name.values())
+
+
 def _worst(results: Sequence[CheckResult]) -> CheckResult:
-    """The worst result of one check for all pairs; what is released must be judged for all of them."""
+    """The worst result of one check ; what is released must have been judged in all cases."""
     failed = [result for result in results if result.passed is False]
     skipped = [result for result in results if result.passed is None]
     passed = [result for result in results if result.passed]
