@@ -155,6 +155,41 @@ class AnyRow(Canary):
 
 
 @dataclass(frozen=True, kw_only=True)
+class UserCanary(Canary):
+    """A canary that is a user with samples of different numbers and directions at the clients, present in world 1 and
+    absent in world 0 (add/remove).
+
+    Args:
+        held: clients in rising order, each with the gradients ``(k, d)`` of the user's samples that it holds.
+        apart: whether the samples lie among the client's others, and not behind them.
+        present: (d,), any of these gradients.
+    """
+
+    unit: Unit = Unit.USER
+    held: tuple[tuple[int, Tensor], ...]
+    apart: bool = False
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        return tuple(client for client, _ in self.held)
+
+    def rows_at(self, client: int, world: int) -> Tensor | None:
+        """Return the gradients ``(k, d)`` of the user's samples at a client; None without any."""
+        return dict(self.held).get(client) if world else None
+
+    def order(self, others: int, own: int) -> Tensor:
+        """Return in which order ``others`` samples and the user's ``own`` ones after them reach the hooks: indices
+        ``(others + own,)``.
+        """
+        places = torch.arange(others + own)
+        if not self.apart:
+            return places
+        # The user's j-th sample comes after a share of (j + 1) / (own + 1) of the others.
+        after = torch.arange(1, own + 1) * others / (own + 1) - 0.5
+        return torch.argsort(torch.cat([torch.arange(others).float(), after]), stable=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataCanary:
     """A canary that consists of images and labels; its gradient is computed at each round's model, as for other data.
 

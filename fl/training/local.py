@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms.local_training import Numbers
-from ..canary import Canaries
+from ..canary import Canaries, UserCanary
 from ..partitions.sampling import FixedSize, lot_indices
 from ..plan import Plan
 from ..protection import Context, Protection, State, check_replica_rows
@@ -244,6 +244,7 @@ class LocalTrainer:
             # Canaries come last, where `mask` has their draws.
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
             real = torch.cat([real, mask[:, len(held.places) :]], dim=1)
+            rows, real, context = self._in_order(rows, real, context, len(planted))
         direction = self.protection.local_step(rows, real, client, context, state, rng)
         direction = check_replica_rows("local_step", direction, local)
         answer = None
@@ -252,6 +253,14 @@ class LocalTrainer:
             rng = self._generator("local query", client, context, step)
             answer = self.protection.local_query(rows, real, client, context, state, rng)
         return _Step(direction=direction, drawn=mask, answer=answer)
+
+    def _in_order(self, rows: Tensor, real: Tensor, context: Context, planted: int) -> tuple[Tensor, Tensor, Context]:
+        """The rows of a lot, of which the last are planted, those present, and their owners, as the hooks get them."""
+        if not isinstance(self.canary, UserCanary):
+            return rows, real, context
+        order = self.canary.order(rows.shape[1] - planted, planted)
+        owners = None if context.owners is None else context.owners[:, order]
+        return rows[:, order], real[:, order], replace(context, owners=owners)
 
     def _dropout(self, chosen: Tensor, client: int, context: Context, step: int) -> Tensor | None:
         """Dropout factors for each place ``(R, L)`` of the lots, drawn anew in every replica, round and step."""
@@ -263,6 +272,8 @@ class LocalTrainer:
         """Rows ``(k, d)`` of the canaries in this world that this client holds or is in a round; None without any."""
         if self._rows is None or not self._plants(client):
             return None
+        if isinstance(self.canary, UserCanary):
+            return self.canary.rows_at(client, self.batch.world)
         rows = self._rows if self._rows.ndim == 2 else self._rows[turn % len(self._rows)]
         return rows if len(rows) else None
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import AGGREGATE, FINAL_MODEL
-from ...fl.canary import Canary
+from ...fl.canary import Canary, UserCanary
 from ...fl.channels import changes_broadcast
 from ...fl.laws.law import GaussianLaw, ReportLaw
 from ...fl.layout import Layout
@@ -39,7 +39,7 @@ from ...fl.replay import (
 )
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
-from ..config.canaries import absent_row
+from ..config.canaries import absent_row, clients_of_user
 from .messages.bare_numbers import bare_checks
 from .messages.event_odds import EventOdds
 from .messages.extreme_checks import ExtremeProbe
@@ -50,6 +50,7 @@ from .noise.draw_checks import LawOfDraws, draw_checks, other_data_check
 from .noise.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE, freshness_checks, noise_checks, same_state
 from .noise.noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, spacing
 from .noise.structure_checks import Move, structure_checks
+from .planted_users import against_others, user_shapes
 from .seen_laws import SeenLaws
 
 SENSITIVITY = "sensitivity"
@@ -82,6 +83,10 @@ _REPLACED = (
 )
 """Units of which a client stays in the federation when its row is replaced."""
 _PLANTED = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT)
+_HELD = (Unit.SAMPLE, Unit.USER)
+"""Units that clients of the plan hold: none of them is a client more."""
+_GROUPS = 2
+"""Groups of clients that hold the samples of a planted user in turn."""
 _PARTIAL = 3
 """Clients that are probed with cohorts and lots as sampled."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
@@ -193,7 +198,7 @@ class ReplaySetup:
     @property
     def holder(self) -> int:
         """The client for which the law is read before a row is planted at any client."""
-        return 0 if self.claim.unit is Unit.SAMPLE or self.unaccepted else self.still.plan.clients
+        return 0 if self.claim.unit in _HELD or self.unaccepted else self.still.plan.clients
 
     @cached_property
     def draws(self) -> list[Recording]:
@@ -215,6 +220,11 @@ class ReplaySetup:
         if isinstance(network, FixedGradients):
             task = replace(task, network=replace(network, steepness=_QUIET * network.steepness).sharing(network))
         return replace(self, still=replace(self.still, task=task))
+
+    @property
+    def several_reports(self) -> bool:
+        """Whether a user's samples lie in the reports of several clients, which the adversary receives one by one."""
+        return self.draws[0].senders is not None and clients_of_user(self.claim, self.still.plan) > 1
 
     @property
     def adds_to_sum(self) -> bool:
@@ -317,17 +327,19 @@ def _add_odds(odds: EventOdds, pair: Pair) -> None:
 
 
 def _extreme(setup: ReplaySetup) -> Iterator[CheckResult]:
-    """The check of extreme rows at the largest client."""
-    if setup.claim.unit not in _PLANTED:
+    """The check of extreme rows at the largest client; of a user at the first clients."""
+    if setup.claim.unit not in (*_PLANTED, Unit.USER):
         return
-    client = setup.probed[0]
+    of_user = setup.claim.unit is Unit.USER
+    client = 0 if of_user else setup.probed[0]
     yield ExtremeProbe(
         claim=setup.claim,
         plan=setup.still.plan,
         protection=setup.protection,
         clip_norm=setup.clip_norm,
-        law=setup.law(client),
+        law=None if of_user and setup.several_reports else setup.law(client),
         client=client,
+        clients=clients_of_user(setup.claim, setup.still.plan),
         # One round: the first one, for which the law is published. A final model may be protected in the last one.
         run=lambda canary, world: setup.run(canary=canary, world=world, rounds=setup.brief and 1),
     ).result()
@@ -357,7 +369,7 @@ def _message(setup: ReplaySetup) -> MessageComparison:
     message = MessageComparison(claim=claim, plan=plan, covered=covered)
     if not changes_broadcast(setup.protection):
         message.missing["broadcast model"] = "the defense leaves it as it is, so that it follows from the aggregates"
-    if claim.unit is not Unit.SAMPLE and setup.unaccepted:
+    if claim.unit not in _HELD and setup.unaccepted:
         message.missing["one client more than the plan has"] = f"the defense does not run with it ({setup.unaccepted})"
     if setup.adds_to_sum and setup.brings_noise:
         message.missing["whether a client takes part"] = "its share of the noise comes and goes with it"
@@ -371,7 +383,7 @@ def _message(setup: ReplaySetup) -> MessageComparison:
 def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
     """The clip norm that the law or the claim publishes; 1 where neither does."""
     try:
-        law = protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
+        law = protection.law(claim.observer, plan, 0 if claim.unit in _HELD else plan.clients)
     except Exception:  # A defense may have no law of one client more than the plan has.
         law = protection.law(claim.observer, plan, 0)
     published = law.clip_norm if isinstance(law, GaussianLaw) else claim.parameters.get("clip_norm", 1.0)
@@ -516,6 +528,7 @@ def _moved_rounds(pair: Pair) -> set[int]:
 def _pairs(setup: ReplaySetup) -> Iterator[Pair]:
     """Pairs of runs that differ by a planted row or by another label of real rows."""
     yield from _planted(setup)
+    yield from _planted_users(setup)
     yield from _among_short(setup)
     yield from _changed_records(setup)
 
@@ -558,6 +571,58 @@ def _planted(setup: ReplaySetup) -> Iterator[Pair]:
         elif setup.adds_to_sum:
             witness += " and zeros" if setup.brings_noise else ""
             yield from _planted_clients(setup, row, number, witness)
+
+
+def _planted_users(setup: ReplaySetup) -> Iterator[Pair]:
+    """Users of several shapes, present and absent, along the unused weight, along all weights, along single layers, and
+    against the samples of others, where these are equal.
+    """
+    if (setup.claim.unit, setup.claim.adjacency) != (Unit.USER, Adjacency.ADD_REMOVE) or setup.several_reports:
+        return
+    groups = _groups(setup)
+    for number, (direction, length, words) in enumerate(_canary_rows(setup)):
+        row = setup.clip_norm * length * direction
+        for turn, holders in enumerate(groups):
+            for shape, (at, user) in enumerate(user_shapes(row, holders, setup.seed)):
+                rounds = None if number == turn == shape == 0 else setup.brief
+                yield _user_pair(setup, user, f"a user of {at}, each of {length:g} clip norms {words}", rounds)
+    for direction, length, words in _layer_rows(setup):
+        at, user = next(user_shapes(setup.clip_norm * length * direction, groups[0], setup.seed))
+        yield _user_pair(setup, user, f"a user of {at}, each of {length:g} clip norms {words}", setup.brief and 1)
+    if (equal := _equal_samples(setup)) is not None:
+        row = -setup.clip_norm * _LENGTHS[0] * equal[1]
+        for at, user in against_others(row, groups[0]):
+            words = f"a user of {at}, each of {_LENGTHS[0]:g} clip norms against all other samples, which are equal"
+            yield _user_pair(equal[0], user, words, setup.brief)
+
+
+def _groups(setup: ReplaySetup) -> list[list[int]]:
+    """The clients that hold the samples of a planted user, in turn: as many as the claim allows."""
+    many, probed = clients_of_user(setup.claim, setup.still.plan), setup.probed
+    # Of too many clients, those that are not probed hold samples of the first group's user.
+    order = [*probed, *(client for client in range(setup.still.plan.clients) if client not in probed)]
+    groups = [order[first : first + many] for first in range(0, len(order), many)]
+    return [group for group in groups if len(group) == many][:_GROUPS]
+
+
+def _user_pair(setup: ReplaySetup, user: UserCanary, witness: str, rounds: int | None) -> Pair:
+    return _pair(setup, user, user.holders[0], witness, setup.draws, rounds)
+
+
+def _equal_samples(setup: ReplaySetup) -> tuple[ReplaySetup, Tensor] | None:
+    """The federation in which all samples are equal, so that their gradients add up, with the direction ``(d,)`` of
+    these; None where there is none.
+    """
+    task = setup.still.task
+    if task.network.mixes:
+        return None
+    first = int(task.parts[0][0])
+    images, labels = (values[first : first + 1].expand_as(values) for values in (task.images, task.labels))
+    model = task.initial(Streams(setup.seed)).unsqueeze(0)
+    gradient = task.network.sample_gradients(model, images[:1].unsqueeze(0), labels[:1].unsqueeze(0))[0, 0]
+    length = torch.linalg.vector_norm(gradient)
+    equal = replace(setup, still=replace(setup.still, task=replace(task, images=images, labels=labels)))
+    return (equal, gradient / length) if length > 0 else None
 
 
 def _planted_clients(setup: ReplaySetup, row: Tensor, number: int | None, witness: str) -> Iterator[Pair]:
@@ -739,7 +804,11 @@ def _sampled_pairs(setup: ReplaySetup, missing: dict[str, str]) -> Iterator[Pair
     Labels or inputs alone change, so that both runs of a pair draw the same clients and samples.
     """
     plan = setup.still.plan
-    if setup.claim.unit not in _PLANTED or (isinstance(plan.cohort, Full) and isinstance(plan.lot, Full)):
+    if isinstance(plan.cohort, Full) and isinstance(plan.lot, Full):
+        return
+    if setup.claim.unit is Unit.USER:
+        missing["lots and cohorts as sampled"] = "all clients take part with all samples, where a user is planted"
+    if setup.claim.unit not in _PLANTED:
         return
     try:
         taking_part = list(islice(_drawn(setup), _PARTIAL))
@@ -858,6 +927,9 @@ def _sensitivity(
     if reason:
         return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
     if not found:
+        if setup.claim.unit is Unit.USER and setup.several_reports:
+            reason = "no law describes the reports of several clients, which hold the samples of one user, together"
+            return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
         reason = f"no row of one {setup.claim.unit} under {setup.claim.adjacency.phrase} can be planted"
         return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
     # Rounded: the last digit must not decide which of several equal moves is named.

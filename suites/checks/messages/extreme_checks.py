@@ -8,7 +8,7 @@ must not give one and the same output to a row outside its radius. Its false-ala
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ class ExtremeProbe:
         law: Gaussian law of the client's release; None without one.
         client: the client that holds the row, or in whose place it is.
         run: runs the frozen federation over the first round, or over all where the adversary receives none of them.
+        clients: each of the first so many clients holds the row, if it is a user's; 1 for other units.
     """
 
     claim: Claim
@@ -57,6 +58,7 @@ class ExtremeProbe:
     law: GaussianLaw | None
     client: int
     run: Run
+    clients: int = 1
 
     def result(self) -> CheckResult:
         """Return the check's result; it names the first row that fails."""
@@ -75,9 +77,13 @@ class ExtremeProbe:
         odd = {*self._not_finite(common)}
         if words := next((one for one in self._not_finite(before) if one not in odd), ""):
             return self._failed(1.0, 0.0, f"a row of zeros at client {self.client}: {words}")
+        of_user = self.claim.unit is Unit.USER
+        at = f"client {self.client}" if self.clients == 1 else f"each of {self.clients} clients"
         for name, row in extreme_rows(len(zero)):
+            if of_user and not bool(row.isfinite().all()):
+                continue
             after = self._run(row, 1)
-            witness = f"a row {name} at client {self.client}"
+            witness = f"a row {name} at {at}"
             count += 1
             if words := next((one for one in self._not_finite(after) if one not in odd), ""):
                 return self._failed(1.0, 0.0, f"{witness}: {words}")
@@ -92,8 +98,9 @@ class ExtremeProbe:
             return self._failed(1.0, 0.0, words)
         if biggest == 0:
             return CheckResult(name=EXTREME, passed=None, witness="not looked at: all numbers received are zero")
-        witness = f"{count} rows at client {self.client}, against a row of zeros and equal draws"
-        return CheckResult.at_most(EXTREME, biggest, _BEYOND, unit="times the usual size", witness=witness)
+        witness = f"{count} rows at {at}, against a row of zeros and equal draws"
+        found = CheckResult.at_most(EXTREME, biggest, _BEYOND, unit="times the usual size", witness=witness)
+        return replace(found, not_compared=("rows of a user with entries that are not finite",) if of_user else ())
 
     def _run(self, row: Tensor, world: int) -> Recording:
         # Rows of samples and of clients stay in the federation: their numbers are the same in all runs.
@@ -102,7 +109,8 @@ class ExtremeProbe:
             present=row,
             absent=torch.zeros_like(row),
             client=self.client,
-            place=None if self.claim.unit is Unit.SAMPLE else self.client,
+            place=None if self.claim.unit in (Unit.SAMPLE, Unit.USER) else self.client,
+            clients=self.clients,
         )
         return self.run(canary, world)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -50,9 +51,10 @@ def noise_checks(
     """
     releases = torch.stack([torch.stack(draw.releases) for draw in draws])
     # A release of zeros, as in a round that is skipped, tells nothing.
-    present = torch.stack(draws[0].present) & (releases != 0).any(0).any(-1)
+    sent = present = torch.stack(draws[0].present) & (releases != 0).any(0).any(-1)
     senders = draws[0].senders
     if not laws:
+        present = sent.clone()
         present[[turn for turn in constant if turn < len(present)]] = False
     if drawn:
         found = [_any_presence(releases, present)]
@@ -64,6 +66,9 @@ def noise_checks(
             found = [CheckResult(name=PRESENT, passed=None, witness=reason)]
     # Data, cohorts and lots cancel in the difference of two draws.
     found += freshness_checks(releases[0] - releases[1], present, senders, drawn=drawn)
+    if not bool(present.any()):
+        none = "no unit was seen to move a release" if bool(sent.any()) else "only zeros were released"
+        found = [replace(one, witness=none) for one in found]
     if laws is None:
         found.append(CheckResult(name=SCALE, passed=None, witness=reason))
     return found
@@ -121,7 +126,7 @@ def _presence(
     """
     # Layer by layer: one small layer without noise would hardly change the share of the whole release.
     moved = (releases[1:] != releases[:1]).any(0)
-    names, least, where, allowed = _names(senders), math.inf, "no client sent anything", 1.0
+    names, least, where, allowed = _names(senders), math.inf, "", 1.0
     for number, row in present.nonzero().tolist():
         for layer, place in layers.items():
             share = float(moved[number, row, place].double().mean())

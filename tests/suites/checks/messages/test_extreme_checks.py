@@ -25,7 +25,13 @@ from thinned import every
 from toy_federation import toy_plan, toy_task
 
 DEFENSES = parts_by_name("defense")
-UNBOUNDED = {"control_no_clip", "control_batch_clip", "control_clip_after_mean", "control_adaptive_clip_raw"}
+UNBOUNDED = {
+    "control_no_clip",
+    "control_batch_clip",
+    "control_clip_after_mean",
+    "control_adaptive_clip_raw",
+    "control_user_clip_per_client",
+}
 """Controls whose fault is the clip."""
 ALGORITHMS = {
     "blur_lus": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
