@@ -173,6 +173,10 @@ class UserCanary(Canary):
     def holders(self) -> tuple[int, ...]:
         return tuple(client for client, _ in self.held)
 
+    def rows(self, world: int) -> Tensor:
+        """Return the gradients of all clients' samples of the user, one client after the other."""
+        return torch.cat([rows for _, rows in self.held])[: None if world else 0]
+
     def rows_at(self, client: int, world: int) -> Tensor | None:
         """Return the gradients ``(k, d)`` of the user's samples at a client; None without any."""
         return dict(self.held).get(client) if world else None

@@ -11,7 +11,8 @@ from ....fl.canary import Canary
 from ....fl.laws.law import ReportLaw
 from ....fl.replay import FixedGradients, FrozenFederation
 from ....fl.streams import Streams, normal
-from ...config.canaries import absent_row
+from ...config.canaries import absent_row, clients_of_user
+from ..planted_users import user_shapes
 from ..range_ends import FAR, in_turn, range_ends
 from ..replay_checks import ReplaySetup
 
@@ -46,6 +47,9 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
     quiet, loud = (_surrounded(setup, factor) for factor in (0.0, _LONG * length))
     anywhere = normal(Streams(setup.seed).generator("trial direction"), (plan.layout.dim,))
     anywhere = anywhere / torch.linalg.vector_norm(anywhere)
+    if claim.unit is Unit.USER:
+        yield from _users(setup, quiet, setup.clip_norm * _LONG * anywhere)
+        return
     if claim.unit is Unit.REPORT or (claim.unit is Unit.CLIENT and claim.adjacency is not Adjacency.ADD_REMOVE):
         law = setup.protection.law(claim.observer, plan, setup.holder)
         if isinstance(law, ReportLaw) or claim.delta == 0:
@@ -65,6 +69,21 @@ def neighbours_of(setup: ReplaySetup) -> Iterator[Neighbours]:
         row = setup.clip_norm * factor * along[where]
         words = f"a row of {factor:g} clip norms {where}, others with {others} rows"
         yield _pair(setup, federation, row, _without(setup, row), words)
+
+
+def _users(setup: ReplaySetup, quiet: FrozenFederation, row: Tensor) -> Iterator[Neighbours]:
+    """Users of several shapes, present and absent."""
+    holders = range(clients_of_user(setup.claim, setup.still.plan))
+    for words, user in user_shapes(row, holders, setup.seed):
+        total = torch.cat([rows for _, rows in user.held]).sum(0)
+        yield Neighbours(
+            federation=quiet,
+            canary=user,
+            direction=total / torch.linalg.vector_norm(total),
+            words=f"a user of {words}, each of {_LONG:g} clip norms along all weights, others with zero rows",
+            alone=True,
+            alike=False,
+        )
 
 
 def _without(setup: ReplaySetup, row: Tensor) -> Tensor | None:

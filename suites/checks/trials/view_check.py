@@ -44,11 +44,9 @@ def view_checks(
 def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> str:
     if reason := why_not_covered(claim):
         return reason
-    if claim.unit is Unit.USER:
-        return "trials of everything that is received plant one row, and a user has rows at several clients"
     if claim.rounds > plan.rounds:
         return f"the claim covers {claim.rounds} rounds, of which the federation runs {plan.rounds}"
-    added = claim.unit is not Unit.SAMPLE and claim.adjacency is Adjacency.ADD_REMOVE
+    added = claim.unit not in (Unit.SAMPLE, Unit.USER) and claim.adjacency is Adjacency.ADD_REMOVE
     if added and (claim.observer.rank >= SHUFFLED.rank or claim.observer.sees_participation):
         return "one client more or less shows by its report alone"
     if (protection.per_sample or claim.unit is Unit.SAMPLE) and task.network.mixes:

@@ -303,7 +303,7 @@ class _Trials:
 
     def _run(self, pair: Neighbours, world: int, runs: int, block: int) -> FloatArray:
         setup, federation = self.setup, pair.federation
-        holder = 0 if setup.claim.unit.value == "sample" else setup.still.plan.clients
+        holder = 0 if setup.claim.unit.value in ("sample", "user") else setup.still.plan.clients
         holder = holder if pair.canary.place is None else pair.canary.place
         recorder = ReceivedNumbers(
             observer=setup.claim.observer,
