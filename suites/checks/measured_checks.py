@@ -81,7 +81,7 @@ def measured_checks(
 def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     protection, claim, plan = setup.protection, setup.claim, setup.still.plan
     if claim.unit is Unit.USER:
-        raise NotCheckable("no law is published, and no row of one user can be planted")
+        raise NotCheckable("no law is published, and noise along the move of a user is not measured")
     if claim.delta == 0:
         check_stated(claim)
     last = claim.observer.rank == FINAL_MODEL.rank and changes_broadcast(protection)
