@@ -21,6 +21,7 @@ from ...audit.gaussian import epsilon_from_mu, mu_from_epsilon
 from ...fl.streams import Streams
 from ...fl.vertical.law import Noise, VerticalLaw
 from ...fl.vertical.protection import VerticalProtection
+from .drawn_messages import drawn_check
 from .tape import Call, again
 
 MOVE, DIRECTIONS = "move over noise", "noise in all directions"
@@ -80,12 +81,18 @@ class _Noise:
 
 def move_checks(
     claim: Claim, protection: VerticalProtection, pairs: list[tuple[Call, Call]], law: VerticalLaw | None
-) -> tuple[CheckResult, CheckResult]:
-    """Return the results of both checks of the noised messages: how far the data move them over the noise, and whether
-    they move in a direction without noise.
+) -> tuple[CheckResult, ...]:
+    """Return the results of the checks of the noised messages: how far the data move them over the noise, whether they
+    move in a direction without noise, and whether draws of them keep the claim.
 
     ``pairs``: the calls of two runs with equal releases. ``law``: the public description of the noise.
     """
+    return (*_of_noise(claim, protection, pairs, law), drawn_check(claim, protection, pairs, law))
+
+
+def _of_noise(
+    claim: Claim, protection: VerticalProtection, pairs: list[tuple[Call, Call]], law: VerticalLaw | None
+) -> tuple[CheckResult, CheckResult]:
     skips = [partial(CheckResult, name=name, passed=None) for name in (MOVE, DIRECTIONS)]
     if law is None or law.noise is None:
         both = "no additive noise is published"
@@ -157,6 +164,8 @@ def _noise_of(protection: VerticalProtection, one: Call, other: Call) -> list[_N
         again(protection, call, Streams(0).generator("play back"), replicas=draws).flatten(1)[:, chosen].double()
         for call in (one, other)
     ]
+    if not all(bool(side.isfinite().all()) for side in sides):
+        raise _NotJudged(f"what {one.hook} returns is not finite: the training diverges")
     moves, digits = sides[1] - sides[0], 1e-5 * float(sides[0].abs().max())
     # Differences of single precision: exact to some digits of the noised numbers.
     if not torch.allclose(moves, moves.mean(0).expand_as(moves), rtol=1e-3, atol=digits):

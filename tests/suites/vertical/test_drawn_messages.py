@@ -1,0 +1,122 @@
+"""Draws of a hook's output are held against the claim, whatever is done to the numbers after the noise."""
+
+import math
+
+import pytest
+import torch
+from fedassay.audit.claim import Claim
+from fedassay.audit.gaussian import mu_from_epsilon
+from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
+from fedassay.fl.streams import Streams, normal
+from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
+from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.suites.vertical.drawn_messages import DRAWN
+from fedassay.suites.vertical.noise_move import MOVE
+from fedassay.suites.vertical.pairs import pair_of_labels
+from fedassay.suites.vertical.play_back import play_back_checks
+from toy_vertical import LOGISTIC, SPLIT, toy_vertical
+
+TASK, PLAN = toy_vertical(SPLIT, learning_rate=0.01)
+SCALE = math.sqrt(2 * PLAN.epochs) / mu_from_epsilon(2.0, 1e-5)
+LAW = VerticalLaw(noised=Noised.RESIDUALS, noise=Noise.GAUSSIAN, scale=SCALE, releases=PLAN.epochs)
+
+
+class OnResiduals(VerticalProtection):
+    """A function of residuals and of independent Gaussian noise that is large enough for the claim."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def residuals(self, values, context, rng):
+        return self.function(values, SCALE * normal(rng, tuple(values.shape)))
+
+
+class OnGradients(OnResiduals):
+    residuals = VerticalProtection.residuals
+
+    def gradients(self, values, party, context, rng):
+        return OnResiduals.residuals(self, values, context, rng)
+
+
+def drawn(protection, **options):
+    return checks(protection, **options)[DRAWN]
+
+
+def checks(protection, *, law=LAW, observer=PASSIVE_PARTY, federation=(TASK, PLAN)):
+    task, plan = federation
+    claim = Claim.stated(2.0, 1e-5, unit="label", observer=observer, rounds=PLAN.epochs)
+    pair = pair_of_labels(task, Streams(0))
+    found = play_back_checks(claim, task, plan, protection, Streams(0), pair, law=law)
+    return {check.name: check for check in found}
+
+
+def smallest_blanked(values, noise):
+    """The place that is left out is that of the smallest raw number: the label's residual."""
+    return (values + noise).scatter(-1, values.argmin(-1, keepdim=True), 0.0)
+
+
+def smallest_noised_blanked(values, noise):
+    return (values + noise).scatter(-1, (values + noise).argmin(-1, keepdim=True), 0.0)
+
+
+BROKEN = {
+    "a place by the raw numbers": smallest_blanked,
+    "whole-number noise on numbers between": lambda values, noise: values + noise.round(),
+    "one row in five without noise": lambda values, noise: values + noise * (noise[..., :1].abs() > 0.25 * SCALE),
+    "noise of two sizes by the raw sign": lambda values, noise: values + noise * (1 + 4 * (values > 0)),
+}
+HONEST = {
+    "cut off": lambda values, noise: (values + noise).clamp(-SCALE, SCALE),
+    "on a grid": lambda values, noise: (values + noise).round(),
+    "the smallest noised number left out": smallest_noised_blanked,
+    "signs": lambda values, noise: torch.sign(values + noise),
+    "of sum 0": lambda values, noise: values + noise - (values + noise).mean(-1, keepdim=True),
+    "more noise than is needed": lambda values, noise: values + 3 * noise,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_message_that_shows_the_label_past_its_noise_fails(name):
+    assert drawn(OnResiduals(BROKEN[name])).passed is False
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_is_done_after_the_noise_costs_nothing(name):
+    found = drawn(OnResiduals(HONEST[name]))
+    assert found.passed
+    assert found.measured <= 2.0
+
+
+def test_without_a_law_what_the_party_receives_is_drawn():
+    broken = BROKEN["a place by the raw numbers"]
+    assert drawn(OnGradients(broken), law=None).passed is False
+    # The gradients may hide what residuals show: no more than they are received.
+    assert drawn(OnResiduals(broken), law=None).passed is None
+    # Where the logits are the sum of the embeddings, residuals are what is sent.
+    summed = toy_vertical(LOGISTIC, learning_rate=0.01)
+    assert drawn(OnResiduals(broken), law=None, federation=summed).passed is False
+    assert drawn(OnGradients(broken), law=None, observer=FINAL_MODEL).passed is None
+
+
+def test_a_law_of_released_labels_is_no_law_of_the_published_model():
+    channel = VerticalLaw(noised=Noised.TARGETS, channel=torch.eye(2), releases=1)
+    assert drawn(OnResiduals(BROKEN["a place by the raw numbers"]), law=channel, observer=FINAL_MODEL).passed is None
+
+
+class SameForAll(VerticalProtection):
+    """One noise for all replicas: no draws of it are independent."""
+
+    def residuals(self, values, context, rng):
+        return values + SCALE * normal(rng, tuple(values.shape[1:]))
+
+
+def test_noise_that_cannot_be_drawn_in_many_replicas_is_not_judged():
+    found = drawn(SameForAll())
+    assert found.passed is None
+    assert "drawn alone" in found.witness
+
+
+def test_messages_of_a_training_that_diverges_are_not_judged():
+    found = checks(OnResiduals(lambda values, noise: values + 1e37 * noise))
+    assert found[MOVE].passed is None
+    assert [check.words for check in found.values() if check.passed is False] == []
