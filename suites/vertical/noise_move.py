@@ -22,9 +22,10 @@ from ...fl.streams import Streams
 from ...fl.vertical.law import Noise, VerticalLaw
 from ...fl.vertical.protection import VerticalProtection
 from .drawn_messages import drawn_check
+from .noise_law import ALPHA, least_p
 from .tape import Call, again
 
-MOVE, DIRECTIONS = "move over noise", "noise in all directions"
+MOVE, DIRECTIONS, LAW = "move over noise", "noise in all directions", "distribution of the noise"
 _NUMBERS = 500
 """Numbers of a message that are judged together, those that the data move most; the others are left out."""
 _DRAWS, _MOST_DRAWS, _DRAWN = 2000, 20_000, 4_000_000
@@ -50,12 +51,14 @@ class _Noise:
         shares: (numbers,), mean absolute deviation of each number's noise over its standard deviation.
         correlation: (numbers, numbers).
         draws: from which the noise was measured.
+        likely: p-value, over all numbers, of draws of the published distribution.
     """
 
     move: Tensor
     shares: Tensor
     correlation: Tensor
     draws: int
+    likely: float
 
     @property
     def apart(self) -> float:
@@ -83,7 +86,7 @@ def move_checks(
     claim: Claim, protection: VerticalProtection, pairs: list[tuple[Call, Call]], law: VerticalLaw | None
 ) -> tuple[CheckResult, ...]:
     """Return the results of the checks of the noised messages: how far the data move them over the noise, whether they
-    move in a direction without noise, and whether draws of them keep the claim.
+    move in a direction without noise, whether it is distributed as published, and whether draws keep the claim.
 
     ``pairs``: the calls of two runs with equal releases. ``law``: the public description of the noise.
     """
@@ -92,19 +95,19 @@ def move_checks(
 
 def _of_noise(
     claim: Claim, protection: VerticalProtection, pairs: list[tuple[Call, Call]], law: VerticalLaw | None
-) -> tuple[CheckResult, CheckResult]:
-    skips = [partial(CheckResult, name=name, passed=None) for name in (MOVE, DIRECTIONS)]
+) -> tuple[CheckResult, ...]:
+    def skipped(why: str) -> tuple[CheckResult, ...]:
+        return tuple(CheckResult(name=name, passed=None, witness=why) for name in (MOVE, DIRECTIONS, LAW))
+
     if law is None or law.noise is None:
-        both = "no additive noise is published"
-        return skips[0](witness=both), skips[1](witness=both)
+        return skipped("no additive noise is published")
     seen = [pair for pair in pairs if pair[0].hook in (law.noised, "bottom_sum")]
     try:
-        found = [noise for one, other in seen for noise in _noise_of(protection, one, other)]
+        found = [noise for one, other in seen for noise in _noise_of(protection, one, other, law.noise)]
     except _NotJudged as why:
-        return skips[0](witness=str(why)), skips[1](witness=str(why))
+        return skipped(str(why))
     if not found:
-        still = "the two data sets move no noised message"
-        return skips[0](witness=still), skips[1](witness=still)
+        return skipped("the two data sets move no noised message")
     left = CheckResult.at_least(
         DIRECTIONS,
         min(noise.left for noise in found),
@@ -112,7 +115,21 @@ def _of_noise(
         unit="share of the noise",
         witness=f"{len(found)} messages that one person's data move",
     )
-    return _move(claim, law, found, len(seen)), left
+    return _move(claim, law, found, len(seen)), left, _distribution(law.noise, found)
+
+
+def _distribution(kind: Noise, found: list[_Noise]) -> CheckResult:
+    """Hold the least likely message against the level, at its share of it."""
+    if kind is Noise.LAPLACE and any(noise.correlated for noise in found):
+        words = "a sum of Laplace noises is not Laplace noise, and the noise of different numbers is correlated"
+        return CheckResult(name=LAW, passed=None, witness=words)
+    return CheckResult.at_least(
+        LAW,
+        min(1.0, len(found) * min(noise.likely for noise in found)),
+        ALPHA,
+        unit="p-value",
+        witness=f"{len(found)} messages, {found[0].draws} draws of each, against {kind.value} noise",
+    )
 
 
 def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> CheckResult:
@@ -150,7 +167,7 @@ def _epsilon(claim: Claim, norm: float, *, laplace: bool) -> float:
     return norm if laplace else epsilon_from_mu(norm, claim.delta)
 
 
-def _noise_of(protection: VerticalProtection, one: Call, other: Call) -> list[_Noise]:
+def _noise_of(protection: VerticalProtection, one: Call, other: Call, kind: Noise) -> list[_Noise]:
     """The noise of a call and its move to another call's inputs; nothing where it does not move."""
     first = again(protection, one, deepcopy(one.rng))
     if not torch.equal(torch.nan_to_num(first), torch.nan_to_num(one.output)):
@@ -170,15 +187,15 @@ def _noise_of(protection: VerticalProtection, one: Call, other: Call) -> list[_N
     # Differences of single precision: exact to some digits of the noised numbers.
     if not torch.allclose(moves, moves.mean(0).expand_as(moves), rtol=1e-3, atol=digits):
         raise _NotJudged(f"what {one.hook} returns is no sum of a message and noise: its move differs by draw")
-    return [_measured(protection, one, sides[0], moves.mean(0))]
+    return [_measured(protection, one, sides[0], moves.mean(0), kind)]
 
 
-def _measured(protection: VerticalProtection, call: Call, drawn: Tensor, move: Tensor) -> _Noise:
+def _measured(protection: VerticalProtection, call: Call, drawn: Tensor, move: Tensor, kind: Noise) -> _Noise:
     noise = drawn - drawn.mean(0)
     scales = noise.std(0)
     # A number without noise that does not move is a constant; one that moves has an infinite move.
     kept = (scales > _NO_NOISE * move.abs()) | (move != 0)
-    noise, scales, move = noise[:, kept], scales[kept], move[kept]
+    drawn, noise, scales, move = drawn[:, kept], noise[:, kept], scales[kept], move[kept]
     bare = scales <= _NO_NOISE * move.abs()
     if bool(bare.any()) and _is_shared(protection, call):
         raise _NotJudged(f"{call.hook} draws one noise for all replicas, and it was not measured")
@@ -188,6 +205,7 @@ def _measured(protection: VerticalProtection, call: Call, drawn: Tensor, move: T
         shares=units.abs().mean(0),
         correlation=units.T @ units / (len(units) - 1),
         draws=len(units),
+        likely=least_p(drawn[:, ~bare], kind),
     )
 
 

@@ -10,7 +10,7 @@ from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.noise_move import DIRECTIONS, MOVE
+from fedassay.suites.vertical.noise_move import DIRECTIONS, LAW, MOVE
 from fedassay.suites.vertical.pairs import pair_of_labels
 from fedassay.suites.vertical.play_back import RELEASED, play_back_checks
 from toy_vertical import SPLIT, toy_vertical
@@ -59,6 +59,21 @@ def test_independent_noise_is_measured_as_what_is_claimed():
     found = checks(weighted((1.0, 1.0)))
     assert found[MOVE].measured == pytest.approx(2.0, rel=0.06)
     assert found[MOVE].passed
+    assert found[LAW].passed
+
+
+SHAPES = {
+    "exact for one number in a hundred": lambda drawn: drawn * (drawn.abs() > 0.0125),
+    "of two sizes": lambda drawn: drawn * (0.5 + drawn.roll(1, 1).abs()) / 1.39,
+    "of equal density between two ends": lambda drawn: math.sqrt(3) * torch.erf(drawn / math.sqrt(2)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_noise_of_the_stated_size_and_another_distribution_fails(name):
+    """Numbers of about the variance that is published, without its distribution."""
+    found = checks(Noisy(lambda drawn, context: SCALE * SHAPES[name](drawn)))
+    assert found[LAW].passed is False
 
 
 def test_noise_with_a_part_in_common_is_judged_by_its_covariance():
@@ -135,6 +150,7 @@ def test_laplace_noise_is_judged_where_it_is_independent(shared, passes):
 
     found = checks(Noisy(noise), delta=0.0, noise=Noise.LAPLACE)
     assert found[MOVE].passed is passes
+    assert found[LAW].passed is passes
     assert failed(found) == []
 
 

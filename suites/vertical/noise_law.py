@@ -1,0 +1,54 @@
+"""Compare drawn noise with the distribution that a defense publishes, number by number.
+
+The scale is that of the draws, because noise may be projected or scaled afterwards: Gaussian noise stays Gaussian then.
+How large the noise is, is another check. Both p-values are upper bounds, so correct noise fails less often than stated.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ...fl.vertical.law import Noise
+
+ALPHA = 1e-6
+"""Probability, at most, that noise of the published distribution fails the check, over all numbers of all messages."""
+_RESOLUTION, _COARSEST = 2.0**-23, 2.0**-21
+"""Spacing of single precision over the numbers' size, and of a generator's values over their standard deviation."""
+_DENSEST = 0.71
+"""Largest density of Gaussian or Laplace noise times its standard deviation."""
+
+
+def least_p(drawn: Tensor, noise: Noise) -> float:
+    """Return the smallest p-value of two tests of each number's noise, times the number of tests.
+
+    ``drawn``: (draws, numbers) of one message, each number with noise. The tests: of the distance between the
+    distributions (Kolmogorov and Smirnov), and of the value that repeats most often, which noise without atoms does
+    only as often as single precision rounds two draws alike.
+    """
+    found = torch.minimum(_distance_p(drawn, noise), _repeats_p(drawn))
+    return min(1.0, 2 * found.numel() * float(found.min())) if found.numel() else 1.0
+
+
+def _distance_p(drawn: Tensor, noise: Noise) -> Tensor:
+    """The inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990)."""
+    units = torch.sort(drawn - drawn.mean(0), dim=0).values
+    if noise is Noise.LAPLACE:
+        units = units / units.abs().mean(0)
+        below = torch.where(units < 0, units.exp() / 2, 1 - (-units).exp() / 2)
+    else:
+        below = torch.special.ndtr(units / units.std(0))
+    draws = len(units)
+    steps = torch.arange(draws + 1, dtype=below.dtype).unsqueeze(1) / draws
+    apart = torch.maximum((steps[1:] - below).amax(0), (below - steps[:-1]).amax(0))
+    return (2 * (-2 * draws * apart.square()).exp()).clamp_max(1.0)
+
+
+def _repeats_p(drawn: Tensor) -> Tensor:
+    """The expected number of sets of draws as large as the one of equal values, in draws without atoms."""
+    draws, scale = len(drawn), drawn.std(0)
+    alike = torch.stack([torch.unique(column, return_counts=True)[1].max() for column in drawn.T]).double()
+    spacing = torch.maximum(_RESOLUTION * drawn.abs().amax(0), _COARSEST * scale)
+    chance = _DENSEST * draws * spacing / scale
+    log = math.log(draws) + (alike - 1) * chance.log() - torch.lgamma(alike + 1)
+    return log.clamp_max(0.0).exp()
