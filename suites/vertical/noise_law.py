@@ -26,8 +26,10 @@ def least_p(drawn: Tensor, noise: Noise) -> float:
     distributions (Kolmogorov and Smirnov), and of the value that repeats most often, which noise without atoms does
     only as often as single precision rounds two draws alike.
     """
+    if drawn.numel() == 0:
+        return 1.0
     found = torch.minimum(_distance_p(drawn, noise), _repeats_p(drawn))
-    return min(1.0, 2 * found.numel() * float(found.min())) if found.numel() else 1.0
+    return min(1.0, 2 * found.numel() * float(found.min()))
 
 
 def _distance_p(drawn: Tensor, noise: Noise) -> Tensor:

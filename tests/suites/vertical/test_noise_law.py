@@ -54,3 +54,7 @@ def test_a_value_that_single_precision_repeats_is_no_atom():
     values = np.float32(1000.0 + noise)
     assert np.unique(values[:, 0]).size < 200
     assert p(noise, Noise.GAUSSIAN, message=np.full(NUMBERS, 1000.0)) > ALPHA
+
+
+def test_a_message_without_any_noise_is_left_to_the_other_checks():
+    assert least_p(torch.zeros(DRAWS, 0), Noise.GAUSSIAN) == 1.0
