@@ -1,11 +1,13 @@
 """Bound the epsilon of a vertical federation from independent runs under two data sets that differ in one person.
 
-Scores are linear discriminants, learned on runs of their own: one of the messages about that person, and one of all
-messages, because a person's data may show in the messages about other people.
+Scores are learned on runs of their own. Linear discriminants: one of the messages about that person, and one of all
+messages, because a person's data may show in the messages about other people. And, only where those runs show that it
+breaks the claim, a score of values, places and repetitions, to which a linear score is blind.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -24,6 +26,7 @@ from ...fl.vertical.engine import Runs, run_vertical
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
+from .clearest_event import clearest_event
 from .discriminant import discriminant
 from .pairs import Pair
 from .received import Received, all_numbers
@@ -34,6 +37,15 @@ LEAST, MOST_COMPARED = 60, 3000
 """Runs per arm, at least, and runs in all, by which pairs of data sets are compared; not more than a block each."""
 MOST_KEPT = 8_000_000
 """Numbers kept of one arm's runs from which the scores are learned; longer runs teach the scores in smaller number."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Tested:
+    """A score of the ``part``-th array of what an observer received, and what it is in words."""
+
+    part: int
+    score: Callable[[FloatArray], FloatArray]
+    words: str
 
 
 def measured_in_runs(
@@ -57,10 +69,17 @@ def measured_in_runs(
     pair = best_separated(claim, task, plan, protection, streams, pairs)
     trained = partial(observed_blocks, claim, task, plan, protection, streams, pair)
     taught = [_kept(trained(arm, pilot, 0)) for arm in (0, 1)]
-    scores = [discriminant(out, within) for out, within in zip(*taught, strict=True)]
+    about = ("the messages about this person", "all messages") if len(taught[0]) > 1 else ("all that is published",)
+    scores = [
+        _Tested(part=part, score=discriminant(out, within), words=f"a linear discriminant of {about[part]}")
+        for part, (out, within) in enumerate(zip(*taught, strict=True))
+    ]
+    # Among the messages about the person, whose data show there first.
+    further = clearest_event(taught[0][0], taught[1][0], claim, trials=replicas // 2, alpha=alpha / (len(scores) + 1))
+    if further is not None:
+        scores.append(_Tested(part=0, score=further.score.score, words=f"{further}, of {about[0]}"))
     first = -(-pilot // BLOCK)
     tested = [_scored(scores, trained(arm, replicas, first)) for arm in (0, 1)]
-    about = ("the messages about this person", "all messages") if len(scores) > 1 else ("all that is published",)
     # What the runs are evidence of, which a claim of another adjacency, or of fewer epochs, does not cover.
     setting = Setting(
         unit=claim.unit,
@@ -77,9 +96,9 @@ def measured_in_runs(
             threshold=SplitThreshold(0.5, curve=claim.curve),
             curve=claim.curve,
             epsilon=claim.epsilon,
-            witness=f"{pair.witness(claim)}, {replicas} runs per arm, score: a linear discriminant of {words}",
+            witness=f"{pair.witness(claim)}, {replicas} runs per arm, score: {one.words}",
         )
-        for out, within, words in zip(*tested, about, strict=True)
+        for out, within, one in zip(*tested, scores, strict=True)
     ]
     return best_bound(bounds)
 
@@ -126,9 +145,9 @@ def _kept(blocks: Iterator[list[FloatArray]]) -> list[FloatArray]:
     return [np.concatenate(some) for some in zip(*kept, strict=True)]
 
 
-def _scored(scores: list[Callable[[FloatArray], FloatArray]], blocks: Iterator[list[FloatArray]]) -> list[FloatArray]:
+def _scored(scores: list[_Tested], blocks: Iterator[list[FloatArray]]) -> list[FloatArray]:
     """The scores of all runs, by each score; the runs themselves are not kept."""
-    found = [[score(part) for score, part in zip(scores, parts, strict=True)] for parts in blocks]
+    found = [[one.score(parts[one.part]) for one in scores] for parts in blocks]
     return [np.concatenate(some) for some in zip(*found, strict=True)]
 
 
