@@ -176,7 +176,10 @@ def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None)
     # Both checks together are of one release where the noise is that of the labels, and then either finds it.
     if not known or (len(found) > 1 and (law is None or law.noised is not Noised.TARGETS)):
         return None
-    words = "the noise of all messages is smaller by one factor, or the released labels are right more often"
+    words = (
+        "the noise of all messages, those of every party, person and batch, is smaller by one factor, "
+        "or the released labels are right more often"
+    )
     return CheckPower(detectable=max(claim.epsilon, min(known)), assumption=words)
 
 
