@@ -15,6 +15,7 @@ from fedassay.fl.vertical.engine import public_order
 from fedassay.suites.config.part_listing import control_kind
 from fedassay.suites.mutation.mutants import known_mutants, versions
 from fedassay.suites.mutation.vertical_mutant import vertical_versions
+from fedassay.suites.vertical.drawn_messages import DRAWN
 from fedassay.suites.vertical.pairs import pair_of_claim
 
 VERTICAL = [name for name, kind in known_mutants().items() if kind == "vertical federation"]
@@ -32,9 +33,12 @@ def test_the_checks_refute_the_broken_version_and_not_the_correct_one(name):
     assert not failed(name, False)
 
 
-@pytest.mark.parametrize("name", ["control_bits_in_full", "control_label_coin_shared"])
-def test_what_no_replayed_message_shows_is_found_by_trials_alone(name):
-    assert failed(name, True) == {"all that is received"}
+def test_what_no_replayed_message_shows_is_found_by_trials_alone():
+    assert failed("control_label_coin_shared", True) == {"all that is received"}
+
+
+def test_draws_of_the_bits_that_are_sent_show_that_each_has_the_whole_of_epsilon():
+    assert DRAWN in failed("control_bits_in_full", True)
 
 
 def test_the_person_is_in_the_smaller_batch_of_the_federation():
