@@ -59,21 +59,17 @@ class ColumnsRandomisedResponse(PureVerticalDefense):
     Args:
         epsilon, delta: the budget of all numbers of a person at one party.
         buckets: number of values, >= 2.
-        low, high: the smallest and the largest value, public.
+        bounds: the smallest and the largest value, public.
     """
 
     buckets: int = 2
-    low: float = 0.0
-    high: float = 1.0
+    bounds: tuple[float, float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("buckets", self.buckets, least=2)
-        bounds = (self.low, self.high)
-        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in bounds) or not (
-            -1e30 < self.low < self.high < 1e30
-        ):
-            raise ValueError(f"low and high must be numbers with low < high, got {self.low!r} and {self.high!r}")
+        if not _are_bounds(self.bounds):
+            raise ValueError(f"bounds must be two numbers, the smaller one first, got {self.bounds!r}")
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         widths = plan.network.widths[: plan.network.passive]
@@ -87,12 +83,19 @@ class ColumnsRandomisedResponse(PureVerticalDefense):
             accountant=self.accountant,
             source="Kairouz et al. 2016, equation 3; buckets of columns: Tian et al. 2023",
         )
+        low, high = map(float, self.bounds)
         law = VerticalLaw(noised=Noised.COLUMNS, channel=response_channel(each[0], self.buckets), releases=1)
         return VerticalPrepared(
-            protection=BucketProtection(
-                epsilons=tuple(each), buckets=self.buckets, low=float(self.low), high=float(self.high)
-            ),
+            protection=BucketProtection(epsilons=tuple(each), buckets=self.buckets, low=low, high=high),
             claims=(claim,),
             laws={claim.claim_id: law},
             spending=self.spent((claim,), each=each[0], releases=widths[0], once=True),
         )
+
+
+def _are_bounds(bounds: object) -> bool:
+    # A list in place of a tuple: a suite file has no tuples.
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        return False
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in bounds)
+    return numbers and -1e30 < bounds[0] < bounds[1] < 1e30

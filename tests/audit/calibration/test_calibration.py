@@ -27,6 +27,7 @@ REPEATS = 60
 NO_ESTIMATOR = {
     "event_ratio": "calibrated in its own test",
     "guess_odds": "calibrated in its own test",
+    "label_guesses": "calibrated in its own test",
     "best_bound": "chooses among measurements",
     "joint_point": "the joint point that several estimators share",
     "calibration": "measures the estimators",

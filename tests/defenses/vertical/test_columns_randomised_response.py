@@ -107,11 +107,10 @@ def test_the_control_gives_each_column_the_whole_budget():
     ("wrong", "words"),
     [
         ({"buckets": 1}, "buckets"),
-        ({"low": 1.0}, "low < high"),
-        ({"high": math.nan}, "low < high"),
-        ({"high": math.inf}, "low < high"),
-        ({"low": True}, "low < high"),
-        ({"low": "0"}, "low < high"),
+        *(
+            ({"bounds": wrong}, "bounds must be two numbers")
+            for wrong in ((1.0, 1.0), (0.0, math.nan), (0.0, math.inf), (False, 1.0), ("0", 1.0), (0.0,), 1.0)
+        ),
         ({"epsilon": -1.0}, "epsilon"),
     ],
 )

@@ -32,7 +32,15 @@ class OnResiduals(VerticalProtection):
 def measured(function):
     pair = pair_of_labels(TASK, Streams(0))
     return measured_in_runs(
-        CLAIM, TASK, PLAN, OnResiduals(function), streams=Streams(0), pair=pair, replicas=1500, pilot=1000, alpha=0.01
+        CLAIM,
+        TASK,
+        PLAN,
+        OnResiduals(function),
+        streams=Streams(0),
+        pairs=[pair],
+        replicas=1500,
+        pilot=1000,
+        alpha=0.01,
     )
 
 

@@ -46,7 +46,7 @@ def checks(protection, *, law=LAW, observer=PASSIVE_PARTY, federation=(TASK, PLA
     task, plan = federation
     claim = Claim.stated(2.0, 1e-5, unit="label", observer=observer, rounds=PLAN.epochs)
     pair = pair_of_labels(task, Streams(0))
-    found = play_back_checks(claim, task, plan, protection, Streams(0), pair, law=law)
+    found = play_back_checks(claim, task, plan, protection, Streams(0), [pair], law=law)
     return {check.name: check for check in found}
 
 
