@@ -70,6 +70,8 @@ class ColumnsRandomisedResponse(PureVerticalDefense):
         check_count("buckets", self.buckets, least=2)
         if not _are_bounds(self.bounds):
             raise ValueError(f"bounds must be two numbers, the smaller one first, got {self.bounds!r}")
+        # A suite file has lists in place of tuples.
+        object.__setattr__(self, "bounds", tuple(self.bounds))
 
     def prepare(self, plan: VerticalPlan) -> VerticalPrepared:
         widths = plan.network.widths[: plan.network.passive]
@@ -94,7 +96,6 @@ class ColumnsRandomisedResponse(PureVerticalDefense):
 
 
 def _are_bounds(bounds: object) -> bool:
-    # A list in place of a tuple: a suite file has no tuples.
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         return False
     numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in bounds)
