@@ -46,19 +46,19 @@ _UNITS = {
 _NEXT = {
     "REFUTED": "Do not rely on this claim. Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
-    "UNDERPOWERED": "Do not rely on this test: it decided nothing. Raise audit.replicas in the suite: fedassay plan "
-    "prints how many runs it takes to find that half of the noise is missing.",
+    "UNDERPOWERED": "Do not rely on this test: it decided nothing. Raise the number of runs of this audit in the "
+    "suite; of an audit of clients, fedassay plan prints how many it takes to find that half of the noise is missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
 }
 _WEAK_NEXT = (
-    "Do not report this claim as tested: only a large violation is ruled out. Raise audit.replicas in the suite until "
-    "the min detectable ε, which fedassay plan prints, is at most {most}."
+    "Do not report this claim as tested: only a large violation is ruled out. Raise the number of runs of this audit "
+    "in the suite until the min detectable ε is at most {most}."
 )
 _POWER_UNKNOWN_NEXT = (
-    "Do not report this claim as tested: which violation this test would find is not known. Add an audit with a "
-    "planted unit to the suite, whose min detectable ε fedassay plan prints."
+    "Do not report this claim as tested: which violation this test would find is not known. Raise the number "
+    "of runs of its audit in the suite, or add an audit with a planted unit, until a min detectable ε is stated."
 )
 _CHANGE_FIRST = "The model is of no use (below): change the settings of the defense first."
 _DECIDE = "Decide whether the attacks below matter: this claim does not protect against them."

@@ -9,6 +9,7 @@ from ...audit.claim import Claim
 from ...defenses.defense import DefensePart
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite
 from .source import ConfigError
+from .suite import PlanChange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +44,21 @@ def defenses_on(suite: ResolvedSuite, federation: str, base: type[DefensePart]) 
     whose settings name no federation.
     """
     entries = [entry for entry in suite.defenses if isinstance(entry.part.instance, base)]
+    for entry in entries:
+        _check_settings(suite, entry)
     chosen = [entry for entry in entries if entry.federation == federation]
     return chosen or [entry for entry in entries if entry.federation is None]
+
+
+def _check_settings(suite: ResolvedSuite, entry: DefenseEntry) -> None:
+    """Raise ConfigError for settings that only federations of clients have."""
+    given = {"plan": entry.change != PlanChange(), "replicas": entry.replicas is not None}
+    for key in [key for key, is_given in given.items() if is_given]:
+        place = suite.source.where(("defenses", entry.label, key))
+        raise ConfigError(
+            f"{place}: defenses.{entry.label}.{key} changes federations of clients, and this defense runs on another "
+            "kind, whose own table holds such settings"
+        )
 
 
 def attacks_on(suite: ResolvedSuite, federation: str, base: type[AttackPart]) -> list[AttackEntry]:
@@ -54,7 +68,7 @@ def attacks_on(suite: ResolvedSuite, federation: str, base: type[AttackPart]) ->
     ]
 
 
-def calibrated_for(entry: DefenseEntry, federation: str, plan: Any, returns: Prepares) -> Any:
+def calibrated_for(suite: ResolvedSuite, entry: DefenseEntry, federation: str, plan: Any, returns: Prepares) -> Any:
     """Calibrate a defense for a federation's plan.
 
     Raises:
@@ -64,7 +78,10 @@ def calibrated_for(entry: DefenseEntry, federation: str, plan: Any, returns: Pre
         prepared = entry.part.instance.prepare(plan)
     except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
         words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ConfigError(f"defense {entry.label} cannot be prepared for federation {federation}: {words}") from error
+        place = suite.source.where(("defenses", entry.label))
+        raise ConfigError(
+            f"{place}: defense {entry.label} cannot be prepared for federation {federation}: {words}"
+        ) from error
     if not returns.is_sound(prepared):
         raise ConfigError(
             f"defense {entry.label}: prepare(plan) must return {returns.prepared.__name__}(protection, claims), "

@@ -125,5 +125,5 @@ def prepare_transfer(
             raise ConfigError(
                 f"{place}: attack {attack.label}: teacher must be below teachers = {plan.teachers}, got {teacher}"
             )
-    prepared: PreparedTransfer = calibrated_for(entry, federation, plan, _RETURNS)
+    prepared: PreparedTransfer = calibrated_for(suite, entry, federation, plan, _RETURNS)
     return plan, prepared

@@ -100,5 +100,5 @@ def prepare_vertical(
         raise ConfigError(
             f"{place}: prior must have one probability per label, {plan.network.classes}, got {len(prior)}"
         )
-    prepared: VerticalPrepared = calibrated_for(entry, federation, plan, _RETURNS)
+    prepared: VerticalPrepared = calibrated_for(suite, entry, federation, plan, _RETURNS)
     return plan, prepared

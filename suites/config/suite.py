@@ -367,9 +367,10 @@ class Suite(Table):
             for label, spec in self.defenses.items()
             if spec.federation is not None
         }
-        known = self.all_federations
         for place, name in [*attacked, *own_plan.items()]:
-            if name not in (self.federations if place == "audit.federation" else known):
+            # The table [audit] is about federations of clients; other kinds have tables of their own.
+            known = list(self.federations) if place == "audit.federation" else self.all_federations
+            if name not in known:
                 raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, known)}")
             if place in own_plan and name in self.federations and self.federations[name].calibrated_on is not None:
                 raise _misplaced(place, f"federation {name!r} borrows its calibration: name one that has its own")

@@ -214,6 +214,28 @@ def test_parts_of_another_kind_of_federation_are_refused_with_their_line(resolve
 
 
 @pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("replicas = 300", r"line \d+: defenses.flip.replicas changes federations of clients"),
+        ('plan = { cohort = "full" }', r"line \d+: defenses.flip.plan changes federations of clients"),
+        (
+            "[audit]\nfederation = 'main'",
+            r"line \d+: audit.federation: no federation 'main'; known: \(no name is known\)",
+        ),
+    ],
+)
+def test_settings_of_federations_of_clients_are_refused_with_their_line(planned, written, more, words):
+    with pytest.raises(ConfigError, match=words):
+        planned(text=written(more).read_text())
+
+
+def test_a_defense_that_cannot_be_prepared_is_refused_with_its_line(planned, written):
+    text = written("[defenses.embedding_bits]").read_text()
+    with pytest.raises(ConfigError, match=r"line \d+: defense embedding_bits cannot be prepared for federation main"):
+        planned(text=text)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("people = 300", "people = 40", "batch must be at most people"),
