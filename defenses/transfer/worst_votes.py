@@ -11,11 +11,47 @@ import torch
 from numpy.typing import NDArray
 
 from ...audit.arrays import FloatArray
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.observer import ANSWERS, UPLOADS
 from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferContext, TransferProtection
 
 Mechanism = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 Pair = tuple[FloatArray, FloatArray]
+
+
+def mechanism_of(
+    claim: Claim, protection: TransferProtection, plan: TransferPlan, votes: NDArray[Any] | None = None
+) -> tuple[Mechanism, list[Pair]] | None:
+    """Return what a claim's observer receives as a function of one input, and pairs of inputs that are neighbours in
+    the claim's adjacency; None where none are known.
+
+    ``votes``: (teachers, all queries, classes) one-hot, those of real teachers, of which a further pair is made.
+    """
+    if claim.observer == UPLOADS and claim.unit is Unit.REPORT and claim.adjacency is Adjacency.REPLACE_ONE:
+        return answer_mechanism(protection, plan), neighbouring_logits(plan)
+    if claim.observer != ANSWERS or not _changes_one_teacher(claim):
+        return None
+    removed = claim.unit is Unit.CLIENT and claim.adjacency is Adjacency.ADD_REMOVE
+    pairs = neighbouring_counts(plan, threshold=_threshold_of(claim, plan), removed=removed)
+    own = [] if votes is None else [neighbours_of(votes, plan.queries, removed=removed)]
+    return label_mechanism(protection, plan), [*pairs, *own]
+
+
+def _changes_one_teacher(claim: Claim) -> bool:
+    """Whether inputs that differ in the unit are known: votes of a teacher that change, or that are not there."""
+    # A sample that is added, removed or replaced may change all votes of its teacher.
+    if claim.unit is Unit.CLIENT:
+        return claim.adjacency in (Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE)
+    return claim.unit is Unit.SAMPLE
+
+
+def _threshold_of(claim: Claim, plan: TransferPlan) -> float | None:
+    """The votes that a label needs to be released, if the claim states a number that labels can have."""
+    stated = claim.parameters.get("threshold")
+    if isinstance(stated, bool) or not isinstance(stated, int | float):
+        return None
+    return float(stated) if 0 < stated <= plan.teachers else None
 
 
 def label_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mechanism:
@@ -50,14 +86,17 @@ def answer_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mech
     return mechanism
 
 
-def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None) -> list[Pair]:
-    """Return pairs of vote counts ``(queries, classes)`` between which one teacher changes all of its votes, or some.
+def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None, removed: bool = False) -> list[Pair]:
+    """Return pairs of vote counts ``(queries, classes)`` between which one teacher changes all of its votes, or some;
+    or with ``removed`` is not there, so that one vote fewer is counted in every query.
 
     - The first two labels share the votes, with a tie before or after the vote moves, or a lead of some size, in all
       queries.
     - Every second query has the same votes in both, and leads of 0, 2, 4, ... show what noise that is not fresh was.
     - All labels share the votes, and the vote moves between two labels that are not ahead.
     - With a ``threshold``: the largest count reaches it, or lacks one vote.
+
+    A vote that would move is removed; in a query with the same votes in both, one for the second label is.
     """
     leads = sorted({0, 1, *(round(plan.teachers * share) for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5))})
     found = [(_split(plan, [lead] * plan.queries), _moved(plan, [lead] * plan.queries)) for lead in leads]
@@ -69,7 +108,7 @@ def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None) -
         found.append(_shared(plan))
     if threshold is not None:
         found.append(_around(plan, math.ceil(threshold)))
-    return [(nonmember, member) for member, nonmember in found]
+    return [(_without(member, nonmember) if removed else nonmember, member) for member, nonmember in found]
 
 
 def neighbouring_logits(plan: TransferPlan, *, size: float = 100.0) -> list[Pair]:
@@ -83,9 +122,9 @@ def neighbouring_logits(plan: TransferPlan, *, size: float = 100.0) -> list[Pair
     return [(other, one)]
 
 
-def neighbours_of(votes: NDArray[Any], queries: int) -> Pair:
+def neighbours_of(votes: NDArray[Any], queries: int, *, removed: bool = False) -> Pair:
     """Return the vote counts of the ``queries`` queries on which given teachers agree least, and those with other votes
-    of one teacher.
+    of one teacher, or with ``removed`` without them.
 
     ``votes``: (teachers, all queries, classes) one-hot. The first teacher that voted for the most frequent label of the
     closest query votes for the second one instead, wherever it voted for the first.
@@ -95,6 +134,8 @@ def neighbours_of(votes: NDArray[Any], queries: int) -> Pair:
     every = np.arange(len(counts))
     asked = np.sort(np.argsort(counts[every, first] - counts[every, second], kind="stable")[:queries])
     teacher = int(votes[:, asked[0], first[asked[0]]].argmax())
+    if removed:
+        return (counts - votes[teacher])[asked].astype(np.float64), counts[asked].astype(np.float64)
     moved = votes[teacher, asked, first[asked]] > 0
     one, other, rows = counts[asked].astype(np.float64), counts[asked].astype(np.float64), np.arange(len(asked))
     other[rows, first[asked]] -= moved
@@ -119,6 +160,16 @@ def _moved(plan: TransferPlan, leads: list[int]) -> FloatArray:
     counts[:, 0] -= 1
     counts[:, 1] += 1
     return counts
+
+
+def _without(counts: FloatArray, moved: FloatArray) -> FloatArray:
+    """The counts without the votes of a teacher that voted where a vote moves, elsewhere for the second label, or for
+    the first one if the second has no vote.
+    """
+    fewer = np.minimum(counts, moved)
+    same = np.flatnonzero((counts == moved).all(1))
+    fewer[same, np.where(counts[same, 1] > 0, 1, 0)] -= 1
+    return fewer
 
 
 def _shared(plan: TransferPlan) -> Pair:

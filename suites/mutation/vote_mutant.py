@@ -12,14 +12,7 @@ from ...audit.power.cut import CountingPlan
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant
 from ...defenses.transfer.defense import BudgetedTransfer, PreparedTransfer, TransferDefense
-from ...defenses.transfer.worst_votes import (
-    Mechanism,
-    Pair,
-    answer_mechanism,
-    label_mechanism,
-    neighbouring_counts,
-    neighbouring_logits,
-)
+from ...defenses.transfer.worst_votes import Mechanism, Pair, mechanism_of
 from ...fl.layout import Layout
 from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.training import TrainingRule
@@ -48,9 +41,12 @@ class VoteVersions(Versions):
     def mutant(self) -> Mutant:
         """Return samplers of what an observer is given on the pair of neighbouring inputs that shows the bug best,
         ``(n, numbers)``: votes that differ by one teacher, or two teachers' logits where teachers randomise their own.
+
+        Raises:
+            ValueError: if no neighbouring inputs are known for the claim.
         """
-        claim, pairs = self.claim, _pairs(self.claim, self.plan)
-        correct, broken = (_mechanism(claim, one, self.plan) for one in (self.correct, self.broken))
+        claim = self.claim
+        (correct, pairs), (broken, _) = (_mechanism(claim, one, self.plan) for one in (self.correct, self.broken))
         plan = CountingPlan(trials=2 * LEARNED_FROM, delta=claim.delta, alpha=0.001, curve=claim.curve)
         found = find_event(broken, pairs, plan, seed=0, batched=True, pilot=LEARNED_FROM, score=None, low_bits=False)
         inputs = (found.streams[0].x, found.streams[1].x)
@@ -83,16 +79,12 @@ def vote_versions(part: TransferDefense) -> VoteVersions:
     return VoteVersions(plan=plan, correct=correct, broken=broken)
 
 
-def _mechanism(claim: Claim, prepared: PreparedTransfer, plan: TransferPlan) -> Mechanism:
-    build = answer_mechanism if claim.dp_model == "local" else label_mechanism
-    return build(prepared.protection, plan)
-
-
-def _pairs(claim: Claim, plan: TransferPlan) -> list[Pair]:
-    if claim.dp_model == "local":
-        return neighbouring_logits(plan)
-    threshold = claim.parameters.get("threshold")
-    return neighbouring_counts(plan, threshold=None if threshold is None else float(threshold))
+def _mechanism(claim: Claim, prepared: PreparedTransfer, plan: TransferPlan) -> tuple[Mechanism, list[Pair]]:
+    found = mechanism_of(claim, prepared.protection, plan)
+    if found is None:
+        neighbours = f"one {claim.unit.value} ({claim.adjacency.phrase})"
+        raise ValueError(f"no neighbouring inputs are known for {neighbours} and the observer {claim.observer}")
+    return found
 
 
 def _sampled(mechanism: Mechanism, inputs: Pair, world: int, n: int, rng: np.random.Generator) -> NDArray[np.float64]:

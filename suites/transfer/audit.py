@@ -4,26 +4,15 @@ The mechanism is that of the defense, calibrated for a few queries. Which neighb
 pilot runs: vote counts that are made for it, and those of the suite's own teachers.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from ...audit.claim import Claim, Unit
 from ...audit.finding import Finding, Verdict, not_audited
 from ...audit.mechanism.mechanism import audit_mechanism
-from ...audit.observer import ANSWERS, UPLOADS
-from ...defenses.transfer.worst_votes import (
-    Mechanism,
-    Pair,
-    answer_mechanism,
-    label_mechanism,
-    neighbouring_counts,
-    neighbouring_logits,
-    neighbours_of,
-)
-from ...fl.transfer.plan import TransferPlan
-from ...fl.transfer.protection import TransferProtection, votes_of
+from ...audit.observer import ANSWERS
+from ...defenses.transfer.worst_votes import mechanism_of
+from ...fl.transfer.protection import votes_of
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.same_claim import same_claim
 from ..checks.verdict_row import verdict_row
@@ -75,9 +64,11 @@ def _of_size(job: TransferAuditJob, size: int) -> Finding:
     same = [one for one in prepared.claims if same_claim(one, claim)]
     if not same:
         return not_audited(claim, f"the defense states another claim about {size} queries")
-    inputs = _inputs(job, plan, prepared.protection, same[0])
+    votes = votes_of(teachers_of(spec, job.seed))[0].numpy() if claim.observer == ANSWERS else None
+    inputs = mechanism_of(same[0], prepared.protection, plan, votes)
     if inputs is None:
-        words = f"no neighbouring inputs are known for one {claim.unit.value} and the observer {claim.observer}"
+        neighbours = f"one {claim.unit.value} ({claim.adjacency.phrase})"
+        words = f"no neighbouring inputs are known for {neighbours} and the observer {claim.observer}"
         return not_audited(claim, words)
     mechanism, pairs = inputs
     return audit_mechanism(
@@ -89,18 +80,3 @@ def _of_size(job: TransferAuditJob, size: int) -> Finding:
         alpha=job.alpha / len(job.sizes),
         batched=True,
     )
-
-
-def _inputs(
-    job: TransferAuditJob, plan: TransferPlan, protection: TransferProtection, claim: Claim
-) -> tuple[Mechanism, Sequence[Pair]] | None:
-    """What the claim's observer receives as a function of one input, and pairs of neighbouring inputs."""
-    if claim.observer == UPLOADS and claim.unit is Unit.REPORT:
-        return answer_mechanism(protection, plan), neighbouring_logits(plan)
-    # One teacher changes its votes in any way, whether its client or one of its samples is another.
-    if claim.observer == ANSWERS and claim.unit in (Unit.CLIENT, Unit.SAMPLE):
-        threshold = claim.parameters.get("threshold")
-        made = neighbouring_counts(plan, threshold=threshold if isinstance(threshold, float) else None)
-        own = neighbours_of(votes_of(teachers_of(job.federation, job.seed))[0].numpy(), plan.queries)
-        return label_mechanism(protection, plan), [*made, own]
-    return None

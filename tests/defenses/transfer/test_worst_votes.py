@@ -1,6 +1,7 @@
 """Audits of votes as a mechanism: every broken version is refuted on neighbouring votes, and no correct one is."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from fedassay.defenses.transfer.plain_votes import PlainVotes
 from fedassay.defenses.transfer.worst_votes import (
     answer_mechanism,
     label_mechanism,
+    mechanism_of,
     neighbouring_counts,
     neighbouring_logits,
     neighbours_of,
@@ -108,6 +110,32 @@ def test_the_pairs_are_votes_of_all_teachers_that_differ_in_one_per_query(teache
         assert any(low < threshold <= high and high == low + 1 for low, high in most)
 
 
+@pytest.mark.parametrize(("teachers", "classes", "threshold"), [(50, 3, 30.0), (51, 3, None), (7, 2, None)])
+def test_a_removed_teacher_takes_one_vote_from_every_query(teachers, classes, threshold):
+    plan = votes_plan(teachers, queries=6, classes=classes)
+    pairs = neighbouring_counts(plan, threshold=threshold, removed=True)
+    assert len(pairs) == len(neighbouring_counts(plan, threshold=threshold))
+    for fewer, counts in pairs:
+        assert (fewer >= 0).all()
+        assert (counts.sum(1) == teachers).all()
+        assert set((counts - fewer).flat) == {0.0, 1.0}
+        assert ((counts - fewer).sum(1) == 1).all()
+    assert any(len({int(row.argmax()) for row in counts - fewer}) == 2 for fewer, counts in pairs)
+
+
+@pytest.mark.parametrize("threshold", [30, 30.0])
+def test_a_threshold_may_be_any_number_and_others_have_no_pair(threshold):
+    plan = votes_plan(queries=2)
+    stated = {"epsilon": 1.0, "delta": 1e-5, "unit": "client", "adjacency": "replace_one", "observer": "answers"}
+
+    def pairs(value):
+        claim = replace(Claim.stated(**stated), parameters={"threshold": value})
+        return mechanism_of(claim, PlainVotes().prepare(plan).protection, plan)[1]
+
+    assert len(pairs(threshold)) == len(pairs(True)) + 1
+    assert len({len(pairs(other)) for other in (True, "thirty", 51, 0, -1.5)}) == 1
+
+
 def test_one_label_of_two_lies_on_the_stated_curve():
     """The audit cannot be improved by other scores: a lead g makes the point Phi(-g / s), Phi((g - 2) / s) with s the
     deviation of a difference, which is the point of the Gaussian curve with mu = sqrt 2 / sigma.
@@ -140,5 +168,7 @@ def test_real_votes_give_neighbours_of_the_closest_queries():
     one, other = neighbours_of(votes, 2)
     assert other.tolist() == [[3, 2, 1], [2, 0, 4]]
     assert one.tolist() == [[2, 3, 1], [3, 0, 3]]
+    # The first teacher's votes are for the labels 0, 1, 2.
+    assert neighbours_of(votes, 2, removed=True)[0].tolist() == [[2, 2, 1], [2, 0, 3]]
     (least, most) = neighbours_of(votes, 1)
     assert (least.tolist(), most.tolist()) == ([[2, 3, 1]], [[3, 2, 1]])

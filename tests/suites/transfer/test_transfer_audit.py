@@ -3,8 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.finding import Verdict
-from fedassay.audit.observer import FINAL_MODEL
+from fedassay.audit.observer import ANSWERS, FINAL_MODEL, UPLOADS
+from fedassay.defenses.transfer.defense import PreparedTransfer
+from fedassay.defenses.transfer.label_votes import NoisyVotes
+from fedassay.defenses.transfer.noisy_max import LaplaceMax
 from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.resolve_transfer import transfer_plan_of, transfer_task_of
 from fedassay.suites.config.transfer import TransferSpec
@@ -77,6 +81,45 @@ def test_a_claim_against_an_observer_without_known_inputs_is_out_of_scope():
     assert "no neighbouring inputs" in found.reason
     other = found_about(replace(job, claim=replace(job.claim, epsilon=9.0)))
     assert (other.verdict, "another claim about 1 queries" in other.reason) == (Verdict.OUT_OF_SCOPE, True)
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(1.0, Verdict.NOT_REFUTED), (0.4, Verdict.REFUTED)])
+def test_a_client_that_is_added_takes_its_votes_along(noise, verdict):
+    """One more vote raises one count by 1, so that noise of scale 1 / epsilon gives epsilon-DP (Dwork and Roth 2014,
+    claim 3.9); a vote that moves would need twice as much.
+    """
+    job = job_of("gnmax", SPEC.model_copy(update={"audit": SPEC.audit.model_copy(update={"queries": (1,)})}))
+    own = Added(noise=noise)
+    found = found_about(replace(job, defense=own, claim=own.claim))
+    assert found.verdict is verdict
+    assert found.measurement.setting.adjacency is Adjacency.ADD_REMOVE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"adjacency": Adjacency.ZERO_OUT},
+        {"unit": Unit.REPORT, "observer": UPLOADS, "adjacency": Adjacency.ADD_REMOVE},
+    ],
+)
+def test_an_adjacency_without_known_inputs_is_out_of_scope(change):
+    job, own = job_of("gnmax"), Added(change=change)
+    found = found_about(replace(job, defense=own, claim=own.claim))
+    assert found.verdict is Verdict.OUT_OF_SCOPE
+    assert own.claim.adjacency.phrase in found.reason
+
+
+class Added:
+    """A user's own defense: the largest count with Laplace noise, and a claim about a client that is added."""
+
+    def __init__(self, noise=1.0, change=()):
+        stated = Claim.stated(1.0, 0.0, unit="client", adjacency="add_remove", observer=ANSWERS)
+        self.noise, self.claim = noise, replace(stated, **dict(change))
+
+    def prepare(self, plan):
+        return PreparedTransfer(
+            protection=NoisyVotes(noise=LaplaceMax(self.noise * plan.queries)), claims=(self.claim,)
+        )
 
 
 class Weaker:
