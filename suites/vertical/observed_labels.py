@@ -27,6 +27,8 @@ from .received import GradientsByPerson
 
 _LEAST = 2
 """People of either kind, with a label and without, from whom a score of this label is learned."""
+_LEAST_VARIANCE = 1e-9
+"""Of scores whose two means are 1 apart."""
 
 
 def measured_by_labels(
@@ -100,8 +102,9 @@ def _both(own: BoolArray) -> bool:
 def _log_odds(scores: FloatArray, own: BoolArray, new: FloatArray) -> FloatArray:
     """The log likelihood ratio of new scores, of two normal distributions of one variance."""
     high, low = scores[own], scores[~own]
-    variance = (high.var() * len(high) + low.var() * len(low)) / len(scores)
-    if variance == 0:
+    gap = high.mean() - low.mean()
+    if gap == 0:
         return np.zeros(len(new))
-    middle = (high.mean() + low.mean()) / 2
-    return np.asarray((high.mean() - low.mean()) / variance * (new - middle))
+    # In units of the gap, so that scores without any spread raise the odds by a finite number.
+    variance = (high.var() * len(high) + low.var() * len(low)) / len(scores) / gap**2
+    return np.asarray((new - (high.mean() + low.mean()) / 2) / gap / max(variance, _LEAST_VARIANCE))

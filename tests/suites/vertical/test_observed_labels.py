@@ -62,3 +62,18 @@ def test_each_label_is_raised_by_the_rows_of_its_own():
     # The last label is unknown to the adversary: no person with a known label has it.
     assert not np.isfinite(found[:, 3]).any()
     assert (raised(rows, np.zeros(400, dtype=np.int64), 4) == 0).all()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("size", [1.0, 1e-6])
+def test_rows_that_are_the_labels_themselves_are_always_guessed(classes, size):
+    labels = np.random.default_rng(0).integers(classes, size=400)
+    found = raised(size * np.eye(classes)[labels], labels[:200], classes)
+    assert (found.argmax(1) == labels[200:]).all()
+    assert np.isfinite(found).all()
+    assert found.max() > 100
+
+
+def test_rows_that_are_all_alike_raise_no_label():
+    labels = np.random.default_rng(0).integers(2, size=400)
+    assert (raised(np.ones((400, 3)), labels[:200], 2) == 0).all()
