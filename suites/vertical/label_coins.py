@@ -37,7 +37,9 @@ def measured_in_one_run(
     pair: tuple[int, int],
     alpha: float,
 ) -> Measurement:
-    """Return the lower bound on epsilon from one training in which each person has either label of ``pair``."""
+    """Return the lower bound on epsilon from one training in which each person has either label of ``pair``, and from
+    what the first passive party is sent.
+    """
     coins = streams.generator("label coins").integers(2, size=plan.people) == 1
     labels = torch.from_numpy(np.where(coins, pair[1], pair[0])).unsqueeze(0)
     seen = GradientsByPerson(plan.people)
@@ -57,7 +59,10 @@ def measured_in_one_run(
         fewer = made // 2
         rng = streams.generator("guess ties")
         guesses[estimator] = guess(candidates, coins[half:], highest=made - fewer, lowest=fewer, rng=rng)
-    witness = f"one run in which a fair coin gives each of {plan.people} people label {pair[0]} or {pair[1]}"
+    witness = (
+        f"one run in which a fair coin gives each of {plan.people} people label {pair[0]} or {pair[1]}, "
+        f"at passive party {seen.party + 1}"
+    )
     return read_guesses(claim, guesses, alpha=alpha, witness=witness)
 
 

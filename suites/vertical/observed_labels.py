@@ -6,6 +6,7 @@ It guesses the labels of those people for whom one label's odds are raised most.
 what follows from the number of right guesses, and what the labels must fulfil for it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.claim import Adjacency, Claim
+from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.guess_plan import planned_guesses
 from ...audit.estimators.label_guesses import LabelGuesses, label_guesses_measured
 from ...audit.evidence import Design, Setting
@@ -41,38 +43,63 @@ def measured_by_labels(
     prior: Sequence[float] | None,
     alpha: float,
 ) -> Measurement:
-    """Return a lower bound on epsilon, or an estimate where no ``prior`` is stated.
+    """Return a lower bound on epsilon, or an estimate where no ``prior`` is stated: the largest of those from what each
+    passive party is sent, which share alpha.
 
     ``prior``: (classes,), the largest probability of each label given any columns.
     """
-    seen = GradientsByPerson(plan.people)
-    run_vertical(task, plan, protection, streams, recorders=[seen])
+    parties = range(plan.network.passive)
+    seen = [GradientsByPerson(plan.people, party) for party in parties]
+    run_vertical(task, plan, protection, streams, recorders=seen)
+    found = [
+        _of_party(claim, task, plan, one, streams=streams, prior=prior, alpha=alpha / len(parties)) for one in seen
+    ]
+    if prior is not None:
+        return best_bound(found)
+    # Without an estimate, not even the largest epsilon that is looked at accounts for the right guesses.
+    return max(found, key=lambda one: math.inf if one.estimate is None else one.estimate)
+
+
+def _of_party(
+    claim: Claim,
+    task: VerticalTask,
+    plan: VerticalPlan,
+    seen: GradientsByPerson,
+    *,
+    streams: Streams,
+    prior: Sequence[float] | None,
+    alpha: float,
+) -> Measurement:
     labels = task.people.labels.numpy()
     half = plan.people // 2
     rises = raised(seen.rows(), labels[:half], task.network.classes)
     made = planned_guesses(len(rises), epsilon=claim.epsilon, delta=0.0, alpha=alpha)
-    guessed = rises.argmax(1)
     # Among equal ones by chance: the order of the people must not matter.
     shuffled = streams.generator("guess ties").permutation(len(rises))
     chosen = shuffled[np.argsort(-rises.max(1)[shuffled], kind="stable")[:made]]
+    guessed = rises.argmax(1)[chosen]
     setting = replace(Setting.claimed(claim), adjacency=Adjacency.REPLACE_ONE, rounds=plan.epochs)
     guesses = LabelGuesses(
-        made=tuple(np.bincount(guessed[chosen], minlength=task.network.classes).tolist()),
-        right=int((guessed[chosen] == labels[half:][chosen]).sum()),
+        made=tuple(np.bincount(guessed, minlength=task.network.classes).tolist()),
+        right=int((guessed == labels[half:][chosen]).sum()),
         people=len(rises),
         setting=replace(setting, design=Design.ONE_RUN),
     )
-    witness = f"one run with the labels of {plan.people} people as they are, {half} of them known"
-    if prior is None:
-        witness += "; no prior of labels given columns is stated, and columns alone may show labels"
     return label_guesses_measured(
         guesses,
         shares(task) if prior is None else prior,
         alpha=alpha,
         known=prior is not None,
         epsilon=claim.epsilon,
-        witness=witness,
+        witness=_witness(plan.people, half, seen.party, known=prior is not None),
     )
+
+
+def _witness(people: int, known_people: int, party: int, *, known: bool) -> str:
+    """What was run, and what is not known."""
+    words = f"one run with the labels of {people} people as they are, {known_people} of them known"
+    words += f", at passive party {party + 1}"
+    return words if known else f"{words}; no prior of labels given columns is stated, and columns alone may show labels"
 
 
 def shares(task: VerticalTask) -> tuple[float, ...]:

@@ -43,15 +43,16 @@ class Received:
 
 
 class GradientsByPerson:
-    """A recorder of the gradients that the first party is sent about each person, epoch by epoch."""
+    """A recorder of the gradients that one passive party is sent about each person, epoch by epoch."""
 
-    def __init__(self, people: int) -> None:
+    def __init__(self, people: int, party: int = 0) -> None:
+        self.party = party
         self.found: list[list[Tensor]] = [[] for _ in range(people)]
 
     def watch(self, event: StepEvent) -> None:
         """Record a finished step."""
         for place, person in enumerate(event.people.tolist()):
-            self.found[person].append(event.gradients[0][0, place])
+            self.found[person].append(event.gradients[self.party][0, place])
 
     def rows(self) -> FloatArray:
         """Return (people, numbers), each person's gradients of all epochs in a row."""

@@ -11,9 +11,10 @@ from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.defenses.controls.vertical.control_label_flips_halved import ControlLabelFlipsHalved
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.fl.streams import Streams
+from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.fl.vertical.task import People
 from fedassay.suites.vertical.observed_labels import measured_by_labels, raised
-from toy_vertical import LOGISTIC, toy_vertical
+from toy_vertical import LOGISTIC, SPLIT, toy_vertical
 
 CORRECT, HALVED = LabelRandomisedResponse(epsilon=1.0), ControlLabelFlipsHalved(epsilon=1.0)
 PRIOR = (0.6, 0.3, 0.1)
@@ -50,6 +51,26 @@ def test_labels_that_columns_show_refute_nothing_without_a_prior():
     assert found.verdict is Verdict.UNDERPOWERED
     assert "columns alone may show labels" in found.measurement.witness
     assert (found.measurement.epsilon_low, found.measurement.ceiling) == (0, 0)
+
+
+class AtOne(VerticalProtection):
+    """Sends gradients as they are to one party, and nothing to others."""
+
+    def __init__(self, party):
+        self.party = party
+
+    def gradients(self, values, party, context, rng):
+        return values if party == self.party else torch.zeros_like(values)
+
+
+@pytest.mark.parametrize("prior", [(1 / 3,) * 3, None])
+@pytest.mark.parametrize("party", [0, 1])
+def test_labels_that_one_party_is_sent_are_found_whichever_it_is(party, prior):
+    task, plan = toy_vertical(SPLIT, n=400, batch=50)
+    measured = measured_by_labels(CLAIM, task, plan, AtOne(party), streams=Streams(0), prior=prior, alpha=0.05)
+    assert f"at passive party {party + 1}" in measured.witness
+    assert measured.alpha == (0.05 if prior else 1.0)
+    assert judge(CLAIM, measured).verdict is (Verdict.REFUTED if prior else Verdict.UNDERPOWERED)
 
 
 def test_each_label_is_raised_by_the_rows_of_its_own():
