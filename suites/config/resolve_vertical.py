@@ -16,6 +16,8 @@ from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, line_of
 from .source import ConfigError
 from .vertical import VerticalSpec
 
+_LEAST_PEOPLE = 4
+"""Of a federation whose labels are guessed in one run: at least two guesses are planned."""
 _RETURNS = Prepares(prepared=VerticalPrepared, protection=VerticalProtection, mappings=("laws", "spending"))
 
 
@@ -94,6 +96,12 @@ def prepare_vertical(
     if spec.known >= plan.people:
         place = suite.source.where(("vertical", federation, "known"))
         raise ConfigError(f"{place}: known must be below people = {plan.people}, got {spec.known}")
+    if spec.audit and spec.audit.design != "independent" and plan.people < _LEAST_PEOPLE:
+        place = suite.source.where(("vertical", federation, "people"))
+        raise ConfigError(
+            f"{place}: people must be >= {_LEAST_PEOPLE} for design = {spec.audit.design!r}, which guesses about one "
+            f"half of them from the other, got {plan.people}"
+        )
     prior = spec.audit.prior if spec.audit else None
     if prior is not None and len(prior) != plan.network.classes:
         place = suite.source.where(("vertical", federation, "audit", "prior"))

@@ -183,6 +183,15 @@ def test_a_prior_that_does_not_fit_is_refused(planned, written, more, words):
         planned(text=observational(written, more + "\n").read_text())
 
 
+@pytest.mark.parametrize("design", ["one_run", "observational"])
+def test_too_few_people_for_guesses_are_refused_with_their_line(planned, written, design):
+    text = written().read_text().replace("[vertical.main.audit]", f'[vertical.main.audit]\ndesign = "{design}"')
+    few = text.replace("people = 300", "people = 3\nknown = 1").replace("batch = 50", "batch = 2")
+    with pytest.raises(ConfigError, match=r"line 7: people must be >= 4 .* got 3"):
+        planned(text=few)
+    planned(text=few.replace("people = 3\n", "people = 4\n"))
+
+
 @pytest.mark.parametrize("design", ["independent", "one_run"])
 def test_what_a_plan_says_is_what_the_audit_does(assay, planned, written, design):
     path = written()
