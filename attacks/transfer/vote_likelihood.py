@@ -13,7 +13,11 @@ from .vote_attack import LEAST, VoteAttack, VoteKnowledge, released_of
 
 @dataclass(frozen=True, kw_only=True)
 class VoteLikelihood(VoteAttack):
-    """An attack whose scores are log-likelihoods of each vote, which no attack on equally likely votes can surpass.
+    """An attack whose scores are log-likelihoods of each vote given the released label of its query.
+
+    Where votes are equally likely and independent, and labels are all that is released, each with noise of its own, no
+    attack can surpass it. It does not look at other numbers that a defense publishes, such as the epsilon of
+    ``gnmax_data_dependent``, which depend on the votes too.
 
     The adversary is the student and knows all other teachers' votes, as differential privacy assumes.
     """
