@@ -4,8 +4,7 @@ Nothing is assumed about the noise, nor about what is done after it: numbers may
 scaled. An event of the whole output is learned on some draws and counted on others, as in the audit of a mechanism.
 """
 
-from collections.abc import Sequence
-from copy import deepcopy
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,55 +14,42 @@ from torch import Tensor
 from ...audit.arrays import FloatArray
 from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
+from ...audit.measurement import Measurement
 from ...audit.mechanism.mechanism import audit_mechanism
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ...fl.streams import Streams
 from ...fl.vertical.law import VerticalLaw
 from ...fl.vertical.protection import VerticalContext, VerticalProtection
-from .tape import Call, again
+from .tape import Call, NotJudged, again, recorded
 
 DRAWN = "drawn messages"
 ALPHA = 1e-6
-"""Probability, at most, that the draws of a claim that holds fail the check."""
+"""Probability, at most, that the draws of one pair of data sets fail the check of a claim that holds."""
 _TRIALS, _PILOT = 6000, 3000
 """Draws under each data set that are counted, and from which the event is learned."""
 _NUMBERS, _LOOKS = 64, 32
 """Numbers that are judged, those that the data move most, and pairs of equal draws that show which these are."""
+_MOST = 500_000_000
+"""Numbers that hooks draw at most under both data sets, all draws together."""
 
-Pairs = Sequence[tuple[Call, Call]]
+Pair = tuple[Call, Call]
+_Chosen = list[tuple[Pair, Tensor]]
+"""Calls under both data sets, and the places of the numbers that are judged."""
 
 
-def drawn_check(claim: Claim, protection: VerticalProtection, pairs: Pairs, law: VerticalLaw | None) -> CheckResult:
-    """Return the result of the check; ``pairs``: the calls of two runs with equal releases.
+def drawn_check(
+    claim: Claim, protection: VerticalProtection, pairs: Sequence[Pair], law: VerticalLaw | None
+) -> CheckResult:
+    """Return the result of the check; ``pairs``: the calls of two runs with equal releases, of hooks whose outputs may
+    reach the observer.
 
     Each message is drawn given the recorded releases before it, and noise that depends on earlier calls is not judged.
     """
-    judged = [pair for pair in pairs if _is_judged(claim, pair[0], law, {one.hook for one, _ in pairs})]
-    if not judged:
-        return CheckResult(name=DRAWN, passed=None, witness="no hook returns what the adversary receives")
-    if not all(_returns_again(protection, one) for one, _ in judged):
-        words = "what a hook returns depends on earlier calls, and cannot be drawn alone"
-        return CheckResult(name=DRAWN, passed=None, witness=words)
-    most = max(1, _NUMBERS // len(judged))
-    chosen = [(pair, _moved(protection, pair, most)) for pair in judged]
-    chosen = [(pair, places) for pair, places in chosen if len(places)]
-    if not chosen:
-        return CheckResult(name=DRAWN, passed=None, witness="the two data sets move no message")
-
-    def mechanism(arms: FloatArray, rng: np.random.Generator) -> FloatArray:
-        # All rows of a call are of one data set.
-        arm = int(arms[0])
-        drawn = [again(protection, pair[arm], rng, replicas=len(arms)).flatten(1)[:, places] for pair, places in chosen]
-        return torch.cat(drawn, dim=1).double().numpy()
-
     try:
-        measured = audit_mechanism(
-            mechanism, claim, inputs=(0.0, 1.0), trials=_TRIALS, pilot=_PILOT, alpha=ALPHA, batched=True
-        ).measurement
-    except ValueError as why:
-        return CheckResult(name=DRAWN, passed=None, witness=f"what a hook returns cannot be drawn alone: {why}")
-    if measured is None:
-        return CheckResult(name=DRAWN, passed=None, witness="the draws show no event")
+        chosen = _chosen(claim, protection, pairs, law)
+        measured = _measured(claim, protection, chosen)
+    except NotJudged as why:
+        return CheckResult(name=DRAWN, passed=None, witness=str(why))
     return CheckResult.at_most(
         DRAWN,
         measured.epsilon_low,
@@ -73,35 +59,88 @@ def drawn_check(claim: Claim, protection: VerticalProtection, pairs: Pairs, law:
     )
 
 
+def _measured(claim: Claim, protection: VerticalProtection, chosen: _Chosen) -> Measurement:
+    def mechanism(arms: FloatArray, rng: np.random.Generator) -> FloatArray:
+        # All rows of a call are of one data set.
+        arm = int(arms[0, 0])
+        drawn = [again(protection, pair[arm], rng, replicas=len(arms)).flatten(1)[:, places] for pair, places in chosen]
+        return torch.cat(drawn, dim=1).double().numpy()
+
+    # As many draws are made at once as inputs fit into memory, so each input is as large as what a hook returns.
+    size = max(_size(pair[0]) for pair, _ in chosen)
+    try:
+        found = audit_mechanism(
+            mechanism,
+            claim,
+            inputs=(np.zeros(size), np.ones(size)),
+            trials=_TRIALS,
+            pilot=_PILOT,
+            alpha=ALPHA,
+            batched=True,
+        ).measurement
+    except ValueError as why:
+        raise NotJudged(f"what a hook returns cannot be drawn alone: {why}") from why
+    if found is None:
+        raise NotJudged("the draws show no event")
+    return found
+
+
+def _chosen(claim: Claim, protection: VerticalProtection, pairs: Sequence[Pair], law: VerticalLaw | None) -> _Chosen:
+    """The calls that the data move, and the places of the numbers that they move most."""
+    hooks = {one.hook for one, _ in pairs}
+    judged = [pair for pair in pairs if _is_judged(claim, pair[0], law, hooks)]
+    if not judged:
+        raise NotJudged("no hook returns what the adversary receives")
+    for one, _ in judged:
+        recorded(protection, one)
+    unlike = [pair for pair in judged if not _are_alike(*pair)]
+    numbers = 2 * (_TRIALS + _PILOT) * sum(_size(one) for one, _ in unlike)
+    if numbers > _MOST:
+        raise NotJudged(f"hooks would draw {numbers:.1g} numbers, more than {_MOST:.1g}")
+    apart = [(pair, _apart(protection, pair)) for pair in unlike]
+    moving = [(pair, moves) for pair, moves in apart if bool(moves.any())]
+    if not moving:
+        raise NotJudged("the two data sets move no message")
+    most = max(1, _NUMBERS // len(moving))
+    return [(pair, _largest(moves, most)) for pair, moves in moving]
+
+
 def _is_judged(claim: Claim, call: Call, law: VerticalLaw | None, hooks: set[str]) -> bool:
     """Whether a call returns what the law describes or, without a law, what the observer receives."""
-    if call.hook == "gradients" and claim.observer == PASSIVE_PARTY and call.rest[0] != 0:
-        return False
     if law is not None:
         # The public receives no labels, but models that were trained with them.
         return call.hook in (law.noised, "bottom_sum") and (law.noise is not None or claim.observer != FINAL_MODEL)
     if claim.observer == ACTIVE_PARTY:
-        return call.hook == "embeddings" and call.rest[0] == 0
+        return call.hook == "embeddings"
     if claim.observer == PASSIVE_PARTY and "gradients" not in hooks:
         # Where the logits are the sum of the embeddings, residuals are the gradients.
-        return call.hook == "residuals" and _summed(call.rest)
+        return call.hook == "residuals" and any(context.plan.network.summed for context in _contexts(call))
     return claim.observer == PASSIVE_PARTY and call.hook == "gradients"
 
 
-def _summed(facts: tuple[Any, ...]) -> bool:
-    return any(isinstance(fact, VerticalContext) and fact.plan.network.summed for fact in facts)
+def _contexts(call: Call) -> Iterator[VerticalContext]:
+    return (fact for fact in call.rest if isinstance(fact, VerticalContext))
 
 
-def _returns_again(protection: VerticalProtection, call: Call) -> bool:
-    """Whether a copy of the protection returns what was recorded, without the calls before."""
-    return torch.equal(torch.nan_to_num(again(protection, call, deepcopy(call.rng))), torch.nan_to_num(call.output))
+def _are_alike(one: Call, other: Call) -> bool:
+    """Whether the hook is given the same, so that equal draws return the same."""
+    given: list[list[Any]] = [[call.values, *(context.targets for context in _contexts(call))] for call in (one, other)]
+    return all(first is second or torch.equal(first, second) for first, second in zip(*given, strict=True))
 
 
-def _moved(protection: VerticalProtection, pair: tuple[Call, Call], most: int) -> Tensor:
-    """The places of the numbers that differ most between equal draws under both data sets."""
+def _size(call: Call) -> int:
+    return max(call.values.numel(), call.output.numel())
+
+
+def _apart(protection: VerticalProtection, pair: Pair) -> Tensor:
+    """How far equal draws under both data sets differ, on average for each number: (numbers,)."""
     one, other = (
         again(protection, call, Streams(0).generator("drawn messages"), replicas=_LOOKS).flatten(1) for call in pair
     )
-    apart = torch.nan_to_num(one.double() - other.double()).abs().mean(0)
-    order = torch.argsort(apart, descending=True, stable=True)[:most]
-    return order[apart[order] > 0]
+    return torch.nan_to_num(one.double() - other.double()).abs().mean(0)
+
+
+def _largest(moves: Tensor, most: int) -> Tensor:
+    """The places of the largest numbers above 0."""
+    order = torch.argsort(moves, descending=True, stable=True)[:most]
+    return order[moves[order] > 0]

@@ -12,11 +12,15 @@ from torch import Tensor
 from ...fl.vertical.law import Noise
 
 ALPHA = 1e-6
-"""Probability, at most, that noise of the published distribution fails the check, over all numbers of all messages."""
+"""Probability, at most, that noise of the published distribution fails the check, over all numbers of the messages of
+one pair of data sets.
+"""
 _RESOLUTION, _COARSEST = 2.0**-23, 2.0**-21
 """Spacing of single precision over the numbers' size, and of a generator's values over their standard deviation."""
 _DENSEST = 0.71
 """Largest density of Gaussian or Laplace noise times its standard deviation."""
+_COARSER, _OFF = 4, 0.25
+"""Spacing of a grid, at least, over that of single precision, and share of it by which numbers may lie off the grid."""
 
 
 def least_p(drawn: Tensor, noise: Noise) -> float:
@@ -30,6 +34,26 @@ def least_p(drawn: Tensor, noise: Noise) -> float:
         return 1.0
     found = torch.minimum(_distance_p(drawn, noise), _repeats_p(drawn))
     return min(1.0, 2 * found.numel() * float(found.min()))
+
+
+def nearer_kind(drawn: Tensor, noise: Noise) -> Noise:
+    """Return the kind of noise that is likelier for draws as ``least_p`` takes them: ``noise`` where both are alike."""
+    return max(sorted(Noise, key=lambda kind: kind is not noise), key=lambda kind: least_p(drawn, kind))
+
+
+def on_grid(drawn: Tensor) -> bool:
+    """Whether all draws are multiples of one number, as after rounding, which is coarser than single precision.
+
+    Numbers that are rounded before they are added to others are no multiples: the grid of their sum does not hold 0.
+    """
+    values = torch.unique(drawn)
+    if len(values) < 2:
+        return False
+    gaps, largest = values.diff(), float(values.abs().max())
+    # Numbers of single precision differ from the multiples by their own rounding, which the mean makes smaller.
+    step = float(gaps[gaps < 1.5 * gaps.min()].mean())
+    off = (values / step - (values / step).round()).abs().max()
+    return step > _COARSER * _RESOLUTION * largest and float(off) < _OFF
 
 
 def _distance_p(drawn: Tensor, noise: Noise) -> Tensor:

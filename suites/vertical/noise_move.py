@@ -18,28 +18,29 @@ from torch import Tensor
 from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.gaussian import epsilon_from_mu, mu_from_epsilon
+from ...audit.observer import FINAL_MODEL
 from ...fl.streams import Streams
 from ...fl.vertical.law import Noise, VerticalLaw
 from ...fl.vertical.protection import VerticalProtection
 from .drawn_messages import drawn_check
-from .noise_law import ALPHA, least_p
-from .tape import Call, again
+from .noise_law import ALPHA, least_p, nearer_kind, on_grid
+from .tape import Call, NotJudged, again, kept, recorded
 
 MOVE, DIRECTIONS, LAW = "move over noise", "noise in all directions", "distribution of the noise"
 _NUMBERS = 500
 """Numbers of a message that are judged together, those that the data move most; the others are left out."""
 _DRAWS, _MOST_DRAWS, _DRAWN = 2000, 20_000, 4_000_000
 """Draws of a hook's noise, at least and at most, and numbers that are drawn in all where that lies between."""
+_MOST_DRAWN = 500_000_000
+"""Numbers that a hook draws at most under both data sets."""
+_FEW = 16
+"""Replicas in which noise that is drawn once for all of them shows."""
 _SLACK = 0.03
 """Least share by which a measured move over noise may exceed the stated one; larger where fewer draws measure it."""
 _RIDGE = 1e-9
 """Added to the variances, so that numbers with the same noise have a covariance that can be inverted."""
 _NO_NOISE = 1e-6
 """Share of the numbers' own variances below which a direction has no noise."""
-
-
-class _NotJudged(Exception):
-    """Why the noise of a message cannot be measured."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,14 +52,20 @@ class _Noise:
         shares: (numbers,), mean absolute deviation of each number's noise over its standard deviation.
         correlation: (numbers, numbers).
         draws: from which the noise was measured.
+        published: whether the law describes this message, and not only one that is noised as well.
+        kind: the kind of noise that is likelier.
         likely: p-value, over all numbers, of draws of the published distribution.
+        gridded: whether all draws lie on one grid.
     """
 
     move: Tensor
     shares: Tensor
     correlation: Tensor
     draws: int
+    published: bool
+    kind: Noise
     likely: float
+    gridded: bool
 
     @property
     def apart(self) -> float:
@@ -90,7 +97,16 @@ def move_checks(
 
     ``pairs``: the calls of two runs with equal releases. ``law``: the public description of the noise.
     """
-    return (*_of_noise(claim, protection, pairs, law), drawn_check(claim, protection, pairs, law))
+    found = (*_of_noise(claim, protection, pairs, law), drawn_check(claim, protection, pairs, law))
+    return tuple(_received(claim, result) for result in found)
+
+
+def _received(claim: Claim, result: CheckResult) -> CheckResult:
+    """The result, without a failure against messages that the public does not receive; LAW is about no claim."""
+    if claim.observer != FINAL_MODEL or result.passed is not False or result.name == LAW:
+        return result
+    words = "the messages exceed the claim, and the public does not receive them"
+    return CheckResult(name=result.name, passed=None, witness=words)
 
 
 def _of_noise(
@@ -103,8 +119,8 @@ def _of_noise(
         return skipped("no additive noise is published")
     seen = [pair for pair in pairs if pair[0].hook in (law.noised, "bottom_sum")]
     try:
-        found = [noise for one, other in seen for noise in _noise_of(protection, one, other, law.noise)]
-    except _NotJudged as why:
+        found = [noise for one, other in seen for noise in _noise_of(protection, one, other, law)]
+    except NotJudged as why:
         return skipped(str(why))
     if not found:
         return skipped("the two data sets move no noised message")
@@ -115,14 +131,23 @@ def _of_noise(
         unit="share of the noise",
         witness=f"{len(found)} messages that one person's data move",
     )
-    return _move(claim, law, found, len(seen)), left, _distribution(law.noise, found)
+    return (
+        _move(claim, law, found, len(seen)),
+        left,
+        _distribution(law.noise, [noise for noise in found if noise.published]),
+    )
 
 
 def _distribution(kind: Noise, found: list[_Noise]) -> CheckResult:
     """Hold the least likely message against the level, at its share of it."""
+    skip = partial(CheckResult, name=LAW, passed=None)
+    if not found:
+        return skip(witness="the two data sets move no message that the law describes")
+    if any(noise.gridded for noise in found):
+        return skip(witness="all numbers lie on one grid, as after rounding, and no distribution is known there")
     if kind is Noise.LAPLACE and any(noise.correlated for noise in found):
         words = "a sum of Laplace noises is not Laplace noise, and the noise of different numbers is correlated"
-        return CheckResult(name=LAW, passed=None, witness=words)
+        return skip(witness=words)
     return CheckResult.at_least(
         LAW,
         min(1.0, len(found) * min(noise.likely for noise in found)),
@@ -142,6 +167,8 @@ def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> 
     laplace = law.noise is Noise.LAPLACE
     if laplace != (claim.delta == 0):
         return skip(witness="the norm of a move is exact for Gaussian noise above delta 0, and for Laplace noise at 0")
+    if any(noise.kind is not law.noise for noise in found if not noise.published):
+        return skip(witness=f"not all noise is {law.noise}, and no norm of a move is exact for noise of several kinds")
     if any(not bool(noise.move.isfinite().all()) for noise in found):
         return CheckResult(name=MOVE, passed=False, witness="some numbers that the data move have no noise")
     if laplace and any(noise.correlated for noise in found):
@@ -167,49 +194,53 @@ def _epsilon(claim: Claim, norm: float, *, laplace: bool) -> float:
     return norm if laplace else epsilon_from_mu(norm, claim.delta)
 
 
-def _noise_of(protection: VerticalProtection, one: Call, other: Call, kind: Noise) -> list[_Noise]:
+def _noise_of(protection: VerticalProtection, one: Call, other: Call, law: VerticalLaw) -> list[_Noise]:
     """The noise of a call and its move to another call's inputs; nothing where it does not move."""
-    first = again(protection, one, deepcopy(one.rng))
-    if not torch.equal(torch.nan_to_num(first), torch.nan_to_num(one.output)):
-        raise _NotJudged(f"what {one.hook} returns depends on earlier calls, and so may its noise")
+    first = recorded(protection, one)
     moved = (again(protection, other, deepcopy(one.rng)).double() - first.double()).flatten()
     chosen = torch.argsort(moved.abs(), descending=True, stable=True)[:_NUMBERS]
     if not bool((moved != 0).any()):
         return []
     draws = min(_MOST_DRAWS, max(_DRAWS, _DRAWN // moved.numel()))
+    if 2 * draws * moved.numel() > _MOST_DRAWN:
+        raise NotJudged(f"{one.hook} returns {moved.numel()} numbers, too many to draw their noise {draws} times")
+    if _is_shared(protection, one):
+        raise NotJudged(f"{one.hook} draws one noise for all replicas, and it was not measured")
     sides = [
-        again(protection, call, Streams(0).generator("play back"), replicas=draws).flatten(1)[:, chosen].double()
+        kept(protection, call, Streams(0).generator("play back"), replicas=draws, places=chosen).double()
         for call in (one, other)
     ]
     if not all(bool(side.isfinite().all()) for side in sides):
-        raise _NotJudged(f"what {one.hook} returns is not finite: the training diverges")
+        raise NotJudged(f"what {one.hook} returns is not finite: the training diverges")
     moves, digits = sides[1] - sides[0], 1e-5 * float(sides[0].abs().max())
     # Differences of single precision: exact to some digits of the noised numbers.
     if not torch.allclose(moves, moves.mean(0).expand_as(moves), rtol=1e-3, atol=digits):
-        raise _NotJudged(f"what {one.hook} returns is no sum of a message and noise: its move differs by draw")
-    return [_measured(protection, one, sides[0], moves.mean(0), kind)]
+        raise NotJudged(f"what {one.hook} returns is no sum of a message and noise: its move differs by draw")
+    return [_measured(one, sides[0], moves.mean(0), law)]
 
 
-def _measured(protection: VerticalProtection, call: Call, drawn: Tensor, move: Tensor, kind: Noise) -> _Noise:
+def _measured(call: Call, drawn: Tensor, move: Tensor, law: VerticalLaw) -> _Noise:
+    assert law.noise is not None
     noise = drawn - drawn.mean(0)
     scales = noise.std(0)
     # A number without noise that does not move is a constant; one that moves has an infinite move.
     kept = (scales > _NO_NOISE * move.abs()) | (move != 0)
     drawn, noise, scales, move = drawn[:, kept], noise[:, kept], scales[kept], move[kept]
     bare = scales <= _NO_NOISE * move.abs()
-    if bool(bare.any()) and _is_shared(protection, call):
-        raise _NotJudged(f"{call.hook} draws one noise for all replicas, and it was not measured")
     units = noise / scales.clamp_min(1e-300)
     return _Noise(
         move=torch.where(bare, torch.inf, move / scales),
         shares=units.abs().mean(0),
         correlation=units.T @ units / (len(units) - 1),
         draws=len(units),
-        likely=least_p(drawn[:, ~bare], kind),
+        published=call.hook == law.noised,
+        kind=nearer_kind(drawn[:, ~bare], law.noise),
+        likely=least_p(drawn[:, ~bare], law.noise),
+        gridded=on_grid(drawn[:, ~bare]),
     )
 
 
 def _is_shared(protection: VerticalProtection, call: Call) -> bool:
-    """Whether other draws give another output in one replica."""
-    outputs = [again(protection, call, Streams(number).generator("play back")) for number in range(2)]
-    return not torch.equal(*outputs)
+    """Whether some number is the same in all replicas, and another one under another generator."""
+    one, other = (again(protection, call, Streams(number).generator("play back"), replicas=_FEW) for number in range(2))
+    return bool(((one == one[:1]).all(0) & (one[0] != other[0])).any())

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from ...fl.vertical.protection import VerticalContext, VerticalProtection
 
+AT_ONCE = 2**20
+"""Numbers that a hook is given at once, of which it may hold several times as much."""
+
 
 @dataclass(kw_only=True)
 class Call:
@@ -91,11 +94,43 @@ def overrides(protection: VerticalProtection, hook: str) -> bool:
     return getattr(own, "__func__", own) is not getattr(VerticalProtection, hook)
 
 
+class NotJudged(Exception):
+    """Why what a hook returns cannot be judged."""
+
+
 def again(protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int = 1) -> Tensor:
-    """Return what a copy of the protection returns for a call's inputs, in many replicas at once: (replicas, ...)."""
+    """Return what a copy of the protection returns for a call's inputs, in many replicas at once: (replicas, ...).
+
+    Raises NotJudged where the hook raises, as one may that needs what it stored in earlier calls.
+    """
     hook: Callable[..., Tensor] = getattr(deepcopy(protection), call.hook)
     values = call.values.expand(replicas, *call.values.shape[1:]).clone()
-    return hook(values, *(_many(fact, replicas) for fact in call.rest), rng).detach()
+    try:
+        return hook(values, *(_many(fact, replicas) for fact in call.rest), rng).detach()
+    except Exception as error:
+        raise NotJudged(f"{call.hook} cannot be called alone: {error!r}") from error
+
+
+def kept(
+    protection: VerticalProtection, call: Call, rng: np.random.Generator, *, replicas: int, places: Tensor
+) -> Tensor:
+    """Return some numbers of what ``again`` returns: (replicas, places). No more than these are held at once, and what
+    the hook needs for ``AT_ONCE`` numbers.
+    """
+    most = max(1, AT_ONCE // call.values.numel())
+    parts = [min(most, replicas - start) for start in range(0, replicas, most)]
+    return torch.cat([again(protection, call, rng, replicas=part).flatten(1)[:, places] for part in parts])
+
+
+def recorded(protection: VerticalProtection, call: Call) -> Tensor:
+    """Return what was recorded for a call, from a copy of the protection without the calls before.
+
+    Raises NotJudged where the copy returns another output, or raises.
+    """
+    output = again(protection, call, deepcopy(call.rng))
+    if not torch.equal(torch.nan_to_num(output), torch.nan_to_num(call.output)):
+        raise NotJudged(f"what {call.hook} returns depends on earlier calls, and so may its noise")
+    return output
 
 
 def _many(fact: Any, replicas: int) -> Any:

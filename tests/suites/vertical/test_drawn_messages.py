@@ -1,6 +1,7 @@
 """Draws of a hook's output are held against the claim, whatever is done to the numbers after the noise."""
 
 import math
+from typing import ClassVar
 
 import pytest
 import torch
@@ -42,10 +43,10 @@ def drawn(protection, **options):
     return checks(protection, **options)[DRAWN]
 
 
-def checks(protection, *, law=LAW, observer=PASSIVE_PARTY, federation=(TASK, PLAN)):
+def checks(protection, *, law=LAW, observer=PASSIVE_PARTY, federation=(TASK, PLAN), party=0, epsilon=2.0):
     task, plan = federation
-    claim = Claim.stated(2.0, 1e-5, unit="label", observer=observer, rounds=PLAN.epochs)
-    pair = pair_of_labels(task, Streams(0))
+    claim = Claim.stated(epsilon, 1e-5, unit="label", observer=observer, rounds=plan.epochs)
+    pair = pair_of_labels(task, Streams(0), party)
     found = play_back_checks(claim, task, plan, protection, Streams(0), [pair], law=law)
     return {check.name: check for check in found}
 
@@ -120,3 +121,76 @@ def test_messages_of_a_training_that_diverges_are_not_judged():
     found = checks(OnResiduals(lambda values, noise: values + 1e37 * noise))
     assert found[MOVE].passed is None
     assert [check.words for check in found.values() if check.passed is False] == []
+
+
+class Remembers(VerticalProtection):
+    """Reads in later epochs what it stored in the first one, and adds enough noise in all."""
+
+    def __init__(self):
+        self.stored = {}
+
+    def residuals(self, values, context, rng):
+        if context.epoch == 0:
+            self.stored[context.step] = SCALE
+        return values + self.stored[context.step % PLAN.steps_per_epoch] * normal(rng, tuple(values.shape))
+
+
+def test_a_hook_that_needs_what_it_stored_is_not_judged():
+    found = checks(Remembers())
+    assert [found[name].passed for name in (MOVE, DRAWN)] == [None, None]
+    assert "cannot be called alone" in found[MOVE].witness
+    assert "cannot be called alone" in found[DRAWN].witness
+
+
+class WeakForOne(VerticalProtection):
+    """Gradients of one party are almost without noise."""
+
+    def __init__(self, weak):
+        self.weak = weak
+
+    def gradients(self, values, party, context, rng):
+        return values + (5e-4 if party == self.weak else 100.0) * normal(rng, tuple(values.shape))
+
+
+@pytest.mark.parametrize("party", [0, 1])
+def test_what_every_party_receives_is_drawn(party):
+    assert drawn(WeakForOne(party), law=None, party=party).passed is False
+    assert drawn(WeakForOne(1 - party), law=None, party=party).passed
+
+
+def test_messages_that_do_not_move_take_no_numbers_from_those_that_do():
+    """One noise for all classes shows in the difference of two numbers alone, and one message in 12 moves."""
+    federation = toy_vertical(SPLIT, learning_rate=0.01, batch=1, epochs=6)
+    common = OnResiduals(lambda values, noise: values + 3 * noise[..., :1])
+    assert drawn(common, federation=federation).passed is False
+
+
+class OfAllPeople(VerticalProtection):
+    """Noised labels of all people at once; ``given`` holds how many numbers each call is given."""
+
+    given: ClassVar[list[int]] = []
+
+    def targets(self, one_hot, context, rng):
+        self.given.append(one_hot.numel())
+        return one_hot + SCALE * normal(rng, tuple(one_hot.shape))
+
+
+@pytest.mark.parametrize(("people", "judged"), [(500, True), (20_000, False)])
+def test_messages_of_all_people_are_drawn_in_bounded_memory(people, judged):
+    OfAllPeople.given.clear()
+    law = VerticalLaw(noised=Noised.TARGETS, noise=Noise.GAUSSIAN, scale=SCALE, releases=1)
+    federation = toy_vertical(SPLIT, n=people, batch=people, epochs=1)
+    found = checks(OfAllPeople(), law=law, federation=federation)
+    assert max(OfAllPeople.given) <= 2**20
+    assert found[MOVE].passed
+    assert found[DRAWN].passed is (True if judged else None)
+    assert judged or "would draw" in found[DRAWN].witness
+
+
+def test_messages_may_exceed_a_claim_about_the_published_model():
+    """The last model shows less than all messages do, which the public does not receive."""
+    honest = OnResiduals(lambda values, noise: values + noise)
+    found = checks(honest, observer=FINAL_MODEL, epsilon=0.5)
+    assert [check.words for check in found.values() if check.passed is False] == []
+    assert "public does not receive" in found[MOVE].witness
+    assert checks(honest, epsilon=0.5)[MOVE].passed is False

@@ -6,12 +6,13 @@ import pytest
 import torch
 from fedassay.audit.claim import Claim
 from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.observer import PASSIVE_PARTY
+from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
+from fedassay.defenses.vertical.noise import clipped, drawn
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical.noise_move import DIRECTIONS, LAW, MOVE
-from fedassay.suites.vertical.pairs import pair_of_labels
+from fedassay.suites.vertical.pairs import pair_of_labels, pairs_of_claim
 from fedassay.suites.vertical.play_back import RELEASED, play_back_checks
 from toy_vertical import SPLIT, toy_vertical
 
@@ -160,3 +161,58 @@ def test_a_hook_that_is_set_on_the_object_is_played_back():
     found = checks(protection)
     assert found[RELEASED].passed
     assert found[MOVE].passed
+
+
+@pytest.mark.parametrize("bits", [8, 11, 14])
+@pytest.mark.parametrize("noise", Noise)
+def test_noised_numbers_may_be_rounded_to_a_fixed_point_grid(bits, noise):
+    def residuals(values, context, rng):
+        shape = tuple(values.shape)
+        laplace = torch.from_numpy(rng.laplace(scale=PLAN.epochs, size=shape)).float()
+        drawn = SCALE * normal(rng, shape) if noise is Noise.GAUSSIAN else laplace
+        return torch.round((values + drawn) * 2**bits) / 2**bits
+
+    protection = VerticalProtection()
+    protection.residuals = residuals
+    found = checks(protection, noise=noise, delta=1e-5 if noise is Noise.GAUSSIAN else 0.0)
+    assert failed(found) == []
+    assert found[LAW].passed is None
+
+
+def test_noise_that_is_rounded_before_it_is_added_fails():
+    found = checks(Noisy(lambda drawn, context: torch.round(SCALE * drawn * 2**11) / 2**11))
+    assert found[LAW].passed is False
+
+
+class Mixed(VerticalProtection):
+    """Laplace noise on embeddings, and Gaussian noise on the sums of the gradients of bottom models."""
+
+    def __init__(self, kind, scale):
+        self.kind, self.scale = kind, scale
+
+    def embeddings(self, values, party, context, rng):
+        return clipped(values, 1.0, Noise.LAPLACE) + drawn(self.kind, 1.0, tuple(values.shape), rng)
+
+    def bottom_weights(self, norms, party, context):
+        return (1 / norms.clamp_min(1.0)).nan_to_num()
+
+    def bottom_sum(self, total, party, context, rng):
+        return total.nan_to_num() + self.scale * normal(rng, tuple(total.shape))
+
+
+def of_embeddings(protection):
+    """The results of a claim of which Laplace noise on embeddings needs one half."""
+    task, plan = toy_vertical(SPLIT, learning_rate=0.01, epochs=1)
+    claim = Claim.stated(4.0, 1e-5, unit="sample", observer=ACTIVE_PARTY, rounds=1)
+    law = VerticalLaw(noised=Noised.EMBEDDINGS, noise=Noise.LAPLACE, scale=1.0, releases=1, clip=1.0)
+    pairs = pairs_of_claim(claim, task, Streams(0))[:1]
+    found = play_back_checks(claim, task, plan, protection, Streams(0), pairs, law=law)
+    return {check.name: check for check in found}
+
+
+def test_sums_of_gradients_may_have_noise_of_another_kind_than_the_law_describes():
+    found = of_embeddings(Mixed(Noise.LAPLACE, 8.0))
+    assert failed(found) == []
+    assert found[LAW].passed
+    assert found[MOVE].passed is None
+    assert of_embeddings(Mixed(Noise.GAUSSIAN, 8.0))[LAW].passed is False
