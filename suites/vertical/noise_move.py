@@ -53,7 +53,7 @@ class _Noise:
         correlation: (numbers, numbers).
         draws: from which the noise was measured.
         published: whether the law describes this message, and not only one that is noised as well.
-        kind: the kind of noise that is likelier.
+        kind: the kind of noise: as published, or the likelier one of a message that the law does not describe.
         likely: p-value, over all numbers, of draws of the published distribution.
         gridded: whether all draws lie on one grid.
     """
@@ -167,7 +167,7 @@ def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> 
     laplace = law.noise is Noise.LAPLACE
     if laplace != (claim.delta == 0):
         return skip(witness="the norm of a move is exact for Gaussian noise above delta 0, and for Laplace noise at 0")
-    if any(noise.kind is not law.noise for noise in found if not noise.published):
+    if any(noise.kind is not law.noise for noise in found):
         return skip(witness=f"not all noise is {law.noise}, and no norm of a move is exact for noise of several kinds")
     if any(not bool(noise.move.isfinite().all()) for noise in found):
         return CheckResult(name=MOVE, passed=False, witness="some numbers that the data move have no noise")
@@ -228,13 +228,14 @@ def _measured(call: Call, drawn: Tensor, move: Tensor, law: VerticalLaw) -> _Noi
     drawn, noise, scales, move = drawn[:, kept], noise[:, kept], scales[kept], move[kept]
     bare = scales <= _NO_NOISE * move.abs()
     units = noise / scales.clamp_min(1e-300)
+    published = call.hook == law.noised
     return _Noise(
         move=torch.where(bare, torch.inf, move / scales),
         shares=units.abs().mean(0),
         correlation=units.T @ units / (len(units) - 1),
         draws=len(units),
-        published=call.hook == law.noised,
-        kind=nearer_kind(drawn[:, ~bare], law.noise),
+        published=published,
+        kind=law.noise if published else nearer_kind(drawn[:, ~bare], law.noise),
         likely=least_p(drawn[:, ~bare], law.noise),
         gridded=on_grid(drawn[:, ~bare]),
     )

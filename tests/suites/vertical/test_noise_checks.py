@@ -185,34 +185,43 @@ def test_noise_that_is_rounded_before_it_is_added_fails():
 
 
 class Mixed(VerticalProtection):
-    """Laplace noise on embeddings, and Gaussian noise on the sums of the gradients of bottom models."""
+    """Noise of one kind on embeddings, and of another one on the sums of the gradients of bottom models."""
 
-    def __init__(self, kind, scale):
-        self.kind, self.scale = kind, scale
+    def __init__(self, kind, sums):
+        self.kind, self.sums = kind, sums
 
     def embeddings(self, values, party, context, rng):
-        return clipped(values, 1.0, Noise.LAPLACE) + drawn(self.kind, 1.0, tuple(values.shape), rng)
+        return clipped(values, 1.0, self.kind) + drawn(self.kind, 1.0, tuple(values.shape), rng)
 
     def bottom_weights(self, norms, party, context):
         return (1 / norms.clamp_min(1.0)).nan_to_num()
 
     def bottom_sum(self, total, party, context, rng):
-        return total.nan_to_num() + self.scale * normal(rng, tuple(total.shape))
+        return total.nan_to_num() + drawn(self.sums, 8.0, tuple(total.shape), rng)
 
 
-def of_embeddings(protection):
-    """The results of a claim of which Laplace noise on embeddings needs one half."""
+def of_embeddings(protection, published, *, epsilon=4.0):
+    """The results of a claim about one row: of epsilon 4, Laplace noise of scale 1 on embeddings needs one half."""
     task, plan = toy_vertical(SPLIT, learning_rate=0.01, epochs=1)
-    claim = Claim.stated(4.0, 1e-5, unit="sample", observer=ACTIVE_PARTY, rounds=1)
-    law = VerticalLaw(noised=Noised.EMBEDDINGS, noise=Noise.LAPLACE, scale=1.0, releases=1, clip=1.0)
+    claim = Claim.stated(epsilon, 1e-5, unit="sample", observer=ACTIVE_PARTY, rounds=1)
+    law = VerticalLaw(noised=Noised.EMBEDDINGS, noise=published, scale=1.0, releases=1, clip=1.0)
     pairs = pairs_of_claim(claim, task, Streams(0))[:1]
     found = play_back_checks(claim, task, plan, protection, Streams(0), pairs, law=law)
     return {check.name: check for check in found}
 
 
 def test_sums_of_gradients_may_have_noise_of_another_kind_than_the_law_describes():
-    found = of_embeddings(Mixed(Noise.LAPLACE, 8.0))
-    assert failed(found) == []
+    for kind, other in ((Noise.LAPLACE, Noise.GAUSSIAN), (Noise.GAUSSIAN, Noise.LAPLACE)):
+        found = of_embeddings(Mixed(kind, other), kind, epsilon=12.0)
+        assert failed(found) == []
+        assert found[LAW].passed
+        assert found[MOVE].passed is None
+        # The norm of Laplace noise is exact at delta 0 alone.
+        assert kind is Noise.LAPLACE or "several kinds" in found[MOVE].witness
+        assert of_embeddings(Mixed(other, kind), kind, epsilon=12.0)[LAW].passed is False
+
+
+def test_sums_of_gradients_with_the_noise_that_the_law_describes_count_too():
+    found = of_embeddings(Mixed(Noise.GAUSSIAN, Noise.GAUSSIAN), Noise.GAUSSIAN, epsilon=12.0)
+    assert found[MOVE].passed
     assert found[LAW].passed
-    assert found[MOVE].passed is None
-    assert of_embeddings(Mixed(Noise.GAUSSIAN, 8.0))[LAW].passed is False
