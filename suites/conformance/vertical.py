@@ -13,12 +13,13 @@ from ...audit.evidence import PersonColumns, PersonLabels
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams
-from ...fl.vertical.engine import Planted, Runs, run_vertical
+from ...fl.vertical.engine import Planted, Runs, StepEvent, run_vertical
 from ...fl.vertical.network import VerticalModels
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ...fl.vertical.view import VerticalRecorder
+from ..vertical.dependence import dependent
 from .check import (
     Check,
     Subject,
@@ -32,6 +33,8 @@ from .check import (
 )
 
 _PEOPLE, _REPLICAS = 24, 3
+_SUMS = 8
+"""Random sums of all messages and parameters by which runs are compared."""
 
 
 @cache
@@ -121,7 +124,7 @@ def draws_from_streams(subject: Subject) -> str | None:
 
 
 def replicas_are_apart(subject: Subject) -> str | None:
-    """No run of a batch depends on the data of another run of it."""
+    """No run of a batch depends on the data, or on the noise, of another run of it."""
     task, plan, prepared = _prepared(subject.make())
     labels = task.people.labels.repeat(_REPLICAS, 1)
     changed = labels.clone()
@@ -131,7 +134,29 @@ def replicas_are_apart(subject: Subject) -> str | None:
     )
     same = equal(first[:-1], other[:-1])
     require(same, "a run depends on the labels of another run of its batch: it mixes replicas, or draws by the data")
+    words = dependent(lambda block, runs: _sums(task, plan, prepared, Runs(replicas=runs, block=block)))
+    require(not words, words)
     return None
+
+
+class _Messages:
+    """A recorder of all messages."""
+
+    def __init__(self) -> None:
+        self.found: list[torch.Tensor] = []
+
+    def watch(self, event: StepEvent) -> None:
+        """Record a finished step."""
+        self.found += [values.flatten(1) for values in (*event.embeddings, *event.gradients)]
+
+
+def _sums(task: VerticalTask, plan: VerticalPlan, prepared: VerticalPrepared, runs: Runs) -> np.ndarray:
+    """Random sums of all that is sent and published in some runs, (runs, sums)."""
+    sent = _Messages()
+    final = run_vertical(task, plan, prepared.protection, Streams(1), runs=runs, recorders=[sent])
+    numbers = np.concatenate([_numbers(final), torch.cat(sent.found, dim=1).numpy()], axis=1)
+    weights = np.random.default_rng(0).standard_normal((numbers.shape[1], _SUMS))
+    return np.asarray(np.nan_to_num(numbers).astype(np.float64) @ weights)
 
 
 def _trained(

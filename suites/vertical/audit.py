@@ -33,7 +33,7 @@ from .noise_move import MOVE
 from .observed_labels import measured_by_labels
 from .pairs import Pair, frequent, pairs_of_claim
 from .play_back import RELEASED, play_back_checks, worst_results
-from .runs import measured_in_runs
+from .runs import DependentRuns, measured_in_runs
 
 WHOLE = "the whole federation"
 MOST_STEPS, MOST_NUMBERS = 1000, 20_000
@@ -60,8 +60,8 @@ def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]
 def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]]:
     """Return the finding about a claim, and the results of its implementation checks.
 
-    OUT_OF_SCOPE where the defense states another claim about the federation that is run, or no pair of inputs is known
-    for the claim's unit and observer.
+    OUT_OF_SCOPE where the defense states another claim about the federation that is run, no pair of inputs is known for
+    the claim's unit and observer, or runs that are made together depend on each other.
     """
     claim, settings = job.claim, _settings(job)
     whole = vertical_task_of(job.federation, job.seed)
@@ -75,8 +75,11 @@ def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]
     run = of_whole if job.one_run else of_small
     if run is None:
         return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
-    measured = _measured(job, settings, run)
     checks = worst_results([_checks(job, of_small), _whole_checks(job, of_whole)])
+    try:
+        measured = _measured(job, settings, run)
+    except DependentRuns as why:
+        return not_audited(claim, str(why)), checks
     return judge(claim, measured, checked=_power(claim, checks, of_small.law if of_small else None)), checks
 
 

@@ -27,6 +27,7 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from .clearest_event import clearest_event
+from .dependence import BLOCKS, dependent
 from .discriminant import discriminant
 from .pairs import Pair
 from .received import Received, all_numbers
@@ -37,6 +38,12 @@ LEAST, MOST_COMPARED = 60, 3000
 """Runs per arm, at least, and runs in all, by which pairs of data sets are compared; not more than a block each."""
 MOST_KEPT = 8_000_000
 """Numbers kept of one arm's runs from which the scores are learned; longer runs teach the scores in smaller number."""
+_GUARD = 2**20
+"""Number of the first of the blocks that are tested for dependence, beyond those of any audit."""
+
+
+class DependentRuns(ValueError):
+    """Runs that are made together depend on each other, so that no bound from them holds."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,6 +71,9 @@ def measured_in_runs(
 
     ``pairs``: of data sets, among which a first block of each is compared. ``replicas``: runs per arm; ``pilot``:
     further runs per arm, from which the scores are learned.
+
+    Raises:
+        DependentRuns: if the scores show that runs of one block, or all blocks, share noise.
     """
     # Neither this choice nor the scores depend on the runs that are tested: those are of other blocks.
     pair = best_separated(claim, task, plan, protection, streams, pairs)
@@ -78,6 +88,7 @@ def measured_in_runs(
     further = clearest_event(taught[0][0], taught[1][0], claim, trials=replicas // 2, alpha=alpha / (len(scores) + 1))
     if further is not None:
         scores.append(_Tested(part=0, score=further.score.score, words=f"{further}, of {about[0]}"))
+    _check_apart(scores, trained)
     first = -(-pilot // BLOCK)
     tested = [_scored(scores, trained(arm, replicas, first)) for arm in (0, 1)]
     # What the runs are evidence of, which a claim of another adjacency, or of fewer epochs, does not cover.
@@ -101,6 +112,19 @@ def measured_in_runs(
         for out, within, one in zip(*tested, scores, strict=True)
     ]
     return best_bound(bounds)
+
+
+def _check_apart(scores: list[_Tested], trained: Callable[[int, int, int], Iterator[list[FloatArray]]]) -> None:
+    """Raise DependentRuns if runs of either arm depend on each other: one noise would count as many."""
+    for arm in (0, 1):
+        start = _GUARD + 2 * BLOCKS * arm
+
+        def numbers(block: int, runs: int, arm: int = arm, start: int = start) -> FloatArray:
+            return np.stack(_scored(scores, trained(arm, runs, start + block)), axis=1)
+
+        words = dependent(numbers)
+        if words:
+            raise DependentRuns(words)
 
 
 def best_separated(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise, ResidualNoiseProtection
+from fedassay.fl.streams import normal
 from fedassay.suites.conformance import vertical
 from fedassay.suites.conformance.check import Fault, Subject
 
@@ -24,6 +25,14 @@ class Mixed(ResidualNoiseProtection):
 
     def residuals(self, values, context, rng):
         return super().residuals(values - values.mean(0, keepdim=True), context, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(ResidualNoiseProtection):
+    """It draws one noise for all replicas."""
+
+    def residuals(self, values, context, rng):
+        return values + self.scale * normal(rng, tuple(values.shape[1:]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +57,8 @@ def subject(protection=None):
     [
         (vertical.draws_from_streams, Elsewhere, "drawn elsewhere"),
         (vertical.replicas_are_apart, Mixed, "labels of another run"),
+        (vertical.replicas_are_apart, Shared, "noise for all replicas"),
+        (vertical.replicas_are_apart, Elsewhere, "all blocks of runs"),
         (vertical.prepares, None, "a law has no claim"),
     ],
 )

@@ -1,9 +1,12 @@
 """Audits of claims about vertical federations: correct defenses pass all checks, broken ones are found."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
+from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
+from fedassay.fl.streams import normal
+from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.resolve_vertical import vertical_plan_of, vertical_task_of
 from fedassay.suites.config.vertical import VerticalSpec
@@ -129,6 +132,29 @@ def test_a_top_model_that_is_trained_on_raw_labels_shows_them_when_it_is_publish
     verdict, checks = audited("control_top_on_raw_labels", {}, epsilon=1.0)["final_model"]
     assert verdict == "REFUTED"
     assert checks[RELEASED].passed is False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneNoise(LabelGradientNoise):
+    """Its noise, which is right in one run, is shared by all runs that are made together."""
+
+    def prepare(self, plan):
+        found = super().prepare(plan)
+        return replace(found, protection=SharedNoise(scale=found.protection.scale))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedNoise(VerticalProtection):
+    scale: float
+
+    def residuals(self, values, context, rng):
+        return values + self.scale * normal(rng, tuple(values.shape[1:]))
+
+
+def test_a_hook_that_draws_one_noise_for_all_runs_is_not_audited():
+    verdict, checks = audited(OneNoise(epsilon=1.0), LOGISTIC)["passive_party"]
+    assert verdict == "OUT_OF_SCOPE"
+    assert [check.words for check in checks.values() if check.passed is False] == []
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,45 @@
+"""Tests whether the runs that are made together in one block depend on each other, such as by one noise for all."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...audit.arrays import FloatArray
+from ...audit.mechanism.call_effect import call_effect
+
+BLOCKS, ROWS = 16, 16
+"""Blocks of a series, and runs of each."""
+LEVEL = 1e-6
+"""Probability, per number, that one series of independent runs is taken for dependent; two series must agree."""
+_TWICE = 8
+"""Blocks in which a number occurs twice, while none occurs in two blocks; of independent runs at most 17^-8 likely."""
+_REMEDY = "a hook must draw noise for all replicas, the first dimension of values"
+
+
+def dependent(numbers: Callable[[int, int], FloatArray]) -> str:
+    """Return how runs depend on each other, in words; empty string if nothing shows that they do.
+
+    ``numbers``: (number of a block, runs) -> (runs, numbers), of blocks that were not used yet. At most
+    ``call_effect.MOST_TESTED`` numbers are looked at.
+    """
+    first = _series(numbers, 0)
+    if np.array_equal(first[0], first[1], equal_nan=True) and not (first[0] == first[0][:1]).all():
+        return "all blocks of runs draw the same noise: a hook must draw it from the generator that it receives"
+    if any(_repeats(column) for column in np.moveaxis(first, 2, 0)):
+        return f"runs of one block have the same noise: {_REMEDY}"
+    effect = call_effect(first)
+    # The test is rough where numbers repeat, hence a second series.
+    if effect.min() < LEVEL and np.maximum(effect, call_effect(_series(numbers, 1))).min() < LEVEL:
+        return f"runs of one block depend on each other: {_REMEDY}"
+    return ""
+
+
+def _series(numbers: Callable[[int, int], FloatArray], series: int) -> FloatArray:
+    return np.stack([numbers(series * BLOCKS + block, ROWS) for block in range(BLOCKS)])
+
+
+def _repeats(column: FloatArray) -> bool:
+    """Whether numbers ``(blocks, runs)`` occur twice in many blocks, and none occurs in two."""
+    distinct = [np.unique(block) for block in column]
+    within = sum(len(block) < column.shape[1] for block in distinct)
+    return within >= _TWICE and len(np.unique(column)) == sum(len(block) for block in distinct)
