@@ -97,7 +97,7 @@ def _power(audit: OtherAuditJob) -> str:
 def _vertical_power(audit: VerticalAuditJob) -> str:
     """How many runs the audit of a claim makes, and what it can show."""
     assert audit.federation.audit is not None
-    outside = why_not(audit.claim, audit.federation.audit.design)
+    outside = why_not(audit.claim, audit.federation.audit.design, frozen=audit.federation.frozen)
     if outside:
         return f"OUT OF SCOPE: {outside}"
     if audit.one_run:

@@ -31,7 +31,7 @@ from .label_channel import CHANNEL
 from .label_coins import measured_in_one_run
 from .noise_move import MOVE
 from .observed_labels import measured_by_labels
-from .pairs import Pair, frequent, pairs_of_claim
+from .pairs import Pair, frequent, pairs_of_claim, why_no_pair
 from .play_back import RELEASED, play_back_checks, worst_results
 from .runs import DependentRuns, measured_in_runs
 
@@ -67,7 +67,7 @@ def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]
     whole = vertical_task_of(job.federation, job.seed)
     own = vertical_plan_of(job.federation, whole)
     small = _restricted(whole, own, settings)
-    why = why_not(claim, settings.design)
+    why = why_not(claim, settings.design, frozen=job.federation.frozen)
     if why:
         return not_audited(claim, why), ()
     of_small = _Stated.about(job.defense, claim, *small)
@@ -192,8 +192,13 @@ def _settings(job: VerticalAuditJob) -> VerticalAuditSpec:
     return job.federation.audit
 
 
-def why_not(claim: Claim, design: str) -> str:
-    """Return why an audit of a design does not cover a claim; empty string if it does."""
+def why_not(claim: Claim, design: str, *, frozen: bool) -> str:
+    """Return why an audit of a design does not cover a claim; empty string if it does. ``frozen``: whether the bottom
+    models are not trained.
+    """
+    adjacent = why_no_pair(claim, frozen=frozen)
+    if adjacent:
+        return f"the claim is of {claim.adjacency.phrase} neighbours: {adjacent}"
     if design != "independent":
         if claim.unit is not Unit.LABEL or claim.observer != PASSIVE_PARTY:
             return "one run audits claims about one label against a passive party alone"

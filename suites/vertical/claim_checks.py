@@ -10,7 +10,7 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from .label_channel import channel_check
-from .pairs import Pair, frequent
+from .pairs import Pair, frequent, why_no_pair
 from .play_back import play_back_checks
 
 CHECK_ALPHA = 1e-4
@@ -29,6 +29,6 @@ def vertical_checks(
 ) -> tuple[CheckResult, ...]:
     """Return the results of all checks of a claim; ``law``: see ``play_back_checks``."""
     checks = play_back_checks(claim, task, plan, protection, streams, pairs, law=law)
-    if claim.unit is not Unit.LABEL:
+    if claim.unit is not Unit.LABEL or why_no_pair(claim, frozen=plan.frozen):
         return checks
     return (*checks, channel_check(claim, plan, protection, streams, frequent(task), alpha=CHECK_ALPHA))

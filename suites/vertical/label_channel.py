@@ -36,11 +36,12 @@ def channel_check(
     """Hold the released labels of one person, drawn under each of two labels, against the claim.
 
     The score is the difference of the two labels' entries. The bound of one release counts once for each release that
-    the training makes, which is exact for pure DP: the losses of independent releases add up on the worst outcome.
+    the training makes in the epochs of the claim, which is exact for pure DP: the losses of independent releases add up
+    on the worst outcome.
     """
     if not overrides(protection, "targets"):
         return CheckResult(name=CHANNEL, passed=None, witness="the defense releases no labels of its own")
-    releases = plan.epochs if protection.redraws else 1
+    releases = min(plan.epochs, claim.rounds) if protection.redraws else 1
     if claim.delta > 0 and releases > 1:
         words = "losses of several releases at a delta above 0 do not simply add up"
         return CheckResult(name=CHANNEL, passed=None, witness=words)

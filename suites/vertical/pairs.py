@@ -1,12 +1,12 @@
 """Pairs of data sets of a vertical federation that differ in the label, or in the columns, of one person."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ...audit.claim import Claim, Unit
+from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from ...fl.streams import Streams, normal
 from ...fl.vertical.engine import Planted, public_order
@@ -30,17 +30,39 @@ class Pair:
         party: number of the passive party whose messages, those that it sends or receives, may show the difference.
         plant: (arm, replicas) -> what is planted.
         words: what differs.
+        zeros: whether the row of the second data set is one of zeros.
     """
 
     person: int
     party: int = 0
     plant: Callable[[int, int], Planted]
     words: str
+    zeros: bool = False
 
     def witness(self, claim: Claim) -> str:
         """What differs, and at which party the audit of a claim looks for it."""
         place = "" if claim.observer == FINAL_MODEL else f", at passive party {self.party + 1}"
         return f"one person's {self.words}{place}"
+
+
+def why_no_pair(claim: Claim, *, frozen: bool) -> str:
+    """Return why no pair of data sets differs as the claim's adjacency says; empty string if some do.
+
+    ``frozen``: whether the bottom models are not trained.
+    """
+    if claim.adjacency is Adjacency.REPLACE_ONE:
+        return ""
+    if claim.adjacency is Adjacency.ADD_REMOVE:
+        return "all parties hold rows of the same people, so no data sets with and without one of them are known"
+    if claim.unit is Unit.LABEL:
+        return "no label stands for a contribution of zero"
+    # Biases are 0 before the training, and then a row of zeros has an embedding of zeros.
+    return "" if frozen else "by a trained bottom model, the embedding of a row of zeros is not zero"
+
+
+def covered(claim: Claim, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+    """Return the pairs that differ as the claim's adjacency says, where ``why_no_pair`` names no reason against it."""
+    return tuple(pair for pair in pairs if pair.zeros or claim.adjacency is Adjacency.REPLACE_ONE)
 
 
 def frequent(task: VerticalTask) -> tuple[int, int]:
@@ -113,7 +135,7 @@ def _planted(person: int, party: int, kind: str, chosen: tuple[Tensor, Tensor]) 
         return Planted(person=person, rows={party: chosen[arm].expand(replicas, -1).clone()})
 
     words = f"{kind}, {LENGTH:g} times as long as the others"
-    return Pair(person=person, party=party, plant=plant, words=words)
+    return Pair(person=person, party=party, plant=plant, words=words, zeros=not bool(chosen[1].any()))
 
 
 class _Embedding:

@@ -18,14 +18,14 @@ from ...audit.check_result import CheckResult
 from ...audit.claim import Claim, Unit
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ...fl.streams import Streams
-from ...fl.vertical.engine import Runs, run_vertical
+from ...fl.vertical.engine import run_vertical
 from ...fl.vertical.law import VerticalLaw
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalContext, VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from .constants import Constants
 from .noise_move import move_checks
-from .pairs import Pair
+from .pairs import Pair, covered, why_no_pair
 from .received import Received, all_numbers
 from .tape import Call, Taped, overrides
 
@@ -47,11 +47,14 @@ def play_back_checks(
     law: VerticalLaw | None,
 ) -> tuple[CheckResult, ...]:
     """Return the results of all checks of a claim about one label, or about one person's columns at a passive party:
-    the worst of all pairs of data sets.
+    the worst of all pairs of data sets that differ as its adjacency says, in the epochs that it covers.
 
     ``law``: the public description of the noise, where the defense publishes one.
     """
-    found = [_of_pair(claim, task, plan, protection, streams, pair, law) for pair in pairs]
+    why = why_no_pair(claim, frozen=plan.frozen)
+    if why:
+        return (CheckResult(name=RELEASED, passed=None, witness=why),)
+    found = [_of_pair(claim, task, plan, protection, streams, pair, law) for pair in covered(claim, pairs)]
     return worst_results(found)
 
 
@@ -140,9 +143,10 @@ def _received(
     pair: Pair,
     arm: int,
 ) -> Tensor:
-    """All numbers that the observer receives, flat."""
+    """All numbers that the observer receives in the epochs that the claim covers, flat."""
     seen = Received(observer=claim.observer, person=pair.person, party=pair.party)
-    final = run_vertical(task, plan, protection, streams, runs=Runs(), planted=pair.plant(arm, 1), recorders=[seen])
+    planted, epochs = pair.plant(arm, 1), min(claim.rounds, plan.epochs)
+    final = run_vertical(task, plan, protection, streams, planted=planted, recorders=[seen], stop_after=epochs)
     return all_numbers(final)[0] if claim.observer == FINAL_MODEL else torch.cat(seen.everything, dim=1)[0]
 
 

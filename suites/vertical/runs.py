@@ -29,7 +29,7 @@ from ...fl.vertical.task import VerticalTask
 from .clearest_event import clearest_event
 from .dependence import BLOCKS, dependent
 from .discriminant import discriminant
-from .pairs import Pair
+from .pairs import Pair, covered, why_no_pair
 from .received import Received, all_numbers
 
 BLOCK = 250
@@ -69,14 +69,15 @@ def measured_in_runs(
 ) -> Measurement:
     """Return the lower bound on epsilon, the best of the bounds by each score, which share alpha.
 
-    ``pairs``: of data sets, among which a first block of each is compared. ``replicas``: runs per arm; ``pilot``:
-    further runs per arm, from which the scores are learned.
+    ``pairs``: of data sets, among which a first block of each is compared, of those that differ as the claim's
+    adjacency says. ``replicas``: runs per arm; ``pilot``: further runs per arm, from which the scores are learned.
 
     Raises:
         DependentRuns: if the scores show that runs of one block, or all blocks, share noise.
     """
     # Neither this choice nor the scores depend on the runs that are tested: those are of other blocks.
-    pair = best_separated(claim, task, plan, protection, streams, pairs)
+    allowed = () if why_no_pair(claim, frozen=plan.frozen) else covered(claim, pairs)
+    pair = best_separated(claim, task, plan, protection, streams, allowed or pairs)
     trained = partial(observed_blocks, claim, task, plan, protection, streams, pair)
     taught = [_kept(trained(arm, pilot, 0)) for arm in (0, 1)]
     about = ("the messages about this person", "all messages") if len(taught[0]) > 1 else ("all that is published",)
@@ -91,12 +92,12 @@ def measured_in_runs(
     _check_apart(scores, trained)
     first = -(-pilot // BLOCK)
     tested = [_scored(scores, trained(arm, replicas, first)) for arm in (0, 1)]
-    # What the runs are evidence of, which a claim of another adjacency, or of fewer epochs, does not cover.
+    # What the runs are evidence of, which a claim of another adjacency does not cover.
     setting = Setting(
         unit=claim.unit,
-        adjacency=Adjacency.REPLACE_ONE,
+        adjacency=claim.adjacency if allowed else Adjacency.REPLACE_ONE,
         observer=claim.observer,
-        rounds=plan.epochs,
+        rounds=min(claim.rounds, plan.epochs),
         design=Design.INDEPENDENT,
     )
     bounds = [
@@ -188,9 +189,9 @@ def observed_blocks(
     *,
     world: int | None = None,
 ) -> Iterator[list[FloatArray]]:
-    """Yield what the observer received in ``count`` runs of one arm, block by block: (runs, numbers) about the person,
-    and in all. ``first``: number of the first block; each block draws by streams of its own, and so does each arm, or
-    each ``world``.
+    """Yield what the observer received in ``count`` runs of one arm, in the epochs that the claim covers, block by
+    block: (runs, numbers) about the person, and in all. ``first``: number of the first block; each block draws by
+    streams of its own, and so does each arm, or each ``world``.
     """
     for number in range(-(-count // BLOCK)):
         size = min(BLOCK, count - number * BLOCK)
@@ -203,6 +204,7 @@ def observed_blocks(
             runs=Runs(replicas=size, block=first + number, world=arm if world is None else world),
             planted=pair.plant(arm, size),
             recorders=[seen],
+            stop_after=min(claim.rounds, plan.epochs),
         )
         parts = [torch.cat(numbers, dim=1) for numbers in (seen.own, seen.everything) if numbers]
         if claim.observer == FINAL_MODEL:

@@ -109,7 +109,7 @@ def test_independent_runs_are_not_taken_for_dependent_whether_their_numbers_repe
     draws = [
         lambda block, n: rng.standard_normal((n, 2)),
         lambda block, n: (rng.random((n, 2)) < 0.01).astype(float),
-        lambda block, n: np.ones((n, 2)),
+        lambda block, n: np.ones((n, 2)) + 1e-14 * np.arange(n)[:, None],
         lambda block, n: rng.standard_cauchy((n, 2)),
     ]
     assert [dependent(draw) for draw in draws for _ in range(50)] == [""] * 200
