@@ -75,7 +75,7 @@ def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]
     run = of_whole if job.one_run else of_small
     if run is None:
         return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
-    checks = worst_results([_checks(job, of_small), _whole_checks(job, of_whole)])
+    checks = worst_results([_checks(job, of_small), _whole_checks(job, of_whole)], "federations")
     try:
         measured = _measured(job, settings, run)
     except DependentRuns as why:

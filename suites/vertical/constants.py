@@ -7,7 +7,7 @@ probability ``exp(-SURE)`` at most.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -34,11 +34,13 @@ class Constants:
         protection: as it is before the training.
         seen: the hook whose outputs the adversary receives themselves; None: no hook. In outputs of other hooks one
             number's noise may hide another number, so they have constants only where all their numbers are constant.
+        left: which hooks' outputs were not looked at, and why, in words.
     """
 
     claim: Claim
     protection: VerticalProtection
     seen: str | None
+    left: set[str] = field(default_factory=set)
 
     def __call__(self, one: Call, other: Call) -> tuple[Tensor, Tensor] | None:
         """Return which numbers of ``other`` are constants, and all numbers of one draw of it; None: no number is."""
@@ -56,6 +58,7 @@ class Constants:
         """Which numbers do not differ by draw, and the first draw."""
         count = math.ceil(SURE * (1 + math.exp(min(self.claim.epsilon, 100.0))) / (1 - self.claim.delta))
         if count * call.values.numel() > _MOST:
+            self.left.add(f"constants were not looked for in {call.hook}: {count} draws of its numbers are too many")
             return None
         rng = Streams(0).generator("constants")
         try:

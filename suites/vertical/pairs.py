@@ -17,6 +17,8 @@ ROWS = 512
 """Random rows among which the two are chosen whose embeddings differ most."""
 LENGTH = 100.0
 """Length of a long row, in lengths of an ordinary row: short rows could not reveal a missing clip."""
+OUTSIDE = "rows outside the data's range: a defense that relies on a bounded range must clip to it"
+"""What is assumed of the rows of every pair."""
 STEPS = 100
 """Steps of the ascent to a row whose embedding has one number alone."""
 
@@ -31,6 +33,7 @@ class Pair:
         plant: (arm, replicas) -> what is planted.
         words: what differs.
         zeros: whether the row of the second data set is one of zeros.
+        caution: what a reader of a result must know about the pair.
     """
 
     person: int
@@ -38,11 +41,12 @@ class Pair:
     plant: Callable[[int, int], Planted]
     words: str
     zeros: bool = False
+    caution: str = ""
 
     def witness(self, claim: Claim) -> str:
         """What differs, and at which party the audit of a claim looks for it."""
         place = "" if claim.observer == FINAL_MODEL else f", at passive party {self.party + 1}"
-        return f"one person's {self.words}{place}"
+        return f"one person's {self.words}{place}" + (f" ({self.caution})" if self.caution else "")
 
 
 def why_no_pair(claim: Claim, *, frozen: bool) -> str:
@@ -123,9 +127,9 @@ def pairs_of_rows(task: VerticalTask, streams: Streams, party: int) -> tuple[Pai
     embedding = _Embedding(task.network, streams, party)
     opposite = _opposite(embedding, rows)
     kinds = {
-        "opposite rows": opposite,
-        "a row or zeros": (opposite[0], torch.zeros_like(opposite[0])),
-        "rows with one number in their embeddings": _single(embedding, rows, length),
+        "opposite rows, {}": opposite,
+        "a row, {}, or zeros": (opposite[0], torch.zeros_like(opposite[0])),
+        "rows with one number in their embeddings, {}": _single(embedding, rows, length),
     }
     return tuple(_planted(person, party, kind, chosen) for kind, chosen in kinds.items())
 
@@ -134,8 +138,8 @@ def _planted(person: int, party: int, kind: str, chosen: tuple[Tensor, Tensor]) 
     def plant(arm: int, replicas: int) -> Planted:
         return Planted(person=person, rows={party: chosen[arm].expand(replicas, -1).clone()})
 
-    words = f"{kind}, {LENGTH:g} times as long as the others"
-    return Pair(person=person, party=party, plant=plant, words=words, zeros=not bool(chosen[1].any()))
+    words, zeros = kind.format(f"{LENGTH:g} times as long as the others"), not bool(chosen[1].any())
+    return Pair(person=person, party=party, plant=plant, words=words, zeros=zeros, caution=OUTSIDE)
 
 
 class _Embedding:

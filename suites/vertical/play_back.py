@@ -9,6 +9,7 @@ people.
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from itertools import chain
 
 import torch
@@ -54,8 +55,27 @@ def play_back_checks(
     why = why_no_pair(claim, frozen=plan.frozen)
     if why:
         return (CheckResult(name=RELEASED, passed=None, witness=why),)
-    found = [_of_pair(claim, task, plan, protection, streams, pair, law) for pair in covered(claim, pairs)]
-    return worst_results(found)
+    by_party: dict[int, list[tuple[CheckResult, ...]]] = {}
+    for pair in covered(claim, pairs):
+        results = _of_pair(claim, task, plan, protection, streams, pair, law)
+        by_party.setdefault(pair.party, []).append(results)
+    parties = list(by_party.values())
+    return tuple(_with_least_power(result, parties) for result in worst_results(chain(*parties)))
+
+
+def _with_least_power(result: CheckResult, parties: Sequence[Sequence[Sequence[CheckResult]]]) -> CheckResult:
+    """A result that passed, with the power at the party where the check is weakest; none where one has no power.
+
+    At each party the pair counts that moves most, and finds the smallest violation.
+    """
+    if not result.passed:
+        return result
+    powers: list[float | None] = []
+    for pairs in parties:
+        same = [one.detects for one in chain(*pairs) if one.name == result.name and one.passed]
+        powers.append(min((power for power in same if power is not None), default=None))
+    known = [power for power in powers if power is not None]
+    return replace(result, detects=max(known) if len(known) == len(powers) else None)
 
 
 def _of_pair(
@@ -75,26 +95,39 @@ def _of_pair(
     second = Taped(inner=deepcopy(protection), names=names, tape=first.calls, fixed=fixed)
     other = _received(claim, task, plan, second, streams, pair, 1)
     calls = [both for both in zip(first.calls, second.calls, strict=True) if _is_seen(claim, pair, both[0])]
-    return (_released(claim, pair, names, one, other, calls), *move_checks(claim, protection, calls, law))
+    results = (_released(claim, pair, names, one, other, calls), *move_checks(claim, protection, calls, law))
+    # What was not looked at, and which rows a defense failed at, belong to the result.
+    released = replace(results[0], witness="; ".join([results[0].witness, *sorted(fixed.left)]))
+    return (released, *(_with_pair(result, claim, pair) for result in results[1:]))
 
 
-def worst_results(found: Iterable[Sequence[CheckResult]]) -> tuple[CheckResult, ...]:
-    """Return the worst result of each check, of several pairs of data sets or federations."""
+def _with_pair(result: CheckResult, claim: Claim, pair: Pair) -> CheckResult:
+    """A failed result with the pair of data sets that shows it."""
+    return replace(result, witness=f"{result.witness}; {pair.witness(claim)}") if result.passed is False else result
+
+
+def worst_results(found: Iterable[Sequence[CheckResult]], what: str = "pairs") -> tuple[CheckResult, ...]:
+    """Return the worst result of each check, of several pairs of data sets, or of ``what`` was checked. Of a check that
+    passed, its witness names how many were not judged.
+    """
     by_name: dict[str, list[CheckResult]] = {}
     for result in chain(*found):
         by_name.setdefault(result.name, []).append(result)
-    return tuple(_worst(results) for results in by_name.values())
+    return tuple(_worst(results, what) for results in by_name.values())
 
 
-def _worst(results: Sequence[CheckResult]) -> CheckResult:
+def _worst(results: Sequence[CheckResult], what: str) -> CheckResult:
     """The worst result of one check ; what is released must have been judged in all cases."""
     failed = [result for result in results if result.passed is False]
     skipped = [result for result in results if result.passed is None]
     passed = [result for result in results if result.passed]
     if failed or not passed or (skipped and results[0].name == RELEASED):
         return (failed or skipped or passed)[0]
-    # The power is that of the party at which the check is weakest, whose largest move counts.
-    return max(passed, key=_ratio)
+    found = max(passed, key=_ratio)
+    if not skipped:
+        return found
+    words = f"not judged for {len(skipped)} of {len(results)} {what}: {skipped[0].witness}"
+    return replace(found, witness=f"{found.witness}; {words}")
 
 
 def _ratio(result: CheckResult) -> float:

@@ -1,0 +1,81 @@
+"""The worst of several results: a pass names what was not judged, and has the power of the weakest party."""
+
+import pytest
+import torch
+from fedassay.audit.check_result import CheckResult
+from fedassay.audit.claim import Claim
+from fedassay.audit.observer import ACTIVE_PARTY
+from fedassay.fl.laws.law import clip
+from fedassay.fl.streams import Streams, normal
+from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
+from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.suites.vertical import constants
+from fedassay.suites.vertical.noise_move import MOVE
+from fedassay.suites.vertical.pairs import pairs_of_claim
+from fedassay.suites.vertical.play_back import RELEASED, play_back_checks, worst_results
+from toy_vertical import SPLIT, toy_vertical
+
+TASK, PLAN = toy_vertical(SPLIT, frozen=True)
+CLAIM = Claim.stated(2.0, 1e-5, unit="sample", observer=ACTIVE_PARTY, rounds=PLAN.epochs)
+PAIRS = pairs_of_claim(CLAIM, TASK, Streams(0))
+
+
+class Embeddings(VerticalProtection):
+    """Embeddings cut to a norm, with noise of another size at each party."""
+
+    def __init__(self, *scales, most=1.0):
+        self.scales, self.most = scales, most
+
+    def embeddings(self, values, party, context, rng):
+        return clip(values, self.most) + self.scales[party] * normal(rng, tuple(values.shape))
+
+
+def checks(protection, pairs=PAIRS):
+    law = VerticalLaw(noised=Noised.EMBEDDINGS, noise=Noise.GAUSSIAN, scale=1.0, releases=PLAN.epochs)
+    found = play_back_checks(CLAIM, TASK, PLAN, protection, Streams(0), pairs, law=law)
+    return {check.name: check for check in found}
+
+
+def test_a_pass_names_what_was_not_judged():
+    passed = CheckResult.at_most("a", 1.0, 2.0, unit="epsilon", witness="some runs")
+    skipped = CheckResult(name="a", passed=None, witness="no noise")
+    (found,) = worst_results([[passed], [skipped], [skipped]])
+    assert found.passed
+    assert found.witness == "some runs; not judged for 2 of 3 pairs: no noise"
+    assert worst_results([[passed], [passed]]) == (passed,)
+
+
+def test_the_power_is_that_of_the_party_with_the_most_noise():
+    each = [checks(Embeddings(6.0, 12.0), [pair for pair in PAIRS if pair.party == party])[MOVE] for party in (0, 1)]
+    both = checks(Embeddings(6.0, 12.0))[MOVE]
+    assert each[0].detects < each[1].detects
+    assert (both.measured, both.detects) == (each[0].measured, each[1].detects)
+
+
+def test_a_party_without_a_result_leaves_no_power():
+    class Silent(Embeddings):
+        def embeddings(self, values, party, context, rng):
+            return super().embeddings(torch.zeros_like(values) if party else values, party, context, rng)
+
+    found = checks(Silent(6.0, 6.0))[MOVE]
+    assert found.passed
+    assert found.detects is None
+    assert "not judged for 3 of 6 pairs" in found.witness
+
+
+def test_a_failure_names_the_rows_and_what_they_assume():
+    found = checks(Embeddings(4.0, 4.0, most=1e9))[MOVE]
+    assert found.passed is False
+    assert "must clip to it" in found.witness
+    assert "at passive party" in found.witness
+
+
+@pytest.mark.parametrize(("most", "looked"), [(10_000_000, True), (1, False)])
+def test_messages_that_are_too_large_for_constants_are_named(monkeypatch, most, looked):
+    monkeypatch.setattr(constants, "_MOST", most)
+    assert ("constants were not looked for" not in checks(Embeddings(4.0, 4.0))[RELEASED].witness) is looked
+
+
+def test_the_length_is_that_of_the_rows_that_are_long():
+    words = {pair.words for pair in PAIRS}
+    assert "a row, 100 times as long as the others, or zeros" in words
