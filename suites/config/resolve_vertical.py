@@ -59,8 +59,8 @@ def vertical_plan_of(spec: VerticalSpec, task: VerticalTask) -> VerticalPlan:
 
 def small_plan(plan: VerticalPlan, people: int, batch: int) -> VerticalPlan:
     """Return the same plan for at most ``people`` people in batches of at most ``batch``; its last batch is smaller
-    where that of the plan is, because a defense may treat it differently; with fewer than three people, or batches of one,
-    it is not.
+    where that of the plan is, because a defense may treat it differently; with fewer than three people, or batches of
+    one, it is not.
     """
     fewer = min(people, plan.people)
     each = min(batch, plan.batch, fewer)
