@@ -99,7 +99,8 @@ def test_a_claim_of_one_epoch_is_held_against_the_first_of_two(observer):
     found = checks(one, Residuals(), Noised.RESIDUALS, TRAINED)
     assert failed(found) == []
     assert found[MOVE].measured == pytest.approx(2.0, rel=0.06)
-    assert failed(checks(two, Residuals(), Noised.RESIDUALS, TRAINED))
+    # The messages of a claim about the published model may show more than it: no failure there.
+    assert bool(failed(checks(two, Residuals(), Noised.RESIDUALS, TRAINED))) == (observer == PASSIVE_PARTY)
 
 
 class Redrawn(VerticalProtection):
