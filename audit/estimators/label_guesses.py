@@ -1,4 +1,4 @@
-"""Bound epsilon of a claim about labels from guesses of labels that nobody planted.
+"""Bound epsilon of a claim about labels from guesses of labels that are not planted.
 
 The labels' own randomness takes the place of the coins of Steinke, Nasr and Jagielski (2023). Let the labels be
 independent of each other given the columns, and let label c have at most probability b_c given any columns. Under

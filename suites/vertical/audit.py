@@ -203,7 +203,7 @@ def why_not(claim: Claim, design: str, *, frozen: bool) -> str:
         if claim.unit is not Unit.LABEL or claim.observer != PASSIVE_PARTY:
             return "one run audits claims about one label against a passive party alone"
         if design == "observational" and claim.delta > 0:
-            return "guesses of labels that nobody planted are bounded at delta 0 alone"
+            return "guesses of labels that are not planted are bounded at delta 0 alone"
         return ""
     if claim.unit is Unit.LABEL and claim.observer in (PASSIVE_PARTY, FINAL_MODEL):
         return ""

@@ -84,7 +84,7 @@ def pairs_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> tuple[
     parties = range(task.network.passive)
     if claim.unit is not Unit.LABEL:
         return tuple(pair for party in parties for pair in pairs_of_rows(task, streams, party))
-    # Published models are the same whoever reads them.
+    # Published models are the same for every reader.
     seen = parties if claim.observer == PASSIVE_PARTY else parties[:1]
     return tuple(pair_of_labels(task, streams, party) for party in seen)
 

@@ -1,4 +1,4 @@
-"""Guesses of labels that nobody planted: known answers, simulated labels under exact label DP, and what is refused."""
+"""Guesses of labels that are not planted: known answers, simulated labels under exact label DP, and what is refused."""
 
 import math
 from itertools import product

@@ -159,7 +159,7 @@ def test_a_hook_that_draws_one_noise_for_all_runs_is_not_audited():
 
 @dataclass(frozen=True, kw_only=True)
 class LargerOnFew(LabelRandomisedResponse):
-    """A defense that states more about fewer people, as one does whose noise comes from a crowd."""
+    """A defense that states more about fewer people, as one does whose noise comes from many people."""
 
     def prepare(self, plan):
         return LabelRandomisedResponse(epsilon=self.epsilon * (1 if plan.people > 50 else 3)).prepare(plan)
