@@ -1,9 +1,10 @@
 """Audit a claim about labels in one run of the federation as it is, by guessing labels that are not planted.
 
 The adversary knows the labels of half of the people. On a part of them it learns, for each label, a score that
-separates people with this label from others by the gradients about them, and on the rest how much a score speaks for the label.
-It guesses the labels of those people for whom one label's odds are raised most. ``audit.estimators.label_guesses`` says
-what follows from the number of right guesses, and what the labels must fulfil for it.
+separates people with this label from others by the gradients about them, and on the rest how much a score speaks for
+the label. It guesses the labels of those people for whom one label's odds are raised most.
+``audit.estimators.label_guesses`` says what follows from the number of right guesses, and what the labels must fulfil
+for it.
 """
 
 import math
