@@ -63,8 +63,10 @@ def test_a_broken_version_moves_the_release_by_more_than_the_bound(name):
 def test_clips_per_sample_and_per_client_are_refuted_and_the_correct_stand(suite_file, assay, text, data):
     defenses = {"user_level": {}, "sampled": SAMPLED, **{name: {} for name in CONTROLS}}
     run = assay(suite_file(text=text(defenses), **data))
-    verdicts = {row.defense: row.verdict for row in run.records if row.role == "audit"}
+    audits = {row.defense: row for row in run.records if row.role == "audit"}
+    verdicts = {name: row.verdict for name, row in audits.items()}
     assert {name: verdicts[name] for name in CONTROLS} == dict.fromkeys(CONTROLS, "REFUTED")
     assert verdicts["user_level"] == "NOT_REFUTED"
-    # Without a law it is not known what this audit would miss.
-    assert verdicts["sampled"] == "UNDERPOWERED"
+    # It publishes no law: what its runs would miss is not known, what the check of all that is received would miss is.
+    assert verdicts["sampled"] == "NOT_REFUTED"
+    assert "without a law the power of these runs is not known" in audits["sampled"].reason
