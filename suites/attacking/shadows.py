@@ -1,6 +1,5 @@
 """Train shadow federations, each on a random half of the samples, and attack the final model of each in turn."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -27,7 +26,7 @@ from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.record import Record
 from ..results.store import Store
 from ..scoring.shadow_rows import groups, score_shadows
-from .trial import Clock, failures_as_rows
+from .finished_cells import Works, finish_job
 
 _FIRST_BLOCK = 2**29
 """First number of the batches of shadows, chosen so that they share no random draw with a trial or an audit's runs."""
@@ -104,26 +103,17 @@ def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[
     Raises:
         UnwritableRunFolder: the cells written before stay.
     """
-    wanted = [item for item in job.attacks if item.cell.cell_id not in finished]
-    if not wanted:
-        return []
-    torch.set_num_threads(1)
-    clock, shadows = Clock(), None
-    with failures_as_rows([item.cell for item in wanted], store, clock) as failed:
-        task = task_of(job.federation, job.seed)
-        plan = plan_of(job.federation, job.change, task)
-        shadows = train_shadows(task, plan, job.protection, Streams(job.seed), count=job.count)
-    if shadows is None:
-        return failed
-    for item in wanted:
-        clock = clock if item is wanted[0] else Clock()  # The time of the training counts to the first cell.
-        work: Callable[[], list[Record]] = partial(rows_of_attack, item, job.seed, shadows, store)
-        with failures_as_rows([item.cell], store, clock) as more:
-            records = work()
-            times = clock.fields()
-            store.finish(item.cell.cell_id, [record.model_copy(update=times) for record in records])
-        failed += more
-    return failed
+    return finish_job(job.cells, store, finished, partial(_train, job), partial(_works, job, store))
+
+
+def _train(job: ShadowJob) -> Shadows:
+    task = task_of(job.federation, job.seed)
+    plan = plan_of(job.federation, job.change, task)
+    return train_shadows(task, plan, job.protection, Streams(job.seed), count=job.count)
+
+
+def _works(job: ShadowJob, store: Store, shadows: Shadows) -> Works:
+    return ((item.cell, partial(rows_of_attack, item, job.seed, shadows, store)) for item in job.attacks)
 
 
 def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Streams, *, count: int) -> Shadows:

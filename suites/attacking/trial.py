@@ -1,20 +1,15 @@
 """Train one federation and run every attack of the suite on it; a failure is stored as a result row."""
 
-import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from ...attacks.attack import Knowledge, Level, Undefined
+from ...attacks.attack import Knowledge, Level
 from ...attacks.reduced_view import reduce_view
 from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
 from ...audit.observer import UPLOADS
-from ...audit.outside import raised_at
 from ...fl.engine import Recorder, run_federation
 from ...fl.plan import Plan
 from ...fl.probe import CandidateProbe, OwnerProbe
@@ -27,9 +22,8 @@ from ...fl.view import View
 from ..config.resolve import plan_of, task_of
 from ..jobs.cell import Cell
 from ..jobs.trial_job import AttackCell, TrialJob
-from ..results.environment import peak_memory
 from ..results.record import Record
-from ..results.store import Store, UnwritableRunFolder
+from ..results.store import Store
 from ..scoring.candidates import all_scores, counted_scores
 from ..scoring.label_rows import score_label_counts
 from ..scoring.membership_rows import score_membership
@@ -38,27 +32,11 @@ from ..scoring.source_rows import score_source
 from ..scoring.utility_rows import utility_rows
 from .checkpoint import Checkpoint
 from .device import run_attack
+from .finished_cells import Clock, Works, finish_job
 from .pooled import is_pooled, pooled_evidence, pooled_truth
-from .signalled import raised_by_signal
 from .worst_case import worst_case_hypotheses
 
 Probe = CandidateProbe | OwnerProbe
-
-
-@dataclass(kw_only=True)
-class Clock:
-    """A clock that measures the time and the memory spent on the measurement of one result row."""
-
-    wall: float = field(default_factory=time.perf_counter)
-    cpu: float = field(default_factory=time.process_time)
-
-    def fields(self) -> dict[str, float]:
-        """Return the time and memory measured by this clock, as fields of a result row."""
-        return {
-            "wall_s": round(time.perf_counter() - self.wall, 4),
-            "cpu_s": round(time.process_time() - self.cpu, 4),
-            "peak_mem_mb": round(peak_memory() / 2**20, 1),
-        }
 
 
 @dataclass(kw_only=True)
@@ -91,78 +69,20 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
     Raises:
         UnwritableRunFolder: the cells written before stay.
     """
-    wanted = [cell for cell in job.cells if cell.cell_id not in finished]
-    if not wanted:
-        return []
-    # One thread per process: processes of several threads each would compete for the same cores.
-    torch.set_num_threads(1)
-    clock = Clock()
-    trained: TrainedTrial | None = None
-    checkpoint = _checkpoint(job, store)
-    with failures_as_rows(wanted, store, clock) as failed:
-        trained = _train(job, clock, checkpoint)
-    if trained is None:
-        return failed
-    failed += finish_cells(_cells(job, trained, store), wanted, store, clock)
-    if checkpoint is not None:
-        checkpoint.discard()
-    return failed
+    checkpoint, clock = _checkpoint(job, store), Clock()
 
+    def works(trained: TrainedTrial) -> Works:
+        yield from _works(job, trained, store)
+        # Reached when the rows of all cells are stored.
+        if checkpoint is not None:
+            checkpoint.discard()
 
-def finish_cells(
-    works: Sequence[tuple[Cell, Callable[[], list[Record]]]], wanted: Sequence[Cell], store: Store, clock: Clock
-) -> list[str]:
-    """Compute and store the rows of the ``wanted`` cells, each by its function; ``clock`` is that of the training,
-    whose time counts to the first of them.
-
-    Returns the titles of failed cells with their reasons.
-    """
-    failed: list[str] = []
-    # Errors are caught cell by cell: one failing attack must not take the others with it.
-    for cell, work in works:
-        if cell in wanted:
-            clock = clock if cell is wanted[0] else Clock()
-            with failures_as_rows([cell], store, clock) as more:
-                records = work()
-                times = clock.fields()
-                store.finish(cell.cell_id, [record.model_copy(update=times) for record in records])
-            failed += more
-    return failed
+    return finish_job(job.cells, store, finished, partial(_train, job, clock, checkpoint), works, clock=clock)
 
 
 def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
     """The checkpoint of a trial without attacks; with attacks there is none, because it does not hold their views."""
     return None if job.training is None or job.attacks else Checkpoint(store=store, cell_id=job.training.cell_id)
-
-
-@contextmanager
-def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
-    """Catch an error in the ``with`` block. For each of ``cells`` (units of work, such as one attack), store a result
-    row with the reason, marked as failed (or as skipped, if the error is ``Undefined``); for a failure also save a log
-    file.
-
-    An unwritable run folder is no failure of a part, nor is an exception that the caller's handler of a signal raised:
-    both are passed on.
-    """
-    failed: list[str] = []
-    try:
-        yield failed
-    except UnwritableRunFolder:
-        raise
-    except Undefined as omission:
-        for cell in cells:
-            store.finish(cell.cell_id, [cell.record(metric="none", status="skipped", reason=str(omission))])
-    # A part, possibly the user's own, may raise anything, sys.exit() included: the other cells must still run.
-    except (Exception, SystemExit) as error:
-        if raised_by_signal(error):
-            raise
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:500] + raised_at(error)
-        reason = words.encode(errors="backslashreplace").decode()
-        for cell in cells:
-            store.save_text(cell.cell_id, "log.txt", traceback.format_exc())
-            row = cell.record(metric="none", status="failed", verdict="", reason=reason, **clock.fields())
-            store.finish(cell.cell_id, [row])
-            failed.append(f"{cell.title}: {reason}")
 
 
 def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> TrainedTrial:
@@ -254,15 +174,11 @@ def _candidates(item: AttackCell, task: Task, streams: Streams) -> Probe | Excep
         return error
 
 
-def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cell, Callable[[], list[Record]]]]:
-    """Each cell of the trial with the function that computes its rows."""
-    works: list[tuple[Cell, Callable[[], list[Record]]]] = []
+def _works(job: TrialJob, trained: TrainedTrial, store: Store) -> Works:
     if job.training is not None:
         recorded = trained.utility, trained.numbers, trained.traffic
-        works.append(
-            (job.training, partial(utility_rows, job.training, trained.task, trained.final[0], *recorded, store))
-        )
-    return [*works, *((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)]
+        yield job.training, partial(utility_rows, job.training, trained.task, trained.final[0], *recorded, store)
+    yield from ((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)
 
 
 def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:

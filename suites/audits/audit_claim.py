@@ -4,16 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ...audit.check_result import CheckResult
 from ...audit.finding import Verdict, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
-from ..attacking.trial import Clock, failures_as_rows
+from ..attacking.finished_cells import Clock, failures_as_rows, finish_cell
 from ..checks.check import check_rows
 from ..checks.law_check import law_checks
-from ..checks.verdict_row import verdict_row
+from ..checks.verdict_row import verdict_row, verdict_rows
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
@@ -29,15 +28,7 @@ def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str
     Raises:
         UnwritableRunFolder: if the folder cannot be written.
     """
-    if job.cell.cell_id in finished:
-        return []
-    # Processes share the cores: more threads in each would slow all of them down.
-    torch.set_num_threads(1)
-    clock = Clock()
-    with failures_as_rows([job.cell], store, clock) as failed:
-        row = block_method(job.method).run(job, store)
-        store.finish(job.cell.cell_id, [job.cell.record(**row, **clock.fields())])
-    return failed
+    return finish_cell(job.cell, store, finished, lambda: [job.cell.record(**block_method(job.method).run(job, store))])
 
 
 def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
@@ -48,7 +39,7 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
     if audit.out_of_scope:
         finding = not_audited(audit.claim, audit.out_of_scope)
         checks = () if audit.request is None else _without_runs(audit.request)
-        store.finish(audit.cell.cell_id, [verdict_row(audit.cell, finding, checks), *check_rows(audit.cell, checks)])
+        store.finish(audit.cell.cell_id, verdict_rows(audit.cell, finding, checks))
         return []
     with failures_as_rows([audit.cell], store, clock) as failed:
         method = audit_methods()[audit.method]

@@ -6,7 +6,12 @@ from ...audit.check_result import CheckResult
 from ...audit.finding import Finding, Verdict
 from ..jobs.cell import Cell
 from ..results.record import Record
-from .check import failed_words
+from .check import check_rows, failed_words
+
+
+def verdict_rows(cell: Cell, finding: Finding, checks: Sequence[CheckResult]) -> list[Record]:
+    """Return the row of a finding, and one row per implementation check."""
+    return [verdict_row(cell, finding, checks), *check_rows(cell, checks)]
 
 
 def verdict_row(cell: Cell, finding: Finding, checks: Sequence[CheckResult], artifact: str = "") -> Record:

@@ -16,7 +16,7 @@ from ...audit.finding import Finding, Verdict, checked_alone, with_failed_checks
 from ...audit.nearest import nearest
 from ...defenses.controls import mechanisms
 from ...defenses.controls.mutant import Mutant
-from ..attacking.trial import Clock, failures_as_rows
+from ..attacking.finished_cells import Clock, failures_as_rows
 from ..checks.check import check_rows
 from ..config.catalogue import find, from_entry_points
 from ..config.part_files import PartFile

@@ -6,16 +6,14 @@ pilot runs: vote counts that are made for it, and those of the suite's own teach
 
 from dataclasses import replace
 
-import torch
-
 from ...audit.finding import Finding, Verdict, not_audited
 from ...audit.mechanism.mechanism import audit_mechanism
 from ...audit.observer import ANSWERS
 from ...defenses.transfer.worst_votes import mechanism_of
 from ...fl.transfer.protection import votes_of
-from ..attacking.trial import Clock, failures_as_rows
+from ..attacking.finished_cells import finish_cell
 from ..checks.same_claim import same_claim
-from ..checks.verdict_row import verdict_row
+from ..checks.verdict_row import verdict_rows
 from ..config.resolve_transfer import teachers_of, transfer_plan_of, transfer_task_of
 from ..jobs.transfer_job import TransferAuditJob
 from ..results.store import Store
@@ -27,14 +25,7 @@ def audit_transfer(job: TransferAuditJob, store: Store, finished: frozenset[str]
     Raises:
         UnwritableRunFolder: if the folder cannot be written.
     """
-    if job.cell.cell_id in finished:
-        return []
-    torch.set_num_threads(1)
-    clock = Clock()
-    with failures_as_rows([job.cell], store, clock) as failed:
-        row = verdict_row(job.cell, found_about(job), ())
-        store.finish(job.cell.cell_id, [row.model_copy(update=clock.fields())])
-    return failed
+    return finish_cell(job.cell, store, finished, lambda: verdict_rows(job.cell, found_about(job), ()))
 
 
 def found_about(job: TransferAuditJob) -> Finding:

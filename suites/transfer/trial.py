@@ -5,7 +5,6 @@ teachers vote as they were trained to. Real votes would be guessed well from the
 agree; of planted votes a guess without information is right once in as many times as there are classes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,10 +24,9 @@ from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import counts_of, votes_of
 from ...fl.transfer.recorder import AnswerRecorder, TransferEvent
 from ...fl.transfer.transfer_task import TransferTask
+from ..attacking.finished_cells import Works, finish_job
 from ..attacking.shadows import rows_of_attack
-from ..attacking.trial import Clock, failures_as_rows, finish_cells
 from ..config.resolve_transfer import shadow_teachers_of, teachers_of, transfer_plan_of, transfer_task_of
-from ..jobs.cell import Cell
 from ..jobs.transfer_job import TransferTrialJob
 from ..jobs.trial_job import AttackCell
 from ..results.record import Record
@@ -96,19 +94,12 @@ def run_transfer_trial(job: TransferTrialJob, store: Store, finished: frozenset[
     Raises:
         UnwritableRunFolder: the cells written before stay.
     """
-    wanted = [cell for cell in job.cells if cell.cell_id not in finished]
-    if not wanted:
-        return []
-    torch.set_num_threads(1)
-    clock = Clock()
-    found: Transferred | None = None
-    with failures_as_rows(wanted, store, clock) as failed:
-        found = _transferred(job)
-    if found is None:
-        return failed
-    works: list[tuple[Cell, Callable[[], list[Record]]]] = [(job.training, partial(_utility, job, found))]
-    works += [(item.cell, partial(_attacked, item, job, found, store)) for item in job.attacks]
-    return failed + finish_cells(works, wanted, store, clock)
+    return finish_job(job.cells, store, finished, partial(_transferred, job), partial(_works, job, store))
+
+
+def _works(job: TransferTrialJob, store: Store, found: Transferred) -> Works:
+    yield job.training, partial(_utility, job, found)
+    yield from ((item.cell, partial(_attacked, item, job, found, store)) for item in job.attacks)
 
 
 def _transferred(job: TransferTrialJob) -> Transferred:

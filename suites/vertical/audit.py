@@ -18,10 +18,9 @@ from ...fl.vertical.law import Noised, VerticalLaw
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
-from ..attacking.trial import Clock, failures_as_rows
-from ..checks.check import check_rows
+from ..attacking.finished_cells import finish_cell
 from ..checks.same_claim import same_claim
-from ..checks.verdict_row import verdict_row
+from ..checks.verdict_row import verdict_rows
 from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
 from ..config.vertical import VerticalAuditSpec
 from ..jobs.vertical_job import VerticalAuditJob
@@ -46,15 +45,7 @@ def audit_vertical(job: VerticalAuditJob, store: Store, finished: frozenset[str]
     Raises:
         UnwritableRunFolder: if the folder cannot be written.
     """
-    if job.cell.cell_id in finished:
-        return []
-    torch.set_num_threads(1)
-    clock = Clock()
-    with failures_as_rows([job.cell], store, clock) as failed:
-        finding, checks = found_about(job)
-        rows = [verdict_row(job.cell, finding, checks), *check_rows(job.cell, checks)]
-        store.finish(job.cell.cell_id, [one.model_copy(update=clock.fields()) for one in rows])
-    return failed
+    return finish_cell(job.cell, store, finished, lambda: verdict_rows(job.cell, *found_about(job)))
 
 
 def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]]:

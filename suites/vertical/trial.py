@@ -1,6 +1,5 @@
 """Train one vertical federation and run every attack of the suite on it; a failure is stored as a result row."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,9 +17,8 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.task import People, VerticalTask
 from ...fl.vertical.utility import predicted, utility_of
 from ...fl.vertical.view import VerticalRecorder
-from ..attacking.trial import Clock, failures_as_rows, finish_cells
+from ..attacking.finished_cells import Works, finish_job
 from ..config.resolve_vertical import vertical_plan_of, vertical_task_of
-from ..jobs.cell import Cell
 from ..jobs.trial_job import AttackCell
 from ..jobs.vertical_job import VerticalTrialJob
 from ..results.record import Record
@@ -52,19 +50,12 @@ def run_vertical_trial(job: VerticalTrialJob, store: Store, finished: frozenset[
     Raises:
         UnwritableRunFolder: the cells written before stay.
     """
-    wanted = [cell for cell in job.cells if cell.cell_id not in finished]
-    if not wanted:
-        return []
-    torch.set_num_threads(1)
-    clock = Clock()
-    trained: TrainedVertical | None = None
-    with failures_as_rows(wanted, store, clock) as failed:
-        trained = _train(job)
-    if trained is None:
-        return failed
-    works: list[tuple[Cell, Callable[[], list[Record]]]] = [(job.training, partial(_utility, job, trained))]
-    works += [(item.cell, partial(_attacked, item, job, trained, store)) for item in job.attacks]
-    return failed + finish_cells(works, wanted, store, clock)
+    return finish_job(job.cells, store, finished, partial(_train, job), partial(_works, job, store))
+
+
+def _works(job: VerticalTrialJob, store: Store, trained: TrainedVertical) -> Works:
+    yield job.training, partial(_utility, job, trained)
+    yield from ((item.cell, partial(_attacked, item, job, trained, store)) for item in job.attacks)
 
 
 def _train(job: VerticalTrialJob, attacker: VerticalAttack | None = None) -> TrainedVertical:

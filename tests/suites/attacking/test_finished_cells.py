@@ -1,0 +1,63 @@
+"""The cells of a job: what is finished is not computed again, and a failure leaves the other cells."""
+
+from fedassay.suites.attacking.finished_cells import Clock, finish_cell, finish_job
+from fedassay.suites.jobs.cell import Cell
+from fedassay.suites.results.store import Store
+from toy_cell import FACTS
+
+CELLS = tuple(Cell(cell_id=name, facts=dict(FACTS)) for name in "abc")
+
+
+def failing():
+    raise ValueError("it fails")
+
+
+def works_of(trained, failed=()):
+    """The trained model, a number, is the value of each row."""
+    for cell in CELLS:
+        row = cell.record(metric="m", value=trained)
+        yield cell, failing if cell.cell_id in failed else lambda row=row: [row]
+
+
+def statuses(store):
+    return {cell.cell_id: [row.status for row in store.cell_records(cell.cell_id)] for cell in CELLS}
+
+
+def test_only_cells_that_are_not_finished_are_stored(tmp_path):
+    store = Store(tmp_path)
+    assert finish_job(CELLS, store, frozenset("b"), lambda: 2.0, works_of) == []
+    assert statuses(store) == {"a": ["ok"], "b": [], "c": ["ok"]}
+    assert store.cell_records("c")[0].value == 2.0
+
+
+def test_nothing_is_trained_where_all_cells_are_finished(tmp_path):
+    assert finish_job(CELLS, Store(tmp_path), frozenset("abc"), failing, works_of) == []
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_training_that_fails_fails_the_cells_that_are_not_finished(tmp_path):
+    store = Store(tmp_path)
+    assert len(finish_job(CELLS, store, frozenset("a"), failing, works_of)) == 2
+    assert statuses(store) == {"a": [], "b": ["failed"], "c": ["failed"]}
+
+
+def test_a_cell_that_fails_leaves_the_others(tmp_path):
+    store = Store(tmp_path)
+    (failed,) = finish_job(CELLS, store, frozenset(), lambda: 1.0, lambda trained: works_of(trained, failed="b"))
+    assert "it fails" in failed
+    assert statuses(store) == {"a": ["ok"], "b": ["failed"], "c": ["ok"]}
+
+
+def test_the_time_of_the_training_counts_to_the_first_cell_that_is_stored(tmp_path):
+    store, clock = Store(tmp_path), Clock()
+    clock.wall -= 1000.0
+    finish_job(CELLS, store, frozenset("a"), lambda: 1.0, works_of, clock=clock)
+    assert store.cell_records("b")[0].wall_s >= 1000.0
+    assert store.cell_records("c")[0].wall_s < 1000.0
+
+
+def test_one_cell_is_stored_once(tmp_path):
+    store, row = Store(tmp_path), CELLS[0].record(metric="m", value=1.0)
+    assert finish_cell(CELLS[0], store, frozenset(), lambda: [row]) == []
+    assert finish_cell(CELLS[0], store, frozenset("a"), failing) == []
+    assert statuses(store)["a"] == ["ok"]
