@@ -187,6 +187,14 @@ def defined(run: Callable[[], _Found]) -> _Found | None:
     return found
 
 
+def check_repeated_evidence(run: Callable[[], Any]) -> None:
+    """Raise Fault unless an attack returns equal evidence, or none, at two calls, and uses no global generator."""
+    with no_global_randomness():
+        first, again = (run() for _ in range(2))
+    require((first is None) == (again is None), "it is defined at one time and not at another")
+    require(first is None or equal(vars(first), vars(again)), "equal generators give other evidence")
+
+
 def built(subject: Subject) -> str | None:
     """It is found and can be built."""
     subject.make()  # Once before: the first import of a library may draw the name of a temporary file.

@@ -1,6 +1,6 @@
 """Conformance checks of defenses of, and attacks on, transfers by answers."""
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from .check import (
     built,
     can_be_sent,
     check_repeated_claims,
+    check_repeated_evidence,
     defined,
     equal,
     no_global_randomness,
@@ -115,12 +116,7 @@ def runs(subject: Subject) -> str | None:
 
 def repeats(subject: Subject) -> str | None:
     """Equal generators give equal scores, and no global generator is used."""
-    attack: VoteAttack = subject.make()
-    with no_global_randomness():
-        first, again = (_evidence(attack) for _ in range(2))
-    require((first is None) == (again is None), "it is defined at one time and not at another")
-    if first is not None and again is not None:
-        require(equal(first.values, again.values), "equal generators give other scores")
+    check_repeated_evidence(partial(_evidence, subject.make()))
     return None
 
 

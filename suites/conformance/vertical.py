@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
 
 from ...attacks.attack import Level
 from ...attacks.vertical.attack import VerticalAttack, VerticalEvidence, VerticalKnowledge
-from ...audit.evidence import PersonColumns, PersonLabels
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams
@@ -26,6 +25,7 @@ from .check import (
     built,
     can_be_sent,
     check_repeated_claims,
+    check_repeated_evidence,
     defined,
     equal,
     no_global_randomness,
@@ -199,12 +199,6 @@ def _evidence(attack: VerticalAttack) -> VerticalEvidence | None:
     return defined(lambda: attack.run(view, knowledge, np.random.default_rng(5)))
 
 
-def _array(evidence: VerticalEvidence) -> np.ndarray:
-    if isinstance(evidence, PersonLabels):
-        return evidence.scores
-    return evidence.rows if isinstance(evidence, PersonColumns) else evidence.values
-
-
 def runs(subject: Subject) -> str | None:
     """It runs on a small vertical federation, and returns evidence in the setting of its observer."""
     attack: VerticalAttack = subject.make()
@@ -220,12 +214,7 @@ def runs(subject: Subject) -> str | None:
 
 def repeats(subject: Subject) -> str | None:
     """Equal generators give equal evidence, and no global generator is used."""
-    attack: VerticalAttack = subject.make()
-    with no_global_randomness():
-        first, again = (_evidence(attack) for _ in range(2))
-    require((first is None) == (again is None), "it is defined at one time and not at another")
-    if first is not None and again is not None:
-        require(equal(_array(first), _array(again)), "equal generators give other evidence")
+    check_repeated_evidence(partial(_evidence, subject.make()))
     return None
 
 
