@@ -44,6 +44,10 @@ class Unit(StrEnum):
         raise unknown("unit", str(value), cls)
 
 
+HELD_BY_CLIENTS = (Unit.SAMPLE, Unit.USER)
+"""Units that clients hold: one more of them is no client more."""
+
+
 class Adjacency(StrEnum):
     """How two neighbouring datasets differ in one unit (such as one sample): it is added or removed, replaced, or set
     to zero.

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Unit
+from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Unit
 from .plan import Plan
 
 
@@ -353,7 +353,7 @@ def _check_holder(canaries: Canaries, plan: Plan) -> None:
         raise ValueError(f"a sample canary's client must be in 0..{plan.clients - 1}, got {canaries.client}")
     if canaries.unit is Unit.USER and not 1 <= len(canaries.holders) <= plan.clients:
         raise ValueError(f"a user canary's clients must be in 1..{plan.clients}, got {len(canaries.holders)}")
-    held = canaries.unit in (Unit.SAMPLE, Unit.USER)
+    held = canaries.unit in HELD_BY_CLIENTS
     if canaries.place is not None and not (not held and 0 <= canaries.place < plan.clients):
         raise ValueError(
             f"the place of a canary that is a client must be in 0..{plan.clients - 1}, got {canaries.place} for one "

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level
-from ...audit.claim import Adjacency, Unit
+from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Unit
 from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.observer import FINAL_MODEL
 from ...fl.canary import Canaries, Canary, CanarySet, DataCanary
@@ -123,7 +123,7 @@ def published_law(job: BlockJob, plan: Plan) -> Law | None:
 
 def _holder(job: BlockJob, plan: Plan) -> int:
     """The first client that holds the canary, or is it."""
-    if job.claim.unit in (Unit.SAMPLE, Unit.USER):
+    if job.claim.unit in HELD_BY_CLIENTS:
         return 0
     # A canary that is a client is numbered after the plan's clients, unless it takes the place of one.
     return plan.clients if job.place is None else job.place

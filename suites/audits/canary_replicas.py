@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.check_result import CheckResult
-from ...audit.claim import Unit
+from ...audit.claim import HELD_BY_CLIENTS
 from ...audit.evidence import Projections
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
@@ -108,7 +108,7 @@ def place_of(job: BlockJob) -> int | None:
 
     A defense may hold a list of constants with one entry per client of the plan.
     """
-    if job.claim.unit in (Unit.SAMPLE, Unit.USER):
+    if job.claim.unit in HELD_BY_CLIENTS:
         return None
     task, plan = audited_federation(job)
     for place in (None, plan.clients - 1):

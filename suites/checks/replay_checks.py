@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...audit.check_result import CheckResult
-from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.observer import AGGREGATE, FINAL_MODEL
 from ...fl.canary import Canary, UserCanary
 from ...fl.channels import changes_broadcast
@@ -83,8 +83,6 @@ _REPLACED = (
 )
 """Units of which a client stays in the federation when its row is replaced."""
 _PLANTED = (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT)
-_HELD = (Unit.SAMPLE, Unit.USER)
-"""Units that clients of the plan hold: none of them is a client more."""
 _GROUPS = 2
 """Groups of clients that hold the samples of a planted user in turn."""
 _PARTIAL = 3
@@ -198,7 +196,7 @@ class ReplaySetup:
     @property
     def holder(self) -> int:
         """The client for which the law is read before a row is planted at any client."""
-        return 0 if self.claim.unit in _HELD or self.unaccepted else self.still.plan.clients
+        return 0 if self.claim.unit in HELD_BY_CLIENTS or self.unaccepted else self.still.plan.clients
 
     @cached_property
     def draws(self) -> list[Recording]:
@@ -369,7 +367,7 @@ def _message(setup: ReplaySetup) -> MessageComparison:
     message = MessageComparison(claim=claim, plan=plan, covered=covered)
     if not changes_broadcast(setup.protection):
         message.missing["broadcast model"] = "the defense leaves it as it is, so that it follows from the aggregates"
-    if claim.unit not in _HELD and setup.unaccepted:
+    if claim.unit not in HELD_BY_CLIENTS and setup.unaccepted:
         message.missing["one client more than the plan has"] = f"the defense does not run with it ({setup.unaccepted})"
     if setup.adds_to_sum and setup.brings_noise:
         message.missing["whether a client takes part"] = "its share of the noise comes and goes with it"
@@ -383,7 +381,7 @@ def _message(setup: ReplaySetup) -> MessageComparison:
 def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
     """The clip norm that the law or the claim publishes; 1 where neither does."""
     try:
-        law = protection.law(claim.observer, plan, 0 if claim.unit in _HELD else plan.clients)
+        law = protection.law(claim.observer, plan, 0 if claim.unit in HELD_BY_CLIENTS else plan.clients)
     except Exception:  # A defense may have no law of one client more than the plan has.
         law = protection.law(claim.observer, plan, 0)
     published = law.clip_norm if isinstance(law, GaussianLaw) else claim.parameters.get("clip_norm", 1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.outside import Spec, call, find_outside, name_and_options
 from ...fl.canary import Canary, DataCanary
 from ...fl.laws.law import ReportLaw
@@ -225,7 +225,7 @@ def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> 
         )
     # As many copies as the mean client has samples: with a single one, most Poisson lots would be empty.
     mean = max(1, round(inputs.plan.weight(inputs.plan.clients)))
-    copies = copies_of(inputs.unit) if inputs.unit in (Unit.SAMPLE, Unit.USER) else mean
+    copies = copies_of(inputs.unit) if inputs.unit in HELD_BY_CLIENTS else mean
     return DataCanary(
         unit=inputs.unit,
         images=image.expand(copies, *image.shape),

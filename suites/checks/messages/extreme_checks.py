@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ....audit.check_result import CheckResult
-from ....audit.claim import Claim, Unit
+from ....audit.claim import HELD_BY_CLIENTS, Claim, Unit
 from ....audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ....fl.canary import AnyRow, Canary
 from ....fl.channels import Channels, changes_broadcast
@@ -109,7 +109,7 @@ class ExtremeProbe:
             present=row,
             absent=torch.zeros_like(row),
             client=self.client,
-            place=None if self.claim.unit in (Unit.SAMPLE, Unit.USER) else self.client,
+            place=None if self.claim.unit in HELD_BY_CLIENTS else self.client,
             clients=self.clients,
         )
         return self.run(canary, world)

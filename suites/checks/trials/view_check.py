@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....audit.check_result import CheckResult
-from ....audit.claim import Adjacency, Claim, Unit
+from ....audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ....audit.finding import refutes
 from ....audit.measurement import Measurement
 from ....audit.observer import SHUFFLED
@@ -46,7 +46,7 @@ def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> st
         return reason
     if claim.rounds > plan.rounds:
         return f"the claim covers {claim.rounds} rounds, of which the federation runs {plan.rounds}"
-    added = claim.unit not in (Unit.SAMPLE, Unit.USER) and claim.adjacency is Adjacency.ADD_REMOVE
+    added = claim.unit not in HELD_BY_CLIENTS and claim.adjacency is Adjacency.ADD_REMOVE
     if added and (claim.observer.rank >= SHUFFLED.rank or claim.observer.sees_participation):
         return "one client more or less shows by its report alone"
     if (protection.per_sample or claim.unit is Unit.SAMPLE) and task.network.mixes:

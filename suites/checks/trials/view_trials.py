@@ -20,6 +20,7 @@ from scipy.stats import binom
 from ....audit.arrays import FloatArray
 from ....audit.binomial import ErrorCounts, privacy_loss, upper_bound
 from ....audit.check_result import CheckResult
+from ....audit.claim import HELD_BY_CLIENTS
 from ....audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ....audit.evidence import Setting
 from ....audit.finding import refutes
@@ -303,7 +304,7 @@ class _Trials:
 
     def _run(self, pair: Neighbours, world: int, runs: int, block: int) -> FloatArray:
         setup, federation = self.setup, pair.federation
-        holder = 0 if setup.claim.unit.value in ("sample", "user") else setup.still.plan.clients
+        holder = 0 if setup.claim.unit in HELD_BY_CLIENTS else setup.still.plan.clients
         holder = holder if pair.canary.place is None else pair.canary.place
         recorder = ReceivedNumbers(
             observer=setup.claim.observer,
