@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from .hooks import overrides
 from .message import Message
 from .plan import Plan
 from .protection import Protection
@@ -97,7 +98,7 @@ def of_replica(state: Channels, replica: int, replicas: int) -> Channels:
 
 def changes_broadcast(protection: Protection) -> bool:
     """Return whether the defense changes the model before it is broadcast."""
-    return type(protection).broadcast is not Protection.broadcast
+    return overrides(protection, "broadcast")
 
 
 def array_channels(name: str, value: Tensor | NDArray[Any]) -> Channels:

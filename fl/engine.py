@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .algorithms.local_training import Numbers
 from .canary import Canaries
+from .hooks import overrides
 from .message import Message
 from .plan import Plan
 from .protection import Context, Protection, State, check_replica_rows
@@ -147,7 +148,7 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
         )
     # Without per_sample the engine computes mean gradients and never calls these hooks: their noise would be missing.
     for hook in ("local_step", "local_query"):
-        if getattr(type(protection), hook) is not getattr(Protection, hook) and not protection.per_sample:
+        if overrides(protection, hook) and not protection.per_sample:
             raise ValueError(f"{type(protection).__name__} overrides {hook}, so it must set per_sample = True")
     stated, held = plan.clients_per_user, task.clients_per_user
     if stated is not None and held is not None and held > stated:

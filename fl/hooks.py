@@ -16,13 +16,24 @@ class Hooks:
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise TypeError for a method whose name almost matches a hook: the engine would never call it."""
         super().__init_subclass__(**options)
-        root = next(one for one in cls.__mro__ if Hooks in one.__bases__)
+        root = _root(cls)
         hooks = [] if root is cls else _public(root)
         for name in _public(cls):
             if not hasattr(super(cls, cls), name):
                 # A misspelled hook would leave its noise out without any error, and the audit would blame the defense.
                 for hook in get_close_matches(name, hooks, n=1, cutoff=_ALIKE):
                     raise TypeError(f"{cls.__name__}.{name} overrides no hook: did you mean {hook}? If not, rename it")
+
+
+def overrides(protection: Hooks, hook: str) -> bool:
+    """Return whether a protection has a hook of its own, defined by its class or set on the object."""
+    own = getattr(protection, hook)
+    return getattr(own, "__func__", own) is not getattr(_root(type(protection)), hook)
+
+
+def _root(cls: type) -> type:
+    """The class that defines the hooks of a protection's class."""
+    return next(one for one in cls.__mro__ if Hooks in one.__bases__)
 
 
 def _public(owner: type) -> list[str]:

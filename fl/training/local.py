@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..algorithms.local_training import Numbers
 from ..canary import Canaries, UserCanary
+from ..hooks import overrides
 from ..partitions.sampling import FixedSize, lot_indices
 from ..plan import Plan
 from ..protection import Context, Protection, State, check_replica_rows
@@ -249,7 +250,7 @@ class LocalTrainer:
         direction = check_replica_rows("local_step", direction, local)
         answer = None
         # Only if overridden: the default has no answer to send.
-        if type(self.protection).local_query is not Protection.local_query:
+        if overrides(self.protection, "local_query"):
             rng = self._generator("local query", client, context, step)
             answer = self.protection.local_query(rows, real, client, context, state, rng)
         return _Step(direction=direction, drawn=mask, answer=answer)

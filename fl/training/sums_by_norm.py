@@ -6,6 +6,7 @@ from inspect import isfunction
 import torch
 from torch import Tensor
 
+from ..hooks import overrides
 from ..layout import Layout
 from ..models.network import Network
 from ..protection import Context, Protection, State
@@ -20,7 +21,7 @@ def sums_by_norm(protection: Protection, network: Network) -> bool:
     A subclass that changes another method of the class that defines ``sample_weights``, such as ``local_step``, may no
     longer be the sum that the weights describe: it gets the gradients themselves.
     """
-    if not network.large or type(protection).local_query is not Protection.local_query:
+    if not network.large or overrides(protection, "local_query"):
         return False
     above = list[type]()
     for kind in type(protection).__mro__:

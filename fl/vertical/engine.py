@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ..fields import check_positive
+from ..hooks import overrides
 from ..protection import check_replica_rows
 from ..streams import Streams
 from .network import VerticalModels
@@ -173,7 +174,8 @@ class _Training:
         # What each passive party sent about each person, for parties that send it once.
         self.kept: list[Tensor] = []
         # Of all people, where a defense changes them before the training; else only the rows of a batch are copied.
-        self.released = [self._released(party) for party in range(task.network.passive)] if _changes(protection) else []
+        changed = range(task.network.passive) if overrides(protection, "columns") else ()
+        self.released = [self._released(party) for party in changed]
 
     def run(self, stop_after: int | None) -> VerticalModels:
         epochs = self.plan.epochs if stop_after is None else stop_after
@@ -326,10 +328,6 @@ class _Training:
 
     def _rate(self, people: Tensor) -> float:
         return self.plan.learning_rate / len(people)
-
-
-def _changes(protection: VerticalProtection) -> bool:
-    return getattr(protection.columns, "__func__", None) is not VerticalProtection.columns
 
 
 def _expanded(models: VerticalModels, replicas: int) -> VerticalModels:

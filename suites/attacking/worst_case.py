@@ -11,6 +11,8 @@ from torch import Tensor
 from ...attacks.attack import Hypotheses
 from ...attacks.membership.alignment import RoundRows, rounds_of
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
+from ...fl.channels import changes_broadcast
+from ...fl.hooks import overrides
 from ...fl.laws.law import GaussianLaw, Law, Mixing, ReportLaw
 from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
@@ -120,13 +122,13 @@ class _KnownRun:
         """Return membership log-likelihood ratios computed from the sum of all clients' updates, or from the difference
         of two successive global models; None if the ratios are not known exactly.
         """
-        kind, clients = type(self.protection), range(self.plan.clients)
-        if self.plan.cohort_rate != 1 or kind.broadcast is not Protection.broadcast:
+        clients = range(self.plan.clients)
+        if self.plan.cohort_rate != 1 or changes_broadcast(self.protection):
             return None
         law = self.protection.law(self.view.observer, self.plan, client)
         if isinstance(law, GaussianLaw) and law.scale > 0 and law.rate == 1 and not self.protection.per_sample:
             return self._by_reports(law, clients)
-        plain = kind.channel is Protection.channel and kind.aggregate is Protection.aggregate
+        plain = not any(overrides(self.protection, hook) for hook in ("channel", "aggregate"))
         uploads = [_of_samples(self.protection.law(UPLOADS, self.plan, one)) for one in clients]
         laws = [law for law in uploads if law is not None]
         known = plain and self.protection.per_sample and len(laws) == len(uploads)

@@ -21,6 +21,7 @@ from ...audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ...audit.wording import plain
 from ...fl.canary import Canary
 from ...fl.channels import FINAL, changes_broadcast
+from ...fl.hooks import overrides
 from ...fl.laws.law import GaussianLaw, describes_release
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection
@@ -215,7 +216,7 @@ def rate_of(claim: Claim, plan: Plan, protection: Protection) -> float:
 
 def leaves_out(protection: Protection, plan: Plan) -> bool:
     """Return whether the hook ``participates`` leaves any client out in one of the plan's first rounds."""
-    if type(protection).participates is Protection.participates:
+    if not overrides(protection, "participates"):
         return False
     streams, state = Streams(0), protection.initial_state(plan)
     for turn in range(min(plan.rounds, _TRIED)):

@@ -12,12 +12,12 @@ from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.evidence import MembershipScores, Setting
-from ...audit.observer import FINAL_MODEL
 from ...audit.power.threshold import SplitThreshold
+from ...fl.hooks import overrides
 from ...fl.streams import Streams
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalContext, VerticalProtection
-from .tape import overrides
+from .received import held_against
 
 CHANNEL = "label channel"
 TRIALS = 2**17
@@ -67,11 +67,9 @@ def channel_check(
         unit="epsilon",
         witness=f"{TRIALS} draws of one person's released label under each of two labels, in {releases} releases",
     )
-    if claim.observer == FINAL_MODEL and not found.passed:
-        words = "the released labels exceed the claim, and the public does not receive them"
-        return CheckResult(name=CHANNEL, passed=None, witness=words)
     detects = [bound.detectable for bound in bounds]
-    return replace(found, detects=None if None in detects else sum(one for one in detects if one is not None))
+    found = replace(found, detects=None if None in detects else sum(one for one in detects if one is not None))
+    return held_against(claim, found, "released labels")
 
 
 def _scores(

@@ -18,12 +18,12 @@ from torch import Tensor
 from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.gaussian import epsilon_from_mu, mu_from_epsilon
-from ...audit.observer import FINAL_MODEL
 from ...fl.streams import Streams
 from ...fl.vertical.law import Noise, VerticalLaw
 from ...fl.vertical.protection import VerticalProtection
 from .drawn_messages import drawn_check
 from .noise_law import ALPHA, least_p, nearer_kind, on_grid
+from .received import held_against
 from .tape import Call, NotJudged, again, kept, recorded
 
 MOVE, DIRECTIONS, LAW = "move over noise", "noise in all directions", "distribution of the noise"
@@ -98,15 +98,8 @@ def move_checks(
     ``pairs``: the calls of two runs with equal releases. ``law``: the public description of the noise.
     """
     found = (*_of_noise(claim, protection, pairs, law), drawn_check(claim, protection, pairs, law))
-    return tuple(_received(claim, result) for result in found)
-
-
-def _received(claim: Claim, result: CheckResult) -> CheckResult:
-    """The result, without a failure against messages that the public does not receive; LAW is about no claim."""
-    if claim.observer != FINAL_MODEL or result.passed is not False or result.name == LAW:
-        return result
-    words = "the messages exceed the claim, and the public does not receive them"
-    return CheckResult(name=result.name, passed=None, witness=words)
+    # LAW is about no claim.
+    return tuple(result if result.name == LAW else held_against(claim, result, "messages") for result in found)
 
 
 def _of_noise(

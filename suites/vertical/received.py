@@ -1,4 +1,4 @@
-"""Recorders of the numbers that an observer of a vertical federation receives."""
+"""What an observer of a vertical federation receives: recorders of the numbers, and what a check of them shows."""
 
 from dataclasses import dataclass, field
 
@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
-from ...audit.observer import ACTIVE_PARTY, PASSIVE_PARTY, Observer
+from ...audit.check_result import CheckResult
+from ...audit.claim import Claim
+from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, Observer
 from ...fl.vertical.engine import StepEvent
 from ...fl.vertical.network import VerticalModels
 
@@ -62,3 +64,13 @@ class GradientsByPerson:
 def all_numbers(final: VerticalModels) -> Tensor:
     """Return the parameters of all parties' models, flat: (R, numbers)."""
     return torch.cat([layer.flatten(1) for layers in (*final.bottoms, final.top) for layer in layers], dim=1)
+
+
+def held_against(claim: Claim, result: CheckResult, what: str) -> CheckResult:
+    """Return the result of a check of messages or labels, which ``what`` names. It is no failure of a claim about the
+    final model that these exceed it: what the public receives shows less.
+    """
+    if claim.observer != FINAL_MODEL or result.passed is not False:
+        return result
+    words = f"the {what} exceed the claim, and the public does not receive them"
+    return CheckResult(name=result.name, passed=None, witness=words)

@@ -88,12 +88,6 @@ class Taped(VerticalProtection):
         return self._call("bottom_sum", total, party, context, rng)
 
 
-def overrides(protection: VerticalProtection, hook: str) -> bool:
-    """Return whether a protection has a hook of its own, defined by its class or set on the object."""
-    own = getattr(protection, hook)
-    return getattr(own, "__func__", own) is not getattr(VerticalProtection, hook)
-
-
 class NotJudged(Exception):
     """Why what a hook returns cannot be judged."""
 

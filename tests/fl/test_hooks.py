@@ -8,12 +8,15 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, GLOBAL_MODELS
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.canary import Canary
+from fedassay.fl.channels import changes_broadcast
 from fedassay.fl.engine import run_federation
+from fedassay.fl.hooks import overrides
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
+from fedassay.fl.vertical.protection import VerticalProtection
 
 REPLICAS, ROUNDS, STEPS, DIM = 5, 3, 2, 51
 SIZES = (6, 10, 3, 5)
@@ -275,6 +278,32 @@ def test_a_local_step_that_would_never_be_called_is_refused(make_task, make_plan
     task = make_task()
     with pytest.raises(ValueError, match="Forgetful overrides local_step, so it must set per_sample = True"):
         run_federation(task, make_plan(task), Forgetful(), Streams(0))
+
+
+def test_a_local_step_that_is_set_on_the_object_is_refused_too(make_task, make_plan):
+    task, protection = make_task(), Protection()
+    protection.local_step = lambda gradients, *facts: torch.zeros_like(gradients[:, 0])
+    with pytest.raises(ValueError, match="must set per_sample = True"):
+        run_federation(task, make_plan(task), protection, Streams(0))
+
+
+def test_a_hook_is_overridden_by_a_class_or_on_the_object_and_by_nothing_else():
+    class Base(Protection):
+        def report(self, *given):
+            return given[0]
+
+    class Derived(Base):
+        pass
+
+    changed = Derived()
+    changed.broadcast = lambda model, *facts: model
+    names = {"report", "broadcast", "aggregate"}
+    found = [{name for name in names if overrides(one, name)} for one in (Protection(), Base(), Derived(), changed)]
+    assert found == [set(), {"report"}, {"report"}, {"report", "broadcast"}]
+    assert changes_broadcast(changed)
+    of_columns = type("OfColumns", (VerticalProtection,), {"columns": lambda self, values, *facts: values})()
+    assert overrides(of_columns, "columns")
+    assert not overrides(VerticalProtection(), "columns")
 
 
 def test_a_plan_of_another_task_is_refused(make_task, make_plan):

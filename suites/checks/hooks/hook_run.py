@@ -16,6 +16,7 @@ from torch import Tensor
 from ....audit.claim import Claim, Unit
 from ....audit.observer import AGGREGATE, SHUFFLED
 from ....fl.channels import changes_broadcast, state_channels, state_numbers
+from ....fl.hooks import overrides
 from ....fl.laws.law import GaussianLaw
 from ....fl.message import Message, clear_absent
 from ....fl.partitions.sampling import lot_indices
@@ -121,12 +122,12 @@ class HookSetup:
 
     def why_not(self) -> str:
         """Return why the hooks cannot be run on given rows; empty if they can."""
-        kind, unit = type(self.protection), self.claim.unit
+        unit = self.claim.unit
         if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
             return f"no row of one {unit} can be given to the hooks"
         if self.claim.part != JOINT:
             return f"the claim is about {self.claim.part} alone"
-        if kind.local_query is not Protection.local_query:
+        if overrides(self.protection, "local_query"):
             return "clients answer queries about their lots, which given rows do not have"
         if unit is not Unit.SAMPLE and self.protection.per_sample:
             return "clients protect their samples one by one, which given rows of clients do not have"

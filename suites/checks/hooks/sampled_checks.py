@@ -21,9 +21,10 @@ from ....audit.check_result import CheckResult
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import SHUFFLED
 from ....audit.wording import plain
+from ....fl.hooks import overrides
 from ....fl.laws.law import GaussianLaw, Law
 from ....fl.partitions.sampling import Epoch, Full, Poisson
-from ....fl.protection import Context, Protection
+from ....fl.protection import Context
 from ....fl.replay import ReplayedStreams, unequal_stream
 from ..law_check import AS_SAMPLED, NotCheckable, law_check
 from ..measured_checks import (
@@ -698,7 +699,7 @@ def _between_clients(sampled: Sampled) -> CheckResult | None:
     test; None where it does not, or may.
     """
     setup, plan = sampled.setup, sampled.setup.plan
-    own = type(setup.protection).participates is not Protection.participates
+    own = overrides(setup.protection, "participates")
     # Where a unit is added or removed, amplification by sampling rests on independent coins.
     added = isinstance(plan.cohort, Full) and setup.claim.adjacency is Adjacency.ADD_REMOVE
     rests = added and any(_rate(sampled, client) < 1 for client in range(plan.clients))
@@ -745,7 +746,7 @@ def _between_clients(sampled: Sampled) -> CheckResult | None:
 def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
     """Whether who takes part, by the hook ``participates``, depends on the samples of one client."""
     setup, around = sampled.setup, sampled.around
-    if type(setup.protection).participates is Protection.participates:
+    if not overrides(setup.protection, "participates"):
         return
     holder = int(around.holders[0])
     task, part = setup.task, setup.task.parts[holder]
