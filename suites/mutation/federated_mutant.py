@@ -10,7 +10,7 @@ from ...attacks.attack import Knowledge, Level
 from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.arrays import FloatArray
 from ...audit.check_result import CheckResult
-from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
 from ...defenses.controls.case import Case
 from ...defenses.controls.control import correct_version
@@ -33,8 +33,9 @@ from ..audits.audited_federation import release_of
 from ..audits.claim_checks import claim_checks, received_checks
 from ..audits.planted_canary import canary_words
 from ..audits.prepared_again import Fitted
+from ..checks.worst_results import worst_results
 from ..config.canaries import absent_row, clients_of_user, copies_of
-from .versions import Versions, check_claims, over_claims
+from .versions import Versions, check_claims
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
 UNEQUAL, UNEQUAL_SAMPLES = 4, 40
@@ -74,7 +75,7 @@ class FederatedVersions(Versions):
             if trials and all(check.passed is not False for check in checks):
                 checks += received_checks(fit, self.plan, (self.task, self.plan), seed=seed)
             results += checks
-        return over_claims(results)
+        return worst_results(results, "claims")
 
 
 # Cached: preparing a defense may take seconds, and the mutant and its checks both need it.
@@ -112,7 +113,7 @@ def federated_mutant(versions: FederatedVersions) -> Mutant:
     claim = correct.claims[0]
     if broken is None:
         raise ValueError(f"{versions.name} is a correct case without a broken version")
-    holder = 0 if claim.unit in (Unit.SAMPLE, Unit.USER) else plan.clients
+    holder = 0 if claim.unit in HELD_BY_CLIENTS else plan.clients
     law = correct.protection.law(claim.observer, plan, holder)
     if not isinstance(law, GaussianLaw):
         raise ValueError(f"{versions.name} must publish a Gaussian noise law of its release, got {law}")

@@ -1,7 +1,7 @@
 """Define what every kind of mutant supplies: the correct and the broken version of a mechanism under one claim."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...audit.check_result import CheckResult
@@ -60,12 +60,3 @@ def check_claims(name: str, correct: Sequence[Claim], broken: Sequence[Claim]) -
             f"{name} (a deliberately broken defense) must state the claim of its correct version, got "
             f"{[claim.describe() for claim in broken]}"
         )
-
-
-def over_claims(results: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
-    """Return one result per check: of the results for several claims the first failure, or else the first."""
-    found: dict[str, CheckResult] = {}
-    for result in results:
-        kept = found.setdefault(result.name, result)
-        found[result.name] = result if result.passed is False and kept.passed is not False else kept
-    return tuple(found.values())

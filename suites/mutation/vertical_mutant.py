@@ -19,11 +19,12 @@ from ...fl.streams import Streams
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ..checks.trials.view_check import VIEW
+from ..checks.worst_results import worst_results
 from ..vertical.claim_checks import CHECK_ALPHA, vertical_checks
 from ..vertical.discriminant import discriminant
 from ..vertical.pairs import pair_of_claim, pairs_of_claim
 from ..vertical.runs import measured_in_runs, observed_blocks
-from .versions import Versions, check_claims, over_claims
+from .versions import Versions, check_claims
 
 PEOPLE, BATCH, EPOCHS, LEARNING_RATE = 10, 4, 2, 0.1
 """Of the federation; its last batch is smaller, because a bug may lie in the code for such a batch."""
@@ -69,7 +70,7 @@ class VerticalVersions(Versions):
     def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
         prepared = self.broken if broken else self.correct
         results = [result for claim in prepared.claims for result in self._checks(prepared, claim, seed, trials)]
-        return over_claims(results)
+        return worst_results(results, "claims")
 
     def _checks(self, prepared: VerticalPrepared, claim: Claim, seed: int, trials: bool) -> list[CheckResult]:
         task, plan, streams = self.task, self.plan, Streams(seed)

@@ -21,6 +21,7 @@ from ...fl.vertical.task import VerticalTask
 from ..attacking.finished_cells import finish_cell
 from ..checks.same_claim import same_claim
 from ..checks.verdict_row import verdict_rows
+from ..checks.worst_results import worst_results
 from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
 from ..config.vertical import VerticalAuditSpec
 from ..jobs.vertical_job import VerticalAuditJob
@@ -31,7 +32,7 @@ from .label_coins import measured_in_one_run
 from .noise_move import MOVE
 from .observed_labels import measured_by_labels
 from .pairs import Pair, frequent, pairs_of_claim, why_no_pair
-from .play_back import RELEASED, play_back_checks, worst_results
+from .play_back import RELEASED, play_back_checks
 from .runs import DependentRuns, measured_in_runs
 
 WHOLE = "the whole federation"
@@ -66,7 +67,7 @@ def found_about(job: VerticalAuditJob) -> tuple[Finding, tuple[CheckResult, ...]
     run = of_whole if job.one_run else of_small
     if run is None:
         return not_audited(claim, "the defense states another claim about the federation that the audit runs"), ()
-    checks = worst_results([_checks(job, of_small), _whole_checks(job, of_whole)], "federations")
+    checks = worst_results([*_checks(job, of_small), *_whole_checks(job, of_whole)], "federations", required=RELEASED)
     try:
         measured = _measured(job, settings, run)
     except DependentRuns as why:

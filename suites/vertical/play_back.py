@@ -7,7 +7,7 @@ in the second run shows how far the change moves the inputs of the noise: in the
 people.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
@@ -18,17 +18,19 @@ from torch import Tensor
 from ...audit.check_result import CheckResult
 from ...audit.claim import Claim, Unit
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
+from ...fl.hooks import overrides
 from ...fl.streams import Streams
 from ...fl.vertical.engine import run_vertical
 from ...fl.vertical.law import VerticalLaw
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalContext, VerticalProtection
 from ...fl.vertical.task import VerticalTask
+from ..checks.worst_results import worst_results
 from .constants import Constants
 from .noise_move import move_checks
 from .pairs import Pair, covered, why_no_pair
 from .received import Received, all_numbers
-from .tape import Call, Taped, overrides
+from .tape import Call, Taped
 
 RELEASED = "released noise alone"
 HOOKS = {Unit.LABEL: ("targets", "residuals", "gradients"), Unit.SAMPLE: ("columns", "embeddings", "bottom_sum")}
@@ -60,7 +62,8 @@ def play_back_checks(
         results = _of_pair(claim, task, plan, protection, streams, pair, law)
         by_party.setdefault(pair.party, []).append(results)
     parties = list(by_party.values())
-    return tuple(_with_least_power(result, parties) for result in worst_results(chain(*parties)))
+    worst = worst_results(chain(*chain(*parties)), "pairs", required=RELEASED)
+    return tuple(_with_least_power(result, parties) for result in worst)
 
 
 def _with_least_power(result: CheckResult, parties: Sequence[Sequence[Sequence[CheckResult]]]) -> CheckResult:
@@ -104,36 +107,6 @@ def _of_pair(
 def _with_pair(result: CheckResult, claim: Claim, pair: Pair) -> CheckResult:
     """A failed result with the pair of data sets that shows it."""
     return replace(result, witness=f"{result.witness}; {pair.witness(claim)}") if result.passed is False else result
-
-
-def worst_results(found: Iterable[Sequence[CheckResult]], what: str = "pairs") -> tuple[CheckResult, ...]:
-    """Return the worst result of each check, of several pairs of data sets, or of ``what`` was checked. Of a check that
-    passed, its witness names how many were not judged.
-    """
-    by_name: dict[str, list[CheckResult]] = {}
-    for result in chain(*found):
-        by_name.setdefault(result.name, []).append(result)
-    return tuple(_worst(results, what) for results in by_name.values())
-
-
-def _worst(results: Sequence[CheckResult], what: str) -> CheckResult:
-    """The worst result of one check ; what is released must have been judged in all cases."""
-    failed = [result for result in results if result.passed is False]
-    skipped = [result for result in results if result.passed is None]
-    passed = [result for result in results if result.passed]
-    if failed or not passed or (skipped and results[0].name == RELEASED):
-        return (failed or skipped or passed)[0]
-    found = max(passed, key=_ratio)
-    if not skipped:
-        return found
-    words = f"not judged for {len(skipped)} of {len(results)} {what}: {skipped[0].witness}"
-    return replace(found, witness=f"{found.witness}; {words}")
-
-
-def _ratio(result: CheckResult) -> float:
-    """How near a result that passed is to its limit."""
-    measured = result.measured or 0.0
-    return measured if result.relation == "<=" else -measured
 
 
 def _is_seen(claim: Claim, pair: Pair, call: Call) -> bool:

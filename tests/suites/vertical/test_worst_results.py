@@ -1,8 +1,7 @@
-"""The worst of several results: a pass names what was not judged, and has the power of the weakest party."""
+"""The worst result of several pairs of data sets has the power of the weakest party, and names what it assumes."""
 
 import pytest
 import torch
-from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.fl.laws.law import clip
@@ -12,7 +11,7 @@ from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical import constants
 from fedassay.suites.vertical.noise_move import MOVE
 from fedassay.suites.vertical.pairs import pairs_of_claim
-from fedassay.suites.vertical.play_back import RELEASED, play_back_checks, worst_results
+from fedassay.suites.vertical.play_back import RELEASED, play_back_checks
 from toy_vertical import SPLIT, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT, frozen=True)
@@ -34,15 +33,6 @@ def checks(protection, pairs=PAIRS):
     law = VerticalLaw(noised=Noised.EMBEDDINGS, noise=Noise.GAUSSIAN, scale=1.0, releases=PLAN.epochs)
     found = play_back_checks(CLAIM, TASK, PLAN, protection, Streams(0), pairs, law=law)
     return {check.name: check for check in found}
-
-
-def test_a_pass_names_what_was_not_judged():
-    passed = CheckResult.at_most("a", 1.0, 2.0, unit="epsilon", witness="some runs")
-    skipped = CheckResult(name="a", passed=None, witness="no noise")
-    (found,) = worst_results([[passed], [skipped], [skipped]])
-    assert found.passed
-    assert found.witness == "some runs; not judged for 2 of 3 pairs: no noise"
-    assert worst_results([[passed], [passed]]) == (passed,)
 
 
 def test_the_power_is_that_of_the_party_with_the_most_noise():
