@@ -42,48 +42,19 @@ def dataset_of_table(
 
     Raises ValueError, with file, column and row, for a table that does not fit.
     """
-    import pandas
-
-    if test is not None:
-        if list(test.columns) != list(frame.columns):
-            raise ValueError(f"{options.test} must have the columns of {file}, in the same order")
-        test, _ = without_index(test, options.test, options.drop)
-    frame, notes = without_index(frame, file, options.drop)
-    if test is not None:
-        chosen = np.arange(len(frame) + len(test)) >= len(frame)
-        frame = pandas.concat([frame, test], ignore_index=True)
+    frame, given, notes = _joined(frame, test, file, options)
     _check_columns(frame, file, options)
     if options.decimal == ",":
         frame = frame.apply(_with_points, file=file, options=options)
-    rule: LabelRule | None = None
-    if is_classification(options.task):
-        labels, names = _labels(frame[options.label], f"{file}: column {options.label}")
-        if options.label not in options.categories:
-            _check_names(names, f"{file}: column {options.label}")
-    else:
-        labels, names, rule = _targets(frame, file, options)
+    labels, names, rule = _labelled(frame, file, options)
     owner = options.owner or ("owner" if "owner" in frame.columns else "")
-    owners = None
-    if owner:
-        check_present(frame[owner], f"{file}: column {owner}")
-        owners = owner_numbers(texts_of(frame[owner], f"{file}: column {owner}"), f"{file}: column {owner}")
-    if options.split:
-        chosen = _given_split(frame[options.split], f"{file}: column {options.split}")
-    elif test is None:
-        kinds = labels if is_classification(options.task) else np.zeros(len(labels), dtype=np.int64)
-        chosen = test_rows(kinds, owners, options, file)
-        notes.append(split_note(chosen, owners, options))
-    if is_classification(options.task) and len(np.unique(labels[~chosen])) < 2:
-        raise ValueError(f"{file}: column {options.label} must hold at least two classes in the training rows, got one")
-    others = {*options.label_columns, owner, options.split} - {""}
-    used = [one for one in frame.columns if one not in {*others, *options.drop}]
-    if not used:
-        raise ValueError(f"{file} must have a column that is neither the label nor the owner, got none")
+    owners = _owners(frame[owner], f"{file}: column {owner}") if owner else None
+    chosen, split = _test_rows(frame, given, labels, owners, file, options)
+    used = _features(frame, owner, file, options)
     encoder = Encoder(file=file, train=~chosen, options=options)
     blocks = [encoder.encoded(one, frame[one]) for one in used]
     features = np.concatenate(blocks, axis=1)
     check_size(file, features.size)
-    notes += encoder.notes()
     samples = Samples(images=features[:, None, None, :], labels=labels, owners=owners)
     return dataset_of(
         samples.at(~chosen),
@@ -94,10 +65,77 @@ def dataset_of_table(
         classes=len(names),
         class_names=names,
         rows=True,
-        notes=tuple(notes),
+        notes=(*notes, *split, *encoder.notes()),
         rule=rule,
         columns=tuple((str(one), block.shape[1]) for one, block in zip(used, blocks, strict=True)),
     )
+
+
+def _joined(
+    frame: "DataFrame", test: "DataFrame | None", file: str, options: TableOptions
+) -> tuple["DataFrame", np.ndarray | None, list[str]]:
+    """All rows; which are the test rows, None where they are no table of their own; and notes on what was left out."""
+    import pandas
+
+    if test is None:
+        frame, notes = without_index(frame, file, options.drop)
+        return frame, None, notes
+    if list(test.columns) != list(frame.columns):
+        raise ValueError(f"{options.test} must have the columns of {file}, in the same order")
+    test, _ = without_index(test, options.test, options.drop)
+    frame, notes = without_index(frame, file, options.drop)
+    given = np.arange(len(frame) + len(test)) >= len(frame)
+    return pandas.concat([frame, test], ignore_index=True), given, notes
+
+
+def _labelled(
+    frame: "DataFrame", file: str, options: TableOptions
+) -> tuple[np.ndarray, tuple[str, ...], LabelRule | None]:
+    """Labels, the names of the classes or of the columns of labels, and how numbers are scaled."""
+    if not is_classification(options.task):
+        return _targets(frame, file, options)
+    place = f"{file}: column {options.label}"
+    labels, names = _labels(frame[options.label], place)
+    if options.label not in options.categories:
+        _check_names(names, place)
+    return labels, names, None
+
+
+def _owners(column: "Series", place: str) -> np.ndarray:
+    check_present(column, place)
+    return owner_numbers(texts_of(column, place), place)
+
+
+def _test_rows(
+    frame: "DataFrame",
+    given: np.ndarray | None,
+    labels: np.ndarray,
+    owners: np.ndarray | None,
+    file: str,
+    options: TableOptions,
+) -> tuple[np.ndarray, list[str]]:
+    """Which rows are test rows: as the column ``split`` says, or as ``given``, or else drawn, with a note on it."""
+    classes, notes = is_classification(options.task), list[str]()
+    if options.split:
+        chosen = _given_split(frame[options.split], f"{file}: column {options.split}")
+    elif given is not None:
+        chosen = given
+    else:
+        kinds = labels if classes else np.zeros(len(labels), dtype=np.int64)
+        chosen = test_rows(kinds, owners, options, file)
+        notes.append(split_note(chosen, owners, options))
+    if classes and len(np.unique(labels[~chosen])) < 2:
+        raise ValueError(f"{file}: column {options.label} must hold at least two classes in the training rows, got one")
+    return chosen, notes
+
+
+def _features(frame: "DataFrame", owner: str, file: str, options: TableOptions) -> list[str]:
+    """The columns that are features."""
+    others = {*options.label_columns, owner, options.split} - {""}
+    used = [one for one in frame.columns if one not in {*others, *options.drop}]
+    if not used:
+        raise ValueError(f"{file} must have a column that is neither the label nor the owner, got none")
+    return used
 
 
 def _labels(column: "Series", place: str) -> tuple[np.ndarray, tuple[str, ...]]:
