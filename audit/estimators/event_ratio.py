@@ -14,10 +14,10 @@ import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from ..arrays import FloatArray
-from ..binomial import check_level, largest_certifiable_epsilon, upper_bound
-from ..evidence import Design
+from ..binomial import largest_certifiable_epsilon, upper_bound
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..power.detectable import minimum_detectable_epsilon
+from .joint_point import check_independent_trials
 from .pairwise_event import EventCounts
 
 # A hundredth of alpha bounds the unknown rate; it shortens the interval at almost no cost.
@@ -59,14 +59,7 @@ def event_ratio_of_counts(
     the claimed one, from which ``detectable`` is computed. Raises ValueError for levels out of range and for trials
     that are not independent.
     """
-    check_level("alpha", alpha)
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta}")
-    if counts.setting.design is not Design.INDEPENDENT:
-        raise ValueError(
-            "event_ratio needs independent trials, got trials of dependence type (design) "
-            f"{counts.setting.design.value}"
-        )
+    check_independent_trials(counts.setting, "event_ratio", delta, alpha)
     missed = counts.n1 - counts.hits_in
     rates = (counts.hits_in, counts.n1, counts.hits_out, counts.n0)
     if contrast.complement:

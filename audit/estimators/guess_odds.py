@@ -16,11 +16,12 @@ counts; two bounds on the rates of A use none of B.
 import math
 from dataclasses import dataclass
 
-from ..binomial import check_level, upper_bound
+from ..binomial import upper_bound
 from ..curve import Curve
-from ..evidence import Design, Setting, whole
+from ..evidence import Setting, whole
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..power.detectable import minimum_detectable_epsilon
+from .joint_point import check_independent_trials
 
 _FEWEST = 64
 
@@ -97,11 +98,7 @@ def guess_odds_of_counts(
     ``epsilon``: the claimed one, from which ``detectable`` is computed, for an audit that bounds two rates, which has
     less power. Raises ValueError for an alpha out of range and for trials that are not independent.
     """
-    check_level("alpha", alpha)
-    if counts.setting.design is not Design.INDEPENDENT:
-        raise ValueError(
-            f"guess_odds needs independent trials, got trials of dependence type (design) {counts.setting.design.value}"
-        )
+    check_independent_trials(counts.setting, "guess_odds", 0.0, alpha)
     return Measurement(
         estimator="guess_odds",
         assumption=INDEPENDENT_TRIALS,

@@ -15,10 +15,11 @@ from scipy.special import expit
 
 from ..arrays import FloatArray
 from ..curve import Curve
-from ..evidence import Design, MembershipScores, Setting
+from ..evidence import MembershipScores, Setting
 from ..measurement import Measurement
 from ..power.threshold import FixedThreshold, best_bound_threshold
 from .clopper_pearson import clopper_pearson
+from .joint_point import check_independent_trials
 
 _LARGEST = 1e300
 
@@ -125,11 +126,7 @@ def hockey_stick(
     ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``. Raises ValueError for a split that leaves a
     part empty and for trials that are not independent.
     """
-    if outputs.setting.design is not Design.INDEPENDENT:
-        raise ValueError(
-            "hockey_stick needs independent trials, got trials of dependence type (design) "
-            f"{outputs.setting.design.value}"
-        )
+    check_independent_trials(outputs.setting, "hockey_stick", delta, alpha)
     rng = np.random.default_rng(seed)
     learnt_in, counted_in = _parts("member", outputs.member, fraction, rng)
     learnt_out, counted_out = _parts("nonmember", outputs.nonmember, fraction, rng)

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..arrays import BoolArray, FloatArray
-from ..binomial import check_level, upper_bound
+from ..binomial import upper_bound
 from ..curve import Curve
-from ..evidence import Design, Setting, whole
+from ..evidence import Setting, whole
 from ..measurement import Measurement
 from ..power.detectable import minimum_detectable_epsilon
+from .joint_point import check_independent_trials
 
 FIXED_EVENT = "independent reports, event fixed from the mechanism's density before they were counted"
 
@@ -61,14 +62,7 @@ def pairwise_event(
     ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``; ``witness``: the inputs and the event in words.
     Raises ValueError for levels out of range and for reports that are not independent.
     """
-    check_level("alpha", alpha)
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta}")
-    if counts.setting.design is not Design.INDEPENDENT:
-        raise ValueError(
-            "pairwise_event needs independent reports, got reports of dependence type (design) "
-            f"{counts.setting.design.value}"
-        )
+    check_independent_trials(counts.setting, "pairwise_event", delta, alpha)
     missed = counts.n1 - counts.hits_in
     # The union bound over the two halves of alpha needs no independence between the inputs.
     fpr_high = float(upper_bound(counts.hits_out, counts.n0, alpha / 2))

@@ -165,6 +165,6 @@ def test_what_is_no_count_no_distribution_and_no_level_is_refused(counts_of):
     with pytest.raises(ValueError, match="delta must lie in"):
         pairwise_event(counts_of(1, 2, 1, 2), delta=-0.1, alpha=0.05)
     with pytest.raises(
-        ValueError, match=r"pairwise_event .*independent reports, got reports of dependence type \(design\) clustered"
+        ValueError, match=r"pairwise_event .*independent trials, .* got trials of dependence type \(design\) clustered"
     ):
         pairwise_event(counts_of(1, 2, 1, 2, design=Design.CLUSTERED), delta=0.0, alpha=0.05)
