@@ -18,6 +18,7 @@ from ...defenses.controls import mechanisms
 from ...defenses.controls.mutant import Mutant
 from ..attacking.finished_cells import Clock, failures_as_rows
 from ..checks.check import check_rows
+from ..checks.verdict_row import verdict_row
 from ..config.catalogue import find, from_entry_points
 from ..config.part_files import PartFile
 from ..config.part_listing import cases, control_kind, controls
@@ -193,7 +194,7 @@ def _decided(
     if measured is None:
         raise ValueError(f"the audit of {cell.title} measured nothing: {found.decided.reason}")
     planned = f"{audit.plan.trials} a seed planned for power {audit.plan.power:.3g}" if broken else "as for the mutant"
-    trials = f"trials: {planned}, refuted in {found.refuted} of {len(found.each)} seeds; evidence: {measured.witness}"
+    trials = f"trials: {planned}, refuted in {found.refuted} of {len(found.each)} seeds"
     unseen = "; no planned number of trials shows this bug" if broken and not audit.visible else ""
     finding = replace(found.decided, reason=f"{found.decided.reason}{unseen}; {trials}")
     # Last, since a bug that canaries cannot show may still be refuted by a check.
@@ -206,22 +207,8 @@ def _decided(
         "fnr_high": measured.fnr_high,
         "alpha": measured.alpha,
     }
-    return cell.record(
-        metric="epsilon_low",
-        value=measured.epsilon_low,
-        ci_low=measured.epsilon_low,
-        ci_level=1 - measured.alpha,
-        ci_method=f"{measured.estimator}, one-sided, {measured.threshold_policy}",
-        ceiling=measured.ceiling,
-        detectable=measured.detectable,
-        verdict=finding.verdict.value,
-        route=finding.route or ("eps_low" if audit.mutant.claim.curve is None else "curve"),
-        reason=finding.reason,
-        n=min(measured.n0, measured.n1),
-        unit="epsilon",
-        direction="higher_leaks",
-        artifact=store.save_arrays(cell.cell_id, "scores", {key: np.asarray(value) for key, value in arrays.items()}),
-    )
+    artifact = store.save_arrays(cell.cell_id, "scores", {key: np.asarray(value) for key, value in arrays.items()})
+    return verdict_row(cell, finding, (), artifact)
 
 
 def _trials(finding: Finding) -> int | None:

@@ -36,11 +36,7 @@ def score_label_counts(
     return [
         cell.record(
             metric=metric,
-            value=found.value,
-            ci_low=found.low,
-            ci_high=found.high,
-            ci_level=None if found.low is None else 0.95,
-            ci_method=found.method,
+            **found.fields,
             n=len(truth),
             unit=unit,
             direction="lower_leaks" if metric in _LOWER else "higher_leaks",

@@ -1,6 +1,7 @@
 """Compute how many labels behind each update an attack counted correctly, compared with a guess of equal counts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +19,17 @@ class Interval:
     low: float | None = None
     high: float | None = None
     method: str = ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The value and its interval as fields of a result row."""
+        ends = {"ci_low": self.low, "ci_high": self.high, "ci_level": None if self.low is None else 0.95}
+        return {"value": self.value, **ends, "ci_method": self.method}
+
+    def over_chance(self, chance: float) -> "Interval":
+        """Return this accuracy rescaled, so that ``chance`` scores 0 and a perfect attack 1."""
+        low, high = (None if end is None else (end - chance) / (1 - chance) for end in (self.low, self.high))
+        return replace(self, value=(self.value - chance) / (1 - chance), low=low, high=high)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,5 +1,7 @@
 """Compare labels and columns that an attack inferred about people of a vertical federation with the truth."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...audit.evidence import PersonColumns, PersonLabels
@@ -43,10 +45,8 @@ def _over_chance(right: np.ndarray, truth: np.ndarray) -> Interval:
     if len(classes) < 2:
         return Interval(value=0.0, method="all people have one label, so there is nothing to infer")
     weights = 1 / counts[np.searchsorted(classes, truth)]
-    found = mean_interval(right.astype(np.float64), weights)
-    chance = 1 / len(classes)
-    low, high = (None if end is None else (end - chance) / (1 - chance) for end in (found.low, found.high))
-    return Interval(value=(found.value - chance) / (1 - chance), low=low, high=high, method="95 % t over people")
+    found = mean_interval(right.astype(np.float64), weights).over_chance(1 / len(classes))
+    return replace(found, method="95 % t over people")
 
 
 def score_person_columns(cell: Cell, evidence: PersonColumns, people: People) -> list[Record]:
@@ -73,14 +73,5 @@ def score_person_columns(cell: Cell, evidence: PersonColumns, people: People) ->
 
 def _row(cell: Cell, metric: str, found: Interval, unit: str, n: int, direction: str) -> Record:
     method = found.method.replace("over uploads", "over people")
-    return cell.record(
-        metric=metric,
-        value=found.value,
-        ci_low=found.low,
-        ci_high=found.high,
-        ci_level=None if found.low is None else 0.95,
-        ci_method=method and f"{method} of one training",
-        n=n,
-        unit=unit,
-        direction=direction,
-    )
+    found = replace(found, method=method and f"{method} of one training")
+    return cell.record(metric=metric, **found.fields, n=n, unit=unit, direction=direction)

@@ -1,6 +1,7 @@
 """Measure how good the teachers, the released labels and the students of a transfer are, and what was released."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -57,17 +58,8 @@ def _tested(task: TransferTask, models: Tensor) -> np.ndarray:
 
 def _row(cell: Cell, metric: str, values: np.ndarray, unit: str, direction: str) -> Record:
     found = mean_interval(values)
-    return cell.record(
-        metric=metric,
-        value=found.value,
-        ci_low=found.low,
-        ci_high=found.high,
-        ci_level=None if found.low is None else 0.95,
-        ci_method="" if found.low is None else _OVER,
-        n=len(values),
-        unit=unit,
-        direction=direction,
-    )
+    found = replace(found, method="" if found.low is None else _OVER)
+    return cell.record(metric=metric, **found.fields, n=len(values), unit=unit, direction=direction)
 
 
 def _spent(cell: Cell, claim: Claim) -> Record:

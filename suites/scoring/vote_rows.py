@@ -1,6 +1,7 @@
 """Compare the votes that an attack inferred about one teacher of a transfer with those that the teacher was given."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def score_votes(cell: Cell, evidence: Sequence[VoteScores], votes: IntArray) -> 
     chance = 1 / evidence[0].values.shape[1]
     found = mean_interval(right)
     rows = {
-        "label_over_chance": (_rescaled(found, chance), "share of the largest possible gain over chance"),
+        "label_over_chance": (found.over_chance(chance), "share of the largest possible gain over chance"),
         "label_accuracy": (found, "share of queries"),
     }
     return [_row(cell, metric, one, unit, len(votes)) for metric, (one, unit) in rows.items()]
@@ -38,22 +39,7 @@ def hits(scores: FloatArray, votes: IntArray) -> FloatArray:
     return np.asarray(best[np.arange(len(votes)), votes] / best.sum(1))
 
 
-def _rescaled(found: Interval, chance: float) -> Interval:
-    value, low, high = (
-        None if end is None else (end - chance) / (1 - chance) for end in (found.value, found.low, found.high)
-    )
-    return Interval(value=float(value or 0.0), low=low, high=high, method=found.method)
-
-
 def _row(cell: Cell, metric: str, found: Interval, unit: str, n: int) -> Record:
-    return cell.record(
-        metric=metric,
-        value=found.value,
-        ci_low=found.low,
-        ci_high=found.high,
-        ci_level=None if found.low is None else 0.95,
-        ci_method=found.method.replace("over uploads", "over runs with the same other teachers"),
-        n=n,
-        unit=unit,
-        direction="higher_leaks",
-    )
+    method = found.method.replace("over uploads", "over runs with the same other teachers")
+    fields = replace(found, method=method).fields
+    return cell.record(metric=metric, **fields, n=n, unit=unit, direction="higher_leaks")
