@@ -20,7 +20,7 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
 from ..checks.trials.view_check import VIEW
 from ..checks.worst_results import worst_results
-from ..vertical.claim_checks import CHECK_ALPHA, vertical_checks
+from ..vertical.checks.claim_checks import CHECK_ALPHA, vertical_checks
 from ..vertical.discriminant import discriminant
 from ..vertical.pairs import pair_of_claim, pairs_of_claim
 from ..vertical.runs import measured_in_runs, observed_blocks

@@ -26,13 +26,13 @@ from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_tas
 from ..config.vertical import VerticalAuditSpec
 from ..jobs.vertical_job import VerticalAuditJob
 from ..results.store import Store
-from .claim_checks import vertical_checks
-from .label_channel import CHANNEL
+from .checks.claim_checks import vertical_checks
+from .checks.label_channel import CHANNEL
+from .checks.noise_move import MOVE
+from .checks.play_back import RELEASED, play_back_checks
 from .label_coins import measured_in_one_run
-from .noise_move import MOVE
 from .observed_labels import measured_by_labels
 from .pairs import Pair, frequent, pairs_of_claim, why_no_pair
-from .play_back import RELEASED, play_back_checks
 from .runs import DependentRuns, measured_in_runs
 
 WHOLE = "the whole federation"

@@ -15,7 +15,7 @@ from fedassay.fl.vertical.engine import public_order
 from fedassay.suites.config.part_listing import control_kind
 from fedassay.suites.mutation.mutants import known_mutants, versions
 from fedassay.suites.mutation.vertical_mutant import vertical_versions
-from fedassay.suites.vertical.drawn_messages import DRAWN
+from fedassay.suites.vertical.checks.drawn_messages import DRAWN
 from fedassay.suites.vertical.pairs import pair_of_claim
 
 VERTICAL = [name for name, kind in known_mutants().items() if kind == "vertical federation"]

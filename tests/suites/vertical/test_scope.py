@@ -12,11 +12,11 @@ from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical.audit import why_not
-from fedassay.suites.vertical.claim_checks import vertical_checks
-from fedassay.suites.vertical.label_channel import CHANNEL
-from fedassay.suites.vertical.noise_move import MOVE
+from fedassay.suites.vertical.checks.claim_checks import vertical_checks
+from fedassay.suites.vertical.checks.label_channel import CHANNEL
+from fedassay.suites.vertical.checks.noise_move import MOVE
+from fedassay.suites.vertical.checks.play_back import RELEASED
 from fedassay.suites.vertical.pairs import pairs_of_claim
-from fedassay.suites.vertical.play_back import RELEASED
 from fedassay.suites.vertical.runs import measured_in_runs
 from toy_vertical import SPLIT, toy_vertical
 

@@ -13,9 +13,9 @@ from fedassay.suites.config.vertical import VerticalSpec
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.jobs.vertical_job import VerticalAuditJob
 from fedassay.suites.vertical.audit import found_about
-from fedassay.suites.vertical.label_channel import CHANNEL
-from fedassay.suites.vertical.noise_move import DIRECTIONS, MOVE
-from fedassay.suites.vertical.play_back import RELEASED
+from fedassay.suites.vertical.checks.label_channel import CHANNEL
+from fedassay.suites.vertical.checks.noise_move import DIRECTIONS, MOVE
+from fedassay.suites.vertical.checks.play_back import RELEASED
 
 AUDIT = {"people": 8, "batch": 4, "replicas": 1000, "pilot": 300}
 BASE = {"dataset": "digits", "people": 200, "epochs": 2, "batch": 50, "learning_rate": 0.1, "hidden": (8,)}

@@ -14,7 +14,7 @@ from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.jobs.vertical_job import VerticalAuditJob
 from fedassay.suites.vertical import audit
 from fedassay.suites.vertical.audit import WHOLE, found_about
-from fedassay.suites.vertical.noise_move import MOVE
+from fedassay.suites.vertical.checks.noise_move import MOVE
 from toy_vertical import SPLIT, toy_vertical
 
 SPEC = VerticalSpec(

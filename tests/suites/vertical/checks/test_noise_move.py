@@ -11,9 +11,9 @@ from fedassay.defenses.vertical.noise import clipped, drawn
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.noise_move import DIRECTIONS, LAW, MOVE
+from fedassay.suites.vertical.checks.noise_move import DIRECTIONS, LAW, MOVE
+from fedassay.suites.vertical.checks.play_back import RELEASED, play_back_checks
 from fedassay.suites.vertical.pairs import pair_of_labels, pairs_of_claim
-from fedassay.suites.vertical.play_back import RELEASED, play_back_checks
 from toy_vertical import SPLIT, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT)

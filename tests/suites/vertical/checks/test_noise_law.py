@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl.vertical.law import Noise
-from fedassay.suites.vertical.noise_law import ALPHA, least_p
+from fedassay.suites.vertical.checks.noise_law import ALPHA, least_p
 from scipy.stats import kstest
 
 DRAWS, NUMBERS = 4000, 30

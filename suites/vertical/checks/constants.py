@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...audit.claim import Claim
-from ...fl.streams import Streams
-from ...fl.vertical.protection import VerticalProtection
+from ....audit.claim import Claim
+from ....fl.streams import Streams
+from ....fl.vertical.protection import VerticalProtection
 from .tape import Call, again
 
 SURE = 20

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.arrays import FloatArray
-from ...audit.check_result import CheckResult
-from ...audit.claim import Claim
-from ...audit.measurement import Measurement
-from ...audit.mechanism.mechanism import audit_mechanism
-from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
-from ...fl.streams import Streams
-from ...fl.vertical.law import VerticalLaw
-from ...fl.vertical.protection import VerticalContext, VerticalProtection
+from ....audit.arrays import FloatArray
+from ....audit.check_result import CheckResult
+from ....audit.claim import Claim
+from ....audit.measurement import Measurement
+from ....audit.mechanism.mechanism import audit_mechanism
+from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
+from ....fl.streams import Streams
+from ....fl.vertical.law import VerticalLaw
+from ....fl.vertical.protection import VerticalContext, VerticalProtection
 from .tape import Call, NotJudged, again, recorded
 
 DRAWN = "drawn messages"

@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ...audit.arrays import FloatArray
-from ...audit.check_result import CheckResult
-from ...audit.claim import Claim
-from ...audit.estimators.clopper_pearson import clopper_pearson
-from ...audit.evidence import MembershipScores, Setting
-from ...audit.power.threshold import SplitThreshold
-from ...fl.hooks import overrides
-from ...fl.streams import Streams
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalContext, VerticalProtection
-from .received import held_against
+from ....audit.arrays import FloatArray
+from ....audit.check_result import CheckResult
+from ....audit.claim import Claim
+from ....audit.estimators.clopper_pearson import clopper_pearson
+from ....audit.evidence import MembershipScores, Setting
+from ....audit.power.threshold import SplitThreshold
+from ....fl.hooks import overrides
+from ....fl.streams import Streams
+from ....fl.vertical.plan import VerticalPlan
+from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ..received import held_against
 
 CHANNEL = "label channel"
 TRIALS = 2**17

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from ...audit.check_result import CheckResult
-from ...audit.claim import Claim, Unit
-from ...fl.streams import Streams
-from ...fl.vertical.law import VerticalLaw
-from ...fl.vertical.plan import VerticalPlan
-from ...fl.vertical.protection import VerticalProtection
-from ...fl.vertical.task import VerticalTask
+from ....audit.check_result import CheckResult
+from ....audit.claim import Claim, Unit
+from ....fl.streams import Streams
+from ....fl.vertical.law import VerticalLaw
+from ....fl.vertical.plan import VerticalPlan
+from ....fl.vertical.protection import VerticalProtection
+from ....fl.vertical.task import VerticalTask
+from ..pairs import Pair, frequent, why_no_pair
 from .label_channel import channel_check
-from .pairs import Pair, frequent, why_no_pair
 from .play_back import play_back_checks
 
 CHECK_ALPHA = 1e-4

@@ -8,10 +8,10 @@ from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical import constants
-from fedassay.suites.vertical.noise_move import MOVE
+from fedassay.suites.vertical.checks import constants
+from fedassay.suites.vertical.checks.noise_move import MOVE
+from fedassay.suites.vertical.checks.play_back import RELEASED, play_back_checks
 from fedassay.suites.vertical.pairs import pairs_of_claim
-from fedassay.suites.vertical.play_back import RELEASED, play_back_checks
 from toy_vertical import SPLIT, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT, frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalProtection
 
 AT_ONCE = 2**20
 """Numbers that a hook is given at once, of which it may hold several times as much."""

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from ...fl.vertical.law import Noise
+from ....fl.vertical.law import Noise
 
 ALPHA = 1e-6
 """Probability, at most, that noise of the published distribution fails the check, over all numbers of the messages of

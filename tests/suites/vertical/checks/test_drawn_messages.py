@@ -11,10 +11,10 @@ from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.drawn_messages import DRAWN
-from fedassay.suites.vertical.noise_move import MOVE
+from fedassay.suites.vertical.checks.drawn_messages import DRAWN
+from fedassay.suites.vertical.checks.noise_move import MOVE
+from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pair_of_labels
-from fedassay.suites.vertical.play_back import play_back_checks
 from toy_vertical import LOGISTIC, SPLIT, toy_vertical
 
 TASK, PLAN = toy_vertical(SPLIT, learning_rate=0.01)

@@ -15,15 +15,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ...audit.check_result import CheckResult
-from ...audit.claim import Claim
-from ...audit.gaussian import epsilon_from_mu, mu_from_epsilon
-from ...fl.streams import Streams
-from ...fl.vertical.law import Noise, VerticalLaw
-from ...fl.vertical.protection import VerticalProtection
+from ....audit.check_result import CheckResult
+from ....audit.claim import Claim
+from ....audit.gaussian import epsilon_from_mu, mu_from_epsilon
+from ....fl.streams import Streams
+from ....fl.vertical.law import Noise, VerticalLaw
+from ....fl.vertical.protection import VerticalProtection
+from ..received import held_against
 from .drawn_messages import drawn_check
 from .noise_law import ALPHA, least_p, nearer_kind, on_grid
-from .received import held_against
 from .tape import Call, NotJudged, again, kept, recorded
 
 MOVE, DIRECTIONS, LAW = "move over noise", "noise in all directions", "distribution of the noise"

@@ -1,0 +1,1 @@
+"""Implementation checks of the hooks of vertical federations, and of what they release."""
