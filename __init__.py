@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from .suites.attacking.on_gradient import attack_gradient as attack_gradient
     from .suites.attacking.on_gradient import attack_labels as attack_labels
     from .suites.attacking.on_models import attack_membership as attack_membership
-    from .suites.config.suite import Suite as Suite
+    from .suites.config.tables.suite import Suite as Suite
 
 __version__ = "0.1.0"
 
@@ -166,7 +166,7 @@ _HOMES = {
     "attack_gradient": "suites.attacking.on_gradient",
     "attack_labels": "suites.attacking.on_gradient",
     "attack_membership": "suites.attacking.on_models",
-    "Suite": "suites.config.suite",
+    "Suite": "suites.config.tables.suite",
     "ManyUnits": "adapters.many_units",
     "audit_many_units": "adapters.many_units",
     "Function": "adapters.function",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .reports.figures.figure import Figure
     from .reports.reading.claims import ClaimRow
     from .reports.reading.run_folder import RunFolder
-    from .suites.config.suite import Suite
+    from .suites.config.tables.suite import Suite
     from .suites.execution.run import Launch, Progress
 
 

@@ -23,8 +23,8 @@ from fedassay.fl.recorder import RoundEvent
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from fedassay.suites.config.resolve import plan_of, task_of
-from fedassay.suites.config.suite import PlanChange
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.config.tables.suite import PlanChange
 from torch import Tensor
 
 SAMPLES, NAIVE = 100, 3

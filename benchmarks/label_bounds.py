@@ -22,7 +22,7 @@ from fedassay.audit.claim import Claim
 from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.suites.config.resolve_vertical import vertical_task_of
-from fedassay.suites.config.vertical import VerticalSpec
+from fedassay.suites.config.tables.vertical import VerticalSpec
 from fedassay.suites.results.record import Record
 from scipy.optimize import linprog
 from scipy.stats import norm

@@ -32,8 +32,8 @@ def compare(
         from ..reports.regression.baseline import Baseline
         from ..reports.regression.comparison import compare_runs
         from ..reports.regression.words import as_data, cell_table, gap_lines, note_lines
-        from ..suites.config.margins import stated_margins
         from ..suites.config.source import ConfigError
+        from ..suites.config.tables.margins import stated_margins
         from .progress import print_table
 
         try:
@@ -73,8 +73,8 @@ def gate(
         from ..reports.reading.run_folder import RunFolder
         from ..reports.regression.gated_run import accept as accepted
         from ..reports.regression.gated_run import judge_folder
-        from ..suites.config.margins import stated_margins
         from ..suites.config.source import ConfigError
+        from ..suites.config.tables.margins import stated_margins
 
         try:
             folder, margins = RunFolder.read(run), stated_margins(margin or ())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ...suites.config.margins import margins_with
+from ...suites.config.tables.margins import margins_with
 from .baseline import Baseline, Instrument
 from .cells import CellKey, Series
 from .paired import CellOutcome, Change, holm, paired_change

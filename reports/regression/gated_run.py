@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...audit.wording import counted
-from ...suites.config.margins import margins_with
 from ...suites.config.source import ConfigError
+from ...suites.config.tables.margins import margins_with
 from ...suites.results.outcome import (
     EVERYTHING,
     FAIL,

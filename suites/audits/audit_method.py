@@ -22,7 +22,7 @@ from ..checks.own_model import on_own_model
 from ..checks.pure_checks import PURE
 from ..checks.replay_checks import SENSITIVITY
 from ..config.canaries import why_not_covered
-from ..config.suite import AuditSpec
+from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..jobs.trial_job import AttackCell, ShadowJob

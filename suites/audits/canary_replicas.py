@@ -23,7 +23,7 @@ from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..checks.noise.replica_checks import expected_repeats
 from ..config.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
-from ..config.suite import AuditSpec
+from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from .audited_federation import audited_federation, canary_length, knowledge, observed, published_law

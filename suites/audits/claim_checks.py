@@ -17,7 +17,7 @@ from ..checks.own_model import with_own_model
 from ..checks.pure_checks import pure_checks
 from ..checks.replay_checks import check_claim
 from ..checks.trials.view_check import VIEW, view_checks
-from ..config.suite import MOST_TRIALS
+from ..config.tables.suite import MOST_TRIALS
 from .prepared_again import Fitted
 
 

@@ -21,7 +21,7 @@ from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
 from ..checks.report_checks import FITS, report_checks
 from ..config.canaries import COORDINATE, JOINT, rows_that_differ
-from ..config.suite import AuditSpec
+from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store

@@ -29,7 +29,7 @@ from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
 from ..config.canaries import check_covered
-from ..config.suite import AuditSpec
+from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store

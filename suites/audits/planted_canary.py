@@ -18,7 +18,7 @@ from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw
 from ..checks.noise.replica_checks import ARRIVES, check_centred, replica_checks
 from ..config.canaries import CANARIES
-from ..config.suite import AuditSpec
+from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store

@@ -28,7 +28,7 @@ from ...audit.power.trials_needed import (
 )
 from ...defenses.accounting.gaussian import SampledGaussian
 from ...fl.streams import Streams
-from ..config.suite import AuditSpec
+from ..config.tables.suite import AuditSpec
 
 _KEPT = 1024
 """Results that each search keeps."""

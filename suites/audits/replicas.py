@@ -18,7 +18,7 @@ from ...audit.evidence import Design, MembershipScores, Projections, Setting
 from ...audit.outside import Spec
 from ...audit.power.threshold import SplitThreshold
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, needs_fixed_threshold
-from ..config.suite import AuditSpec
+from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...fl.fields import check_count
 from .source import ConfigError
-from .suite import Suite
+from .tables.suite import Suite
 
 
 def check_arguments(

@@ -9,7 +9,7 @@ from ...audit.nearest import nearest
 from ...audit.outside import find_outside, points, version_of
 from .part_files import Kind, own_parts
 from .source import ConfigError
-from .suite import AttackSpec, DefenseSpec
+from .tables.suite import AttackSpec, DefenseSpec
 
 _WORDS: dict[Kind, str] = {
     "defense": "Defense, VerticalDefense or TransferDefense",

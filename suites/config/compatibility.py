@@ -10,7 +10,7 @@ from ...fl.objective import OBJECTIVES, Objective, objective_of
 from ...fl.task import network_of
 from .canaries import canary_kind
 from .source import ConfigError
-from .suite import Suite
+from .tables.suite import Suite
 
 LEAST_SIDE = 3
 """Pixels per side. Smaller inputs, such as the rows of a table, are not scored as images: SSIM has no window there."""

@@ -9,7 +9,7 @@ from ...audit.claim import Claim
 from ...defenses.defense import DefensePart
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite
 from .source import ConfigError
-from .suite import PlanChange
+from .tables.suite import PlanChange
 
 
 @dataclass(frozen=True, kw_only=True)

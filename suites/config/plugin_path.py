@@ -11,7 +11,7 @@ from ...audit.outside import is_path, name_and_options
 from ...fl.data.files.lookup import names_a_file
 from .outside_parts import parts_in
 from .source import ConfigError
-from .suite import Suite
+from .tables.suite import Suite
 
 
 def folder_of_suite(suite_file: Path) -> str:

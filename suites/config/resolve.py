@@ -31,12 +31,12 @@ from .canaries import canary_kind
 from .catalogue import Part, build, find, part_from_instance
 from .compatibility import check_audit, check_federations
 from .identity import plain_data
-from .key_types import WithData
 from .outside_parts import is_outside, outside_versions, own_names, parts_in
 from .plugin_path import check_loaded_from, import_first_from, paths_of
 from .source import ConfigError, Source
-from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, Suite
 from .suite_file import with_data_files
+from .tables.key_types import WithData
+from .tables.suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, Suite
 
 _SHADOWS = 64
 """Number of shadow federations where the suite names none."""

@@ -21,7 +21,7 @@ from .other_federations import Prepares, attacks_on, calibrated_for, defenses_on
 from .outside_parts import outside_versions
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, line_of
 from .source import ConfigError
-from .transfer import TrainingSpec, TransferSpec
+from .tables.transfer import TrainingSpec, TransferSpec
 
 _RETURNS = Prepares(prepared=PreparedTransfer, protection=TransferProtection)
 _Key = tuple[str, int, str, str, str]

@@ -14,7 +14,7 @@ from .other_federations import Prepares, attacks_on, calibrated_for, defenses_on
 from .outside_parts import outside_versions
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, line_of
 from .source import ConfigError
-from .vertical import VerticalSpec
+from .tables.vertical import VerticalSpec
 
 _LEAST_PEOPLE = 4
 """Of a federation whose labels are guessed in one run: at least two guesses are planned."""

@@ -11,15 +11,15 @@ from ...audit.nearest import nearest
 from ...fl.data.files.from_python import is_object, keep
 from .bounds import outside_bounds
 from .bundled_suites import bundled_suites
-from .margins import GateSpec
 from .mistake import mistake_text
 from .plugin_path import folder_of_suite, names_data_files
 from .presets import FEDERATION_TABLES, apply_preset, keep_only
-from .published import Published
 from .source import ConfigError, Source, apply_override
-from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
-from .transfer import TransferSpec
-from .vertical import VerticalSpec
+from .tables.margins import GateSpec
+from .tables.published import Published
+from .tables.suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Suite
+from .tables.transfer import TransferSpec
+from .tables.vertical import VerticalSpec
 
 GIVEN = "defenses"
 """The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""

@@ -13,8 +13,8 @@ from ..attacking.device import check_device
 from ..config.plugin_path import folder_from_manifest, names_data_files, path_from_run, paths_of
 from ..config.resolve import ResolvedSuite, resolve
 from ..config.source import ConfigError, Source
-from ..config.suite import Suite
 from ..config.suite_file import check_suite
+from ..config.tables.suite import Suite
 from ..planning.run_plan import RunPlan, plan_run
 from ..results.checksums import digests
 from ..results.cost import Cost

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ...audit.claim import Claim
 from ...defenses.defense import Defense
 from ...fl.protection import Protection
-from ..config.suite import AuditSpec, FederationSpec, PlanChange
+from ..config.tables.suite import AuditSpec, FederationSpec, PlanChange
 from .cell import Cell
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..config.suite import MutantsSpec
+from ..config.tables.suite import MutantsSpec
 from .cell import Cell
 
 

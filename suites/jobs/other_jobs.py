@@ -5,7 +5,7 @@ from typing import Any
 
 from ...audit.claim import Claim
 from ...defenses.defense import DefensePart
-from ..config.key_types import WithData
+from ..config.tables.key_types import WithData
 from .cell import Cell
 from .trial_job import AttackCell
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ...audit.wording import counted
 from ...defenses.transfer.defense import PreparedTransfer, TransferDefense
-from ..config.transfer import TransferSpec
+from ..config.tables.transfer import TransferSpec
 from .other_jobs import OtherAuditJob, OtherTrialJob
 
 

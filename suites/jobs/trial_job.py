@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ...audit.claim import Claim
 from ...fl.protection import Protection
 from ..config.resolve import AttackEntry
-from ..config.suite import FederationSpec, PlanChange
+from ..config.tables.suite import FederationSpec, PlanChange
 from .cell import Cell
 
 

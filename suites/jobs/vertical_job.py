@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ...audit.wording import counted
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
-from ..config.vertical import VerticalSpec
+from ..config.tables.vertical import VerticalSpec
 from .other_jobs import OtherAuditJob, OtherTrialJob
 
 

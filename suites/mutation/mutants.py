@@ -23,7 +23,7 @@ from ..config.catalogue import find, from_entry_points
 from ..config.part_files import PartFile
 from ..config.part_listing import cases, control_kind, controls
 from ..config.source import ConfigError
-from ..config.suite import MutantsSpec
+from ..config.tables.suite import MutantsSpec
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..results.record import Record

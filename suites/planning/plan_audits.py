@@ -7,7 +7,7 @@ from ..audits.audit_method import AttackMethod, BlockMethod
 from ..audits.known_methods import attack_methods, chosen_method
 from ..config.resolve import DefenseEntry, ResolvedSuite, audited
 from ..config.source import ConfigError
-from ..config.suite import AuditSpec
+from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import AttackedFederation, PlannedAudit
 from ..jobs.planned_claim import PlannedClaim

@@ -10,7 +10,7 @@ from ...defenses.defense import variant_of
 from ..config.identity import identity, plain_data
 from ..config.outside_parts import outside_versions
 from ..config.resolve import DefenseEntry, ResolvedSuite
-from ..config.suite import FederationSpec
+from ..config.tables.suite import FederationSpec
 from ..jobs.cell import Cell
 
 

@@ -9,7 +9,7 @@ from ...defenses.controls import mutant as mutant_module
 from ..config.identity import identity
 from ..config.resolve import ResolvedSuite
 from ..config.source import ConfigError
-from ..config.suite import Suite
+from ..config.tables.suite import Suite
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_claim import PlannedClaim

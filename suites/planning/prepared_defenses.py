@@ -6,7 +6,7 @@ from ...audit.claim import Claim
 from ...defenses.defense import Defense, Prepared, variant_of
 from ...fl.plan import marks
 from ..config.resolve import DefenseEntry, ResolvedSuite, prepare
-from ..config.suite import FederationSpec, PlanChange
+from ..config.tables.suite import FederationSpec, PlanChange
 from ..jobs.planned_claim import PlannedClaim
 
 

@@ -23,7 +23,7 @@ from ..checks.same_claim import same_claim
 from ..checks.verdict_row import verdict_rows
 from ..checks.worst_results import worst_results
 from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
-from ..config.vertical import VerticalAuditSpec
+from ..config.tables.vertical import VerticalAuditSpec
 from ..jobs.vertical_job import VerticalAuditJob
 from ..results.store import Store
 from .checks.claim_checks import vertical_checks

@@ -13,7 +13,7 @@ from ....fl.plan import Plan
 from ....fl.protection import Protection
 from ....fl.task import Task
 from ...config.canaries import why_not_covered
-from ...config.suite import MOST_TRIALS
+from ...config.tables.suite import MOST_TRIALS
 from ..replay_checks import replay_setup
 from .view_trials import ViewTrials, view_trials
 

@@ -13,7 +13,7 @@ from fedassay.reports.formats.site import write_site
 from fedassay.reports.overviews.scoreboard import SETTINGS, claims_of_runs, histories, scoreboards
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
-from fedassay.suites.config.suite import DefenseSpec
+from fedassay.suites.config.tables.suite import DefenseSpec
 from page_script import without_script
 from toy_claim import toy_claim
 

@@ -14,7 +14,7 @@ from fedassay.suites.attacking import trial
 from fedassay.suites.attacking.pooled import is_pooled, pooled_evidence, pooled_truth
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite import FederationSpec
+from fedassay.suites.config.tables.suite import FederationSpec
 from fedassay.suites.scoring.label_rows import true_counts
 from suite_text import tables
 from toy_federation import toy_plan

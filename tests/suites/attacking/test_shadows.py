@@ -22,8 +22,8 @@ from fedassay.suites.attacking import shadows as shadows_module
 from fedassay.suites.attacking.shadows import draw_membership, run_shadows, train_shadows
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite import FederationSpec, PlanChange
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.config.tables.suite import FederationSpec, PlanChange
 from fedassay.suites.execution.run import relaunch
 from fedassay.suites.scoring.shadow_rows import groups, over_targets, score_shadows
 from known_parts import parts_by_name

@@ -15,7 +15,7 @@ from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite import FederationSpec, PlanChange
+from fedassay.suites.config.tables.suite import FederationSpec, PlanChange
 
 TRAINED = 'model = "logistic"'
 DP_SGD = "[defenses.dp_sgd]\nepsilon = 4.0\ndelta = 1e-5\nplan = { lot = { poisson = 0.5 } }\n\n[attacks.loss]"

@@ -17,7 +17,7 @@ from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
 from fedassay.suites.config.resolve import plan_of, task_of
-from fedassay.suites.config.suite import FederationSpec, PlanChange
+from fedassay.suites.config.tables.suite import FederationSpec, PlanChange
 from scipy import stats
 
 CLIENTS, COUNT, RATE, ROUNDS, CLIP = 3, 8, 0.4, 3, 0.5

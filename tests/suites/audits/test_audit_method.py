@@ -9,7 +9,7 @@ from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audit_method import BlockMethod
 from fedassay.suites.audits.known_methods import audit_methods, chosen_method
 from fedassay.suites.config import part_files
-from fedassay.suites.config.key_types import DESIGNS
+from fedassay.suites.config.tables.key_types import DESIGNS
 from fedassay.suites.planning.plan_text import plan_lines
 from fedassay.suites.results.store import Store
 

@@ -21,7 +21,7 @@ from fedassay.audit.power.trials_needed import gaussian_points, trials_needed
 from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.power import designed_tests, detectable_epsilon, enough_replicas, refutes, replicas_needed
-from fedassay.suites.config.suite import AuditSpec
+from fedassay.suites.config.tables.suite import AuditSpec
 from scipy.stats import norm
 from toy_claim import toy_claim
 

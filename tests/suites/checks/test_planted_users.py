@@ -17,7 +17,7 @@ from fedassay.fl.protection import Protection
 from fedassay.suites.checks.planted_users import user_shapes
 from fedassay.suites.checks.replay_checks import SENSITIVITY, check_claim
 from fedassay.suites.config.resolve import task_of
-from fedassay.suites.config.suite import FederationSpec
+from fedassay.suites.config.tables.suite import FederationSpec
 
 
 def _counts(gradients, present, owners):

@@ -25,7 +25,7 @@ from fedassay.suites.checks.noise.structure_checks import DIRECTIONS as MOVED
 from fedassay.suites.checks.noise.structure_checks import REPEATS
 from fedassay.suites.checks.replay_checks import check_claim
 from fedassay.suites.config.resolve import task_of
-from fedassay.suites.config.suite import FederationSpec
+from fedassay.suites.config.tables.suite import FederationSpec
 from known_parts import parts_by_name
 from thinned import thinned
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite import Suite
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.config.tables.suite import Suite
 
 DEPTHS = [65, 900, 20_000]
 

@@ -10,7 +10,7 @@ from fedassay.fl.models.normalise import Normalisation
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.suites.config.resolve import audited, plan_of, prepare, task_of
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite import AuditSpec, PlanChange
+from fedassay.suites.config.tables.suite import AuditSpec, PlanChange
 from suite_text import SHOWN
 
 OWN = """\

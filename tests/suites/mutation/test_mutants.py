@@ -14,8 +14,8 @@ from fedassay.fl.training.local import Batch
 from fedassay.suites.config.part_listing import cases, mutant_summaries, summaries
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite import MutantsSpec
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.config.tables.suite import MutantsSpec
 from fedassay.suites.mutation.federated_mutant import versions_of
 from fedassay.suites.mutation.mutants import build_mutant, chosen_mutants, known_mutants, module_of, versions
 from fedassay.suites.planning.run_plan import plan_run

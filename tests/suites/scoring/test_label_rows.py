@@ -11,7 +11,7 @@ from fedassay.fl.partitions.sampling import FixedSize, Full
 from fedassay.fl.recorder import LotRecorder
 from fedassay.suites.attacking.trial import run_trial
 from fedassay.suites.config.resolve import task_of
-from fedassay.suites.config.suite import FederationSpec
+from fedassay.suites.config.tables.suite import FederationSpec
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import score_label_counts, true_counts

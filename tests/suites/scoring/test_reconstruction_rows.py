@@ -14,7 +14,7 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.fl.probe import OwnerProbe
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.config.resolve import task_of
-from fedassay.suites.config.suite import FederationSpec
+from fedassay.suites.config.tables.suite import FederationSpec
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring import reconstruction_rows

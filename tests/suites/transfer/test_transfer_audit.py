@@ -11,7 +11,7 @@ from fedassay.defenses.transfer.label_votes import NoisyVotes
 from fedassay.defenses.transfer.noisy_max import LaplaceMax
 from fedassay.suites.config.catalogue import build
 from fedassay.suites.config.resolve_transfer import transfer_plan_of, transfer_task_of
-from fedassay.suites.config.transfer import TransferSpec
+from fedassay.suites.config.tables.transfer import TransferSpec
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.jobs.transfer_job import TransferAuditJob
 from fedassay.suites.transfer.audit import found_about

@@ -9,7 +9,7 @@ from fedassay.fl.streams import normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
-from fedassay.suites.config.vertical import VerticalSpec
+from fedassay.suites.config.tables.vertical import VerticalSpec
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.jobs.vertical_job import VerticalAuditJob
 from fedassay.suites.vertical import audit

@@ -6,19 +6,19 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
-from ...audit.nearest import nearest
-from ...audit.outside import Spec, find_outside, is_path, label, name_and_options, points, written
-from ...fl.algorithms.algorithm import algorithm_from
-from ...fl.data.datasets import KNOWN_DATASETS
-from ...fl.data.files.from_python import is_object, keep
-from ...fl.data.files.lookup import DataFile, names_a_file
-from ...fl.models.normalise import normalisation_from
-from ...fl.models.small_models import known_models
-from ...fl.partitions.partitions import partition_from
-from ...fl.partitions.sampling import cohort_from, sampling_from
+from ....audit.nearest import nearest
+from ....audit.outside import Spec, find_outside, is_path, label, name_and_options, points, written
+from ....fl.algorithms.algorithm import algorithm_from
+from ....fl.data.datasets import KNOWN_DATASETS
+from ....fl.data.files.from_python import is_object, keep
+from ....fl.data.files.lookup import DataFile, names_a_file
+from ....fl.models.normalise import normalisation_from
+from ....fl.models.small_models import known_models
+from ....fl.partitions.partitions import partition_from
+from ....fl.partitions.sampling import cohort_from, sampling_from
+from ..canaries import CANARIES
+from ..part_files import texts_of
 from . import json_schemas as shapes
-from .canaries import CANARIES
-from .part_files import texts_of
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 

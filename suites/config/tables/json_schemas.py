@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
-from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS
-from ...fl.partitions.partitions import KNOWN_PARTITIONS
+from ....fl.algorithms.algorithm import KNOWN_ALGORITHMS
+from ....fl.partitions.partitions import KNOWN_PARTITIONS
 
 Shape = dict[str, Any]
 

@@ -11,8 +11,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ...audit.nearest import nearest
-from ...audit.outside import is_path
+from ....audit.nearest import nearest
+from ....audit.outside import is_path
+from ..presets import DROP, FEDERATION_TABLES, KEEP
 from .key_types import (
     Algorithm,
     CanaryPart,
@@ -35,7 +36,6 @@ from .key_types import (
     part_table,
 )
 from .margins import GateSpec
-from .presets import DROP, FEDERATION_TABLES, KEEP
 from .published import Published
 from .transfer import TransferSpec
 from .vertical import VerticalSpec
@@ -211,8 +211,8 @@ class AuditSpec(Table):
         design.
         """
         # Imported here, because estimators load scipy, which most suites do not need in order to be read.
-        from ...audit.evidence import Design
-        from ...audit.supplied.chosen import chosen
+        from ....audit.evidence import Design
+        from ....audit.supplied.chosen import chosen
 
         if self.estimator is not None:
             chosen([self.estimator], Design.ONE_RUN if self.design == "one_run" else Design.INDEPENDENT, ())

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ...audit.estimators.label_guesses import check_prior
+from ....audit.estimators.label_guesses import check_prior
 from .key_types import Number, Table, Whole, WithData, is_absent
 
 _MOST_PARTIES, _MOST_COLUMNS = 100, 100_000

@@ -1,0 +1,1 @@
+"""The tables and keys of a suite file, which are checked before anything runs."""
