@@ -12,7 +12,15 @@ from ...audit.metrics.low_rate import counted_runs, lowest_rate, tpr_at
 from ...audit.metrics.reconstruction import success_bound
 from ...audit.wording import at_least, counted, plain
 from ...suites.results.weak_test import WEAK, weak_because
-from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
+from ..reading.claims import (
+    ClaimRow,
+    claim_rows,
+    covered_elsewhere,
+    left_unprotected,
+    one_row_per_claim,
+    same_subject,
+)
+from ..reading.federation_kinds import HORIZONTAL
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder
@@ -126,7 +134,7 @@ def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answe
         verdict=row.verdict,
         found=_found(row),
         weak=weak,
-        promise=_promise(claim),
+        promise=_promise(folder, row, claim),
         power=_power(row, claim),
         quality=_quality_words(folder, row),
         people=_people(row, claim),
@@ -181,11 +189,12 @@ def _quality_words(folder: RunFolder, row: ClaimRow) -> str:
     return f"The model under this defense: {name} {value}{compared}.{useless}"
 
 
-def _promise(claim: Claim) -> str:
+def _promise(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
+    kind, _ = folder.federations.get(row.federation, (HORIZONTAL, {}))
     return (
         f"Claim: what {claim.observer.phrase} can learn about any one {claim.unit}, which is {_UNITS[claim.unit]}, is "
-        f"limited to ε = {plain(claim.epsilon)} (δ = {plain(claim.delta)}, {claim.adjacency.phrase}, over "
-        f"{counted(claim.rounds, 'round')})."
+        f"limited to ε = {plain(claim.epsilon)} (δ = {plain(claim.delta)}, {claim.adjacency.phrase}, "
+        f"{kind.span(claim.rounds)})."
     )
 
 
@@ -343,8 +352,11 @@ def _area(epsilon: float, delta: float, curve: Curve | None) -> float:
 
 def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
     """What the claim leaves unprotected, with the attacks that no claim covers and that did no better than guessing."""
-    left = [words.removeprefix("against ") for words in left_unprotected(claim, row.rounds_run)]
+    others = same_subject(folder, row.stated) if row.stated else ()
+    left = [words.removeprefix("against ") for words in left_unprotected(claim, row.rounds_run, others)]
     said = [f"Not covered by this claim: {', '.join(left)}."] if left else []
+    elsewhere = [observer.phrase for observer in covered_elsewhere(claim, others)]
+    said += [f"Covered by another claim of this defense: {', '.join(elsewhere)}."] if elsewhere else []
     failed = [one for _, rows in _beyond(folder, row) for one in rows if better_than_guessing(folder, one) is False]
     shown = "; ".join(did_words(folder, one) for one in failed)
     said += [f"Attacks outside this claim that could not be distinguished from guessing: {shown}."] if failed else []
@@ -432,16 +444,11 @@ def controls_sentence(rows: Sequence[ClaimRow]) -> str:
 def what_was_tested(folder: RunFolder) -> list[str]:
     """Return what was tested: suite, data, model, federation, and the size of the audit."""
     trained = dict.fromkeys((row.federation, row.dataset, row.model) for row in folder.rows())
-    said = []
     # What an unfinished run has no row of yet stands in its suite.
-    planned = folder.manifest.suite.get("federations")
-    for name, table in planned.items() if isinstance(planned, dict) else ():
-        if name not in {federation for federation, _, _ in trained} and isinstance(table, dict):
+    for name, (_, table) in folder.federations.items():
+        if name not in {federation for federation, _, _ in trained}:
             trained[name, str(table.get("dataset", "")), str(table.get("model", ""))] = None
-    for federation, dataset, model in sorted(trained):
-        clients, rounds = folder.clients_of(federation), folder.rounds_of(federation)
-        size = [counted(count, what) for count, what in ((clients, "client"), (rounds, "round")) if count is not None]
-        said.append(f"{federation}: the model {model} on the data {dataset}{''.join(', ' + words for words in size)}")
+    said = [_trained(folder, *one) for one in sorted(trained)]
     tested = "Tested" if folder.gate is not None else "To be tested"
     about = (
         f"{tested} in simulated federations, not in a running system: the defenses of the suite "
@@ -451,6 +458,12 @@ def what_was_tested(folder: RunFolder) -> list[str]:
     extra = [f"Their claims were {words}." for words in audited]
     sized = _audit_size(folder) if folder.gate is not None else f" So far: {cells(folder)}."
     return [f"{about} ({'; '.join(said)}).{sized}" if said else f"{about}.{sized}", *extra]
+
+
+def _trained(folder: RunFolder, federation: str, dataset: str, model: str) -> str:
+    """What was trained in a federation, by whom."""
+    modelled = f"the model {model} on " if model else ""
+    return ", ".join((f"{federation}: {modelled}the data {dataset}", *folder.size_of(federation)))
 
 
 def _audit_size(folder: RunFolder) -> str:

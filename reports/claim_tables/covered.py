@@ -1,7 +1,15 @@
 """Tabulate which adversaries each claim covers, with what the run found, and what attacks showed to the others."""
 
 from ...audit.observer import Observer
-from ..reading.claims import ClaimRow, adversaries, claim_rows, covers, one_row_per_claim
+from ..reading.claims import (
+    ClaimRow,
+    adversaries,
+    claim_rows,
+    covered_elsewhere,
+    covers,
+    one_row_per_claim,
+    same_subject,
+)
 from ..reading.run_folder import RunFolder, once_per_run
 from ..tables import numerals
 from ..tables.grid import GridLine, attack_grids
@@ -29,7 +37,8 @@ def covered_table(folder: RunFolder) -> Table:
             for row in rows
         ),
         note="Adversaries from the weakest to the strongest. The verdict stands below the claim's adversary; the claim "
-        "also covers every adversary who receives less. Not covered: nothing is claimed, and the attacks on this "
+        "also covers every adversary who receives less. Another claim: one of this defense about the same unit covers "
+        "the adversary, in another row. Not covered: nothing is claimed, and the attacks on this "
         "defense that received as much show what is possible.",
         about=2,
     )
@@ -41,6 +50,8 @@ def _cell(folder: RunFolder, row: ClaimRow, observer: Observer) -> str:
         return ""
     if claimed is not None and claimed.name == observer.name:
         return verdict_words(row)
+    if row.stated and observer in covered_elsewhere(row.stated.claim, same_subject(folder, row.stated)):
+        return "another claim"
     if claimed is not None and claimed.covers(observer):
         # What refutes a claim may need all that its adversary receives.
         return "covered by a refuted claim" if row.verdict == "REFUTED" else "covered"

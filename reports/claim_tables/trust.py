@@ -1,8 +1,9 @@
 """Tabulate what each claim protects, against which adversary, and which parties it trusts."""
 
 from ...audit.claim import Claim
+from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import printed_label
-from ..reading.claims import left_unprotected
+from ..reading.claims import left_unprotected, same_subject
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from ..tables.numerals import NOTHING
@@ -28,16 +29,14 @@ def trust_table(folder: RunFolder) -> Table:
     for one in sorted(folder.claims, key=lambda one: (order.federation(one.federation), order.defense(one.defense))):
         # Claims about single layers repeat the joint claim, and the claim of a control is false on purpose.
         if one.claim.part == "joint" and not one.control:
-            clients = folder.clients_of(one.federation)
-            size = NOTHING if clients is None else str(clients)
+            size = next(iter(folder.size_of(one.federation)), NOTHING)
             # Everything except epsilon belongs to the key, so that noise levels of one mechanism share a row.
-            kind = (*_kind(one.claim), size, _unprotected(one.claim, folder.rounds_of(one.federation)))
+            kind = (*_kind(one.claim), size, _unprotected(folder, one))
             groups.setdefault(kind, []).append(printed_label(one.defense))
     return Table(
         title="Protection and trust",
-        headers=("DP model", "neighbours", "adversary", "trusted", "clients", "not protected against", "defenses"),
+        headers=("DP model", "neighbours", "adversary", "trusted", "participants", "not protected against", "defenses"),
         rows=tuple((*kind, ", ".join(dict.fromkeys(names))) for kind, names in groups.items()),
-        numeric=frozenset({4}),
         about=2,
         note="Taken from the claims as stated. Equal epsilons of two rows are not equal protection, because the rows "
         "differ in the neighbouring datasets, the adversary or the trusted parties.",
@@ -53,7 +52,7 @@ def _kind(claim: Claim) -> tuple[str, str, str, str]:
     )
 
 
-def _unprotected(claim: Claim, rounds: int | None) -> str:
-    """The adversaries that the claim does not cover."""
-    left = left_unprotected(claim, rounds)
+def _unprotected(folder: RunFolder, stated: StatedClaim) -> str:
+    """The adversaries that no claim of the defense about the same unit covers."""
+    left = left_unprotected(stated.claim, folder.rounds_of(stated.federation), same_subject(folder, stated))
     return "; ".join(words.removeprefix(_OBSERVED) for words in left if words.startswith(_OBSERVED)) or NOTHING

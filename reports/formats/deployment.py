@@ -12,7 +12,8 @@ from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from ...suites.results.claims_file import StatedClaim
 from ..overviews.several_runs import run_labels
-from ..reading.claims import ClaimRow, claim_rows, left_unprotected
+from ..reading.claims import ClaimRow, claim_rows, left_unprotected, same_subject
+from ..reading.federation_kinds import HORIZONTAL, VERTICAL
 from ..reading.run_folder import RunFolder
 
 SCHEMA = "deployment-1"
@@ -49,7 +50,7 @@ def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
     stated = rows[0].stated
     if stated is None:
         raise ValueError(f"defense {rows[0].defense} states no claim, so nothing can be exported for it")
-    claim, plan = stated.claim, _plan(folder, stated)
+    claim, plan, rounds = stated.claim, _plan(folder, stated), folder.rounds_of(stated.federation)
     return {
         "defense": stated.defense,
         "federation": stated.federation,
@@ -60,7 +61,7 @@ def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
         "privacy_loss": _privacy_loss(claim),
         "composition": {
             "rounds_claimed": claim.rounds,
-            "rounds_run": plan.get("rounds", NOT_STATED),
+            "rounds_run": rounds if rounds is not None else NOT_STATED,
             "local_steps": _local_steps(plan),
             # A claim covers one run with the parameters that it names, so tuning is never included.
             "hyper_parameter_tuning_included": "no",
@@ -75,11 +76,10 @@ def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
             **_trust(claim.observer, refuted=any(row.verdict == "REFUTED" for row in rows)),
             "collusion_threshold": NOT_STATED,
         },
-        # A suite distributes samples with all their features, so every suite is horizontal.
-        "setting": {"data": "horizontal" if plan else NOT_STATED, "participants": NOT_STATED},
+        "setting": {"data": _data(folder, stated), "participants": NOT_STATED},
         "protected_object": _protected(claim),
         "release": claim.observer.phrase,
-        "left_unprotected": left_unprotected(claim, plan.get("rounds")),
+        "left_unprotected": left_unprotected(claim, rounds, same_subject(folder, stated)),
         "audits": [_audit(row) for row in rows if row.record],
     }
 
@@ -111,15 +111,22 @@ def _privacy_loss(claim: Claim) -> dict[str, Any]:
     return {name: fields[name] for name in (*names, "accountant", "source", "subjects", "part")}
 
 
+def _data(folder: RunFolder, stated: StatedClaim) -> str:
+    """How the data lie with the participants; the teachers of a transfer hold samples with all their features."""
+    kind, table = folder.federations.get(stated.federation, (HORIZONTAL, {}))
+    if not table:
+        return NOT_STATED
+    return "vertical" if kind is VERTICAL else "horizontal"
+
+
 def _plan(folder: RunFolder, stated: StatedClaim) -> dict[str, Any]:
-    """The federation's plan in the manifest, with the defense's changes to it; empty if the manifest has none."""
-    federations = folder.manifest.suite.get("federations")
-    spec = federations.get(stated.federation) if isinstance(federations, dict) else None
-    if not isinstance(spec, dict):
+    """The plan in the manifest of a federation of clients, with the defense's changes to it; else empty."""
+    kind, spec = folder.federations.get(stated.federation, (HORIZONTAL, {}))
+    if kind is not HORIZONTAL or not spec:
         return {}
     change = folder.defense_fields(stated.defense).get("plan")
     changes = change if isinstance(change, dict) else {}
-    return spec | {name: value for name, value in changes.items() if value is not None}
+    return {**spec, **{name: value for name, value in changes.items() if value is not None}}
 
 
 def _local_steps(plan: dict[str, Any]) -> int | str:

@@ -23,6 +23,7 @@ from ..figures.roc import roc
 from ..figures.spending import spending
 from ..overviews.by_defense import by_defense
 from ..overviews.by_run import by_run
+from ..overviews.how_to_read import how_to_read
 from ..overviews.sections import sections
 from ..overviews.several_runs import all_rows, overview, run_labels
 from ..reading.claims import claim_rows
@@ -30,7 +31,7 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.grid import attack_grids
 from ..tables.pooled_rows import pooled_attacks, pooled_utility
-from ..tables.printed import ANSWERS, ROUTES, VERDICTS, check_counts, check_words, observer_words
+from ..tables.printed import ROUTES, VERDICTS, check_counts, check_words, observer_words
 from .templates import environment
 
 _ROOM = 500_000
@@ -62,7 +63,7 @@ def html(folder: RunFolder) -> str:
             grids=attack_grids(pooled_attacks(folder)),
             utility=[row for row in pooled_utility(folder) if numerals.is_quality(row.metric)],
             pooling_note=summary.POOLING_NOTE,
-            intervals=summary.INTERVALS,
+            reading=how_to_read(folder),
             many=lambda rows: len({row.federation for row in rows}) > 1,
             provenance=summary.provenance(folder),
             suite_json=json.dumps(folder.manifest.suite, indent=2, ensure_ascii=False),
@@ -75,7 +76,6 @@ def html(folder: RunFolder) -> str:
             breakable=breakable,
             routes=ROUTES,
             verdicts=VERDICTS,
-            first_words=ANSWERS,
         )
     )
 

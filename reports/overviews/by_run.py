@@ -67,9 +67,7 @@ def _federation_names(folders: Sequence[RunFolder], labels: Sequence[str]) -> li
     """For each run the printed names of its federations: with the run's label where another run has a federation of the
     same name that is set up otherwise.
     """
-    stated = [folder.manifest.suite.get("federations") for folder in folders]
-    # A folder of another version may list the names alone.
-    tables = [one if isinstance(one, Mapping) else {} for one in stated]
+    tables = [{name: table for name, (_, table) in folder.federations.items()} for folder in folders]
     return [
         {
             name: name if all(other.get(name, table) == table for other in tables) else f"{name} of {label}"

@@ -44,7 +44,7 @@ def sections(folder: RunFolder) -> list[Section]:
     attacks = [attack_table(grid, grid.lines) for grid in attack_grids(pooled_attacks(folder))]
     return [
         # Claims come first, because the verdict of the run is about them.
-        _section("claims", replace(claim_table(claims), note=summary.claims_note(claims)), part="claims"),
+        _section("claims", replace(claim_table(claims), note=summary.claims_note(claims, folder.kinds)), part="claims"),
         _section("covered", covered_table(folder), part="claims"),
         _section("trust", trust_table(folder), part="claims"),
         _section("coverage", coverage_table(claims)),

@@ -9,7 +9,7 @@ from ..claim_tables.answers import Answer, answers, headline, what_was_tested
 from ..claim_tables.check_names import item_in_plain_words
 from ..claim_tables.covered import uncovered_attacks
 from ..claim_tables.trust import trust_table
-from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim
+from ..reading.claims import ClaimRow, claim_rows, left_unprotected, one_row_per_claim, same_subject
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
 from ..tables.membership_table import membership_table
@@ -161,9 +161,8 @@ def residual_risks(folder: RunFolder, pairs: Sequence[tuple[ClaimRow, Answer]]) 
             said.append(f"{name}: {answer.weak}.")
     for row, _, name in named:
         if row.stated:
-            said.append(
-                f"{name}: the claim does not protect {'; '.join(left_unprotected(row.stated.claim, row.rounds_run))}."
-            )
+            left = left_unprotected(row.stated.claim, row.rounds_run, same_subject(folder, row.stated))
+            said.append(f"{name}: the claim does not protect {'; '.join(left)}.")
         if shown := _uncovered(folder, row):
             said.append(
                 f"{row.label}: against adversaries that no claim of it covers, attacks of this run reached: {shown}."

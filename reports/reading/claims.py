@@ -268,13 +268,40 @@ def adversaries(claim: Claim) -> tuple[Observer, ...]:
     return (FINAL_MODEL, ANSWERS, UPLOADS) if claim.observer == ANSWERS else LADDER
 
 
-def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
-    """Return phrases that describe what the claim leaves unprotected, as far as the claim's fields (such as its
-    observer, unit and rounds) imply it.
+def same_subject(folder: RunFolder, stated: StatedClaim) -> tuple[Claim, ...]:
+    """Return the other claims of the same defense on the same federation about the same unit, relation, part and
+    subjects, over as many rounds at least: they may cover adversaries that this one does not.
     """
-    others = adversaries(claim)
-    uncovered = [f"against {observer.phrase}" for observer in others if not claim.observer.covers(observer)]
-    if others == LADDER and not claim.observer.sees_participation:
+    own = stated.claim
+    about = (own.unit, own.adjacency, own.part, own.subjects)
+    return tuple(
+        other.claim
+        for other in folder.claims
+        if (other.federation, other.defense) == (stated.federation, stated.defense)
+        and other.claim.claim_id != own.claim_id
+        and (other.claim.unit, other.claim.adjacency, other.claim.part, other.claim.subjects) == about
+        and other.claim.rounds >= own.rounds
+    )
+
+
+def covered_elsewhere(claim: Claim, others: Sequence[Claim]) -> list[Observer]:
+    """Return the adversaries that one of the ``others`` covers and the claim does not."""
+    left = [observer for observer in adversaries(claim) if not claim.observer.covers(observer)]
+    return [observer for observer in left if any(other.observer.covers(observer) for other in others)]
+
+
+def left_unprotected(claim: Claim, rounds_run: object = None, others: Sequence[Claim] = ()) -> list[str]:
+    """Return phrases that describe what the claim leaves unprotected, as far as the claim's fields (such as its
+    observer, unit and rounds) imply it; without the adversaries that one of the claims ``others``, about the same
+    unit, covers.
+    """
+    known, elsewhere = adversaries(claim), covered_elsewhere(claim, others)
+    uncovered = [
+        f"against {observer.phrase}"
+        for observer in known
+        if not claim.observer.covers(observer) and observer not in elsewhere
+    ]
+    if known == LADDER and not claim.observer.sees_participation:
         uncovered.append("against an adversary who also observes which clients take part in a round")
     if claim.observer.name == AGGREGATE.name and not claim.observer.sees_masked_words:
         uncovered.append("against an adversary who also observes the masked words")

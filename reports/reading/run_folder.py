@@ -18,6 +18,7 @@ from ...suites.results.rows import SkippedRow, first_mistake, read_rows, skipped
 from ...suites.results.store import no_run
 from ...suites.results.weak_test import claimed_epsilons
 from .cell_files import CellFiles
+from .federation_kinds import HORIZONTAL, FederationKind, federation_tables, size_words, whole_number
 from .json_file import read_json
 from .printable import printable_content, printable_record
 
@@ -151,9 +152,22 @@ class RunFolder:
             and (status is None or record.status == status)
         ]
 
+    @cached_property
+    def federations(self) -> dict[str, tuple[FederationKind, Mapping[str, Any]]]:
+        """The kind of each federation of the suite, with its table, by name."""
+        return federation_tables(self.manifest.suite)
+
+    @property
+    def kinds(self) -> list[FederationKind]:
+        """The kinds of the suite's federations; the horizontal one where it names none, as with mutants alone."""
+        return list(dict.fromkeys(kind for kind, _ in self.federations.values())) or [HORIZONTAL]
+
     def rounds_of(self, federation: str) -> int | None:
-        """Return the number of rounds of the federation; None if the suite does not state it."""
-        return self._count(federation, "rounds")
+        """Return the number of rounds of the federation, or of epochs of a vertical one; None if the suite does not
+        state it.
+        """
+        kind, table = self.federations.get(federation, (HORIZONTAL, {}))
+        return whole_number(table, kind.rounds)
 
     @property
     def margins(self) -> dict[str, float]:
@@ -162,15 +176,9 @@ class RunFolder:
         """
         return _margins(self.manifest)
 
-    def clients_of(self, federation: str) -> int | None:
-        """Return the number of clients of the federation; None if the suite does not state it."""
-        return self._count(federation, "clients")
-
-    def _count(self, federation: str, name: str) -> int | None:
-        spec = _table(self.manifest.suite, "federations").get(federation)
-        found = spec.get(name) if isinstance(spec, dict) else None
-        # Not isinstance: True is an int in Python, and a hand-edited manifest may hold it.
-        return found if type(found) is int else None
+    def size_of(self, federation: str) -> list[str]:
+        """Return who takes part in the federation and how long it trains, as the suite states it: ``10 clients``."""
+        return size_words(*self.federations.get(federation, (HORIZONTAL, {})))
 
     def defense_fields(self, defense: str) -> dict[str, Any]:
         """Return the suite's settings of the defense with this label; empty if there is none."""

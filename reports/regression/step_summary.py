@@ -35,7 +35,7 @@ def step_summary(judged: GatedRun) -> str:
         worst = sorted(table.rows, key=lambda row: _WORST_FIRST.index(row[-1]))
         lines += _table(replace(table, rows=tuple(worst)))
     claims = claim_rows(judged.folder)
-    lines += _table(replace(claim_table(claims), note=claims_note(claims)))
+    lines += _table(replace(claim_table(claims), note=claims_note(claims, judged.folder.kinds)))
     # A backquote in the command would end the code span, and a line break would end the line.
     lines += [f"Run again: `{' '.join(manifest.command.replace('`', '').split())}`", ""]
     return cut("\n".join(lines), _CUT)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ...audit.wording import counted, plain
 from ...suites.results.rows import skipped_counts
 from ..reading.claims import ClaimRow
+from ..reading.federation_kinds import HORIZONTAL, FederationKind
 from ..reading.run_folder import RunFolder
 from . import numerals
 
@@ -61,7 +62,7 @@ def exit_words(folder: RunFolder) -> str:
     return EXIT_WORDS.get(folder.gate.exit_code, f"exit code {folder.gate.exit_code}")
 
 
-def claims_note(rows: Sequence[ClaimRow]) -> str:
+def claims_note(rows: Sequence[ClaimRow], kinds: Sequence[FederationKind] = (HORIZONTAL,)) -> str:
     """Return the note below the table of claims: the confidence level of the bounds, and the meaning of the columns."""
     # Alpha is divided among the claims of a run, so the level of a single bound is higher than 1 - alpha.
     levels = sorted({row.record.ci_level for row in rows if row.record and row.record.ci_level is not None})
@@ -70,9 +71,11 @@ def claims_note(rows: Sequence[ClaimRow]) -> str:
     return (
         f"{level}Each ε refers to the unit, adjacency, adversary and δ of its own claim. Max certifiable: the largest "
         "ε that this sample size can certify, reached by an attack without errors. Min detectable: the smallest true "
-        "ε at which this audit refutes the claim with 90 % power. Runs per arm: the number of runs with the canary, "
-        "and as many without. A control breaks its claim on purpose: an audit that does not refute it lacks the power "
-        "to refute other claims." + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "") + _elsewhere(rows)
+        "ε at which this audit refutes the claim with 90 % power. Runs per arm: "
+        f"{'; '.join(kind.arms for kind in kinds)}. A control breaks its claim on purpose: an audit that does not "
+        "refute it lacks the power to refute other claims."
+        + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "")
+        + _elsewhere(rows)
     )
 
 

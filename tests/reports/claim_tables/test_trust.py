@@ -29,7 +29,7 @@ def test_a_row_states_model_neighbours_observer_trust_and_clients(rows):
         "one client (add/remove)",
         "other clients (every round's model)",
         "the server is trusted",
-        "10",
+        "10 clients",
     )
     assert rows[1][0] == "local"
     assert rows[1][3] == "nobody"

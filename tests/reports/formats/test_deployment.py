@@ -53,6 +53,15 @@ def test_what_the_plan_states_is_reported(export):
     assert entry["setting"] == {"data": "horizontal", "participants": NOT_STATED}
 
 
+def test_a_vertical_federation_is_called_one_with_its_epochs(run_maker, make_claim):
+    run_maker.manifest["suite"] = {"name": "quick", "vertical": {"main": {"columns": 2, "epochs": 4}}}
+    run_maker.sign("dp", make_claim())
+    (entry,) = entries(run_maker.write())
+    assert entry["setting"]["data"] == "vertical"
+    assert entry["composition"]["rounds_run"] == 4
+    assert entry["sampling"]["clients"] == NOT_STATED
+
+
 def test_what_the_claim_states_is_reported_and_epsilon_never_stands_alone(export):
     loss = export(PLAN, mu=0.925)["privacy_loss"]
     assert (loss["epsilon"], loss["delta"], loss["unit"], loss["adjacency"]) == (4.0, 1e-5, "client", "add_remove")

@@ -78,7 +78,7 @@ def test_a_manifest_that_was_changed_to_none_is_an_error_with_its_place(run_make
 def test_rounds_that_a_hand_has_spoilt_are_not_reported(run_maker, rounds):
     run_maker.manifest["suite"]["federations"] = {"main": {"rounds": rounds, "clients": 10}}
     folder = run_maker.write()
-    assert (folder.rounds_of("main"), folder.clients_of("main")) == (None, 10)
+    assert (folder.rounds_of("main"), folder.size_of("main")) == (None, ["10 clients"])
 
 
 def test_a_folder_that_is_no_run_states_so(tmp_path):

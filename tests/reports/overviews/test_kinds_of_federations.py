@@ -1,0 +1,128 @@
+"""A report of a vertical federation or of a transfer names its own participants, units and adversaries."""
+
+from dataclasses import replace
+
+import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.observer import ANSWERS, FINAL_MODEL, GLOBAL_MODELS, PASSIVE_PARTY, UPLOADS
+from fedassay.reports.claim_tables.answers import answers, what_was_tested
+from fedassay.reports.claim_tables.covered import covered_table
+from fedassay.reports.claim_tables.trust import trust_table
+from fedassay.reports.formats.page import html
+from fedassay.reports.overviews.by_run import by_run
+from fedassay.reports.overviews.how_to_read import how_to_read
+from fedassay.reports.overviews.sections import sections
+from toy_claim import toy_claim
+
+HORIZONTAL = {"federations": {"main": {"clients": 10, "rounds": 3}}}
+VERTICAL = {"vertical": {"main": {"columns": 2, "active": False, "people": 600, "epochs": 3}}}
+TRANSFER = {"transfer": {"main": {"teachers": 25, "queries": 60, "students": 1}}}
+LABEL = replace(
+    toy_claim(), unit=Unit.LABEL, adjacency=Adjacency.REPLACE_ONE, observer=PASSIVE_PARTY, curve=None, rounds=3
+)
+
+
+@pytest.fixture
+def run_of(run_maker):
+    """(tables of the suite, claims of one defense) -> the run."""
+
+    def build(tables, *claims):
+        suite = {key: value for key, value in run_maker.manifest["suite"].items() if key != "federations"}
+        run_maker.manifest["suite"] = suite | tables
+        for claim in claims:
+            run_maker.verdict_row(run_maker.sign("mine", claim), defense="mine", attack="audit", verdict="NOT_REFUTED")
+        run_maker.gate = {"verdict_line": "a line", "exit_code": 0}
+        return run_maker.write()
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        (HORIZONTAL, ["10 clients", "3 rounds"]),
+        (VERTICAL, ["2 parties with columns and one with the labels", "600 people", "3 epochs"]),
+        (TRANSFER, ["25 teachers", "60 queries", "1 student per seed"]),
+    ],
+)
+def test_the_first_screen_names_who_takes_part(run_of, tables, names):
+    folder = run_of(tables, toy_claim())
+    assert all(name in what_was_tested(folder)[0] for name in names)
+    assert all(name in html(folder).partition("<nav")[0] for name in names)
+    assert trust_table(folder).rows[0][4] == names[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "active", "words"),
+    [
+        ([["age"], ["job"], ["town"]], True, "3 parties with columns, one of them with the labels"),
+        (1, False, "1 party with columns and one with the labels"),
+        ("x", False, "600 people"),
+    ],
+)
+def test_parties_are_counted_from_numbers_and_from_lists(run_of, columns, active, words):
+    folder = run_of({"vertical": {"main": {"columns": columns, "active": active, "people": 600}}}, LABEL)
+    assert folder.size_of("main")[0] == words
+
+
+@pytest.mark.parametrize(
+    ("tables", "claim", "own", "foreign"),
+    [
+        (HORIZONTAL, toy_claim(), ["a client", "canary"], ["vertical", "votes"]),
+        (VERTICAL, LABEL, ["a label", PASSIVE_PARTY.phrase, "two labels"], ["canary", "votes", "other clients"]),
+        (TRANSFER, replace(toy_claim(), observer=ANSWERS), [ANSWERS.phrase, "votes"], ["canary", "updates"]),
+    ],
+)
+def test_how_to_read_speaks_of_the_federations_and_adversaries_of_the_run(run_of, tables, claim, own, foreign):
+    folder = run_of(tables, claim)
+    words = " ".join(text for term, text in how_to_read(folder) if term in ("Claim", "Adversary", "Audit"))
+    assert all(word in words for word in own)
+    assert not any(word in words for word in foreign)
+    note = next(section.tables[0].note for section in sections(folder) if section.key == "claims")
+    assert ("canary" in note) == (tables is HORIZONTAL)
+
+
+def test_a_run_of_two_kinds_explains_both_audits(run_of):
+    texts = dict(how_to_read(run_of({**HORIZONTAL, "vertical": {"split": VERTICAL["vertical"]["main"]}}, toy_claim())))
+    assert "canary" in texts["Audit"]
+    assert "two labels" in texts["Audit"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"), [(HORIZONTAL, "3 rounds"), (VERTICAL, "3 epochs"), (TRANSFER, "all queries together")]
+)
+def test_a_promise_holds_over_rounds_epochs_or_all_queries(run_of, tables, words):
+    (one,) = answers(run_of(tables, replace(toy_claim(), rounds=3)))
+    assert one.promise.endswith(f"over {words}).")
+
+
+def test_what_another_claim_about_the_same_unit_covers_is_not_called_uncovered(run_of):
+    folder = run_of(VERTICAL, LABEL, replace(LABEL, observer=FINAL_MODEL))
+    for one, other in zip(answers(folder), (FINAL_MODEL, PASSIVE_PARTY), strict=True):
+        uncovered, _, elsewhere = one.uncovered.partition("Covered by another claim of this defense:")
+        assert other.phrase not in uncovered
+        assert other.phrase in elsewhere
+        assert "several labels at once" in uncovered
+    assert {row[5] for row in trust_table(folder).rows} == {"–"}
+    assert "not covered" not in {cell for row in covered_table(folder).rows for cell in row}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"unit": Unit.SAMPLE}, {"adjacency": Adjacency.REPLACE_ONE}, {"part": "layer 1"}, {"rounds": 1}],
+)
+def test_a_claim_about_something_else_covers_no_adversary_of_this_one(run_of, change):
+    claim = replace(toy_claim(), observer=GLOBAL_MODELS, rounds=3)
+    folder = run_of(HORIZONTAL, claim, replace(claim, **({"observer": UPLOADS} | change)))
+    one = answers(folder)[0]
+    assert UPLOADS.phrase in one.uncovered.partition("Covered by")[0]
+
+
+def test_vertical_federations_of_one_name_that_differ_have_rows_of_their_own(run_of, run_maker, tmp_path):
+    first = run_of(VERTICAL, LABEL)
+    same = by_run([first, first], ["a", "b"])[0]
+    run_maker.manifest["suite"] = run_maker.manifest["suite"] | {"vertical": {"main": {"columns": 3, "epochs": 9}}}
+    other = run_maker.write()
+    differ = by_run([first, other], ["a", "b"])[0]
+    assert len(same.rows) == 1
+    assert [row[0] for row in differ.rows] == ["main of a", "main of b"]
