@@ -9,6 +9,7 @@ _ALLOWED = {
     "dict_type": "must be a table of keys and values",
     "tuple_type": "must be a list",
     "list_type": "must be a list",
+    "bool_type": "must be true or false",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",
@@ -39,6 +40,8 @@ def mistake_text(key: str, item: Mapping[str, Any]) -> str:
         return f"{key} is missing"
     if item["type"] == "extra_forbidden":
         return f"{key} is an unknown key"
+    if item["type"] == "too_short" and item["input"]:
+        return f"{key} must have at least {item['ctx']['min_length']} entries, got {_received(item['input'])}"
     if item["type"] == "too_long":
         return f"{key} must have at most {item['ctx']['max_length']} entries, got {len(item['input'])}"
     allowed = _ALLOWED.get(item["type"], item["msg"])

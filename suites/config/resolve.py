@@ -33,13 +33,12 @@ from .compatibility import check_audit, check_federations
 from .identity import plain_data
 from .outside_parts import is_outside, outside_versions, own_names, parts_in
 from .plugin_path import check_loaded_from, import_first_from, paths_of
+from .shadow_count import DEFAULT_SHADOWS, too_few
 from .source import ConfigError, Source
 from .suite_file import with_data_files
 from .tables.key_types import WithData
 from .tables.suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, Suite
 
-_SHADOWS = 64
-"""Number of shadow federations where the suite names none."""
 _BUILT: dict[str, Callable[[Any], object]] = {
     "algorithm": algorithm_from,
     "partition": partition_from,
@@ -390,7 +389,7 @@ def _attack_entry(label: str, spec: Suite, source: Source) -> AttackEntry:
     chosen = spec.attacks[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("attack", label, chosen.part or label, configuration, source)
-    shadows = chosen.shadows or (_SHADOWS if isinstance(part.instance, ShadowAttack) else None)
+    shadows = chosen.shadows or (DEFAULT_SHADOWS if isinstance(part.instance, ShadowAttack) else None)
     entry = AttackEntry(label=label, part=part, federations=chosen.federations, shadows=shadows)
     if not isinstance(part.instance, Attack):
         if chosen.shadows or chosen.observer:
@@ -403,6 +402,8 @@ def _attack_entry(label: str, spec: Suite, source: Source) -> AttackEntry:
             f"{where}: the key shadows can be set only for a membership attack on the final model; "
             f"{part.path} is not one"
         )
+    if shadows and isinstance(part.instance, ShadowAttack) and (why := too_few(part.instance, shadows)):
+        raise ConfigError(f"{source.where(('attacks', label, 'shadows'))}: attacks.{label}.shadows: {why}")
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
     where = source.where(("attacks", label, "observer"))

@@ -130,8 +130,10 @@ def check_suite(tree: dict[str, Any], source: Source) -> Suite:
     try:
         spec = Suite.model_validate(defaults | tree)
     except ValidationError as error:
-        # A list with a wrong value also counts as too short, even where it is not empty.
-        mistakes = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
+        mistakes = error.errors()
+        # A list with a wrong value also counts as too short, even where it is long enough.
+        inside = {item["loc"][: len(item["loc"]) - 1] for item in mistakes}
+        mistakes = [item for item in mistakes if item["type"] != "too_short" or item["loc"] not in inside]
         lines = [_explain(dict(item), source) for item in mistakes]
         raise ConfigError(*dict.fromkeys(lines)) from None
     return with_data_files(spec, source.data_folder, {})

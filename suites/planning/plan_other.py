@@ -14,6 +14,7 @@ from ..jobs.cell import Cell
 from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
 from ..jobs.planned_claim import PlannedClaim
 from ..jobs.trial_job import AttackCell
+from .memory_estimate import HeldArrays, check_memory
 from .plan_cells import outside_facts, part_facts
 
 
@@ -56,6 +57,10 @@ class OtherPlanner(ABC):
         """Return the plan of a federation and the defense calibrated for it."""
 
     @abstractmethod
+    def held(self, name: str, plan: Any) -> list[HeldArrays]:
+        """Return the largest arrays that the work on a federation holds in memory at once, given its plan."""
+
+    @abstractmethod
     def model_words(self, spec: Any) -> str:
         """Return the name of a federation's model, for its result rows."""
 
@@ -67,7 +72,8 @@ class OtherPlanner(ABC):
         """Calibrate every defense for each federation of this kind, and plan all work.
 
         Raises:
-            ConfigError: for a federation that cannot be set up, or a defense that does not fit it.
+            ConfigError: for a federation that cannot be set up or does not fit into memory, or a defense that does
+                not fit it.
         """
         cases = [(entry, name) for name in self.specs for entry in self.defenses(name)]
         seeds = self.suite.seeds
@@ -89,7 +95,8 @@ class OtherPlanner(ABC):
     def _of(self, entry: DefenseEntry, name: str, seed: int) -> Any:
         key = (entry.label, name, seed)
         if key not in self._prepared:
-            self._prepared[key] = self.prepare(entry, name, seed)
+            self._prepared[key] = plan, _ = self.prepare(entry, name, seed)
+            check_memory(self.held(name, plan), (self.table, name), self.specs[name], self.suite.source)
         return self._prepared[key]
 
     def _claims(self, entry: DefenseEntry, name: str) -> tuple[Claim, ...]:

@@ -7,8 +7,10 @@ from ...defenses.transfer.defense import PreparedTransfer
 from ...fl.transfer.plan import TransferPlan
 from ..config.resolve import AttackEntry, DefenseEntry
 from ..config.resolve_transfer import prepare_transfer, transfer_attacks, transfer_defenses
+from ..config.transfer import TransferSpec
 from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
 from ..jobs.transfer_job import TransferAuditJob, TransferTrialJob
+from .memory_estimate import HeldArrays, of_transfer
 from .plan_other import OtherPlanner
 
 
@@ -28,6 +30,10 @@ class TransferPlanner(OtherPlanner):
 
     def prepare(self, entry: DefenseEntry, name: str, seed: int) -> tuple[TransferPlan, PreparedTransfer]:
         return prepare_transfer(self.suite, entry, name, seed)
+
+    def held(self, name: str, plan: TransferPlan) -> list[HeldArrays]:
+        spec: TransferSpec = self.specs[name]
+        return of_transfer(spec, plan, max((attack.shadows or 0 for attack in self.attacks(name)), default=0))
 
     def model_words(self, spec: Any) -> str:
         return label("model", spec.model)

@@ -2,12 +2,15 @@
 
 from typing import Any, ClassVar
 
+from ...audit.observer import PASSIVE_PARTY
 from ...defenses.vertical.defense import VerticalPrepared
 from ...fl.vertical.plan import VerticalPlan
 from ..config.resolve import AttackEntry, DefenseEntry
 from ..config.resolve_vertical import prepare_vertical, vertical_attacks, vertical_defenses
+from ..config.vertical import VerticalSpec
 from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
 from ..jobs.vertical_job import VerticalAuditJob, VerticalTrialJob
+from .memory_estimate import HeldArrays, of_vertical
 from .plan_other import OtherPlanner
 
 
@@ -27,6 +30,13 @@ class VerticalPlanner(OtherPlanner):
 
     def prepare(self, entry: DefenseEntry, name: str, seed: int) -> tuple[VerticalPlan, VerticalPrepared]:
         return prepare_vertical(self.suite, entry, name, seed)
+
+    def held(self, name: str, plan: VerticalPlan) -> list[HeldArrays]:
+        spec: VerticalSpec = self.specs[name]
+        # An audit by one run keeps what a passive party receives.
+        audited = {PASSIVE_PARTY} if spec.audit is not None and spec.audit.design != "independent" else set()
+        attacks = {attack.part.instance.observer for attack in self.attacks(name)}
+        return of_vertical(spec, plan, audited | attacks)
 
     def model_words(self, spec: Any) -> str:
         if spec.summed and not spec.hidden:

@@ -90,6 +90,8 @@ DESIGNS = tuple(dict.fromkeys(texts_of("design", "suites.audits")))
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 """Strict, so that neither ``"0.05"`` nor ``true`` counts as a number."""
+YesOrNo = Annotated[bool, Field(strict=True)]
+"""Strict, so that neither ``0`` nor ``"yes"`` counts as ``true`` or ``false``."""
 Cohort = Annotated[
     Any, _given("sampling"), _parsed_by(partial(cohort_from, clients=1), "sampling"), WithJsonSchema(shapes.COHORT)
 ]
@@ -132,6 +134,7 @@ class WithData(Table):
     """Settings with a data set, which may be a file that is read from the suite's folder."""
 
     dataset: DatasetPart = "digits"
+    """Name of a data set (``fedassay list datasets``), a file, or a table of its ``part`` and options."""
     _folder: str = PrivateAttr(default="")
     _digests: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -15,12 +15,17 @@ class Published(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     federation: str
+    """The federation of the suite with the paper's settings."""
     defense: str
+    """The defense of the suite that the value is about."""
     metric: str = Field(min_length=1)
     """A metric of the utility, or of the named ``attack``; or ``epsilon``, that of the stated claim about ``unit``."""
     attack: str | None = None
+    """The attack of the suite that the value is about; left out for utility and for ``epsilon``."""
     unit: Unit | None = None
+    """The unit of the claim whose ``epsilon`` the paper reports; left out for every other metric."""
     value: float = Field(strict=True, ge=-_LARGEST, le=_LARGEST)
+    """The reported value, in the metric's own unit."""
     source: str = Field(min_length=1)
     """The place in the paper, such as its table or section."""
 

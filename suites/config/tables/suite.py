@@ -31,6 +31,7 @@ from .key_types import (
     Table,
     Whole,
     WithData,
+    YesOrNo,
     is_absent,
     is_empty,
     part_table,
@@ -55,8 +56,11 @@ class PlanChange(Table):
     """
 
     cohort: Cohort | None = None
+    """Which clients take part in a round; by default as the federation says."""
     lot: Lot | None = None
+    """Which of its samples a client uses in a step; by default as the federation says."""
     algorithm: Algorithm | None = None
+    """How clients train and the server updates; by default as the federation says."""
 
 
 class WarmStartSpec(Table):
@@ -69,19 +73,25 @@ class WarmStartSpec(Table):
     samples: Whole = Field(ge=1)
     """Number of public images."""
     steps: Whole = Field(ge=1, le=1_000_000)
+    """Number of steps of the training."""
     learning_rate: Number = Field(gt=0, allow_inf_nan=False)
+    """Learning rate of every step, > 0."""
     lot: Whole = Field(default=16, ge=1)
     """Number of public images in each step."""
     optimizer: Literal["sgd", "adam"] = "adam"
+    """``sgd`` (plain gradient descent) or ``adam``."""
 
 
 class FederationSpec(WithData):
     """The settings of a federation: data set, model, partition of the data over the clients, and training."""
 
     model: ModelPart = "lenet"
+    """Name of a model (``fedassay list models``), a path, or a table of its ``part`` and options."""
     partition: Partition = "iid"
     clients: Whole = Field(ge=1)
+    """Number of clients, among which the samples are distributed."""
     samples: Whole | None = Field(default=None, ge=1)
+    """Number of training samples of all clients together; by default as many as the data set offers."""
     label_noise: Number = Field(default=0.0, ge=0, le=1)
     """Probability that a training label is redrawn uniformly over all classes; test labels are unchanged."""
     pixel_noise: Number = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -95,6 +105,7 @@ class FederationSpec(WithData):
     held_out: Whole = Field(default=0, ge=0)
     """Additional clients that hold samples but never take part: the non-members of attacks on clients and writers."""
     rounds: Whole = Field(ge=1, le=100_000)
+    """Number of rounds of training."""
     cohort: Cohort = "full"
     """Which clients take part in a round: ``"full"``, ``{ poisson = RATE }``, ``{ fixed_size = N }``, or
     ``{ epoch = N }`` for passes over all clients in cohorts of at most N, in which each client takes part exactly once
@@ -120,7 +131,9 @@ class DefenseSpec(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     part: str | None = None
+    """Name of its class (``fedassay list defenses``) or a path; by default the entry's label."""
     plan: PlanChange | None = None
+    """Changes to the federation's plan under this defense."""
     federation: str | None = None
     """The only federation that it runs on and is audited on. By default it runs on every federation that no defense
     names here, and is audited on the audit's federation.
@@ -141,8 +154,11 @@ class AttackSpec(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     part: str | None = None
+    """Name of its class (``fedassay list attacks``) or a path; by default the entry's label."""
     federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
+    """The federation that it attacks, or a list of federations."""
     observer: Literal["uploads", "shuffled", "aggregate", "global_models"] | None = None
+    """The observer whose view it receives, if not the attack's own."""
     shadows: Whole | None = Field(default=None, ge=2, le=10_000, multiple_of=2)
     """For an attack on final models: the number of federations that each train on a random half of the samples. The
     attack targets each of them in turn, with the others as reference models. By default 64 for an attack that needs
@@ -161,12 +177,16 @@ class AuditSpec(Table):
     """
 
     federation: str = "main"
+    """The federation whose claims are audited."""
     dataset: DatasetPart | None = None
     """Data set of the audit's runs, by default the federation's. A claim holds for every data set, so a small one will
     do."""
     model: ModelPart = "logistic"
+    """Model of the audit's runs. A claim holds for every model, so a small one will do."""
     clients: Whole = Field(default=2, ge=1)
+    """Number of clients of the audit's runs, at most the federation's own."""
     samples_per_client: Whole = Field(default=32, ge=1)
+    """Number of samples of each of these clients, at most."""
     design: DesignName = "independent"
     """``independent``: independent runs with one canary. ``one_run``: one run of the first seed with many canaries."""
     canary: CanaryPart = "dirac"
@@ -186,6 +206,7 @@ class AuditSpec(Table):
     """Runs per arm, at most, of the trials of everything that the observer receives. They count 2048 at least: with
     fewer none are made, and the report says so."""
     batch: Whole = Field(default=250, ge=1)
+    """Number of runs that are made at once."""
     noise_shares: tuple[Annotated[Number, Field(ge=0.001, le=1)], ...] = Field(
         default=(0.8, 0.5, 0.1), min_length=1, max_length=20
     )
@@ -239,6 +260,7 @@ class MutantsSpec(Table):
     """
 
     only: tuple[Label, ...] = ()
+    """Names of the mutants that are audited (``fedassay list mutants``); by default all."""
     power: Number = Field(default=0.99, gt=0, lt=1)
     """Probability that the planned trials of one seed refute a mutant."""
     kill_alpha: Number = Field(default=0.001, ge=1e-9, lt=1)
@@ -251,10 +273,10 @@ class MutantsSpec(Table):
     """Largest number of trials per arm; a bug that needs more is reported as not detectable."""
     limit_pairs: Whole = Field(default=5_000, ge=1, exclude_if=lambda limit: limit == 5_000)
     """The same for vertical federations, and for pairs that no implementation check refutes."""
-    trials: bool = Field(default=True, exclude_if=bool)
+    trials: YesOrNo = Field(default=True, exclude_if=bool)
     """Whether to audit by planned trials. Without them implementation checks alone run, mechanisms and transfers are
     left out, and everything that is received is tried only on broken versions that no other check refutes."""
-    correct_cases: bool = Field(default=True, exclude_if=bool)
+    correct_cases: YesOrNo = Field(default=True, exclude_if=bool)
     """Whether unusual correct cases run too, which have no broken version."""
 
 
@@ -262,12 +284,16 @@ class Suite(Table):
     """The content of a whole suite file, with all its tables."""
 
     name: Label
+    """Name of the suite: 1 to 40 letters, digits, ``_`` or ``-``."""
     version: str = "1"
+    """Version of the suite, which result rows hold."""
     description: str = ""
+    """What the suite is for, in a sentence."""
     alpha: Number = Field(default=0.01, ge=1e-9, lt=1)
     """Probability that any true claim of the run is refuted, shared equally by its audits, including those by
     attacks."""
     seeds: Whole = Field(default=3, ge=1, le=1000)
+    """Number of seeds; each federation is trained and attacked once with each of them."""
     device: DeviceName = "cpu"
     """Device of the attacks that search for images; everything else runs on the CPU."""
     federations: dict[Label, FederationSpec] = Field(default_factory=dict, max_length=_MOST_TABLES)
@@ -277,12 +303,17 @@ class Suite(Table):
     transfer: dict[Label, TransferSpec] = Field(default_factory=dict, max_length=_MOST_TABLES, exclude_if=is_empty)
     """Federations of teachers, which label public samples for a student (transfer by answers, PATE)."""
     defenses: dict[Label, Annotated[DefenseSpec, part_table("defense")]] = Field(max_length=_MOST_TABLES)
+    """The defenses by label, each a table of its settings. A suite without mutants needs one at least."""
     attacks: dict[Label, Annotated[AttackSpec, part_table("attack")]] = Field(
         default_factory=dict, max_length=_MOST_TABLES
     )
+    """The attacks by label, each a table of its settings."""
     audit: AuditSpec | None = None
+    """How claims about federations of clients are audited; without this table they are not."""
     mutants: MutantsSpec | None = None
+    """Audits of mechanisms and defenses with a planted bug."""
     gate: GateSpec = GateSpec()
+    """How ``fedassay gate`` compares runs of this suite with a baseline."""
     published: tuple[Published, ...] = ()
     """Figures that a paper reports for the same settings."""
     presets: dict[Label, dict[str, Any]] = Field(default_factory=dict)

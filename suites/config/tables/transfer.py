@@ -13,8 +13,11 @@ class TrainingSpec(Table):
     """How the teachers, or the students, are trained."""
 
     steps: Whole = Field(ge=1, le=1_000_000)
+    """Number of steps of the training."""
     learning_rate: Number = Field(gt=0, allow_inf_nan=False)
+    """Learning rate of every step, > 0."""
     optimizer: Literal["sgd", "adam"] = "adam"
+    """``sgd`` (plain gradient descent) or ``adam``."""
     lot: Whole | None = Field(default=None, ge=1)
     """Number of samples in each step, drawn without replacement within the step; by default all samples."""
 
@@ -39,6 +42,7 @@ class TransferSpec(WithData):
     """The model of all teachers and of the student. It must classify, without dropout and batch norm."""
     partition: Partition = "iid"
     teachers: Whole = Field(ge=1, le=100_000)
+    """Number of teachers, each of them one client that trains a model on its own samples."""
     samples: Whole | None = Field(default=None, ge=1)
     """Number of private samples of all teachers together; by default nine tenths of the training samples."""
     queries: Whole = Field(ge=1)
@@ -49,8 +53,11 @@ class TransferSpec(WithData):
     students: Whole = Field(default=10, ge=1, le=10_000)
     """Number of students per seed. All learn from the answers of the same teachers, each with noise of its own."""
     teacher: TrainingSpec
+    """How each teacher is trained."""
     student: TrainingSpec
+    """How each student is trained, on the queries with a released label."""
     audit: TransferAuditSpec | None = None
+    """How the claims are audited; without this table they are not."""
 
     @model_validator(mode="after")
     def _samples_suffice(self) -> "TransferSpec":

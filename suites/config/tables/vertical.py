@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from ....audit.estimators.label_guesses import check_prior
-from .key_types import Number, Table, Whole, WithData, is_absent
+from .key_types import Number, Table, Whole, WithData, YesOrNo, is_absent
 
 _MOST_PARTIES, _MOST_COLUMNS = 100, 100_000
+
+_Size = Annotated[Whole, Field(ge=1)]
 
 
 def _columns(value: Any) -> Any:
@@ -47,6 +49,7 @@ class VerticalAuditSpec(Table):
     people: Whole = Field(default=24, ge=2, le=10_000)
     """Number of people in the audit's runs. A claim holds for every data set, so a small one will do."""
     batch: Whole = Field(default=8, ge=1)
+    """Number of people in a step of the audit's runs; at most the federation's own."""
     replicas: Whole = Field(default=10_000, ge=100, le=1_000_000)
     """Runs per arm; half of them choose the thresholds, the other half test them."""
     pilot: Whole = Field(default=2000, ge=50, le=100_000)
@@ -70,7 +73,7 @@ class VerticalSpec(WithData):
     with the columns of each of these parties, by their names in a table, or by number, from 0 along the flattened row.
     A column of a table is never split.
     """
-    active: bool = False
+    active: YesOrNo = False
     """Whether the last of these parties holds the labels too; else a further party holds the labels and no columns."""
     people: Whole | None = Field(default=None, ge=2)
     """How many people take part; by default nine tenths of the training rows."""
@@ -80,18 +83,22 @@ class VerticalSpec(WithData):
     """Number of people whose labels a passive party knows from elsewhere."""
     embedding: Whole | None = Field(default=None, ge=1)
     """Numbers that a party sends about a person; by default the number of classes."""
-    hidden: tuple[Whole, ...] = Field(default=(), max_length=10)
+    hidden: tuple[_Size, ...] = Field(default=(), max_length=10)
     """Sizes of the hidden layers of each party's bottom model."""
-    top_hidden: tuple[Whole, ...] = Field(default=(), max_length=10)
+    top_hidden: tuple[_Size, ...] = Field(default=(), max_length=10)
     """Sizes of the hidden layers of the top model."""
-    summed: bool = False
+    summed: YesOrNo = False
     """Whether the logits are the sum of all embeddings: with no hidden layers, vertical logistic regression."""
-    frozen: bool = False
+    frozen: YesOrNo = False
     """Whether the bottom models of parties without labels keep their public initial parameters."""
     epochs: Whole = Field(ge=1, le=100_000)
+    """Passes over all people."""
     batch: Whole = Field(ge=1)
+    """Number of people in one step; the last step of an epoch may have fewer."""
     learning_rate: Number = Field(gt=0, allow_inf_nan=False)
+    """Learning rate of plain gradient descent, of all parties' models, > 0."""
     audit: VerticalAuditSpec | None = None
+    """How the claims are audited; without this table they are not."""
 
     @model_validator(mode="after")
     def _batch_fits(self) -> "VerticalSpec":

@@ -198,6 +198,8 @@ def test_a_suite_from_python_may_hold_the_data_themselves(assay, written):
         ("[attacks.loss]", r"line 21: attack loss runs on .*with the key shadows it runs on transfers too"),
         ("[attacks.released_label]\nteacher = 12", "line 22: .*teacher must be below teachers = 12, got 12"),
         ("[attacks.released_label]\nshadows = 4", "line 22: the keys shadows and observer are for attacks on"),
+        ("[attacks.lira_offline]\nshadows = 4", r"line 22: attacks.lira_offline.shadows: 4 are too few, 6 suffice"),
+        ("[attacks.attack_r]\nshadows = 2", r"line 22: attacks.attack_r.shadows: 2 are too few, 4 suffice"),
         ('[attacks.released_label]\nfederation = "other"', "no federation 'other'"),
         (
             "[vertical.main]\nepochs = 1\nbatch = 2\nlearning_rate = 1.0",
