@@ -212,7 +212,8 @@ def list_(
     errata: Annotated[bool, typer.Option("--errata", help="Print notes on the papers of the defenses.")] = False,
 ) -> None:
     """List the available parts of one kind, mutants (mechanisms with a planted bug), suites or metrics; or describe one
-    data set, such as a file of your own.
+    data set, such as a file of your own. Of defenses and attacks, the words before the colon are the kinds of
+    federations on which they run.
     """
     with reported_errors():
         from .list_command import errata_of, listing, one_dataset

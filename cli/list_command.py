@@ -202,9 +202,10 @@ def diagnosis(*, digests: bool = False) -> list[str]:
 
 
 def _parts(kind: "Kind") -> dict[str, str]:
-    from ..suites.config.part_listing import summaries
+    from ..suites.config.part_listing import federation_kinds, summaries
 
-    return summaries(kind)
+    kinds = federation_kinds(kind)
+    return {name: f"{kinds[name]}: {words}" for name, words in summaries(kind).items()}
 
 
 def _estimators() -> dict[str, str]:

@@ -17,6 +17,16 @@ _CONTROLS = {
 _BASES = {"Defense": "federation", "VerticalDefense": "vertical federation", "TransferDefense": "transfer"}
 """The kinds of mutants of controls of other packages, by the class that they derive from."""
 
+_OF_BASES = {
+    "VerticalDefense": "vertical",
+    "VerticalAttack": "vertical",
+    "TransferDefense": "transfer",
+    "VoteAttack": "transfer",
+}
+"""The kinds of federations of parts, by the class that they derive from; all others run on horizontal ones."""
+_ON_STUDENTS = "horizontal, transfer"
+"""Attacks on the final model run on shadow students too."""
+
 
 def cases(below: str) -> dict[str, PartFile]:
     """Return the classes of all cases: below ``pairs`` those of a broken and a correct version, below ``correct`` the
@@ -49,6 +59,31 @@ def summaries(kind: Kind) -> dict[str, str]:
     installed = {name: summary(part) for name, part in _installed(kind).items()}
     # The package's own parts come last, so that they win over an entry point of the same name.
     return dict(sorted((installed | {name: part.summary for name, part in own_parts(kind).items()}).items()))
+
+
+def federation_kinds(kind: Kind) -> dict[str, str]:
+    """Return a dictionary from the name of every defense (or attack) to the kinds of federations on which it runs:
+    ``horizontal``, ``vertical`` or ``transfer``, with a comma between two of them.
+
+    Raises:
+        ConfigError: an installed entry point that does not load.
+    """
+    installed = {name: _by_class(part) for name, part in _installed(kind).items()}
+    return installed | {name: _by_folder(part.module) for name, part in own_parts(kind).items()}
+
+
+def _by_folder(module: str) -> str:
+    found = [one for one in ("vertical", "transfer") if f".{one}." in module]
+    return found[0] if found else _ON_STUDENTS if ".membership.final_model." in module else "horizontal"
+
+
+def _by_class(part: type[Any]) -> str:
+    names = [base.__name__ for base in part.__mro__]
+    found = [kind for name, kind in _OF_BASES.items() if name in names]
+    if found:
+        return found[0]
+    on_final = "MembershipAttack" in names and str(getattr(part, "observer", "")) == "final_model"
+    return _ON_STUDENTS if on_final else "horizontal"
 
 
 def mutant_summaries() -> dict[str, str]:
