@@ -105,6 +105,14 @@ _LIMITS = {
 }
 
 
+_ATTACK_LIMITS = {
+    "label_over_chance": (-math.inf, 1.0),
+    "label_count_error": (0.0, math.inf),
+    "column_error": (0.0, math.inf),
+}
+"""Of metrics of attacks. Two have a unit that begins with ``share of``, but may be negative, or above 1."""
+
+
 def limits_of(metric: str) -> tuple[float, float]:
     """Return the least and the largest value that a metric can have, where that is known and finite."""
     return _LIMITS.get(metric, (-math.inf, math.inf))
@@ -116,7 +124,18 @@ _SHARES = frozenset({*_QUALITIES, *_SPREAD, "auc", "subset_accuracy", "tpr", "fp
 
 def is_share(record: "Record") -> bool:
     """Return whether a result row's value is a share or a probability, which lies in [0, 1]."""
+    if record.metric in _ATTACK_LIMITS:
+        return False
     return record.unit.startswith(("probability", "share of")) or record.metric in _SHARES
+
+
+def range_of(record: "Record") -> tuple[float, float]:
+    """Return the least and the largest value that a result row's metric can have."""
+    if is_share(record):
+        return 0.0, 1.0
+    # An attack's metric may have the name of a utility metric.
+    own = limits_of(record.metric) if record.role == "utility" else (-math.inf, math.inf)
+    return _ATTACK_LIMITS.get(record.metric, own)
 
 
 def named_share(metric: str) -> bool:

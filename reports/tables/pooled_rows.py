@@ -15,16 +15,17 @@ from ..reading.pooling import (
     count_over_seeds,
     grouped,
     is_share,
-    limits_of,
     mean_over_seeds,
     median_over_images,
+    range_of,
 )
 from ..reading.run_folder import RunFolder, once_per_run
 from .numerals import metric, metric_place
 from .useless import useless_words
 
-UNDEFENDED = ("undefended", "none", "no_defense", "no_protection")
-"""Labels of the federation without a defense; the first one that is present is the reference for utility."""
+UNDEFENDED = ("undefended", "none", "no_defense", "no_protection", "unprotected", "plain_votes")
+"""Labels of the federation without a defense, of a transfer of votes without noise; the first one that is present is
+the reference for utility."""
 WHOLE_CELL = "none"
 """The metric of a row that represents a whole cell in which nothing was measured."""
 WORST_FIRST = ("failed", "unavailable", "skipped")
@@ -285,7 +286,9 @@ def _pooled(group: list[Record]) -> Pooled | None:
     only = measured[0]
     # A single measurement has no variance over seeds, but may have its own interval.
     if len(measured) == 1 and only.ci_low is not None and only.ci_high is not None:
-        low, high, over = only.ci_low, only.ci_high, "the units of one run"
+        over, limits = "the units of one run", range_of(only)
+        # A t interval over few units may leave the metric's range, where no true value lies.
+        low, high = max(only.ci_low, limits[0]), min(only.ci_high, limits[1])
         return Pooled(value=_value(only), low=low, high=high, n=1, method=only.ci_method, over=over)
     # Sorted, because the order of rows in the file is arbitrary and would change the last digit of a sum.
     values = sorted(_value(record) for record in measured)
@@ -294,9 +297,7 @@ def _pooled(group: list[Record]) -> Pooled | None:
     count = _count(measured) if values[0] == values[-1] else None
     if count is not None:
         return count_over_seeds(count.right, count.units, seeds=len(values), kind=count.kind)
-    # An attack's metric may have the name of a utility metric.
-    limits = limits_of(only.metric) if only.role == "utility" else (-math.inf, math.inf)
-    return mean_over_seeds(values, share=is_share(only), limits=limits)
+    return mean_over_seeds(values, share=is_share(only), limits=range_of(only))
 
 
 def _count(measured: list[Record]) -> Count | None:

@@ -217,3 +217,47 @@ def test_a_claim_over_fewer_rounds_than_were_run_states_so(run_maker, make_claim
     signed = run_maker.sign("d", make_claim())
     (row,) = claim_rows(run_maker.write())
     assert row.claim_text == f"{signed.describe()}, over {signed.rounds} of 30 rounds"
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "ends", "shown"),
+    [
+        # Accuracy of two students, 0.2 and 0.4: 0.3 +- 12.7 / 2 * 0.2.
+        ("accuracy", "share of test samples", (-0.97, 1.57), (0.0, 1.0)),
+        ("loss", "nats", (-1.0, 3.0), (0.0, 3.0)),
+    ],
+)
+def test_the_interval_of_a_single_run_ends_where_the_metric_ends(run_maker, metric, unit, ends, shown):
+    run_maker.accuracy_row(defense="mine", metric=metric, value=0.3, unit=unit, ci_low=ends[0], ci_high=ends[1])
+    (row,) = pooled_utility(run_maker.write())
+    assert (row.pooled.low, row.pooled.high) == shown
+
+
+@pytest.mark.parametrize(("metric", "ends", "shown"), [
+    ("label_over_chance", (-0.4, 1.3), (-0.4, 1.0)), ("column_error", (-0.4, 1.3), (0.0, 1.3)),
+])  # fmt: skip
+def test_a_gain_may_be_negative_and_an_error_above_one(run_maker, metric, ends, shown):
+    unit = {"label_over_chance": "share of the largest possible gain over chance"}.get(metric, "share of the variance")
+    attacked = {"role": "attack", "attack": "llg", "defense": "mine", "metric": metric, "unit": unit}
+    run_maker.row(**attacked, value=0.5, ci_low=ends[0], ci_high=ends[1])
+    (row,) = pooled_attacks(run_maker.write())
+    assert (row.pooled.low, row.pooled.high) == shown
+
+
+def test_a_gain_over_chance_of_no_attack_keeps_zero_in_its_interval(run_maker):
+    # On the logit scale, which no negative number has, the interval would lie above 0 although values lie around it.
+    attacked = {"role": "attack", "attack": "llg", "defense": "mine", "metric": "label_over_chance"}
+    for seed, value in enumerate((0.02, -0.015, 0.01)):
+        run_maker.row(**attacked, seed=seed, value=value, unit="share of the largest possible gain over chance")
+    (row,) = pooled_attacks(run_maker.write())
+    assert row.pooled.low < 0 < row.pooled.high
+
+
+@pytest.mark.parametrize("label", ["unprotected", "plain_votes"])
+def test_parties_without_protection_and_votes_without_noise_are_the_reference_of_utility(run_maker, label):
+    for defense, value in ((label, 0.9), ("mine", 0.7)):
+        for seed in (0, 1):
+            run_maker.accuracy_row(defense=defense, value=value + seed / 50, seed=seed, unit="share of people")
+    changes = {row.defense: row.change for row in pooled_utility(run_maker.write())}
+    assert changes[label] is None
+    assert changes["mine"].value == pytest.approx(-0.2)
