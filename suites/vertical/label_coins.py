@@ -14,6 +14,7 @@ import torch
 
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.claim import Adjacency, Claim
+from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.one_run import guess
 from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.evidence import CandidateScores, Design, Guesses, Setting
@@ -37,21 +38,38 @@ def measured_in_one_run(
     pair: tuple[int, int],
     alpha: float,
 ) -> Measurement:
-    """Return the lower bound on epsilon from one training in which each person has either label of ``pair``, and from
-    what the first passive party is sent.
+    """Return the lower bound on epsilon from one training in which each person has either label of ``pair``: the best
+    of those from what each passive party is sent in the epochs that the claim covers, which share alpha.
     """
     coins = streams.generator("label coins").integers(2, size=plan.people) == 1
     labels = torch.from_numpy(np.where(coins, pair[1], pair[0])).unsqueeze(0)
-    seen = GradientsByPerson(plan.people)
-    run_vertical(task, plan, protection, streams, planted=Planted(labels=labels), recorders=[seen])
+    parties, epochs = range(plan.network.passive), min(claim.rounds, plan.epochs)
+    seen = [GradientsByPerson(plan.people, party) for party in parties]
+    run_vertical(task, plan, protection, streams, planted=Planted(labels=labels), recorders=seen, stop_after=epochs)
+    words = f"one run in which a fair coin gives each of {plan.people} people label {pair[0]} or {pair[1]}"
+    return best_bound(
+        [_of_party(claim, one, coins, epochs, streams, alpha=alpha / len(parties), words=words) for one in seen]
+    )
+
+
+def _of_party(
+    claim: Claim,
+    seen: GradientsByPerson,
+    coins: BoolArray,
+    epochs: int,
+    streams: Streams,
+    *,
+    alpha: float,
+    words: str,
+) -> Measurement:
     # The first half is taken by number: people are numbered independently of the coins.
-    half = plan.people // 2
+    half = len(coins) // 2
     scores = scored(seen.rows(), coins, half)
     setting = Setting(
         unit=claim.unit,
         adjacency=Adjacency.REPLACE_ONE,
         observer=claim.observer,
-        rounds=plan.epochs,
+        rounds=epochs,
         design=Design.ONE_RUN,
     )
     candidates, guesses = CandidateScores(scores, setting), {}
@@ -59,24 +77,21 @@ def measured_in_one_run(
         fewer = made // 2
         rng = streams.generator("guess ties")
         guesses[estimator] = guess(candidates, coins[half:], highest=made - fewer, lowest=fewer, rng=rng)
-    witness = (
-        f"one run in which a fair coin gives each of {plan.people} people label {pair[0]} or {pair[1]}, "
-        f"at passive party {seen.party + 1}"
-    )
-    return read_guesses(claim, guesses, alpha=alpha, witness=witness)
+    return read_guesses(claim, guesses, alpha=alpha, witness=f"{words}, at passive party {seen.party + 1}")
 
 
-def most_in_one_run(claim: Claim, people: int, *, alpha: float) -> float:
+def most_in_one_run(claim: Claim, people: int, parties: int, *, alpha: float) -> float:
     """Return the largest epsilon that one run can certify: the bound if all guesses about the half of
-    ``people`` whose labels teach no score are right.
+    ``people`` whose labels teach no score are right; ``parties``: passive ones, which share alpha.
     """
+    share = alpha / parties
     setting = replace(Setting.claimed(claim), design=Design.ONE_RUN)
     guessed = people - people // 2
     guesses = {
         estimator: Guesses(made, made, guessed, setting)
-        for estimator, made in guesses_on(claim, guessed, alpha=alpha).items()
+        for estimator, made in guesses_on(claim, guessed, alpha=share).items()
     }
-    return read_guesses(claim, guesses, alpha=alpha, witness="all guesses right").epsilon_low
+    return read_guesses(claim, guesses, alpha=share, witness="all guesses right").epsilon_low
 
 
 def scored(rows: FloatArray, coins: BoolArray, half: int) -> FloatArray:

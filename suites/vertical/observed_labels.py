@@ -45,13 +45,13 @@ def measured_by_labels(
     alpha: float,
 ) -> Measurement:
     """Return a lower bound on epsilon, or an estimate where no ``prior`` is stated: the largest of those from what each
-    passive party is sent, which share alpha.
+    passive party is sent in the epochs that the claim covers, which share alpha.
 
     ``prior``: (classes,), the largest probability of each label given any columns.
     """
     parties = range(plan.network.passive)
     seen = [GradientsByPerson(plan.people, party) for party in parties]
-    run_vertical(task, plan, protection, streams, recorders=seen)
+    run_vertical(task, plan, protection, streams, recorders=seen, stop_after=min(claim.rounds, plan.epochs))
     found = [
         _of_party(claim, task, plan, one, streams=streams, prior=prior, alpha=alpha / len(parties)) for one in seen
     ]
@@ -79,7 +79,7 @@ def _of_party(
     shuffled = streams.generator("guess ties").permutation(len(rises))
     chosen = shuffled[np.argsort(-rises.max(1)[shuffled], kind="stable")[:made]]
     guessed = rises.argmax(1)[chosen]
-    setting = replace(Setting.claimed(claim), adjacency=Adjacency.REPLACE_ONE, rounds=plan.epochs)
+    setting = replace(Setting.claimed(claim), adjacency=Adjacency.REPLACE_ONE, rounds=min(claim.rounds, plan.epochs))
     guesses = LabelGuesses(
         made=tuple(np.bincount(guessed, minlength=task.network.classes).tolist()),
         right=int((guessed == labels[half:][chosen]).sum()),

@@ -21,6 +21,8 @@ OUTSIDE = "rows outside the data's range: a defense that relies on a bounded ran
 """What is assumed of the rows of every pair."""
 STEPS = 100
 """Steps of the ascent to a row whose embedding has one number alone."""
+LABELS = 10
+"""Labels of which pairs are made, at most: the two most frequent ones, the rarest one, and others by chance."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +35,7 @@ class Pair:
         plant: (arm, replicas) -> what is planted.
         words: what differs.
         zeros: whether the row of the second data set is one of zeros.
+        brief: whether the noise of messages is not measured on this pair, because that of another pair is.
         caution: what a reader of a result must know about the pair.
     """
 
@@ -41,6 +44,7 @@ class Pair:
     plant: Callable[[int, int], Planted]
     words: str
     zeros: bool = False
+    brief: bool = False
     caution: str = ""
 
     def witness(self, claim: Claim) -> str:
@@ -76,6 +80,19 @@ def frequent(task: VerticalTask) -> tuple[int, int]:
     return first, second
 
 
+def labels_of(task: VerticalTask, streams: Streams) -> tuple[int, ...]:
+    """Return the labels of which pairs are made: those of ``frequent``, and all others, or of many the rarest one and
+    some by chance.
+
+    A defense may protect some labels alone, and the claim holds for each of them.
+    """
+    counts = torch.bincount(task.public.labels, minlength=task.network.classes)
+    order = torch.argsort(counts, descending=True, stable=True).tolist()
+    between = order[2:-1]
+    others = [between[place] for place in streams.generator("audit labels").permutation(len(between)).tolist()]
+    return tuple([*order[:2], *order[2:][-1:], *others][:LABELS])
+
+
 def pairs_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> tuple[Pair, ...]:
     """Return pairs of data sets that differ in the claim's unit: in one person's label, or in its row at a party.
 
@@ -86,7 +103,8 @@ def pairs_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> tuple[
         return tuple(pair for party in parties for pair in pairs_of_rows(task, streams, party))
     # Published models are the same for every reader.
     seen = parties if claim.observer == PASSIVE_PARTY else parties[:1]
-    return tuple(pair_of_labels(task, streams, party) for party in seen)
+    first, *others = labels_of(task, streams)
+    return tuple(pair_of_labels(task, streams, party, (first, label)) for party in seen for label in others)
 
 
 def pair_of_claim(claim: Claim, task: VerticalTask, streams: Streams) -> Pair:
@@ -99,16 +117,19 @@ def _person(task: VerticalTask, streams: Streams) -> int:
     return int(public_order(streams, len(task.people), 0)[-1])
 
 
-def pair_of_labels(task: VerticalTask, streams: Streams, party: int = 0) -> Pair:
-    """Return two data sets in which one person has one of the two most frequent labels, which ``party`` may notice."""
-    person, (first, second) = _person(task, streams), frequent(task)
+def pair_of_labels(task: VerticalTask, streams: Streams, party: int = 0, labels: tuple[int, int] | None = None) -> Pair:
+    """Return two data sets in which one person has one of two ``labels``, which ``party`` may notice; by default the
+    two most frequent ones.
+    """
+    person, (first, second) = _person(task, streams), labels or frequent(task)
 
     def plant(arm: int, replicas: int) -> Planted:
-        labels = task.people.labels.clone()
-        labels[person] = (first, second)[arm]
-        return Planted(labels=labels.expand(replicas, -1).clone())
+        planted = task.people.labels.clone()
+        planted[person] = (first, second)[arm]
+        return Planted(labels=planted.expand(replicas, -1).clone())
 
-    return Pair(person=person, party=party, plant=plant, words=f"label {first} or {second}")
+    brief = (first, second) != frequent(task)
+    return Pair(person=person, party=party, plant=plant, words=f"label {first} or {second}", brief=brief)
 
 
 def pairs_of_rows(task: VerticalTask, streams: Streams, party: int) -> tuple[Pair, ...]:

@@ -9,7 +9,7 @@ from ....fl.vertical.law import VerticalLaw
 from ....fl.vertical.plan import VerticalPlan
 from ....fl.vertical.protection import VerticalProtection
 from ....fl.vertical.task import VerticalTask
-from ..pairs import Pair, frequent, why_no_pair
+from ..pairs import Pair, labels_of, why_no_pair
 from .label_channel import channel_check
 from .play_back import play_back_checks
 
@@ -31,4 +31,5 @@ def vertical_checks(
     checks = play_back_checks(claim, task, plan, protection, streams, pairs, law=law)
     if claim.unit is not Unit.LABEL or why_no_pair(claim, frozen=plan.frozen):
         return checks
-    return (*checks, channel_check(claim, plan, protection, streams, frequent(task), alpha=CHECK_ALPHA))
+    labels = labels_of(task, streams)
+    return (*checks, channel_check(claim, plan, protection, streams, labels, alpha=CHECK_ALPHA))

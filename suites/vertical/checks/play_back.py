@@ -58,8 +58,9 @@ def play_back_checks(
     if why:
         return (CheckResult(name=RELEASED, passed=None, witness=why),)
     by_party: dict[int, list[tuple[CheckResult, ...]]] = {}
+    known: dict[str, tuple[CheckResult, ...]] = {}
     for pair in covered(claim, pairs):
-        results = _of_pair(claim, task, plan, protection, streams, pair, law)
+        results = _of_pair(claim, task, plan, protection, streams, pair, law, known)
         by_party.setdefault(pair.party, []).append(results)
     parties = list(by_party.values())
     worst = worst_results(chain(*chain(*parties)), "pairs", required=RELEASED)
@@ -89,7 +90,11 @@ def _of_pair(
     streams: Streams,
     pair: Pair,
     law: VerticalLaw | None,
+    known: dict[str, tuple[CheckResult, ...]],
 ) -> tuple[CheckResult, ...]:
+    """The results of one pair; ``known``: by what differs, the results about noised messages that are the same for all
+    parties.
+    """
     names = tuple(hook for hook in HOOKS.get(claim.unit, HOOKS[Unit.SAMPLE]) if overrides(protection, hook))
     # Copies: what one run leaves in an object must not reach another.
     first = Taped(inner=deepcopy(protection), names=names)
@@ -98,10 +103,15 @@ def _of_pair(
     second = Taped(inner=deepcopy(protection), names=names, tape=first.calls, fixed=fixed)
     other = _received(claim, task, plan, second, streams, pair, 1)
     calls = [both for both in zip(first.calls, second.calls, strict=True) if _is_seen(claim, pair, both[0])]
-    results = (_released(claim, pair, names, one, other, calls), *move_checks(claim, protection, calls, law))
+    released = _released(claim, pair, names, one, other, calls)
     # What was not looked at, and which rows a defense failed at, belong to the result.
-    released = replace(results[0], witness="; ".join([results[0].witness, *sorted(fixed.left)]))
-    return (released, *(_with_pair(result, claim, pair) for result in results[1:]))
+    released = replace(released, witness="; ".join([released.witness, *sorted(fixed.left)]))
+    # Another label moves the same messages for every party, unless the defense changes what each party is sent.
+    same = claim.unit is Unit.LABEL and "gradients" not in names
+    moves = known.get(pair.words) if same else None
+    if moves is None:
+        moves = known[pair.words] = move_checks(claim, protection, calls, law, brief=pair.brief)
+    return (released, *(_with_pair(result, claim, pair) for result in moves))
 
 
 def _with_pair(result: CheckResult, claim: Claim, pair: Pair) -> CheckResult:
