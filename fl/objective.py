@@ -1,7 +1,8 @@
-"""What the outputs of a model predict, and the loss of a prediction: classes, pixels, numbers, or several labels.
+"""What the outputs of a model predict, and the loss of a prediction: classes, pixels, numbers, several labels, or the
+next token at each place of a text.
 
-The loss of a class is its cross-entropy. Of pixels and of several labels it is the mean binary cross-entropy, and of
-numbers the mean squared error.
+The loss of a class is its cross-entropy, and that of a text the mean cross-entropy over its places. Of pixels and of
+several labels it is the mean binary cross-entropy, and of numbers the mean squared error.
 """
 
 from abc import ABC, abstractmethod
@@ -14,17 +15,23 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 CLASSIFICATION, SEGMENTATION, REGRESSION, MULTILABEL = "classification", "segmentation", "regression", "multilabel"
+NEXT_TOKEN = "next_token"
 
 
 class Objective(ABC):
     """The task of a model: the form of its labels, the loss of each sample, and the predictions from its outputs.
 
-    Outputs have the shape of one label per sample: ``(n, classes)``, or ``(n, h, w)`` for a segmentation.
+    Outputs are ``(n, classes)``, for a segmentation ``(n, h, w)``, and for a text of ``length`` tokens
+    ``(n, length, classes)``.
     """
 
     name: ClassVar[str]
     words: ClassVar[str]
     """The labels in words, for messages."""
+
+    def output_shape(self, shape: tuple[int, int, int], classes: int) -> tuple[int, ...]:
+        """Return the shape of a model's output for one sample of the given ``shape``."""
+        return (classes,)
 
     @abstractmethod
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -152,6 +159,9 @@ class Segmentation(Flags):
     words = "one label per pixel"
     _of_one = (-2, -1)
 
+    def output_shape(self, shape: tuple[int, int, int], classes: int) -> tuple[int, ...]:
+        return shape[1:]
+
     def _label_shape(self, images: Tensor, classes: int) -> tuple[int, ...]:
         return tuple(images.shape[2:])
 
@@ -205,10 +215,47 @@ class Regression(Objective):
             raise ValueError(f"{name} of a regression must be finite numbers, got NaN or infinity")
 
 
+class NextToken(Classification):
+    """The next token at each place of a text: ``labels (n, length)`` int64, of inputs ``(n, 1, 1, length)``.
+
+    Tokens are whole numbers in [0, classes): ``classes`` is the size of the vocabulary. Inputs hold them as float32,
+    which is exact up to 2^24.
+    """
+
+    name = NEXT_TOKEN
+    words = "the next token at each place of a text"
+
+    def output_shape(self, shape: tuple[int, int, int], classes: int) -> tuple[int, ...]:
+        return shape[2], classes
+
+    def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        each = cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none")
+        return each.view(labels.shape).mean(-1)
+
+    def mean_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return self.losses(outputs, labels).mean()
+
+    def slopes(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return super().slopes(outputs, labels) / outputs.shape[-2]
+
+    def check(self, name: str, labels: Tensor, images: Tensor, classes: int) -> None:
+        wanted = (len(images), images.shape[-1])
+        if images.shape[1:3] != (1, 1) or tuple(labels.shape) != wanted or labels.dtype != torch.int64:
+            raise ValueError(
+                f"{name} of a text must be int64 of shape (n, length) for inputs of shape (n, 1, 1, length), got "
+                f"{tuple(labels.shape)} of {labels.dtype} for {tuple(images.shape)}"
+            )
+        for what, tokens in ((name, labels), ("the inputs of a text", images)):
+            if len(tokens) and not bool(((tokens >= 0) & (tokens < classes) & (tokens == tokens.round())).all()):
+                raise ValueError(f"{what} must be whole numbers in [0, {classes}), the tokens of the vocabulary")
+
+
 OBJECTIVES: Mapping[str, Objective] = {
-    one.name: one for one in (Classification(), Segmentation(), Regression(), Multilabel())
+    one.name: one for one in (Classification(), Segmentation(), Regression(), Multilabel(), NextToken())
 }
-TASKS = (CLASSIFICATION, REGRESSION, MULTILABEL)
+SAMPLE_TASKS = (CLASSIFICATION, REGRESSION, MULTILABEL)
+"""What the labels of images and of rows of a table can be."""
+TASKS = (*SAMPLE_TASKS, NEXT_TOKEN)
 """What the labels of a data set can be. Segmentation is not among them: its targets stand next to class labels."""
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .objective import CLASSIFICATION, MULTILABEL, REGRESSION, SEGMENTATION
+from .objective import CLASSIFICATION, MULTILABEL, NEXT_TOKEN, REGRESSION, SEGMENTATION
 
 LOSS = "loss"
 _ERRORS = ("mean_absolute_error", "mean_squared_error")
@@ -24,9 +24,10 @@ class Outcomes:
 
     For a classifier ``found`` (predicted classes) and ``wanted`` (labels) are ``(n,)``, for a segmentation model
     booleans ``(n, h, w)``: the pixels that the model marks, and those to find. For several labels per sample they are
-    booleans ``(n, labels)``, for a regression numbers ``(n, labels)``. ``losses (n,)`` holds the loss of each image
-    (see ``objective``; cross-entropy with the natural logarithm). ``task``: name of the objective. ``scale``: one unit
-    of each label of a regression in the unit in which errors are reported; empty: 1.
+    booleans ``(n, labels)``, for a regression numbers ``(n, labels)``, and for a text the next tokens ``(n, length)``.
+    ``losses (n,)`` holds the loss of each image (see ``objective``; cross-entropy with the natural logarithm).
+    ``task``: name of the objective. ``scale``: one unit of each label of a regression in the unit in which errors are
+    reported; empty: 1.
 
     Raises:
         ValueError: if the shapes do not fit together.
@@ -72,16 +73,17 @@ class Utility:
 def utility_of(outcomes: Outcomes) -> tuple[Utility, ...]:
     """Compute every utility metric of a model from its ``outcomes``, the most important one first and the loss last.
 
-    A classifier has accuracy, a segmentation model IoU, precision, recall and F-score of its pixels. With several
-    labels per sample a model has the macro F1 and the subset accuracy, and a regression R2, mean absolute and mean
-    squared error. The loss is the mean over the images.
+    A classifier has accuracy, as has a model of texts (the share of next tokens that it predicts), a segmentation model
+    IoU, precision, recall and F-score of its pixels. With several labels per sample a model has the macro F1 and the
+    subset accuracy, and a regression R2, mean absolute and mean squared error. The loss is the mean over the images.
     """
     return *_METRICS[outcomes.task](outcomes), _loss(outcomes)
 
 
 def _of_labels(outcomes: Outcomes) -> tuple[Utility, ...]:
     right = (outcomes.found == outcomes.wanted).double()
-    return (Utility(metric="accuracy", value=float(right.mean()), n=len(right), unit="share of test images"),)
+    unit = "share of next tokens of test texts" if outcomes.task == NEXT_TOKEN else "share of test images"
+    return (Utility(metric="accuracy", value=float(right.mean()), n=len(right), unit=unit),)
 
 
 def _loss(outcomes: Outcomes) -> Utility:
@@ -221,11 +223,11 @@ def by_class(outcomes: Outcomes, classes: int) -> Tensor:
     """Return the accuracy on the images of each class, ``(classes,)``; NaN for a class without images.
 
     For a segmentation model it is the IoU of each of its two classes of pixels: those to find and all others. For
-    several labels per sample it is the F1 of each label. A regression has no classes: ``(0,)``.
+    several labels per sample it is the F1 of each label. A regression and a text have no classes: ``(0,)``.
     """
     if outcomes.task == CLASSIFICATION:
         return by_group(outcomes, outcomes.wanted, classes)
-    if outcomes.task == REGRESSION:
+    if outcomes.task in (REGRESSION, NEXT_TOKEN):
         return torch.zeros(0, dtype=torch.float64)
     if outcomes.task == MULTILABEL:
         return _f1_of_labels(outcomes, torch.zeros(len(outcomes.wanted), dtype=torch.int64), 1)[0]
@@ -247,6 +249,8 @@ def by_group(outcomes: Outcomes, groups: Tensor, count: int) -> Tensor:
     if outcomes.task == MULTILABEL:
         return _f1_of_labels(outcomes, groups, count).nanmean(1)
     right = (outcomes.found == outcomes.wanted).double()
+    if outcomes.task == NEXT_TOKEN:
+        right = right.mean(1)
     return torch.bincount(groups, right, count) / torch.bincount(groups, minlength=count)
 
 
@@ -260,4 +264,5 @@ _METRICS = {
     SEGMENTATION: _of_pixels,
     MULTILABEL: _of_flags,
     REGRESSION: _of_numbers,
+    NEXT_TOKEN: _of_labels,
 }

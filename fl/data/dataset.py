@@ -1,4 +1,4 @@
-"""A data set holds labelled images and, where known, masks of their sensitive pixels and their owners."""
+"""A data set holds labelled images, rows or texts and, where known, masks of sensitive pixels and owners."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -25,8 +25,9 @@ class Dataset:
     Args:
         train_images, test_images: (n, channel, height, width) float32 in [0, 1]; rows of a table (n, 1, 1, features).
         train_labels, test_labels: (n,) int64 in [0, classes); for task ``multilabel`` (n, classes) booleans, and for
-            task ``regression`` (n, classes) float32, best with mean 0 and deviation 1, or in [0, 1].
-        classes: number of classes, of labels that each hold or not, or of numbers to predict.
+            task ``regression`` (n, classes) float32, best with mean 0 and deviation 1, or in [0, 1]. For task
+            ``next_token`` images are texts, (n, 1, 1, length) whole numbers in [0, classes), and labels (n, length).
+        classes: number of classes, of labels that each hold or not, of numbers to predict, or of tokens.
         train_masks, test_masks: (n, height, width) booleans, true where a pixel is privacy-sensitive (PSI); None where
             this is not known.
         strokes: the images are strokes on black, and the masks are the smallest boxes around the strokes.
@@ -37,7 +38,7 @@ class Dataset:
         class_names: the name of each class, label or number, or empty.
         columns: of rows, the name of each column of the table and how many features it became, in order; empty: not
             known.
-        task: what the labels are: ``classification``, ``regression`` or ``multilabel``.
+        task: what the labels are: ``classification``, ``regression``, ``multilabel`` or ``next_token``.
         label_scale: of a regression, the size of one unit of each label in the data's own unit, > 0, by which errors
             are reported in that unit; empty: 1.
         notes: sentences on what a reader did to the data, such as splitting off a test part.

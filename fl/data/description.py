@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..objective import CLASSIFICATION, MULTILABEL, REGRESSION
+from ..objective import CLASSIFICATION, MULTILABEL, NEXT_TOKEN, REGRESSION
 from .dataset import Dataset
 
 _NAMED = 12
@@ -13,8 +13,11 @@ def description(dataset: Dataset) -> dict[str, str]:
     """Return the facts about a data set by their names, each as a short text."""
     channels, height, width = dataset.shape
     table = dataset.rows or (channels, height) == (1, 1)
-    facts = {"kind": "rows of a table" if table else "images"}
-    if table:
+    text = dataset.task == NEXT_TOKEN
+    facts = {"kind": "texts" if text else "rows of a table" if table else "images"}
+    if text:
+        facts["length"] = f"{width} tokens"
+    elif table:
         facts["features"] = str(width)
     else:
         facts["size"] = f"{height}x{width} pixels (height x width)"
@@ -36,6 +39,8 @@ def description(dataset: Dataset) -> dict[str, str]:
 
 def _tasks(dataset: Dataset, table: bool) -> list[str]:
     kind = "table" if table else "image"
+    if dataset.task == NEXT_TOKEN:
+        return ["prediction of the next token"]
     if dataset.task == REGRESSION:
         return [f"{kind} regression"]
     if dataset.task == MULTILABEL:
@@ -74,7 +79,13 @@ def _flags(dataset: Dataset) -> dict[str, str]:
     }
 
 
-_LABELS = {CLASSIFICATION: _classes, REGRESSION: _numbers, MULTILABEL: _flags}
+def _tokens(dataset: Dataset) -> dict[str, str]:
+    """The size of the vocabulary, and how much of the texts its most frequent token makes up."""
+    shares = torch.bincount(dataset.train_labels.flatten(), minlength=dataset.classes).double()
+    return {"vocabulary": f"{dataset.classes} tokens, the most frequent {float(shares.max() / shares.sum()):.1%}"}
+
+
+_LABELS = {CLASSIFICATION: _classes, REGRESSION: _numbers, MULTILABEL: _flags, NEXT_TOKEN: _tokens}
 
 
 def _first(found: list[str], separator: str) -> str:

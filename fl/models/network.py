@@ -6,7 +6,8 @@ without them, as at evaluation, nothing is dropped.
 
 The form of labels and the loss are those of the objective (see ``objective``): ``labels (n,)`` of a classifier are
 ``(n, h, w)`` for a segmentation, true for pixels to be found, and ``(n, classes)`` for a regression or several labels
-per sample. In a search over labels they are continuous, for example class probabilities ``(n, k, classes)``.
+per sample; of a text they are the next tokens ``(n, length)``. In a search over labels they are continuous, for example
+class probabilities ``(n, k, classes)``.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from torch.func import functional_call, grad, vmap
 
 from ...audit.outside import described
 from ..layout import Layout
-from ..objective import CLASSIFICATION, OBJECTIVES, SEGMENTATION, Objective, objective_of
+from ..objective import CLASSIFICATION, NEXT_TOKEN, OBJECTIVES, SEGMENTATION, Objective, objective_of
 from .admission import batch_norms
 from .dropout import Chain, dropout_of
 from .gradients.clipped_sums import Weigh, clipped_sum_of
@@ -86,6 +87,8 @@ class Network:
                 "bins (thresholds of the imprint layer) must be given for model imprint and no other, "
                 f"got {len(self.bins)} for {self.model}"
             )
+        if self.task == NEXT_TOKEN and self.normalisation is not None:
+            raise ValueError(f"normalisation must be none for {OBJECTIVES[NEXT_TOKEN].words}: tokens are not scaled")
         if self.task == CLASSIFICATION and self.classes < 2:
             raise ValueError(f"classes must be >= 2, got {self.classes}")
 
@@ -117,12 +120,13 @@ class Network:
             raise ValueError(
                 f"model {self.model} cannot evaluate an image of shape {self.shape}: {described(error)}"
             ) from error
-        if found == (self.classes,):
+        wanted = given.output_shape(self.shape, self.classes)
+        if found == wanted:
             return given
         if not given.classifies:
             raise ValueError(
-                f"model {self.model} must return (n, {self.classes}) outputs, because the data set has {given.words} "
-                f"(task {given.name}); for one sample it returned {found}"
+                f"model {self.model} must return (n, {', '.join(map(str, wanted))}) outputs, because the data set "
+                f"has {given.words} (task {given.name}); for one sample it returned {found}"
             )
         if found != self.shape[1:]:
             raise ValueError(
@@ -328,6 +332,8 @@ class Network:
     @cached_property
     def sample_loss(self) -> SampleLoss:
         """The module with the loss of one sample under it, for ``gradients.sample_blocks``."""
+        # Now, because it runs the module, whose layers are watched while a loss is computed.
+        self.objective  # noqa: B018
         return SampleLoss(module=self.module, loss=self._loss_of_layers)
 
     def clipped_gradients(

@@ -3,11 +3,16 @@
 import torch
 
 from ...fl.data.dataset import Dataset
-from ...fl.objective import CLASSIFICATION, MULTILABEL, REGRESSION
+from ...fl.objective import CLASSIFICATION, MULTILABEL, NEXT_TOKEN, REGRESSION
 from ...fl.seeded import seeded
 from .check import Check, Fault, Subject, built, require
 
-_LABELS = {CLASSIFICATION: "classes", REGRESSION: "numbers to predict", MULTILABEL: "labels per image"}
+_LABELS = {
+    CLASSIFICATION: "classes",
+    REGRESSION: "numbers to predict",
+    MULTILABEL: "labels per image",
+    NEXT_TOKEN: "tokens",
+}
 
 
 def ranges(subject: Subject) -> str | None:

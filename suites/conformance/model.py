@@ -5,11 +5,13 @@ from torch import Tensor
 
 from ...fl.models.network import Network
 from ...fl.models.probabilities import WORDS, returns_probabilities
+from ...fl.objective import CLASSIFICATION, NEXT_TOKEN, SEGMENTATION
 from ...fl.streams import Streams, uniform
 from .check import Check, Fault, Subject, equal, no_global_randomness, require
 
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 64, 64), (1, 1, 64))
-"""Images on which a model is tried in turn; it must take one of these shapes."""
+"""Images on which a model is tried in turn; it must take one of these shapes, or texts of 64 tokens."""
+_TEXT = (1, 1, 64)
 _CLASSES = (10, 2)
 _SAMPLES, _CLOSE = 3, 1e-5
 
@@ -86,27 +88,28 @@ def inputs_kept(subject: Subject) -> str | None:
 
 
 def network_for(subject: Subject) -> Network:
-    """Return the network of the model on the first of ``SHAPES`` that it takes; raise the first error if it takes none.
+    """Return the network of the model on the first of ``SHAPES`` that it takes, or else on texts; raise the first error
+    if it takes none.
 
     Raises:
         Fault: if it accepts none of the shapes.
     """
     first = ""
-    for shape in SHAPES:
-        for classes in _CLASSES:
-            network = _network(subject, shape, classes)
-            try:
-                network.objective  # noqa: B018
-                return network
-            except ValueError as error:
-                first = first or str(error)
+    tried = [(shape, classes, CLASSIFICATION) for shape in SHAPES for classes in _CLASSES]
+    for shape, classes, task in [*tried, (_TEXT, _CLASSES[0], NEXT_TOKEN)]:
+        network = _network(subject, shape, classes, task)
+        try:
+            network.objective  # noqa: B018
+            return network
+        except ValueError as error:
+            first = first or str(error)
     raise Fault(first)
 
 
-def _network(subject: Subject, shape: tuple[int, int, int], classes: int) -> Network:
+def _network(subject: Subject, shape: tuple[int, int, int], classes: int, task: str) -> Network:
     options = dict(subject.options)
     bins = tuple((n + 0.5) / 8 for n in range(options.pop("bins", 8))) if subject.name == "imprint" else ()
-    return Network(model=subject.name, shape=shape, classes=classes, bins=bins, options=options)
+    return Network(model=subject.name, shape=shape, classes=classes, bins=bins, options=options, task=task)
 
 
 def _case(subject: Subject) -> tuple[Network, Tensor, Tensor, Tensor]:
@@ -114,8 +117,11 @@ def _case(subject: Subject) -> tuple[Network, Tensor, Tensor, Tensor]:
     network, rng = network_for(subject), Streams(0).generator("conformance images")
     images = uniform(rng, (_SAMPLES, *network.shape))
     labels = torch.from_numpy(rng.integers(network.classes, size=_SAMPLES))
-    if not network.objective.classifies:
+    if network.objective.name == SEGMENTATION:
         labels = images[:, 0] > 0.5
+    if network.objective.name == NEXT_TOKEN:
+        images = (images * network.classes).floor()
+        labels = images[:, 0, 0].long().roll(-1, 1)
     return network, network.initial(Streams(0).generator("init")), images, labels
 
 

@@ -2,7 +2,6 @@
 
 from torch import Tensor
 
-from ...fl.objective import REGRESSION
 from ...fl.recorder import NumbersRecorder, UtilityRecorder, by_round
 from ...fl.task import Task
 from ...fl.traffic import TrafficRecorder
@@ -50,7 +49,7 @@ def utility_rows(
     ]
     name = found[0].metric
     classes, clients = task.utility_by_class(outcomes), task.utility_by_client(final)
-    if task.network.objective.name != REGRESSION:  # It has no classes.
+    if len(classes):  # A regression and a text have no classes.
         rows += _spread_rows(cell, f"class_{name}", spread_of(classes), "worst class", artifact)
     rows += _spread_rows(cell, f"client_{name}", spread_of(clients, WORST_CLIENTS), "worst 10 % of clients", artifact)
     return [*rows, *_traffic_rows(cell, traffic, numbers.plan.rounds, artifact)]

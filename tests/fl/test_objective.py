@@ -15,9 +15,19 @@ SHAPE, OUTPUTS = (1, 8, 8), 3
 NAIVE = {"regression": nn.functional.mse_loss, "multilabel": nn.functional.binary_cross_entropy_with_logits}
 
 
+LENGTH = 4
+"""Places of a text."""
+SIZES = {"classification": (), "next_token": (LENGTH,)}
+
+
 def labels_for(task, count, rng=None):
     rng = rng or np.random.default_rng(1)
-    return OBJECTIVES[task].drawn(rng, (count,) if task == "classification" else (count, OUTPUTS), OUTPUTS)
+    return OBJECTIVES[task].drawn(rng, (count, *SIZES.get(task, (OUTPUTS,))), OUTPUTS)
+
+
+def outputs_for(task, count):
+    shape = objective_of(task).output_shape((1, 1, LENGTH), OUTPUTS)
+    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(0))
 
 
 def found_by(task, found, wanted, **more):
@@ -32,12 +42,37 @@ def test_losses_by_hand():
     assert numbers.tolist() == [(1 + 9) / 2]
     flags = objective_of("multilabel").losses(torch.tensor([[0.0, math.log(3)]]), torch.tensor([[True, False]]))
     assert flags.tolist() == pytest.approx([(math.log(2) + math.log(4)) / 2])
+    tokens = objective_of("next_token").losses(torch.tensor([[[0.0, 0.0], [0.0, math.log(3)]]]), torch.tensor([[0, 1]]))
+    assert tokens.tolist() == pytest.approx([(math.log(2) + math.log(4 / 3)) / 2])
+
+
+def test_a_text_has_the_share_of_its_next_tokens_and_no_classes():
+    wanted = torch.tensor([[0, 1, 2, 3], [3, 3, 3, 3]])
+    found = torch.tensor([[0, 1, 2, 0], [0, 0, 0, 0]])
+    every = Outcomes(found=found, wanted=wanted, losses=torch.zeros(2), task="next_token")
+    assert found_by("next_token", found, wanted)["accuracy"] == pytest.approx(3 / 8)
+    assert by_group(every, torch.tensor([0, 1]), 2).tolist() == pytest.approx([3 / 4, 0])
+    assert len(by_class(every, 4)) == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "images", "says"),
+    [
+        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 1, 1, 4), "n, length"),
+        (torch.zeros(2, 4), torch.zeros(2, 1, 1, 4), "int64"),
+        (torch.zeros(2, 4, dtype=torch.int64), torch.full((2, 1, 1, 4), 0.5), "the inputs of a text must be whole"),
+        (torch.full((2, 4), 3), torch.zeros(2, 1, 1, 4), r"labels must be whole numbers in \[0, 3\)"),
+    ],
+)
+def test_what_is_no_text_is_refused(labels, images, says):
+    with pytest.raises(ValueError, match=says):
+        objective_of("next_token").check("labels", labels, images, 3)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_slopes_are_the_derivative_of_the_loss_and_others_are_other_labels(task):
     objective, labels = objective_of(task), labels_for(task, 5)
-    outputs = torch.randn(5, OUTPUTS, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    outputs = outputs_for(task, 5).requires_grad_(True)
     (slopes,) = torch.autograd.grad(objective.losses(outputs, labels).sum(), outputs)
     torch.testing.assert_close(objective.slopes(outputs.detach(), labels), slopes)
     assert not (objective.others(labels, OUTPUTS) == labels).any()
@@ -46,8 +81,8 @@ def test_slopes_are_the_derivative_of_the_loss_and_others_are_other_labels(task)
 @pytest.mark.parametrize("task", TASKS)
 def test_the_soft_loss_of_true_labels_is_the_mean_loss(task):
     objective, labels = objective_of(task), labels_for(task, 4)
-    outputs = torch.randn(4, OUTPUTS, generator=torch.Generator().manual_seed(0))
-    soft = nn.functional.one_hot(labels, OUTPUTS).float() if task == "classification" else labels.float()
+    outputs = outputs_for(task, 4)
+    soft = nn.functional.one_hot(labels, OUTPUTS).float() if task in SIZES else labels.float()
     torch.testing.assert_close(objective.soft_loss(outputs, soft), objective.losses(outputs, labels).mean())
 
 

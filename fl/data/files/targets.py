@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ....audit.wording import counted
-from ...objective import CLASSIFICATION, MULTILABEL, REGRESSION, TASKS
+from ...objective import CLASSIFICATION, MULTILABEL, REGRESSION, SAMPLE_TASKS
 from .options import check_choice
 
 
 def check_task(task: str) -> None:
     """Raise ValueError unless ``task``, an option of a reader, is the name of a task, or empty for classification."""
     if task:
-        check_choice("task", task, TASKS)
+        check_choice("task", task, SAMPLE_TASKS)
 
 
 def is_classification(task: str) -> bool:

@@ -37,7 +37,7 @@ class _Transformer(nn.Module):
         self.patches = nn.Conv2d(channels, width, size, stride=size)
         self.positions = nn.Parameter(torch.empty(down * right, width))
         nn.init.normal_(self.positions, std=0.02)
-        self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, classes)
 
@@ -47,12 +47,15 @@ class _Transformer(nn.Module):
         return logits
 
 
-class _Block(nn.Module):
-    """Attention and two linear layers, each behind a layer norm and with a shortcut."""
+class Block(nn.Module):
+    """Attention and two linear layers, each behind a layer norm and with a shortcut.
 
-    def __init__(self, width: int, heads: int) -> None:
+    Inputs and outputs are ``(n, tokens, width)``. ``causal``: whether a token attends to itself and earlier ones only.
+    """
+
+    def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.hidden, self.back = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -66,6 +69,9 @@ class _Block(nn.Module):
         """Attention by matrix products, which gradient inversion differentiates twice; ``(n, tokens, 3 * width)``."""
         n, count, _ = both.shape
         query, key, value = both.view(n, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        weights: Tensor = (query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])).softmax(-1)
-        mixed: Tensor = (weights @ value).transpose(1, 2).reshape(n, count, -1)
+        scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
+        if self.causal:
+            later = torch.ones(count, count, dtype=torch.bool, device=both.device).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        mixed: Tensor = (scores.softmax(-1) @ value).transpose(1, 2).reshape(n, count, -1)
         return mixed

@@ -38,6 +38,7 @@ from ..measured_checks import (
     states_gaussian,
     steps_of,
 )
+from ..messages.other_data import other_inputs
 from ..noise.noise_sample import spacing
 from ..seen_laws import SeenLaws
 from .hook_run import ABSENT, OPPOSITE, PRESENT, ZERO, HookRun, HookSetup
@@ -750,8 +751,8 @@ def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
         return
     holder = int(around.holders[0])
     task, part = setup.task, setup.task.parts[holder]
-    images, labels = task.images.clone(), task.labels.clone()
-    images[part], labels[part] = 1 - images[part], task.network.objective.others(labels[part], task.network.classes)
+    images, labels = other_inputs(task.images, part), task.labels.clone()
+    labels[part] = task.network.objective.others(labels[part], task.network.classes)
     other = replace(setup, task=replace(task, images=images, labels=labels)).run(around, ZERO, data=False)
     changed = torch.stack([a != b for a, b in zip(other.cohort, sampled.runs[2].cohort, strict=True)]).any(0).any(0)
     # A client may choose for itself, as long as no claim rests on the chance that it is chosen.

@@ -1,0 +1,104 @@
+"""Loads speeches of Shakespeare's plays as windows of characters; speakers are their owners (as in Caldas et al. 2018).
+
+The text is Karpathy's "tiny Shakespeare" (2015), in the public domain.
+"""
+
+import gzip
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..objective import NEXT_TOKEN
+from .data_folder import DataFolder
+from .dataset import Dataset
+
+FILE = "shakespeare/input.txt.gz"
+LENGTH = 32
+"""Tokens of a window."""
+ALPHABET = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+"""The characters in the order of their tokens, 0 to 64: a fixed vocabulary, which is public and not read from data."""
+_TEST_SHARE = 20
+_TOKEN_OF = np.full(128, -1, dtype=np.int64)
+_TOKEN_OF[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
+
+
+def shakespeare(folder: DataFolder) -> Dataset:
+    """Load the speeches as windows of 32 characters, each labelled by the characters that follow its own.
+
+    Inputs are ``(n, 1, 1, 32)`` whole numbers, the tokens of ``ALPHABET``, and labels ``(n, 32)`` the same tokens one
+    place on. Windows of a speaker do not overlap: all speeches of a speaker are joined by line ends and cut. What is
+    left at the end is dropped, and with it speakers of fewer than 33 characters. The owner of a window is its speaker,
+    numbered in the order of the text; names such as "First Citizen" occur in several plays and are one speaker.
+
+    There is no official split: of every speaker the last twentieth of the windows, rounded down, are test data.
+
+    Raises:
+        DatasetMissing: if the file is not in ``folder``.
+        ValueError: if it is not gzip text of these characters, or holds too little text to train and to test.
+    """
+    path = folder.file(FILE, of="shakespeare")
+    windows = [_windows(speech) for speech in _speeches(_read(path)).values()]
+    windows = [own for own in windows if len(own)]
+    tested = [len(own) // _TEST_SHARE for own in windows]
+    if not sum(tested):
+        raise ValueError(
+            f"{path} must hold a speaker with at least {_TEST_SHARE * LENGTH + 1} characters, so that there is a test "
+            "part, got none"
+        )
+    train = [own[: len(own) - count] for own, count in zip(windows, tested, strict=True)]
+    test = [own[len(own) - count :] for own, count in zip(windows, tested, strict=True)]
+    owners = np.repeat(np.arange(len(train)), [len(own) for own in train])
+    (images, labels), (test_images, test_labels) = _parts(train), _parts(test)
+    return Dataset(
+        name="shakespeare",
+        train_images=images,
+        train_labels=labels,
+        test_images=test_images,
+        test_labels=test_labels,
+        classes=len(ALPHABET),
+        train_owners=torch.from_numpy(owners),
+        rows=True,
+        class_names=tuple(ALPHABET),
+        task=NEXT_TOKEN,
+    )
+
+
+def tokens_of(text: str) -> np.ndarray:
+    """Return the token of each character, ``(characters,)``; raise ValueError for one that is not in ``ALPHABET``."""
+    codes = np.array([min(ord(character), 127) for character in text], dtype=np.int64)
+    tokens = np.asarray(_TOKEN_OF[codes])
+    if (tokens < 0).any():
+        raise ValueError(f"a text must hold the {len(ALPHABET)} characters of the alphabet only, got another one")
+    return tokens
+
+
+def _read(path: Path) -> str:
+    try:
+        return gzip.decompress(path.read_bytes()).decode("ascii")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be a gzip file of ASCII text: {type(error).__name__}") from error
+
+
+def _speeches(text: str) -> dict[str, str]:
+    """All speeches of each speaker, joined by line ends."""
+    speeches: dict[str, list[str]] = {}
+    # Speeches are separated by an empty line and start with the speaker's name and a colon on a line of its own.
+    for part in re.split(r"\n{2,}", text.strip()):
+        name, _, speech = part.partition("\n")
+        speeches.setdefault(name.removesuffix(":"), []).append(speech)
+    return {name: "\n".join(parts) for name, parts in speeches.items()}
+
+
+def _windows(text: str) -> np.ndarray:
+    """``(n, LENGTH + 1)`` tokens; the last one of a window is the first of the next."""
+    tokens = tokens_of(text)
+    starts = np.arange(0, len(tokens) - LENGTH, LENGTH)
+    return np.asarray(tokens[starts[:, None] + np.arange(LENGTH + 1)])
+
+
+def _parts(windows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
+    tokens = torch.from_numpy(np.concatenate(windows))
+    return tokens[:, :-1].float().reshape(-1, 1, 1, LENGTH), tokens[:, 1:].contiguous()

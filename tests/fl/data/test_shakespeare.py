@@ -1,0 +1,94 @@
+"""Speeches: windows of a speaker in order, next characters as labels, speakers as owners, a test part of each."""
+
+import gzip
+import os
+
+import numpy as np
+import pytest
+import torch
+from fedassay.fl.data.data_folder import DataFolder
+from fedassay.fl.data.datasets import load_dataset
+from fedassay.fl.data.description import description
+from fedassay.fl.data.shakespeare import ALPHABET, FILE, LENGTH, shakespeare, tokens_of
+from fedassay.fl.partitions.partitions import ByOwner, Dirichlet
+from fedassay.fl.streams import Streams
+from fedassay.fl.task import build_task
+
+LONG = "Speak, speak what we ought, and not what we feel! " * 20
+
+
+@pytest.fixture
+def put(tmp_path):
+    def write(text):
+        (tmp_path / FILE).parent.mkdir(exist_ok=True)
+        (tmp_path / FILE).write_bytes(gzip.compress(text.encode()))
+        return DataFolder(tmp_path)
+
+    return write
+
+
+def text_of(tokens):
+    return "".join(ALPHABET[int(token)] for token in tokens.flatten())
+
+
+def test_windows_are_cut_in_order_and_labels_are_the_characters_that_follow(put):
+    speech = "No more of that, I pray thee, gentle friend; let us away."
+    data = shakespeare(put(f"LONG:\n{LONG}\n\nSHORT:\n{speech[:20]}\n\nTINY:\nAy.\n\nSHORT:\n{speech[21:]}\n"))
+    own = data.train_images[data.train_owners == 1]
+    joined = speech[:20] + "\n" + speech[21:]
+    assert text_of(own) == joined[:LENGTH]
+    assert text_of(data.train_labels[data.train_owners == 1]) == joined[1 : LENGTH + 1]
+    assert set(data.train_owners.tolist()) == {0, 1}
+    count = (len(LONG) - 1) // LENGTH
+    assert len(data.test_labels) == count // 20
+    assert text_of(torch.cat([data.train_images[data.train_owners == 0], data.test_images])) == LONG[: count * LENGTH]
+
+
+def test_tokens_are_places_in_a_fixed_alphabet():
+    assert len(set(ALPHABET)) == len(ALPHABET) == 65
+    assert tokens_of("\nz A").tolist() == [0, 64, 1, ALPHABET.index("A")]
+    with pytest.raises(ValueError, match="65 characters of the alphabet only"):
+        tokens_of("naïve")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("A:\nToo short to hold out anything of it, alas.\n", "at least 641 characters"),
+        (f"A:\n{LONG}#\n", "alphabet only"),
+    ],
+)
+def test_text_that_does_not_fit_is_refused(put, text, says):
+    with pytest.raises(ValueError, match=says):
+        shakespeare(put(text))
+
+
+def test_a_file_that_is_no_gzip_text_is_refused(tmp_path):
+    (tmp_path / FILE).parent.mkdir()
+    (tmp_path / FILE).write_bytes(b"plain")
+    with pytest.raises(ValueError, match="must be a gzip file of ASCII text"):
+        shakespeare(DataFolder(tmp_path))
+
+
+def test_speakers_are_dealt_whole_and_rules_by_class_are_refused(put):
+    data = shakespeare(put("\n\n".join(f"S{number}:\n{LONG}" for number in range(6))))
+    parts = {"model": "text_transformer", "clients": 3, "streams": Streams(0)}
+    task = build_task(data, partition=ByOwner(), held_out=3, **parts)
+    assert task.clients_per_user == 1
+    assert all(len(task.owners[part].unique()) == 1 for part in (*task.parts, *task.held_out))
+    with pytest.raises(ValueError, match="deals samples by their class, but the samples of shakespeare have none"):
+        build_task(data, partition=Dirichlet(alpha=1.0), **parts)
+    with pytest.raises(ValueError, match="label_noise must be 0 for a next_token"):
+        build_task(data, partition=ByOwner(), label_noise=0.1, **parts)
+    with pytest.raises(ValueError, match=r"must return \(n, 32, 65\) outputs"):
+        build_task(data, partition=ByOwner(), **parts | {"model": "mlp"}).network.objective  # noqa: B018
+
+
+@pytest.mark.skipif("FEDASSAY_DATA" not in os.environ, reason="FEDASSAY_DATA is not set: the text is not here")
+def test_the_real_text_has_its_speakers_and_characters():
+    data = load_dataset("shakespeare")
+    assert text_of(data.train_images[0]) == "Before we proceed any further, h"
+    assert len(np.unique(data.train_owners)) == 285
+    assert 1_000_000 < (len(data.train_labels) + len(data.test_labels)) * LENGTH < 1_115_394
+    facts = description(data)
+    assert (facts["kind"], facts["length"], facts["tasks"]) == ("texts", "32 tokens", "prediction of the next token")
