@@ -129,6 +129,8 @@ def run(
     seed: int = 0,
     seeds: int | None = None,
     jobs: int | None = None,
+    backend: str = "local",
+    address: str | None = None,
     device: str | None = None,
     preset: str | None = None,
     overrides: Iterable[str] = (),
@@ -147,7 +149,9 @@ def run(
             The bare word ``"defenses"`` removes all defenses of the suite, so that those in ``defenses`` run alone.
         seed: number of the block of seeds; runs with different blocks share no random stream.
         seeds: number of seeds, instead of the suite's.
-        jobs: number of processes; by default one per core.
+        jobs: number of processes on this machine; by default one per core.
+        backend: ``local``, ``dask`` or ``ray``: where cells are computed. Rows do not depend on it.
+        address: of a Dask scheduler or a Ray cluster that runs already; by default workers start on this machine.
         device: device of the attacks that search for images, ``cpu`` or ``cuda``, instead of the suite's.
         preset: a preset defined in the suite file, such as ``smoke``.
         overrides: changes of the suite file, each ``key.sub=value``.
@@ -160,9 +164,10 @@ def run(
         the finished run.
 
     Raises:
-        ConfigError: an unknown name, key or field, a value that is out of range or of the wrong type, or a folder that
-            already holds a run or cannot be made or written.
+        ConfigError: an unknown name, key or field, a value that is out of range or of the wrong type, a folder that
+            already holds a run or cannot be made or written, or a backend that is not installed or does not answer.
         DatasetMissing: a data set is not on this machine and cannot be downloaded.
+        ClusterError: a cluster could not compute every cell; ``resume`` computes the rest.
         KeyboardInterrupt: at Ctrl-C. No handler of signals is installed, and what the program's own handlers raise is
             passed on; finished work is kept, and ``resume`` goes on from it.
 
@@ -178,6 +183,7 @@ def run(
     from .suites.config.arguments import check_arguments, string_list
     from .suites.config.source import ConfigError
     from .suites.config.suite_file import load_suite, named_changes
+    from .suites.execution.backend_choice import chosen_backend
     from .suites.execution.run import carry_out, launch
 
     # The command line checks these itself; a caller in Python gets the same errors here.
@@ -192,24 +198,25 @@ def run(
         raise ConfigError("only = 'defenses' removes the suite's defenses: give those that run in defenses=[...]")
     suite = str(suite) if isinstance(suite, Path) else suite
     spec, source = load_suite(suite, preset=preset, overrides=stated, options=options, only=kept)
-    begun = launch(
-        spec,
-        source,
-        seed=seed,
-        extra=added,
-        folder=Path(folder) if folder is not None else None,
-        command=command
-        or _call(
-            suite if isinstance(suite, str) else source.parse(),
-            defenses=list(added),
-            only=list(kept),
+    with chosen_backend(backend, address=address, jobs=jobs) as workers:
+        begun = launch(
+            spec,
+            source,
             seed=seed,
-            preset=preset,
-            overrides=[*stated, *options],
-        ),
-        cost=cost,
-    )
-    gate = carry_out(begun, progress or _display(), jobs=jobs)
+            extra=added,
+            folder=Path(folder) if folder is not None else None,
+            command=command
+            or _call(
+                suite if isinstance(suite, str) else source.parse(),
+                defenses=list(added),
+                only=list(kept),
+                seed=seed,
+                preset=preset,
+                overrides=[*stated, *options],
+            ),
+            cost=cost,
+        )
+        gate = carry_out(begun, progress or _display(), workers)
     return _reported(begun, gate, report)
 
 
@@ -218,21 +225,26 @@ def resume(
     *,
     retry_failed: bool = False,
     jobs: int | None = None,
+    backend: str = "local",
+    address: str | None = None,
     report: bool = True,
     progress: "Progress | None" = None,
 ) -> Run:
     """Resume an interrupted run. Finished work is not repeated; with ``retry_failed``, failed work is, and so is all
-    work that depends on a part whose code has changed.
+    work that depends on a part whose code has changed. The backend may be another one than the run began with.
 
     Raises:
-        ConfigError: the folder holds no run, or code, data or suite changed since it began.
+        ConfigError: the folder holds no run, or code, data or suite changed since it began; or as for ``run``.
+        ClusterError: as for ``run``.
     """
     from .suites.config.arguments import check_folder
+    from .suites.execution.backend_choice import chosen_backend
     from .suites.execution.run import carry_out, relaunch
 
     check_folder(folder)
-    begun = relaunch(Path(folder), retry_failed=retry_failed)
-    gate = carry_out(begun, progress or _display(), jobs=jobs)
+    with chosen_backend(backend, address=address, jobs=jobs) as workers:
+        begun = relaunch(Path(folder), retry_failed=retry_failed)
+        gate = carry_out(begun, progress or _display(), workers)
     return _reported(begun, gate, report)
 
 

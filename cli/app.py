@@ -64,6 +64,16 @@ Seed = Annotated[
 ]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Number of seeds, instead of the suite's.")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Number of processes; by default one per core.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        help="Where cells are computed: local (default), or dask or ray, whose packages are extras of the same names.",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="With --backend dask or ray: a running cluster; by default -j workers start on this machine."),
+]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Change one setting of the suite: key.sub=value in TOML. Repeatable.")
 ]
@@ -90,6 +100,8 @@ def run(
     seed: Seed = 0,
     seeds: Seeds = None,
     jobs: Jobs = None,
+    backend: Backend = "local",
+    address: Address = None,
     device: Device = None,
     preset: Preset = None,
     only: Only = None,
@@ -100,6 +112,7 @@ def run(
     with reported_errors():
         from ..api import _reported
         from ..suites.config.suite_file import load_suite, named_changes
+        from ..suites.execution.backend_choice import chosen_backend
         from ..suites.execution.run import carry_out, launch
         from ..suites.planning.estimate import estimate, learnt
         from ..suites.planning.plan_text import headline
@@ -112,10 +125,13 @@ def run(
         )
         command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
         cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
-        begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=command, cost=cost)
-        print_lines(f"plan   {headline(begun.plan)}", f"time   {estimate(begun.plan, times)}")
+        parts = tuple(defense or ())
+        with chosen_backend(backend, address=address, jobs=jobs) as workers:
+            begun = launch(spec, source, seed=seed, extra=parts, folder=output, command=command, cost=cost)
+            print_lines(f"plan   {headline(begun.plan)}", f"time   {estimate(begun.plan, times)}")
+            with resumable(begun.store.folder):
+                gate = carry_out(begun, progress(), workers)
         with resumable(begun.store.folder):
-            gate = carry_out(begun, progress(), jobs=jobs)
             _close(_reported(begun, gate, True))
 
 
@@ -131,13 +147,18 @@ def resume(
         ),
     ] = False,
     jobs: Jobs = None,
+    backend: Backend = "local",
+    address: Address = None,
 ) -> None:
     """Resume an interrupted run; finished work is not repeated."""
     with reported_errors(), resumable(folder):
         from ..api import resume as resume_run
         from .progress import progress
 
-        _close(resume_run(folder, retry_failed=retry_failed, jobs=jobs, progress=progress()))
+        shown = progress()
+        _close(
+            resume_run(folder, retry_failed=retry_failed, jobs=jobs, backend=backend, address=address, progress=shown)
+        )
 
 
 @app.command()
@@ -365,12 +386,12 @@ def _main(
 
 
 def _without_output(words: list[str]) -> list[str]:
-    """The command without its output folder, so that the printed command can be run again."""
-    kept, skip = [], False
+    """The command without its output folder and its cluster's address, so that the printed command can be run again."""
+    options, kept, skip = ("-o", "--output", "--address"), [], False
     for word in words:
-        if not skip and word not in ("-o", "--output") and not word.startswith(("--output=", "-o=")):
+        if not skip and word not in options and not word.startswith(tuple(f"{one}=" for one in options)):
             kept.append(word)
-        skip = not skip and word in ("-o", "--output")
+        skip = not skip and word in options
     return kept
 
 

@@ -54,6 +54,8 @@ def resumable(folder: Path) -> Iterator[None]:
         fail(f"INCOMPLETE: the run stopped, because {_described(error)}. {go_on}", code=_INCOMPLETE)
     except Exception as error:
         # By name: importing joblib here would slow down every command.
+        if type(error).__name__ == "ClusterError":
+            fail(f"INCOMPLETE: {error}. {go_on}", code=_INCOMPLETE)
         if type(error).__name__ != "TerminatedWorkerError":
             raise
         fail(f"INCOMPLETE: a worker process died, perhaps for lack of memory. {go_on}", code=_INCOMPLETE)

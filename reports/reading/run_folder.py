@@ -52,6 +52,7 @@ class Manifest(BaseModel):
     python: str = ""
     git: Git | None = None
     hardware: dict[str, Any] = {}
+    backends: list[str] = []
     data: dict[str, str] = {}
     planned_cells: int
 

@@ -102,6 +102,8 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
         ("started, finished", f"{manifest.started or numerals.NOTHING}, {manifest.finished or 'not finished'}"),
         ("git", _git(folder)),
         ("machine", ", ".join(_hardware_words(name, value) for name, value in hardware.items())),
+        # The machine is then the one that started the run.
+        ("backends", ", ".join(manifest.backends) if set(manifest.backends) - {"local"} else ""),
         ("python", manifest.python),
         ("packages", ", ".join(f"{name} {version}" for name, version in sorted(manifest.versions.items()))),
         ("data (SHA-256)", ", ".join(f"{name} {digest}" for name, digest in sorted(manifest.data.items()))),

@@ -18,11 +18,12 @@ from ..config.tables.suite import Suite
 from ..planning.run_plan import RunPlan, plan_run
 from ..results.checksums import digests
 from ..results.cost import Cost
-from ..results.environment import PACKAGES, cores, git, hardware, versions
+from ..results.environment import PACKAGES, git, hardware, versions
 from ..results.outcome import Outcome, judge_run
 from ..results.rows import skipped_counts
 from ..results.store import GATE, MANIFEST, Store
 from ..results.weak_test import claimed_epsilons
+from .backend import Backend
 from .workers import finished_jobs
 
 
@@ -178,27 +179,39 @@ def _same_data(folder: Path, then: object, now: dict[str, str]) -> None:
         )
 
 
-def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> Outcome:
-    """Carry out all work of a run that is not yet done; return the verdict of the whole run.
+def carry_out(begun: Launch, progress: Progress, backend: Backend) -> Outcome:
+    """Carry out all work of a run that is not yet done, by the workers of ``backend``; return the verdict of the whole
+    run.
 
     Raises:
-        UnwritableRunFolder: if the folder cannot be written; KeyboardInterrupt: both leave a run that can be resumed.
+        UnwritableRunFolder: if the folder cannot be written; ClusterError: if the backend's cluster could not do all
+            work; KeyboardInterrupt: each leaves a run that can be resumed.
     """
     with begun.store.locked():
-        return _carried_out(begun, progress, jobs or cores())
+        return _carried_out(begun, progress, backend)
 
 
-def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
+def _carried_out(begun: Launch, progress: Progress, backend: Backend) -> Outcome:
     plan, store = begun.plan, begun.store
+    _record_backend(store, backend.name)
     # Cells that an interrupted session finished but did not append yet are appended now.
     recorded = store.collect()
     progress.start(len(plan.cells), len(recorded))
     try:
-        for work, failed in finished_jobs(plan, store, frozenset(recorded), processes, begun.cost):
-            _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
+        with store.session() as shared:
+            for work, failed in finished_jobs(plan, shared, frozenset(recorded), backend, begun.cost):
+                _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
     finally:
         progress.close()
     return close(begun)
+
+
+def _record_backend(store: Store, name: str) -> None:
+    """Add a backend to those that the manifest names; rows do not depend on it, so that a run may use several."""
+    manifest = store.manifest()
+    named = manifest.get("backends", [])
+    if name not in named:
+        store.write_json(MANIFEST, manifest | {"backends": [*named, name]})
 
 
 def close(begun: Launch) -> Outcome:
@@ -252,6 +265,7 @@ def _manifest(
         "python": platform.python_version(),
         "git": git(),
         "hardware": hardware(),
+        "backends": [],
         "data": suite.digests,
         "planned_cells": len(plan.cells),
     }

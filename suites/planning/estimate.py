@@ -106,7 +106,9 @@ def _here(place: Path) -> Iterator[_Seen]:
             manifest = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(manifest, dict) and manifest.get("hardware") == hardware():
+        # Workers of a cluster may have other processors than the machine that the manifest describes.
+        elsewhere = isinstance(manifest, dict) and manifest.get("backends", []) not in ([], ["local"])
+        if isinstance(manifest, dict) and manifest.get("hardware") == hardware() and not elsewhere:
             suite, whole = manifest.get("suite"), manifest.get("cpu_s")
             yield _Seen(
                 suite=str(suite.get("name")) if isinstance(suite, dict) else "",

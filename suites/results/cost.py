@@ -1,6 +1,7 @@
 """Measure the CPU seconds of a whole run, including its workers, start-up, verdicts and report pages."""
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 
@@ -11,10 +12,10 @@ class Cost:
     """
 
     since: float = field(default_factory=time.process_time)
-    _workers: dict[int, float] = field(default_factory=dict)
+    _workers: dict[Hashable, float] = field(default_factory=dict)
 
-    def add_worker(self, worker: int, seconds: float) -> None:
-        """Record the CPU ``seconds`` that a worker process, given by its process id, has used since its start."""
+    def add_worker(self, worker: Hashable, seconds: float) -> None:
+        """Record the CPU ``seconds`` that a worker process, given by a name of its own, has used since its start."""
         # Totals may arrive out of order, because workers report whenever a job ends.
         self._workers[worker] = max(seconds, self._workers.get(worker, 0.0))
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from .record import Record
 from .rows import Rows, read_rows
 
 RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json", "gate.json"
-LOCK = ".lock"
+LOCK, SESSION = ".lock", ".session"
 RECOMPUTE = "resume the run with --retry-failed to compute the data again"
 _RECORDS = "records.jsonl"
 _TEMPORARY = re.compile(r"\..+\.(jsonl?|npz|csv|txt)\.\d+")
@@ -45,10 +46,15 @@ def no_run(folder: Path) -> str:
 
 
 class Store:
-    """A run's folder. Worker processes write their own results into it; a single process writes all other files."""
+    """A run's folder. Worker processes write their own results into it; a single process writes all other files.
 
-    def __init__(self, folder: Path) -> None:
+    ``identifier``: that of the session which gives this store to its workers, see ``session``; such a store refuses to
+    write once the session has ended. Empty for other stores.
+    """
+
+    def __init__(self, folder: Path, *, identifier: str = "") -> None:
         self.folder = folder
+        self.identifier = identifier
 
     @classmethod
     def create(cls, folder: Path, manifest: Mapping[str, Any], claims: list[dict[str, Any]]) -> "Store":
@@ -136,6 +142,33 @@ class Store:
                 (self.folder / LOCK).unlink(missing_ok=True)
             lock.release()
 
+    @contextmanager
+    def session(self) -> Iterator["Store"]:
+        """Begin a session, in which the cells of the locked run are computed; yield the store for its workers.
+
+        A worker of a cluster may outlive the session that sent its job. It must not write over the rows of a later one,
+        so every session has an identifier of its own, which is kept in the folder until the session ends.
+        """
+        path, identifier = self.folder / SESSION, secrets.token_hex(8)
+        with _naming(path):
+            path.write_text(identifier, encoding="utf-8")
+        try:
+            yield Store(self.folder.absolute(), identifier=identifier)
+        finally:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def in_session(self) -> bool:
+        """Return whether this process sees the run's folder, and the session that this store was made for goes on."""
+        try:
+            return not self.identifier or (self.folder / SESSION).read_text(encoding="utf-8") == self.identifier
+        except OSError:
+            return False
+
+    def _check_session(self) -> None:
+        if not self.in_session():
+            raise UnwritableRunFolder(errno.ESTALE, "the session that sent this job has ended", str(self.folder))
+
     def manifest(self) -> dict[str, Any]:
         """Return the run's manifest; raise ConfigError if it is not a JSON object."""
         try:
@@ -179,6 +212,7 @@ class Store:
         return self._save(cell_id, name, text.encode(errors="backslashreplace"))
 
     def _save(self, cell_id: str, name: str, content: bytes) -> str:
+        self._check_session()
         place = self.cell_folder(cell_id)
         with _naming(place / name):
             place.mkdir(parents=True, exist_ok=True)
@@ -187,6 +221,7 @@ class Store:
 
     def discard(self, cell_id: str, name: str) -> None:
         """Delete a file, if it exists, that a finished cell (unit of work) no longer needs."""
+        self._check_session()
         place = self.cell_folder(cell_id) / name
         with _naming(place):
             place.unlink(missing_ok=True)
@@ -206,9 +241,16 @@ class Store:
         """Return the ids of the cells (units of work) whose own folder holds all their rows, whether results.jsonl has
         them yet or not.
         """
-        files = (self.folder / "cells").glob(f"*/{_RECORDS}")
+        places = (self.folder / "cells").glob(f"*/{_RECORDS}")
+        return {path.parent.name for path in places if self.is_finished(path.parent.name)}
+
+    def is_finished(self, cell_id: str) -> bool:
+        """Return whether the folder of a cell (unit of work) holds all its rows."""
         # A file that was emptied or damaged since does not count: its cell is computed again.
-        return {path.parent.name for path in files if _is_complete(path.parent.name, path.read_bytes())}
+        try:
+            return _is_complete(cell_id, (self.cell_folder(cell_id) / _RECORDS).read_bytes())
+        except FileNotFoundError:
+            return False
 
     def forget_failed(self) -> int:
         """Reopen every cell (unit of work) that failed, or whose rows or data file are missing or unreadable, so that

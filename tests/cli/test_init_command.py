@@ -13,7 +13,7 @@ import fedassay
 import pytest
 from fedassay.cli import init_command
 from fedassay.cli.app import app
-from fedassay.suites.execution import run as run_module
+from fedassay.suites.execution import backend_choice
 from typer.testing import CliRunner
 
 FILES = {
@@ -37,7 +37,7 @@ def demo(built_once):
         with pytest.MonkeyPatch.context() as patched:
             patched.chdir(place)
             patched.setattr(sys, "path", list(sys.path))
-            patched.setattr(run_module, "cores", lambda: 1)  # In this process: others would load torch again.
+            patched.setattr(backend_choice, "cores", lambda: 1)  # In this process: others would load torch again.
             done = CliRunner().invoke(app, ["init", "demo"])
         assert done.exit_code == 0, done.output
         sys.modules.pop("my_defense", None)

@@ -14,6 +14,7 @@ from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.data.files.from_python import keep
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.execution.local_backend import LocalBackend
 from fedassay.suites.execution.run import carry_out, launch
 from torch.utils.data import IterableDataset, TensorDataset
 from typer.testing import CliRunner
@@ -54,7 +55,7 @@ class StopsAfterOne(Silent):
 def begin(tree, folder):
     spec, source = load_suite(tree)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(launch(spec, source, folder=folder), StopsAfterOne(), jobs=1)
+        carry_out(launch(spec, source, folder=folder), StopsAfterOne(), LocalBackend(1))
     return json.loads((folder / "manifest.json").read_text())
 
 

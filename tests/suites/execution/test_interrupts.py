@@ -13,7 +13,7 @@ import pytest
 from fedassay.__main__ import main
 from fedassay.cli import signals as signals_module
 from fedassay.cli.app import app
-from fedassay.suites.execution import workers as workers_module
+from fedassay.suites.execution import local_backend as local_module
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store
 from typer.testing import CliRunner
@@ -137,17 +137,17 @@ def test_a_worker_ends_when_its_run_dies_and_not_before(monkeypatch):
         seen.append(next(parents))
         return seen[-1]
 
-    monkeypatch.setattr(workers_module, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(local_module, "time", SimpleNamespace(sleep=lambda seconds: None))
     for run, looks in ((5, [5, 5, 5, 1]), (7, [5])):
         parents, codes = iter([5, 5, 5, 1]), []
         seen.clear()
         ended.clear()
         monkeypatch.setattr(
-            workers_module,
+            local_module,
             "os",
             SimpleNamespace(getppid=getppid, _exit=lambda code, codes=codes: (codes.append(code), ended.set())),
         )
-        workers_module._end_with.__wrapped__(run)
+        local_module._end_with.__wrapped__(run)
         assert ended.wait(timeout=30)
         assert (codes, seen) == ([1], looks)
 

@@ -9,6 +9,7 @@ from fedassay.api import Silent
 from fedassay.suites.config.resolve import _task, resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.execution.local_backend import LocalBackend
 from fedassay.suites.execution.run import carry_out, launch, relaunch
 from fedassay.suites.planning.plan_text import plan_lines
 from fedassay.suites.planning.run_plan import plan_run
@@ -36,7 +37,7 @@ def begin(suite, folder):
     spec, source = load_suite(str(suite))
     begun = launch(spec, source, folder=folder)
     with pytest.raises(Stopped):
-        carry_out(begun, StopsAfterOne(), jobs=1)
+        carry_out(begun, StopsAfterOne(), LocalBackend(1))
     return begun
 
 
@@ -87,7 +88,7 @@ def test_a_file_that_changes_during_the_run_fails_the_cells_that_come_after(tmp_
     before = rows(tmp_path / "run")
     write_images(tmp_path / "own.npz", seed=1)
     _task.cache_clear()  # As in a worker process that has read nothing yet.
-    outcome = carry_out(begun, Silent(), jobs=1)
+    outcome = carry_out(begun, Silent(), LocalBackend(1))
     after = rows(tmp_path / "run")
     assert after[: len(before)] == before
     assert outcome.exit_code == 12
@@ -166,7 +167,7 @@ def test_an_audit_reads_a_file_where_the_federation_does_not(tmp_path, monkeypat
     plan = launch(spec, source, folder=tmp_path / "run").plan
     (audited,) = {audit.cell.facts["dataset"] for audit in plan.audits}
     assert audited == "own.npz"
-    assert carry_out(relaunch(tmp_path / "run"), Silent(), jobs=1).exit_code != 12
+    assert carry_out(relaunch(tmp_path / "run"), Silent(), LocalBackend(1)).exit_code != 12
 
 
 def test_an_attack_on_images_is_refused_on_records(tmp_path):
