@@ -1,7 +1,7 @@
 """Trains a federation round by round for a batch of replicas (independent runs), and passes each round to recorders."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -16,17 +16,23 @@ from .message import Message
 from .plan import Plan
 from .protection import Context, Protection, State, check_replica_rows
 from .recorder import RoundEvent
+from .report_sum import ReportSum, blocks, sums_reports, weights_of
 from .resume_state import ResumeState
 from .streams import Streams
 from .task import Samples, Task
-from .training.local import Batch, LocalTrainer
+from .training.local import Batch, LocalResult, LocalTrainer
 
 Draws = Callable[[str], np.random.Generator]
 Tamper = Callable[[Tensor], Tensor]
 
 
 class Recorder(Protocol):
-    """The interface of an object that receives each round of a run once, when that round has ended."""
+    """The interface of an object that receives each round of a run once, when that round has ended.
+
+    Two members are optional. ``needs_reports = False`` states that the recorder reads neither ``reports`` nor
+    ``received`` of an event, so that a large cohort's reports need not be held together. ``watch_reports(reports)``
+    receives a round's reports before the event, all at once or block by block.
+    """
 
     def watch(self, event: RoundEvent) -> None:
         """Receive a finished round. The engine calls this method, which must not change the round that it receives."""
@@ -87,9 +93,9 @@ def run_federation(
         # Applied to what is sent only: the server goes on from its own model, whatever it made the clients train on.
         if tamper is not None:
             sent = check_replica_rows("tamper", tamper(sent), model)
-        updates, lots, kept = _updates(trainer, sent, present, context, state, shared, kept)
-        reports = protection.report(updates, context, state, draws("report"))
-        received = protection.channel(reports, context, state, draws("channel"))
+        results = trainer.train_all(sent, context, state, shared, kept)
+        gathered = _gathered(trainer, results, sent, present, context, state, kept, draws, recorders)
+        received, kept = gathered.received, gathered.kept
         aggregate = check_replica_rows(
             "aggregate", protection.aggregate(received, context, state, draws("aggregate")), model
         )
@@ -99,11 +105,11 @@ def run_federation(
             round=number,
             broadcast=sent,
             cohort=present,
-            reports=reports,
+            reports=gathered.reports,
             received=received,
             aggregate=aggregate,
             model=model,
-            lots=lots,
+            lots=gathered.lots,
             state=state,
             shared=shared,
         )
@@ -195,30 +201,82 @@ def _cohort(trainer: LocalTrainer, context: Context, state: State, rng: np.rando
     return present[:, rows], replace(context, senders=tuple(candidates.senders[row] for row in rows))
 
 
-def _updates(
+@dataclass(frozen=True, kw_only=True)
+class _Gathered:
+    """The reports of a round, what of them arrived at the server, the lots behind them, and what clients keep."""
+
+    reports: Message
+    received: Message
+    lots: dict[int, list[Tensor]]
+    kept: dict[int, Numbers]
+
+
+def _gathered(
     trainer: LocalTrainer,
+    results: Iterator[LocalResult],
     model: Tensor,
     present: Tensor,
     context: Context,
     state: State,
-    shared: Numbers,
     kept: Mapping[int, Numbers],
-) -> tuple[Message, dict[int, list[Tensor]], dict[int, Numbers]]:
-    """Every row's update (zero where the row is absent), the lots behind the updates, and what clients keep."""
+    draws: Draws,
+    recorders: Sequence[Recorder],
+) -> _Gathered:
+    """Train the cohort and pass its reports on: as one matrix, or summed in blocks where nothing needs the matrix."""
+    protection, lots, keeping = trainer.protection, dict[int, list[Tensor]](), dict(kept)
+    rows, rng = list(blocks(context.senders, model.shape[1])), draws("report")
+    if len(rows) > 1 and len(model) == 1 and sums_reports(protection) and not any(map(_needs_reports, recorders)):
+        total = ReportSum(total=torch.zeros(model.shape, dtype=torch.float64))
+        for block in rows:
+            part = replace(context, senders=context.senders[block])
+            updates = _updates(trainer, results, model, present[:, block], part, lots, keeping)
+            reports = protection.report(updates, part, state, rng)
+            _show(reports, recorders)
+            total.add(reports, weights_of(protection, part))
+        empty = Message(values=model.new_zeros(*present.shape, 0), present=present, senders=context.senders)
+        return _Gathered(reports=empty, received=total.message(protection), lots=lots, kept=keeping)
+    updates = _updates(trainer, results, model, present, context, lots, keeping)
+    reports = protection.report(updates, context, state, rng)
+    _show(reports, recorders)
+    received = protection.channel(reports, context, state, draws("channel"))
+    return _Gathered(reports=reports, received=received, lots=lots, kept=keeping)
+
+
+def _needs_reports(recorder: Recorder) -> bool:
+    """Whether a recorder may read the reports of an event: all do that do not state otherwise."""
+    return bool(getattr(recorder, "needs_reports", True))
+
+
+def _show(reports: Message, recorders: Sequence[Recorder]) -> None:
+    for recorder in recorders:
+        if (show := getattr(recorder, "watch_reports", None)) is not None:
+            show(reports)
+
+
+def _updates(
+    trainer: LocalTrainer,
+    results: Iterator[LocalResult],
+    model: Tensor,
+    present: Tensor,
+    context: Context,
+    lots: dict[int, list[Tensor]],
+    keeping: dict[int, Numbers],
+) -> Message:
+    """The update of every row (zero where the row is absent), of which the next ``results`` are; the lots behind them
+    and what the clients keep are added to ``lots`` and ``keeping``.
+    """
     values = model.new_zeros(len(model), len(context.senders), model.shape[1])
-    lots: dict[int, list[Tensor]] = {}
-    keeping, released = dict(kept), list[Tensor | None]()
-    results = trainer.train_all(model, context, state, shared, kept)
-    for row, (sender, result) in enumerate(zip(context.senders, results, strict=True)):
+    released = list[Tensor | None]()
+    for row, sender in enumerate(context.senders):
+        result = next(results)
         values[:, row] = result.update
-        keeping[sender] = _kept_where(present[:, row], result.kept, kept.get(sender, {}))
+        keeping[sender] = _kept_where(present[:, row], result.kept, keeping.get(sender, {}))
         # Canary clients have no lot of the task's samples.
         if sender not in trainer.planted_clients:
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
         released.append(result.released)
     values[~present] = 0
-    side = _side(released, present)
-    return Message(values=values, present=present, senders=context.senders, side=side), lots, keeping
+    return Message(values=values, present=present, senders=context.senders, side=_side(released, present))
 
 
 def _side(released: list[Tensor | None], present: Tensor) -> dict[str, Tensor]:

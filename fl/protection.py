@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -41,6 +41,10 @@ class Context:
     owners: Tensor | None = None
 
 
+Sums = Literal["mean", "sum"] | None
+"""What the hook ``aggregate`` needs of the reports: their weighted mean, their sum, or (None) all of them."""
+
+
 class Protection(Hooks):
     """The base class of defenses, which protects nothing; a defense overrides the hooks that it uses.
 
@@ -51,6 +55,13 @@ class Protection(Hooks):
     per_sample: bool = False
     """Whether ``local_step`` needs per-sample gradients. Without it the engine computes only their mean, which is
     faster, and does not call ``local_step``: a class that overrides ``local_step`` must set this.
+    """
+    sums: ClassVar[Sums] = "mean"
+    """What ``aggregate`` needs of the reports, where ``report`` treats each row alone and draws row after row: their
+    mean weighted by the clients' sizes, or their sum. The engine may then handle a large cohort in blocks: ``report``
+    gets a block of clients at a time, and ``aggregate`` one row without a sender. A class that overrides
+    ``local_query``, ``report``, ``channel``, ``aggregate`` or ``query`` gets all reports at once unless it states this
+    again; None: always.
     """
 
     def initial_state(self, plan: Plan) -> State:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class RoundEvent:
     ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent; ``state`` is
     the protection's public state and ``shared`` the algorithm's, both broadcast with the model. ``cohort`` is the mask
     ``(R, rows)`` of the clients that received the broadcast; those that drop out afterwards are absent in ``reports``.
+    Where reports were summed in blocks, because no recorder needs them, ``reports`` has rows without coordinates, and
+    ``received`` is their sum or mean in one row.
     """
 
     round: int
@@ -47,6 +50,11 @@ class ViewRecorder:
     coordinates: slice | None = None
     senders: tuple[int, ...] | None = None
     _rounds: list[RoundView] = field(default_factory=list)
+
+    @property
+    def needs_reports(self) -> bool:
+        """Return whether the observer sees single reports or masked words."""
+        return self.observer.rank >= SHUFFLED.rank or self.observer.sees_masked_words
 
     def watch(self, event: RoundEvent) -> None:
         """Record a finished round. Raises ValueError if the recorder has recorded another run."""
@@ -118,6 +126,7 @@ class UtilityRecorder:
     task: Task
     every: int = 1
     rows: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    needs_reports: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -146,6 +155,7 @@ class NumbersRecorder:
     plan: Plan
     every: int = 1
     rows: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    needs_reports: ClassVar[bool] = False
 
     def watch(self, event: RoundEvent) -> None:
         """Record the defense's public numbers after a finished round."""
@@ -163,6 +173,7 @@ class LotRecorder:
 
     client: int
     lots: list[list[Tensor]] = field(default_factory=list)
+    needs_reports: ClassVar[bool] = False
 
     def watch(self, event: RoundEvent) -> None:
         """Record the client's samples of a finished round.

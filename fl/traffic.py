@@ -14,6 +14,7 @@ once for each client of the round; public numbers of the defense, such as a clip
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,14 +42,18 @@ class TrafficRecorder:
     receipts: int = 0
     up: int = 0
     down: int = 0
+    needs_reports: ClassVar[bool] = False
+
+    def watch_reports(self, reports: Message) -> None:
+        """Count the bytes of all reports of a round, or of a block of them."""
+        self.reports += int(reports.present[0].sum())
+        self.up += int(report_bytes(reports).sum())
 
     def watch(self, event: RoundEvent) -> None:
-        """Count the bytes of a finished round."""
+        """Count a finished round and the bytes of its broadcast."""
         receivers = int(event.cohort[0].sum())
         self.rounds += 1
-        self.reports += int(event.reports.present[0].sum())
         self.receipts += receivers
-        self.up += int(report_bytes(event.reports).sum())
         self.down += receivers * broadcast_bytes(event.broadcast, event.shared)
 
 

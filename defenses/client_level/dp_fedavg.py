@@ -1,6 +1,7 @@
 """DP-FedAvg clips client updates and adds Gaussian noise to their sum (McMahan et al. 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -10,7 +11,7 @@ from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
 from ...fl.laws.law import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State
+from ...fl.protection import Context, Protection, State, Sums
 from ...fl.streams import normal
 from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
 from ..accounting.spending import sampled_spending
@@ -27,6 +28,7 @@ class DPFedAvgProtection(Protection):
 
     clip_norm: float
     noise_multiplier: float
+    sums: ClassVar[Sums] = "sum"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         # Clipped at the client's report, so the server's noise is relative to a bound that always holds.

@@ -5,6 +5,7 @@ up to k clients, which do not know of each other: each clips what it holds of th
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from ...fl.fields import check_count
 from ...fl.laws.law import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State
+from ...fl.protection import Context, Protection, State, Sums
 from ...fl.streams import normal
 from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
 from ..accounting.spending import sampled_spending
@@ -40,6 +41,7 @@ class UserLevelProtection(Protection):
     noise_multiplier: float
     clients_per_user: int
     per_sample: bool = True
+    sums: ClassVar[Sums] = "sum"
 
     @property
     def share(self) -> float:

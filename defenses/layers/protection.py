@@ -1,6 +1,7 @@
 """Clip each client's report layer by layer and add noise, in the same way in all rounds."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from ...fl.laws.layered_law import LayeredGaussianLaw, layer_starts
 from ...fl.layout import Layout
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State
+from ...fl.protection import Context, Protection, State, Sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class LayeredProtection(Protection):
     clip_norms: tuple[float, ...]
     noise_stds: tuple[float, ...]
     dropped: float = 0.0
+    sums: ClassVar[Sums] = "mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         # Sampled through the published law, so that both cannot differ.

@@ -164,11 +164,11 @@ class LocalTrainer:
         """
         if self.canary is None and self._is_plain() and uses_blocks(self.task, context.plan, self.batch.replicas):
             # Lots are full here, so no lot is drawn; streams are named, so no other draw shifts.
-            everything = [torch.ones(1, size, dtype=torch.bool) for size in context.plan.sizes]
             algorithm, gradients = context.plan.algorithm, block_gradients(self.task, model, context.senders)
             for client, gradient in zip(context.senders, gradients, strict=True):
                 local, _ = algorithm.step(model, gradient, algorithm.start(model))
-                yield LocalResult(update=algorithm.update(model, local), lots=[everything[client]])
+                everything = torch.ones(1, context.plan.sizes[client], dtype=torch.bool)
+                yield LocalResult(update=algorithm.update(model, local), lots=[everything])
             return
         for client in context.senders:
             yield self.train(model, client, context, state, shared=shared, kept=kept.get(client, {}))

@@ -1,6 +1,7 @@
 """Each client clips its whole report and adds Gaussian noise, under local DP (Balle and Wang 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from ....audit.observer import UPLOADS, Observer
 from ....fl.laws.law import GaussianLaw, clip
 from ....fl.message import Message
 from ....fl.plan import Plan
-from ....fl.protection import Context, Protection, State
+from ....fl.protection import Context, Protection, State, Sums
 from ....fl.streams import normal
 from ...accounting.accountant import ANALYTIC_GAUSSIAN
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
@@ -24,6 +25,7 @@ class LDPGaussianProtection(Protection):
 
     clip_norm: float
     noise_std: float
+    sums: ClassVar[Sums] = "mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         noise = self.noise_std * normal(rng, tuple(updates.values.shape))
