@@ -13,8 +13,8 @@ from ...fl.transfer.plan import TransferPlan
 from ...fl.vertical.plan import VerticalPlan
 from ..config.resolve_vertical import small_plan
 from ..config.source import ConfigError, Source
-from ..config.transfer import TransferSpec
-from ..config.vertical import VerticalSpec
+from ..config.tables.transfer import TransferSpec
+from ..config.tables.vertical import VerticalSpec
 from ..results.environment import hardware
 from ..vertical.runs import BLOCK
 

@@ -7,7 +7,7 @@ from ...defenses.transfer.defense import PreparedTransfer
 from ...fl.transfer.plan import TransferPlan
 from ..config.resolve import AttackEntry, DefenseEntry
 from ..config.resolve_transfer import prepare_transfer, transfer_attacks, transfer_defenses
-from ..config.transfer import TransferSpec
+from ..config.tables.transfer import TransferSpec
 from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
 from ..jobs.transfer_job import TransferAuditJob, TransferTrialJob
 from .memory_estimate import HeldArrays, of_transfer

@@ -7,7 +7,7 @@ from ...defenses.vertical.defense import VerticalPrepared
 from ...fl.vertical.plan import VerticalPlan
 from ..config.resolve import AttackEntry, DefenseEntry
 from ..config.resolve_vertical import prepare_vertical, vertical_attacks, vertical_defenses
-from ..config.vertical import VerticalSpec
+from ..config.tables.vertical import VerticalSpec
 from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
 from ..jobs.vertical_job import VerticalAuditJob, VerticalTrialJob
 from .memory_estimate import HeldArrays, of_vertical

@@ -5,8 +5,8 @@ from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.plan import VerticalPlan
 from fedassay.suites.config.source import ConfigError, Source
-from fedassay.suites.config.transfer import TransferSpec
-from fedassay.suites.config.vertical import VerticalSpec
+from fedassay.suites.config.tables.transfer import TransferSpec
+from fedassay.suites.config.tables.vertical import VerticalSpec
 from fedassay.suites.planning import memory_estimate
 from fedassay.suites.planning.memory_estimate import HeldArrays, check_memory, of_transfer, of_vertical
 from toy_transfer import votes_plan
