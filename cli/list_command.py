@@ -96,6 +96,9 @@ METRICS = {
     "label_total_variation": "total variation distance between inferred and true class distribution, mean over uploads",
     "label_class_existence": "share of classes whose presence in an upload is inferred correctly",
     "label_count_accuracy": "share of classes whose count is correct, absent ones included (Ma et al. 2023)",
+    "column_error": "squared error of the columns that an attack infers, over their variance: 0 is exact, 1 as good "
+    "as the mean of all people",
+    "column_mse": "squared error of the columns that an attack infers, in the columns' own unit",
     "psnr": "peak signal-to-noise ratio of a reconstruction, in decibels",
     "psi_psnr": "PSNR inside the privacy-sensitive region of the image (outside_psnr: outside it)",
     "psi_ssim": "structural similarity (SSIM) inside that region (outside_ssim: outside it)",

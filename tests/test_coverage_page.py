@@ -128,6 +128,28 @@ def test_every_defense_but_the_naive_one_is_on_it():
     }
 
 
+def first_cells(page, title):
+    """The names in the first cells of the table below a title of a page."""
+    section = (PAGE.parent / page).read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line[:2] == "| "][1:]
+    return [name for row in rows for name in SPAN.findall(row[0])]
+
+
+@pytest.mark.parametrize(("page", "title"), [("vertical.md", "The attacks")])
+def test_the_page_of_a_kind_of_federation_lists_its_attacks_once_each(page, title):
+    kind = page.removesuffix(".md")
+    own = {name for name, words in listing("attacks").items() if words.startswith(f"{kind}: ")}
+    assert sorted(first_cells(page, title)) == sorted(own)
+
+
+@pytest.mark.parametrize("page", ["vertical.md", "transfer.md"])
+def test_the_page_of_a_kind_of_federation_lists_its_defenses_once_each(page):
+    kind = page.removesuffix(".md")
+    listed = {name for name, words in listing("defenses").items() if words.startswith(f"{kind}: ")}
+    own = {name for name in listed if not name.startswith("control_")} - {"unprotected"}
+    assert sorted(first_cells(page, "What a claim covers")) == sorted(own)
+
+
 @pytest.mark.parametrize(
     ("cell", "wrong"),
     [

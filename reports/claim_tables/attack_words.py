@@ -19,8 +19,11 @@ _DID = {
     "label_accuracy": "named labels",
     "label_over_chance": "named labels",
     "source_advantage": "named who holds a record",
+    "column_error": "reconstructed columns",
 }
 """What an attack did that succeeded, by its first metric (``numerals.ATTACK_HEADLINES``)."""
+_LOWER = "lower_leaks"
+"""The direction of errors, which are smaller where an attack learns more."""
 _OTHER = "did better than guessing"
 
 
@@ -39,14 +42,16 @@ def did_words(folder: RunFolder, one: AttackRow) -> str:
 
 
 def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
-    """Return whether the interval of an attack lies above guessing, or that of the share of images that it rebuilt;
-    None where no interval or no null attack shows it.
+    """Return whether the interval of an attack lies above guessing (of an error: below it), or that of the share of
+    images that it rebuilt; None where no interval or no null attack shows it.
     """
     rebuilt, prior = _rebuilt(folder, one), _priors(folder).get(one.federation)
     if rebuilt is not None and prior is not None and rebuilt.low > prior:
         return True
-    guess, low = _guess(folder, one), one.pooled.low if one.pooled else None
-    return None if guess is None or low is None else low > guess
+    guess, pooled = _guess(folder, one), one.pooled
+    if guess is None or pooled is None or pooled.low is None or pooled.high is None:
+        return None
+    return pooled.high < guess if one.direction == _LOWER else pooled.low > guess
 
 
 def succeeded(folder: RunFolder, one: AttackRow) -> bool:
@@ -120,7 +125,7 @@ def _guess(folder: RunFolder, one: AttackRow) -> float | None:
         for row in _nulls(folder, one)
         if row.pooled
     ]
-    return max(shown, default=None)
+    return (min if one.direction == _LOWER else max)(shown, default=None)
 
 
 def _nulls(folder: RunFolder, one: AttackRow) -> list[AttackRow]:

@@ -109,6 +109,7 @@ _ATTACK_LIMITS = {
     "label_over_chance": (-math.inf, 1.0),
     "label_count_error": (0.0, math.inf),
     "column_error": (0.0, math.inf),
+    "column_mse": (0.0, math.inf),
 }
 """Of metrics of attacks. Two have a unit that begins with ``share of``, but may be negative, or above 1."""
 

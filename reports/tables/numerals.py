@@ -60,6 +60,8 @@ METRICS = {
     "label_total_variation": Metric(name="total variation of labels"),
     "label_class_existence": Metric(name="class-existence accuracy"),
     "label_count_accuracy": Metric(name="label-count accuracy"),
+    "column_error": Metric(name="squared error of columns over their variance"),
+    "column_mse": Metric(name="squared error of columns", any_size=True),
     "accuracy": Metric(name="accuracy"),
     "iou": Metric(name="IoU"),
     "f_score": Metric(name="F score"),
@@ -103,7 +105,7 @@ HEADLINES = ("accuracy", "iou", "r2", "macro_f1")
 """The utility metric that is shown where there is room for one: of a classifier, a segmentation, a regression, and a
 model with several labels per sample.
 """
-ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
+ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy", "column_error")
 """The metric that represents an attack where there is room for one."""
 
 

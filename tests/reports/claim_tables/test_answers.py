@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
+from fedassay.audit.observer import GLOBAL_MODELS, PASSIVE_PARTY, UPLOADS
 from fedassay.audit.supplied.scores import audit_scores
 from fedassay.reports.claim_tables.answers import (
     _TOO_FEW,
@@ -20,12 +20,14 @@ from fedassay.reports.claim_tables.answers import (
     headline,
     what_was_tested,
 )
+from fedassay.reports.claim_tables.attack_words import better_than_guessing, did_words
 from fedassay.reports.claim_tables.check_names import item_in_plain_words, plain_names
 from fedassay.reports.claim_tables.covered import covered_table
 from fedassay.reports.formats.page import html
+from fedassay.reports.formats.terminal import tables
 from fedassay.reports.overviews.scoreboard import claims_of_runs, scoreboards
 from fedassay.reports.reading.claims import claim_rows
-from fedassay.reports.tables.pooled_rows import pooled_utility
+from fedassay.reports.tables.pooled_rows import pooled_attacks, pooled_utility
 from fedassay.reports.tables.printed import ANSWERS, VERDICTS, utility_table
 from fedassay.reports.tables.summary import exit_words
 from toy_claim import toy_claim
@@ -480,3 +482,26 @@ def test_the_docs_name_each_word_of_the_first_screen_with_its_verdict():
     # A card is about a claim, so that NO CLAIM is never on one.
     for verdict, words in ANSWERS.items():
         assert (f"| {words} | {VERDICTS[verdict]}" in docs) == (verdict != "NO_CLAIM")
+
+
+@pytest.mark.parametrize(("ends", "better"), [((0.3, 0.6), True), ((0.7, 1.2), False), ((1.3, 1.5), False)])
+def test_an_error_of_columns_below_that_of_the_best_null_attack_is_better_than_guessing(run_maker, ends, better):
+    shared = {"metric": "column_error", "observer": "active_party", "direction": "lower_leaks"}
+    for attack, value, low, high in (("imputed", 0.9, 0.85, 0.95), ("mean", 1.0, 0.99, 1.01)):
+        run_maker.row(role="null", attack=attack, defense="mine", value=value, ci_low=low, ci_high=high, **shared)
+    run_maker.row(
+        role="attack",
+        attack="inversion",
+        defense="mine",
+        value=sum(ends) / 2,
+        ci_low=ends[0],
+        ci_high=ends[1],
+        **shared,
+    )
+    run_maker.sign("mine", replace(toy_claim(), observer=PASSIVE_PARTY, unit=Unit.LABEL))
+    folder = run_maker.write()
+    (one,) = [row for row in pooled_attacks(folder) if row.attack == "inversion"]
+    assert better_than_guessing(folder, one) is better
+    assert ("reconstructed columns" in did_words(folder, one)) is better
+    # The terminal shows one line for each attack.
+    assert any("inversion" in line for line in tables(folder))
