@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from ...audit.arrays import FloatArray
 from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferProtection
 from .defense import PreparedTransfer, TransferDefense
@@ -12,4 +15,24 @@ class PlainVotes(TransferDefense):
     """A baseline that releases every query's most voted label without noise and claims nothing."""
 
     def prepare(self, plan: TransferPlan) -> PreparedTransfer:
-        return PreparedTransfer(protection=TransferProtection(), claims=())
+        return PreparedTransfer(protection=PlainVotesProtection(), claims=())
+
+
+class PlainVotesProtection(TransferProtection):
+    """The protection that changes nothing, and publishes that a released label follows from the votes."""
+
+    def label_law(self, plan: TransferPlan) -> "MostVotes":
+        return MostVotes()
+
+
+@dataclass(frozen=True)
+class MostVotes:
+    """The law of a label that is always the one with most votes, the first one of equal counts."""
+
+    def log_probabilities(self, counts: FloatArray) -> FloatArray:
+        """Return 0 for the released label and minus infinity for all others: ``counts (..., classes)`` give ``(...,
+        classes + 1)``.
+        """
+        classes = np.shape(counts)[-1]
+        released = np.argmax(counts, axis=-1)
+        return np.where(np.arange(classes + 1) == released[..., np.newaxis], 0.0, -np.inf)

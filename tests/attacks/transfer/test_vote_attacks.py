@@ -65,7 +65,9 @@ def attacked(attack, defense, observer, *, known=True):
     return float((found.values.argmax(-1) == votes[0].numpy()).mean()), others
 
 
-@pytest.mark.parametrize("defense", [GNMax(epsilon=4.0), LNMax(epsilon=4.0, delta=0.0), ConfidentGNMax(epsilon=8.0)])
+@pytest.mark.parametrize(
+    "defense", [GNMax(epsilon=4.0), LNMax(epsilon=4.0, delta=0.0), ConfidentGNMax(epsilon=8.0), PlainVotes()]
+)
 def test_from_labels_the_guess_is_right_as_often_as_the_best_one_can_be(defense):
     """Bayes: of equally likely votes, the sum over outputs of the likeliest vote's probability, over the votes."""
     right, others = attacked(VoteLikelihood(), defense, ANSWERS)
@@ -75,6 +77,16 @@ def test_from_labels_the_guess_is_right_as_often_as_the_best_one_can_be(defense)
     best = float((chances.max(1).sum(-1) / CLASSES) @ number) / QUERIES
     assert right == pytest.approx(best, abs=SURE)
     assert right > 1 / CLASSES + 2 * SURE
+
+
+def test_without_noise_a_vote_is_read_off_wherever_it_decides():
+    """Where two of three teachers vote 0 and 1, label 1 shows the third vote, and label 0 leaves two votes possible."""
+    law = PlainVotes().prepare(ONE).protection.label_law(ONE)
+    chances = np.exp(law.log_probabilities(np.array([1.0, 1.0, 0.0]) + np.eye(3)))
+    assert chances.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0]]
+    plain, _ = attacked(VoteLikelihood(), PlainVotes(), ANSWERS)
+    noised, _ = attacked(VoteLikelihood(), GNMax(epsilon=4.0), ANSWERS)
+    assert plain > noised + 2 * SURE
 
 
 def test_no_guess_beats_what_a_pure_claim_allows():

@@ -95,8 +95,8 @@ def test_the_null_attack_is_at_chance_and_the_server_sees_votes_that_are_sent_as
     assert values(done, "label_over_chance", "answer_likelihood")["plain_votes"].value == 1.0
     likelihood = values(done, "label_over_chance", "vote_likelihood")
     assert abs(likelihood["gnmax"].value) < 0.15
-    skipped = values(done, "none", "vote_likelihood")["plain_votes"]
-    assert (skipped.status, "no law of a released label" in skipped.reason) == ("skipped", True)
+    # The baseline of an attack: what it shows without protection.
+    assert likelihood["plain_votes"].value > -0.15
 
 
 def test_membership_of_a_students_samples_is_attacked_on_shadow_students(done):
