@@ -11,7 +11,16 @@ import numpy as np
 from torch import Tensor
 
 from ..audit.claim import Adjacency, Unit
-from ..audit.evidence import CandidateScores, Design, LabelCounts, Projections, Reconstructions, Setting, SourceScores
+from ..audit.evidence import (
+    CandidateScores,
+    Design,
+    LabelCounts,
+    Projections,
+    Reconstructions,
+    Setting,
+    SourceScores,
+    TokenGuesses,
+)
 from ..audit.observer import UPLOADS, Observer
 from ..fl.canary import Canary, CanarySet, DataCanary
 from ..fl.laws.law import Law
@@ -24,7 +33,7 @@ from ..fl.task import Task
 from ..fl.view import View
 from .shadow_bank import ShadowBank
 
-Evidence = CandidateScores | SourceScores | LabelCounts | Reconstructions | Projections
+Evidence = CandidateScores | SourceScores | LabelCounts | TokenGuesses | Reconstructions | Projections
 
 
 class Undefined(ValueError):

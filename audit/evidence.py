@@ -301,6 +301,31 @@ class LabelCounts:
 
 
 @dataclass(frozen=True, eq=False)
+class TokenGuesses:
+    """An attack's guesses of the tokens of the texts that a client used in one round.
+
+    ``counts``: (n, tokens) >= 0, how often each token occurs, for each of n observations of ``round``. ``texts``: for
+    each observation the texts themselves, whole numbers ``(k, length)`` in any order of the texts; None where not
+    guessed.
+    """
+
+    counts: FloatArray
+    setting: Setting
+    texts: tuple[IntArray, ...] | None = None
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        counts = _frozen("counts", self.counts, dimensions=2)
+        if counts.min() < 0:
+            raise ValueError(f"token counts must be >= 0, got {counts.min()}")
+        object.__setattr__(self, "counts", counts)
+        if self.texts is not None:
+            if len(self.texts) != len(counts):
+                raise ValueError(f"texts must be given for each of {len(counts)} observations, got {len(self.texts)}")
+            object.__setattr__(self, "texts", tuple(_text(one) for one in self.texts))
+
+
+@dataclass(frozen=True, eq=False)
 class PersonLabels:
     """Scores that an attack gave to the possible labels of some people of a vertical federation.
 
@@ -367,10 +392,20 @@ Evidence = (
     | Guesses
     | Reconstructions
     | LabelCounts
+    | TokenGuesses
     | PersonLabels
     | PersonColumns
     | Projections
 )
+
+
+def _text(tokens: IntArray) -> IntArray:
+    given = np.asarray(tokens)
+    if given.ndim != 2 or not np.issubdtype(given.dtype, np.integer):
+        raise ValueError(f"texts must be whole numbers of shape (k, length), got {given.shape} of {given.dtype}")
+    kept = given.astype(np.int64)
+    kept.flags.writeable = False
+    return kept
 
 
 def _people(numbers: IntArray, count: int) -> IntArray:

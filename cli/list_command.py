@@ -99,6 +99,11 @@ METRICS = {
     "column_error": "squared error of the columns that an attack infers, over their variance: 0 is exact, 1 as good "
     "as the mean of all people",
     "column_mse": "squared error of the columns that an attack infers, in the columns' own unit",
+    "token_accuracy": "share of the tokens of the texts behind an upload that are recovered, as a multiset",
+    "token_over_chance": "token accuracy, rescaled: 0 is guessing the frequencies of public texts, 1 is all correct",
+    "token_set_f1": "F1 of the tokens said to occur behind an upload, mean over uploads",
+    "token_places": "share of places of the texts whose token is recovered, texts matched to fit best",
+    "token_exact_rate": "share of texts of which every token is recovered",
     "psnr": "peak signal-to-noise ratio of a reconstruction, in decibels",
     "psi_psnr": "PSNR inside the privacy-sensitive region of the image (outside_psnr: outside it)",
     "psi_ssim": "structural similarity (SSIM) inside that region (outside_ssim: outside it)",

@@ -21,7 +21,7 @@ PARTS = [pytest.param(part, id=name) for found in (DEFENSES, ATTACKS) for name, 
 BASES = {"defense": DefensePart, "attack": AttackPart}
 FOLDERS = {
     "defense": ["defenses"],
-    "attack": ["attacks.gradient", "attacks.labels", "attacks.membership", "attacks.vertical", "attacks.transfer"],
+    "attack": [f"attacks.{one}" for one in ("gradient", "labels", "membership", "text", "vertical", "transfer")],
 }
 
 

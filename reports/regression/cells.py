@@ -14,16 +14,17 @@ PRIMARY = (
     "label_over_chance",
     "label_accuracy",
     "label_exact_rate",
+    "token_over_chance",
     "accuracy",
     "iou",
     "r2",
     "macro_f1",
 )
 """The first of these that an attack measures represents it: AUC for membership, PSNR for reconstruction, the advantage
-over chance for source inference, the accuracy over chance for labels where lots allow it and else the accuracy. Of
-training it is the accuracy, IoU for segmentation, R2 for regression, and macro F1 for several labels per sample. The
-choice depends on what was measured and not on the values, because choosing the best of several metrics would inflate
-the false positive rate.
+over chance for source inference, the accuracy over chance for labels where lots allow it and else the accuracy, and the
+accuracy over chance for tokens. Of training it is the accuracy, IoU for segmentation, R2 for regression, and macro F1
+for several labels per sample. The choice depends on what was measured and not on the values, because choosing the best
+of several metrics would inflate the false positive rate.
 """
 
 

@@ -62,6 +62,11 @@ METRICS = {
     "label_count_accuracy": Metric(name="label-count accuracy"),
     "column_error": Metric(name="squared error of columns over their variance"),
     "column_mse": Metric(name="squared error of columns", any_size=True),
+    "token_over_chance": Metric(name="token accuracy over chance"),
+    "token_accuracy": Metric(name="token accuracy"),
+    "token_set_f1": Metric(name="F1 of the tokens that occur"),
+    "token_places": Metric(name="places with the right token"),
+    "token_exact_rate": Metric(name="exact texts"),
     "accuracy": Metric(name="accuracy"),
     "iou": Metric(name="IoU"),
     "f_score": Metric(name="F score"),
@@ -105,7 +110,7 @@ HEADLINES = ("accuracy", "iou", "r2", "macro_f1")
 """The utility metric that is shown where there is room for one: of a classifier, a segmentation, a regression, and a
 model with several labels per sample.
 """
-ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy", "column_error")
+ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy", "column_error", "token_over_chance")
 """The metric that represents an attack where there is room for one."""
 
 

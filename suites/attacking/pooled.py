@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.evidence import LabelCounts, Reconstructions
+from ...audit.evidence import LabelCounts, Reconstructions, TokenGuesses
 from ...audit.observer import UPLOADS
 from ...fl.plan import Plan
 from ...fl.recorder import LotRecorder
@@ -22,17 +22,22 @@ class PooledTruth:
     lots: dict[int, LotRecorder]
 
 
-def is_pooled(evidence: Reconstructions | LabelCounts) -> bool:
+def is_pooled(evidence: Reconstructions | LabelCounts | TokenGuesses) -> bool:
     """Return whether an attack's output comes from an observer that does not learn which client sent which update."""
     return evidence.setting.observer.rank < UPLOADS.rank
 
 
-def pooled_evidence(evidence: Reconstructions | LabelCounts) -> Reconstructions | LabelCounts:
-    """Return an attack's output as if all clients had sent one joint update: all reconstructed images, or the label
-    counts summed over all clients.
+def pooled_evidence(
+    evidence: Reconstructions | LabelCounts | TokenGuesses,
+) -> Reconstructions | LabelCounts | TokenGuesses:
+    """Return an attack's output as if all clients had sent one joint update: all reconstructed images or texts, or the
+    counts of labels or tokens summed over all clients.
     """
     if isinstance(evidence, Reconstructions):
         return replace(evidence, uploads=np.zeros(len(evidence.images), dtype=np.int64))
+    if isinstance(evidence, TokenGuesses):
+        texts = None if evidence.texts is None else (np.concatenate(evidence.texts),)
+        return replace(evidence, counts=evidence.counts.sum(0, keepdims=True), texts=texts)
     return replace(evidence, counts=evidence.counts.sum(0, keepdims=True))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level
 from ...attacks.reduced_view import reduce_view
-from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
+from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores, TokenGuesses
 from ...audit.observer import UPLOADS
 from ...fl.engine import Recorder, run_federation
 from ...fl.plan import Plan
@@ -29,6 +29,7 @@ from ..scoring.label_rows import score_label_counts
 from ..scoring.membership_rows import score_membership
 from ..scoring.reconstruction_rows import score_reconstructions
 from ..scoring.source_rows import score_source
+from ..scoring.token_rows import score_tokens
 from ..scoring.utility_rows import utility_rows
 from .checkpoint import Checkpoint
 from .device import run_attack
@@ -234,14 +235,16 @@ def score(
             )
         return score_source(cell, evidence, probe, store)
     task, lots = trained.task, trained.lots
-    if isinstance(evidence, Reconstructions | LabelCounts) and is_pooled(evidence):
+    if isinstance(evidence, Reconstructions | LabelCounts | TokenGuesses) and is_pooled(evidence):
         pool = pooled_truth(task, trained.plan, lots)
         evidence, task, lots = pooled_evidence(evidence), pool.task, pool.lots
     if isinstance(evidence, Reconstructions):
         return score_reconstructions(cell, evidence, task, store)
     if isinstance(evidence, LabelCounts):
         return score_label_counts(cell, evidence, task, trained.plan, lots)
+    if isinstance(evidence, TokenGuesses):
+        return score_tokens(cell, evidence, task, trained.plan, lots)
     raise TypeError(
-        "an attack must return CandidateScores, SourceScores, Reconstructions or LabelCounts, "
+        "an attack must return CandidateScores, SourceScores, Reconstructions, LabelCounts or TokenGuesses, "
         f"got {type(evidence).__name__}"
     )

@@ -45,7 +45,9 @@ class PartFile:
 
 _FOLDERS: dict[Kind, tuple[str, ...]] = {
     "defense": ("defenses",),
-    "attack": ("attacks.gradient", "attacks.labels", "attacks.membership", "attacks.vertical", "attacks.transfer"),
+    "attack": tuple(
+        f"attacks.{folder}" for folder in ("gradient", "labels", "membership", "text", "vertical", "transfer")
+    ),
 }
 # The folders of attacks do not hold the file of these classes, so each of them is named.
 _BASES: dict[Kind, tuple[str, ...]] = {"defense": ("DefensePart",), "attack": ("AttackPart", "Attack")}

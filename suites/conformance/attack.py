@@ -27,6 +27,7 @@ _SURROUNDINGS: tuple[tuple[str, Protection], ...] = (
     ("logistic", Protection()),
     ("imprint", Protection()),
     ("logistic", LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)),
+    ("text_transformer", Protection()),
 )
 """Models and protections on which an attack is tried in turn: some need a layer or a law of their own."""
 

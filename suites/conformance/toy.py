@@ -1,12 +1,13 @@
-"""A small federation of random images, on which conformance checks try parts."""
+"""Small federations of random images or texts, on which conformance checks try parts."""
 
 from typing import Any
 
 import torch
 
-from ...audit.outside import Spec
+from ...audit.outside import Spec, name_and_options
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.data.dataset import Dataset
+from ...fl.objective import NEXT_TOKEN
 from ...fl.partitions.partitions import IID
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
@@ -30,10 +31,29 @@ def toy_dataset(count: int = 200, *, side: int = 3, classes: int = 3, seed: int 
     )
 
 
+def toy_texts(count: int = 40, *, length: int = 6, tokens: int = 9, seed: int = 0) -> Dataset:
+    """Return texts of random tokens, the low ones more frequent; two texts of each owner."""
+    rng = Streams(seed).generator("conformance texts")
+    drawn = (uniform(rng, (count + 60, length + 1)).square() * tokens).floor().long()
+    images, labels = drawn[:, None, None, :-1].float(), drawn[:, 1:].contiguous()
+    return Dataset(
+        name=f"toy texts {seed}",
+        train_images=images[:count],
+        train_labels=labels[:count],
+        test_images=images[count:],
+        test_labels=labels[count:],
+        classes=tokens,
+        train_owners=torch.arange(count) // 2,
+        rows=True,
+        task=NEXT_TOKEN,
+    )
+
+
 def toy_task(*, clients: int = 4, model: Spec = "logistic", seed: int = 0, held_out: int = 0, **data: Any) -> Task:
-    """Return a task on such images, dealt evenly."""
+    """Return a task on such images, or on such texts for a model of texts, dealt evenly."""
+    of_texts = name_and_options("model", model)[0] == "text_transformer"
     return build_task(
-        toy_dataset(seed=seed, **data),
+        toy_texts(seed=seed) if of_texts else toy_dataset(seed=seed, **data),
         model=model,
         partition=IID(),
         clients=clients,

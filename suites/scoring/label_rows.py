@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...audit.evidence import LabelCounts
@@ -50,19 +51,26 @@ _LOWER = ("label_count_error", "label_total_variation")
 
 def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: int) -> FloatArray:
     """Count the true labels of the samples behind each client update of ``round``; array ``(n, classes)`` in the order
-    of the n clients that took part.
+    of the n clients that took part; see `lots_of_round`.
+    """
+    classes = task.network.classes
+    rows = [torch.bincount(task.labels[drawn], minlength=classes) for drawn in lots_of_round(task, plan, lots, round)]
+    return np.asarray(torch.stack(rows).numpy(), dtype=np.float64)
+
+
+def lots_of_round(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: int) -> list[Tensor]:
+    """Return the indices of the samples behind each client update of ``round``, one tensor per client that took part.
 
     A full lot is the same in each local step and counts once; any other lot counts anew in each step.
     """
-    rows = []
+    found = []
     for client, part in enumerate(task.parts):
         masks = lots[client].lots[round]
         if masks:  # A client without masks took no part in this round and has no upload.
             steps = masks[:1] if plan.lot.rate(len(part)) == 1 else masks
             # A federation of one replica: the masks of a trial have a leading axis of length one.
-            drawn = torch.cat([part[mask[0]] for mask in steps])
-            rows.append(torch.bincount(task.labels[drawn], minlength=task.network.classes))
-    return np.asarray(torch.stack(rows).numpy(), dtype=np.float64)
+            found.append(torch.cat([part[mask[0]] for mask in steps]))
+    return found
 
 
 def _rows_of_single_samples(scores: LabelScores) -> dict[str, tuple[Interval, str]]:

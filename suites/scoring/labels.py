@@ -39,7 +39,7 @@ class LabelScores:
     Args:
         accuracy: (n,), multiset accuracy: labels counted correctly, divided by the number of labels (or of guesses, if
             larger).
-        chance: (n,), the accuracy of equal counts for all classes: 1/classes for one sample.
+        chance: (n,), the accuracy of the reference, by default equal counts for all classes: 1/classes for one sample.
         total_variation: (n,), distance of the two class distributions, in [0, 1]; 0 is correct.
         exact: (n,), true where every class's count is correct; for one-sample uploads, where the label is.
         count_error: (n,), absolute error of a class's count in samples, on average over the classes.
@@ -60,15 +60,15 @@ class LabelScores:
 
     @property
     def chance_accuracy(self) -> float:
-        """The fraction of labels that a guess of equal counts for all classes counts correctly."""
+        """The fraction of labels that the reference counts correctly, by default equal counts for all classes."""
         return float(np.average(self.chance, weights=self.sizes))
 
     @property
     def over_chance(self) -> Interval | None:
-        """The accuracy of label counts with its confidence interval, rescaled so that a guess of equal counts for all
-        classes scores 0 and a perfect attack 1. Worse guesses have negative scores.
+        """The accuracy of label counts with its confidence interval, rescaled so that the reference, by default a guess
+        of equal counts for all classes, scores 0 and a perfect attack 1. Worse guesses have negative scores.
 
-        None where equal counts are the truth: then there is nothing to infer.
+        None where the reference is the truth: then there is nothing to infer.
         """
         if np.isclose(self.chance_accuracy, 1):
             return None
@@ -105,9 +105,11 @@ def rate_interval(right: ArrayLike) -> Interval:
     return Interval(value=k / n, low=low, high=high, method="95 % Clopper-Pearson over uploads")
 
 
-def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
+def score_labels(counts: ArrayLike, truth: ArrayLike, reference: ArrayLike | None = None) -> LabelScores:
     """Compare guessed label counts with the true ones for each of n client updates. Both are arrays ``(n, classes)`` of
     numbers of samples per class; true counts are integers, and guessed counts may be fractions.
+
+    ``reference``: (n, classes), the counts that an adversary without any information guesses; None: equal ones.
 
     Guessed counts may be fractions. A guess of more labels than there are is divided by the number of guesses, because
     otherwise guessing many of every class would be perfect. Raises ValueError for unequal shapes, negative numbers, or
@@ -122,11 +124,10 @@ def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
             f"{true[true != np.rint(true)][0]:g}"
         )
     named, sizes = guessed.sum(1, keepdims=True), true.sum(1, keepdims=True)
-    # The reference of an adversary without any information: every class equally often.
-    equal = sizes / true.shape[1]
+    uninformed = sizes / true.shape[1] if reference is None else np.asarray(reference, dtype=np.float64)
     return LabelScores(
         accuracy=(np.minimum(guessed, true).sum(1, keepdims=True) / np.maximum(named, sizes))[:, 0],
-        chance=(np.minimum(equal, true).sum(1, keepdims=True) / sizes)[:, 0],
+        chance=(np.minimum(uninformed, true).sum(1, keepdims=True) / sizes)[:, 0],
         total_variation=np.abs(guessed / named - true / sizes).sum(1) / 2,
         exact=(guessed == true).all(1),
         count_error=np.abs(guessed - true).mean(1),

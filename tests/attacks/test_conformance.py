@@ -9,16 +9,18 @@ import torch
 from fedassay.attacks.attack import Level
 from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
 from fedassay.attacks.shadow_bank import ShadowBank
-from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
+from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores, TokenGuesses
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.engine import run_federation
+from fedassay.fl.objective import NEXT_TOKEN
 from fedassay.fl.probe import CandidateProbe
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
 from known_parts import parts_by_name
+from toy_texts import toy_texts
 
 PROTECTED = {"map_inversion": LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)}
 """Attacks that can do nothing without a law; the others look at an undefended federation."""
@@ -46,7 +48,11 @@ def observed(toy_task, toy_plan, knowledge_of):
 
     def run(attack, seed=0):
         named = type(attack).__module__.rpartition(".")[2]
-        task = toy_task((40,) * 4 + (40,) * 4, held_out=4, model=MODELS.get(named, "logistic"), outsiders=40, seed=seed)
+        model = MODELS.get(named, "logistic")
+        if attack.tasks == (NEXT_TOKEN,):
+            task = toy_texts((2,) * 8, held_out=4, outsiders=40, seed=seed)
+        else:
+            task = toy_task((40,) * 4 + (40,) * 4, held_out=4, model=model, outsiders=40, seed=seed)
         plan, protection = toy_plan(task, rounds=2), PROTECTED.get(named, Protection())
         probe = attack.plant(task, np.random.default_rng(5))
         recorder = ViewRecorder(observer=attack.observer)
@@ -71,6 +77,8 @@ def numbers(evidence):
         return [evidence.values]
     if isinstance(evidence, LabelCounts):
         return [evidence.counts]
+    if isinstance(evidence, TokenGuesses):
+        return [evidence.counts, *(evidence.texts or ())]
     assert isinstance(evidence, Reconstructions)
     return [evidence.images, np.zeros(0) if evidence.labels is None else evidence.labels]
 
@@ -93,7 +101,7 @@ def test_an_attack_brings_a_row_for_each_candidate_or_upload_in_its_setting(part
         assert evidence.values.shape == probe.member.shape
     elif isinstance(evidence, SourceScores):
         assert evidence.values.shape == (len(probe.shown.labels), task.clients)
-    elif isinstance(evidence, LabelCounts):
+    elif isinstance(evidence, LabelCounts | TokenGuesses):
         assert evidence.counts.shape == (task.clients, task.network.classes)
     else:
         uploads = range(task.clients) if evidence.uploads is None else np.unique(evidence.uploads)

@@ -15,6 +15,7 @@ DEFAULT_MARGINS = {
     "label_over_chance": 0.1,
     "label_accuracy": 0.1,
     "label_exact_rate": 0.1,
+    "token_over_chance": 0.1,
     "accuracy": 0.02,
     "iou": 0.02,
     "r2": 0.02,

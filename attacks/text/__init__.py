@@ -1,0 +1,1 @@
+"""Attacks on models of texts: which tokens are behind an upload, in which order, and what a model memorised."""

@@ -1,0 +1,58 @@
+"""Federations of short random texts, with what an attacker sees of them: a test names only what it is about."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from fedassay.attacks.attack import Knowledge
+from fedassay.audit.observer import UPLOADS
+from fedassay.fl.engine import run_federation
+from fedassay.fl.models.network import Network
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import LotRecorder, ViewRecorder
+from fedassay.fl.streams import Streams
+from fedassay.fl.task import Task
+from fedassay.fl.view import View
+from toy_federation import toy_plan
+
+LENGTH, TOKENS = 6, 9
+
+
+def toy_texts(
+    sizes: tuple[int, ...] = (1,) * 6, *, held_out: int = 0, outsiders: int = 8, seed: int = 0, width: int = 32
+) -> Task:
+    """Texts of skewed random tokens; the last ``held_out`` clients never take part, and clients are owners."""
+    rng = Streams(seed).generator("toy texts")
+
+    def data(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        drawn = torch.from_numpy(np.minimum(rng.geometric(0.25, size=(n, LENGTH + 1)), TOKENS) - 1)
+        return drawn[:, None, None, :-1].float(), drawn[:, 1:].contiguous()
+
+    (pool, labels), (outside, outside_labels), (test, test_labels) = data(sum(sizes)), data(outsiders), data(200)
+    hands = torch.arange(sum(sizes)).split(list(sizes))
+    options = {"width": width, "heads": 2}
+    return Task(
+        network=Network(
+            model="text_transformer", shape=(1, 1, LENGTH), classes=TOKENS, task="next_token", options=options
+        ),
+        images=pool,
+        labels=labels,
+        parts=hands[: len(sizes) - held_out],
+        held_out=hands[len(sizes) - held_out :],
+        outsider_images=outside,
+        outsider_labels=outside_labels,
+        test_images=test,
+        test_labels=test_labels,
+        owners=torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)),
+    )
+
+
+def observed_texts(
+    task: Task, protection: Protection | None = None, **plan: Any
+) -> tuple[View, Knowledge, dict[int, LotRecorder]]:
+    """What a server that sees uploads receives of a training, one round by default, what it knows, and the lots."""
+    used, chosen = protection or Protection(), toy_plan(task, **({"rounds": 1} | plan))
+    recorder = ViewRecorder(observer=UPLOADS)
+    lots = {client: LotRecorder(client=client) for client in range(task.clients)}
+    final = run_federation(task, chosen, used, Streams(0), recorders=[recorder, *lots.values()])
+    return recorder.view(chosen, final), Knowledge.of(task, chosen, used), lots
