@@ -218,7 +218,11 @@ class _Training:
         down, by_top, by_own = self._active(models, (*sent, computed[-1]), wanted, replace(context, targets=wanted))
         self._record(models, context, sent, down, wanted)
         steps = [
-            self._passive(models, party, outputs[party][1], _through(messages[party], leaves[party], back), context)
+            models.bottoms[party]
+            if self.plan.frozen
+            else self._passive(
+                models, party, outputs[party][1], _through(messages[party], leaves[party], back), context
+            )
             for party, back in enumerate(down)
         ]
         own = self._updated(self.network.passive, models, outputs[-1][1], by_own, people)
@@ -309,8 +313,6 @@ class _Training:
     ) -> Layers:
         """A passive party's turn after it received the gradients: its updated bottom model."""
         layers = models.bottoms[party]
-        if self.plan.frozen:
-            return layers
         gradients, _ = self.network.bottoms[party].backward(layers, held, back)
         norms = row_norms(held, gradients)
         weights = self.protection.bottom_weights(norms, party, context)
@@ -339,7 +341,7 @@ def _expanded(models: VerticalModels, replicas: int) -> VerticalModels:
 
 def _through(message: Tensor, values: Tensor, back: Tensor) -> Tensor:
     """The gradient by a party's own embeddings, of the gradient by what it sent of them."""
-    if not message.requires_grad:
+    if message is values or not message.requires_grad:
         return back
     (found,) = torch.autograd.grad(message, values, back)
     return found

@@ -110,7 +110,15 @@ HEADLINES = ("accuracy", "iou", "r2", "macro_f1")
 """The utility metric that is shown where there is room for one: of a classifier, a segmentation, a regression, and a
 model with several labels per sample.
 """
-ATTACK_HEADLINES = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy", "column_error", "token_over_chance")
+ATTACK_HEADLINES = (
+    "psnr",
+    "auc",
+    "source_advantage",
+    "label_over_chance",
+    "label_accuracy",
+    "column_error",
+    "token_over_chance",
+)
 """The metric that represents an attack where there is room for one."""
 
 

@@ -6,9 +6,11 @@ How large the noise is, is another check. Both p-values are upper bounds, so cor
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ....audit.arrays import FloatArray, IntArray
 from ....fl.vertical.law import Noise
 
 ALPHA = 1e-6
@@ -30,15 +32,25 @@ def least_p(drawn: Tensor, noise: Noise) -> float:
     distributions (Kolmogorov and Smirnov), and of the value that repeats most often, which noise without atoms does
     only as often as single precision rounds two draws alike.
     """
-    if drawn.numel() == 0:
-        return 1.0
-    found = torch.minimum(_distance_p(drawn, noise), _repeats_p(drawn))
-    return min(1.0, 2 * found.numel() * float(found.min()))
+    return _least_p(_ordered(drawn), noise)
 
 
 def nearer_kind(drawn: Tensor, noise: Noise) -> Noise:
     """Return the kind of noise that is likelier for draws as ``least_p`` takes them: ``noise`` where both are alike."""
-    return max(sorted(Noise, key=lambda kind: kind is not noise), key=lambda kind: least_p(drawn, kind))
+    ordered = _ordered(drawn)
+    return max(sorted(Noise, key=lambda kind: kind is not noise), key=lambda kind: _least_p(ordered, kind))
+
+
+def _ordered(drawn: Tensor) -> Tensor:
+    """Each number's draws in order, (numbers, draws); numpy sorts them several times as fast as torch."""
+    return torch.from_numpy(np.sort(drawn.T.contiguous().numpy(), axis=1))
+
+
+def _least_p(ordered: Tensor, noise: Noise) -> float:
+    if ordered.numel() == 0:
+        return 1.0
+    found = torch.minimum(_distance_p(ordered, noise), _repeats_p(ordered))
+    return min(1.0, 2 * found.numel() * float(found.min()))
 
 
 def on_grid(drawn: Tensor) -> bool:
@@ -56,25 +68,34 @@ def on_grid(drawn: Tensor) -> bool:
     return step > _COARSER * _RESOLUTION * largest and float(off) < _OFF
 
 
-def _distance_p(drawn: Tensor, noise: Noise) -> Tensor:
+def _distance_p(ordered: Tensor, noise: Noise) -> Tensor:
     """The inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990)."""
-    units = torch.sort(drawn - drawn.mean(0), dim=0).values
+    units = ordered - ordered.mean(1, keepdim=True)
     if noise is Noise.LAPLACE:
-        units = units / units.abs().mean(0)
+        units = units / units.abs().mean(1, keepdim=True)
         below = torch.where(units < 0, units.exp() / 2, 1 - (-units).exp() / 2)
     else:
-        below = torch.special.ndtr(units / units.std(0))
-    draws = len(units)
-    steps = torch.arange(draws + 1, dtype=below.dtype).unsqueeze(1) / draws
-    apart = torch.maximum((steps[1:] - below).amax(0), (below - steps[:-1]).amax(0))
+        below = torch.special.ndtr(units / units.std(1, keepdim=True))
+    draws = units.shape[1]
+    steps = torch.arange(draws + 1, dtype=below.dtype) / draws
+    apart = torch.maximum((steps[1:] - below).amax(1), (below - steps[:-1]).amax(1))
     return (2 * (-2 * draws * apart.square()).exp()).clamp_max(1.0)
 
 
-def _repeats_p(drawn: Tensor) -> Tensor:
+def _repeats_p(ordered: Tensor) -> Tensor:
     """The expected number of sets of draws as large as the one of equal values, in draws without atoms."""
-    draws, scale = len(drawn), drawn.std(0)
-    alike = torch.stack([torch.unique(column, return_counts=True)[1].max() for column in drawn.T]).double()
-    spacing = torch.maximum(_RESOLUTION * drawn.abs().amax(0), _COARSEST * scale)
+    draws, scale = ordered.shape[1], ordered.std(1)
+    alike = torch.from_numpy(_longest(ordered.numpy())).double()
+    spacing = torch.maximum(_RESOLUTION * ordered.abs().amax(1), _COARSEST * scale)
     chance = _DENSEST * draws * spacing / scale
     log = math.log(draws) + (alike - 1) * chance.log() - torch.lgamma(alike + 1)
     return log.clamp_max(0.0).exp()
+
+
+def _longest(ordered: FloatArray) -> IntArray:
+    """How often the most frequent value occurs in each row of numbers in order."""
+    places = np.arange(ordered.shape[1])
+    starts = np.ones(ordered.shape, dtype=bool)
+    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(starts, places, 0), axis=1)
+    return np.asarray((places - first).max(axis=1) + 1)

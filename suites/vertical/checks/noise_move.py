@@ -240,8 +240,9 @@ def _measured(call: Call, drawn: Tensor, move: Tensor, law: VerticalLaw) -> _Noi
         draws=len(units),
         published=published,
         kind=law.noise if published else nearer_kind(drawn[:, ~bare], law.noise),
-        likely=least_p(drawn[:, ~bare], law.noise),
-        gridded=on_grid(drawn[:, ~bare]),
+        # The law describes published noise alone, and these two take most of the time.
+        likely=least_p(drawn[:, ~bare], law.noise) if published else 1.0,
+        gridded=published and on_grid(drawn[:, ~bare]),
     )
 
 

@@ -1,10 +1,12 @@
 """Drawn noise is compared with its published distribution: by its shape, and by values that repeat."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 from fedassay.fl.vertical.law import Noise
-from fedassay.suites.vertical.checks.noise_law import ALPHA, least_p
+from fedassay.suites.vertical.checks.noise_law import ALPHA, _longest, least_p
 from scipy.stats import kstest
 
 DRAWS, NUMBERS = 4000, 30
@@ -58,3 +60,11 @@ def test_a_value_that_single_precision_repeats_is_no_atom():
 
 def test_a_message_without_any_noise_is_left_to_the_other_checks():
     assert least_p(torch.zeros(DRAWS, 0), Noise.GAUSSIAN) == 1.0
+
+
+@pytest.mark.parametrize(
+    "row", [[1.0], [1.0, 2.0, 2.0, 2.0, 5.0, 5.0], [3.0, 3.0, 4.0], [1.0, 2.0, 3.0, 3.0], [7.0] * 5]
+)
+def test_the_most_frequent_value_is_counted_as_a_counter_counts_it(row):
+    (found,) = _longest(np.array([row]))
+    assert found == max(Counter(row).values())
