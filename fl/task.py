@@ -109,7 +109,7 @@ class Task:
         """The number of clients."""
         return len(self.parts)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The number of samples of each client."""
         return tuple(len(part) for part in self.parts)
@@ -119,8 +119,11 @@ class Task:
         """The largest number of clients that hold samples of one owner; None where the owners are not known."""
         if self.owners is None:
             return None
-        held = [torch.unique(self.owners[part]) for part in self.parts]
-        return int(torch.unique(torch.cat(held), return_counts=True)[1].max())
+        clients = torch.repeat_interleave(torch.arange(self.clients), torch.tensor(self.sizes))
+        owners, of = torch.unique(self.owners[torch.cat(self.parts)], return_inverse=True)
+        # Each pair of a client and an owner once.
+        pairs = torch.unique(clients * len(owners) + of)
+        return int(torch.bincount(pairs % len(owners)).max())
 
     def initial(self, streams: Streams) -> Tensor:
         """Return the model with which the first round starts, as one flat vector ``(d,)``: drawn by the stream

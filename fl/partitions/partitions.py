@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from typing import ClassVar, Literal, Protocol, get_args
 
 import numpy as np
@@ -73,8 +74,7 @@ class Dirichlet:
             shares = rng.dirichlet(np.full(clients, self.alpha))
             cuts = np.rint(np.cumsum(shares) * len(samples)).astype(np.int64)
             owner[samples] = np.searchsorted(cuts[:-1], np.arange(len(samples)), side="right")
-        _feed_the_empty(owner, clients, rng)
-        return tuple(np.flatnonzero(owner == client) for client in range(clients))
+        return _fed(_grouped(owner, clients), rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +136,14 @@ class ByOwner:
         see `Partition.split`.
         """
         # Not balanced by samples: moving a sample would split its owner.
-        owners = np.unique(labels)
+        owners, of = np.unique(labels, return_inverse=True)
         _check(labels, clients, pieces=clients, what="clients")
         if clients > len(owners):
             raise ValueError(f"clients must be at most the number of owners, got {clients} > {len(owners)}")
-        hands = np.array_split(rng.permutation(owners), clients)
-        return tuple(np.flatnonzero(np.isin(labels, hand)) for hand in hands)
+        holder = np.empty(len(owners), dtype=np.int64)
+        for client, hand in enumerate(np.array_split(rng.permutation(len(owners)), clients)):
+            holder[hand] = client
+        return _grouped(holder[of], clients)
 
 
 KNOWN_PARTITIONS: Mapping[str, type[IID | Dirichlet | Shards | OneSample | ByOwner]] = {
@@ -191,14 +193,26 @@ def _is_integer(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def _feed_the_empty(owner: np.ndarray, clients: int, rng: np.random.Generator) -> None:
+def _grouped(holder: np.ndarray, clients: int) -> tuple[np.ndarray, ...]:
+    """The samples of each client, ascending, where ``holder (n,)`` is the client of each sample."""
+    # One sort: looking for each client's samples in turn would take clients times samples.
+    ends = np.cumsum(np.bincount(holder, minlength=clients))
+    return tuple(np.split(np.argsort(holder, kind="stable"), ends[:-1]))
+
+
+def _fed(parts: tuple[np.ndarray, ...], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """The parts after each client without a sample got a random one of the client that then has most."""
     # Not by drawing the whole partition again until no client is empty: for small alpha that need not end.
-    sizes = np.bincount(owner, minlength=clients)
-    for client in np.flatnonzero(sizes == 0):
-        richest = int(np.argmax(sizes))
-        owner[rng.choice(np.flatnonzero(owner == richest))] = client
-        sizes[richest] -= 1
-        sizes[client] += 1
+    fed, queue = list(parts), [(-len(part), client) for client, part in enumerate(parts)]
+    heapify(queue)
+    for client, part in enumerate(parts):
+        if not len(part):
+            # Of equally many samples, the first client's: the order of the pairs in the queue.
+            richest = queue[0][1]
+            given = rng.choice(fed[richest])
+            fed[richest], fed[client] = fed[richest][fed[richest] != given], np.array([given])
+            heapreplace(queue, (-len(fed[richest]), richest))
+    return tuple(fed)
 
 
 def _sorted(parts: list[np.ndarray]) -> tuple[np.ndarray, ...]:

@@ -49,6 +49,38 @@ def test_dirichlet_deals_each_sample_once_and_leaves_no_client_empty(labels, alp
     _assert_deals_all(parts, len(labels))
 
 
+def _naive_dirichlet(labels, alpha, clients, rng):
+    """Looks through all samples for each client, and through all clients for each that has none."""
+    holder = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        samples = rng.permutation(np.flatnonzero(labels == label))
+        cuts = np.rint(np.cumsum(rng.dirichlet(np.full(clients, alpha))) * len(samples)).astype(np.int64)
+        holder[samples] = np.searchsorted(cuts[:-1], np.arange(len(samples)), side="right")
+    for client in np.flatnonzero(np.bincount(holder, minlength=clients) == 0):
+        richest = np.argmax(np.bincount(holder, minlength=clients))
+        holder[rng.choice(np.flatnonzero(holder == richest))] = client
+    return [np.flatnonzero(holder == client).tolist() for client in range(clients)]
+
+
+@_properties
+@given(labels=_labels, alpha=_alphas, replicate=st.integers(0, 5), data=st.data())
+def test_dirichlet_deals_as_the_naive_version_does(labels, alpha, replicate, data):
+    clients = data.draw(st.integers(1, len(labels)))
+    parts = Dirichlet(alpha=alpha).split(labels, clients, _rng(replicate))
+    assert [part.tolist() for part in parts] == _naive_dirichlet(labels, alpha, clients, _rng(replicate))
+
+
+@_properties
+@given(labels=_labels, data=st.data())
+def test_by_owner_deals_as_the_naive_version_does(labels, data):
+    """Owners need not be numbered from 0 without gaps."""
+    owners = labels * labels + 3
+    clients = data.draw(st.integers(1, len(np.unique(owners))))
+    hands = np.array_split(_rng().permutation(np.unique(owners)), clients)
+    naive = [np.flatnonzero(np.isin(owners, hand)).tolist() for hand in hands]
+    assert [part.tolist() for part in ByOwner().split(owners, clients, _rng())] == naive
+
+
 @_properties
 @given(labels=_labels, data=st.data())
 def test_shards_deal_each_sample_once_in_hands_of_equal_size(labels, data):
