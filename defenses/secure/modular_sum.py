@@ -1,7 +1,7 @@
 """Encode client vectors as integers modulo 2^bits, and decode their sums (Kairouz et al. 2021, section 3)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ allows.
 """
 _BETA = math.exp(-0.5)
 _TRIES = 1000
+_NUMBERS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +105,18 @@ def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
     """
     if not bool(rows.isfinite().all()):
         raise ValueError("updates must be finite, because a secure sum cannot encode infinity or NaN")
-    below = rows.floor()
-    rest, rounded = rows - below, below.long()
-    waiting = torch.ones(rows.shape[:2], dtype=torch.bool)
+    flat = rows.flatten(0, 1)
+    rounded, waiting = torch.empty_like(flat, dtype=torch.int64), torch.ones(len(flat), dtype=torch.bool)
     for _ in range(_TRIES):
-        # The probability of rounding up is the fractional part, which makes rounding unbiased.
-        up = uniform(rng, tuple(rows.shape), dtype=torch.float64) < rest
-        rounded = torch.where(waiting.unsqueeze(-1), below.long() + up, rounded)
-        waiting &= rounded.square().sum(-1) > bound**2
+        for block in _blocks(flat):
+            below = flat[block].floor()
+            # The probability of rounding up is the fractional part, which makes rounding unbiased.
+            up = uniform(rng, tuple(below.shape), dtype=torch.float64) < flat[block] - below
+            found, here = below.long() + up, waiting[block]
+            rounded[block][here] = found[here]
+            here &= found.square().sum(-1) > bound**2
         if not bool(waiting.any()):
-            return rounded
+            return rounded.view(rows.shape)
     raise ValueError(
         f"no vector of {rows.shape[-1]} coordinates was rounded to a norm of at most {bound:g} grid steps in 1000 tries"
     )
@@ -123,7 +126,17 @@ def to_integers(updates: Tensor, clip_norm: float, sized: SizedGrid, rng: np.ran
     """Clip updates, shape ``(replicas, rows, d)`` for runs, clients and coordinates, and round them to whole numbers
     (int64) of grid steps.
     """
-    return round_rows(clip(updates.double(), clip_norm) / sized.grid.step, sized.norm_bound, rng)
+    flat = updates.flatten(0, 1)
+    steps = torch.empty_like(flat, dtype=torch.float64)
+    for block in _blocks(flat):
+        steps[block] = clip(flat[block].double(), clip_norm) / sized.grid.step
+    return round_rows(steps.view(updates.shape), sized.norm_bound, rng)
+
+
+def _blocks(rows: Tensor) -> Iterator[slice]:
+    """Blocks of rows ``(n, d)``: together they draw what all rows drew at once, and need less memory."""
+    size = max(1, _NUMBERS // max(1, rows.shape[1]))
+    return (slice(start, start + size) for start in range(0, len(rows), size))
 
 
 def size_grid(

@@ -91,14 +91,14 @@ class SecureSumProtection(Protection):
         share.
         """
         noise = self._noise(updates.present.sum(1), tuple(updates.values.shape), rng)
-        return to_integers(updates.values, self.clip_norm, self.sized, rng) + noise
+        return noise.add_(to_integers(updates.values, self.clip_norm, self.sized, rng))
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         """Return the secure sum as one vector without a sender, or no vector if no client took part; the side
         information ``survivors`` is the number of clients in the sum.
         """
         # Recovered masks are removed before the sum; the rest cancels in it.
-        unmasked = (reports.values - reports.side["recovered"]).masked_fill(~reports.present.unsqueeze(-1), 0)
+        unmasked = (reports.values - reports.side["recovered"]).masked_fill_(~reports.present.unsqueeze(-1), 0)
         total = self.sized.grid.wrap(unmasked.sum(1, keepdim=True))
         survivors = reports.present.sum(1, keepdim=True)
         return Message(values=total, present=survivors > 0, senders=None, side={"survivors": survivors})

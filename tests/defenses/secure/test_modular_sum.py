@@ -1,11 +1,20 @@
 """Modular sum: words and back, rounding without bias under its norm bound, grids that fit."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from fedassay.defenses.secure.modular_sum import Grid, round_rows, rounded_norm_bound, size_grid
+from fedassay.defenses.secure import modular_sum
+from fedassay.defenses.secure.modular_sum import (
+    Grid,
+    SizedGrid,
+    round_rows,
+    rounded_norm_bound,
+    size_grid,
+    to_integers,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +61,19 @@ def test_one_rows_luck_shifts_no_other_rows_draws():
     calm[:, 0] = 0.0
     one, other = (round_rows(values, math.sqrt(19), np.random.default_rng(5)) for values in (rows, calm))
     assert torch.equal(one[:, 1:], other[:, 1:])
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_blocks_of_rows_are_rounded_as_all_rows_at_once(rows, monkeypatch):
+    """Two runs of twenty clients, of which about a third is rounded more than once; one row is not finite."""
+    updates = torch.randn(2, 20, 40, generator=torch.Generator().manual_seed(0))
+    updates[1, 3, 5] = torch.inf
+    sized = SizedGrid(grid=Grid(step=0.25, bits=16), norm_bound=math.sqrt(16 + 8), sigma=1.0)
+    whole = to_integers(updates, 1.0, sized, np.random.default_rng(6))
+    loose = replace(sized, norm_bound=1e9)
+    assert not torch.equal(to_integers(updates, 1.0, loose, np.random.default_rng(6)), whole)
+    monkeypatch.setattr(modular_sum, "_NUMBERS", rows * 40)
+    assert torch.equal(to_integers(updates, 1.0, sized, np.random.default_rng(6)), whole)
 
 
 def test_the_bound_is_the_smaller_of_the_two():
