@@ -28,6 +28,7 @@ from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
 from ..results.record import Record
 from ..results.store import Store
+from ..vertical.runs import DependentRuns
 from .federated_mutant import versions_of
 from .mutant_audit import MutantAudit, VersionFindings, audit_broken, audit_correct, plan_mutant_audit
 from .versions import MechanismVersions, Versions
@@ -147,6 +148,9 @@ def _audit(job: MutantJob, kind: str, checks: Mapping[str, tuple[CheckResult, ..
         return None
     try:
         mutant = build_mutant(job.name)
+    except DependentRuns:
+        # Trials of them would prove nothing, and a check says so.
+        return None
     except ValueError:
         # A claim that no canary covers, or without a law, is left to the checks; a control must have both.
         if kind != PAIR:

@@ -89,7 +89,7 @@ def measured_in_runs(
     further = clearest_event(taught[0][0], taught[1][0], claim, trials=replicas // 2, alpha=alpha / (len(scores) + 1))
     if further is not None:
         scores.append(_Tested(part=0, score=further.score.score, words=f"{further}, of {about[0]}"))
-    _check_apart(scores, trained)
+    check_apart(lambda arm, block, runs: np.stack(_scored(scores, trained(arm, runs, block)), axis=1))
     first = -(-pilot // BLOCK)
     tested = [_scored(scores, trained(arm, replicas, first)) for arm in (0, 1)]
     # What the runs are evidence of, which a claim of another adjacency does not cover.
@@ -115,13 +115,16 @@ def measured_in_runs(
     return best_bound(bounds)
 
 
-def _check_apart(scores: list[_Tested], trained: Callable[[int, int, int], Iterator[list[FloatArray]]]) -> None:
-    """Raise DependentRuns if runs of either arm depend on each other: one noise would count as many."""
+def check_apart(scored: Callable[[int, int, int], FloatArray]) -> None:
+    """Raise DependentRuns if runs of either arm depend on each other: one noise would count as many.
+
+    ``scored``: (arm, number of a block, runs) -> (runs, scores), of blocks far beyond those of any audit.
+    """
     for arm in (0, 1):
         start = _GUARD + 2 * BLOCKS * arm
 
         def numbers(block: int, runs: int, arm: int = arm, start: int = start) -> FloatArray:
-            return np.stack(_scored(scores, trained(arm, runs, start + block)), axis=1)
+            return scored(arm, start + block, runs)
 
         words = dependent(numbers)
         if words:

@@ -61,6 +61,35 @@ class FewSamplesAlone(UserLevelProtection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WholeBoundPerClient(UserLevelProtection):
+    """Gives every client the whole bound of a user, whose contributions add up."""
+
+    @property
+    def share(self):
+        return self.clip_norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByCount(UserLevelProtection):
+    """Bounds each sample by the bound over the user's number at a client, but at most by a quarter."""
+
+    def total(self, gradients, present, owners):
+        number = _counts(gradients, present, owners).clamp(max=4)
+        bounded = clip(gradients.masked_fill(~present.unsqueeze(-1), 0), self.share)
+        return (user_sums(bounded, present, owners) / number).sum(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondForgotten(UserLevelProtection):
+    """Does not clip a user's only sample at any client but the first."""
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        sums = user_sums(gradients, present, context.owners)
+        alone = _counts(gradients, present, context.owners) == 1
+        return torch.where(alone & (client > 0), sums, clip(sums, self.share)).sum(1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UserMeans(UserLevelProtection):
     """Clips the mean of a user's gradients: another bound that holds."""
 
@@ -130,6 +159,9 @@ def checked(federation):
         (ActualNumber, "against all other samples"),
         (NeighboursOnly, "lie apart"),
         (FewSamplesAlone, "unequal numbers"),
+        (WholeBoundPerClient, "equal samples at"),
+        (ByCount, "16 samples at"),
+        (SecondForgotten, "one sample at"),
     ],
 )
 def test_a_bound_that_fails_for_one_shape_of_users_is_found_and_the_shape_named(checked, kind, shape):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cache
+from types import SimpleNamespace
 
 import fedassay
 import numpy as np
@@ -9,15 +10,21 @@ import pytest
 from fedassay.defenses.controls.control import correct_version
 from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
 from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
+from fedassay.defenses.controls.vertical.vertical_control import VerticalControl
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
-from fedassay.fl.streams import Streams
+from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
+from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.engine import public_order
+from fedassay.fl.vertical.protection import VerticalProtection
+from fedassay.suites.checks.trials.view_check import VIEW
 from fedassay.suites.config.part_listing import control_kind
+from fedassay.suites.mutation import mutants
 from fedassay.suites.mutation.mutants import known_mutants, versions
 from fedassay.suites.mutation.vertical_mutant import vertical_versions
 from fedassay.suites.vertical.checks import noise_move
 from fedassay.suites.vertical.checks.drawn_messages import DRAWN
 from fedassay.suites.vertical.pairs import pair_of_claim
+from fedassay.suites.vertical.runs import DependentRuns
 
 VERTICAL = [name for name, kind in known_mutants().items() if kind == "vertical federation"]
 
@@ -102,3 +109,44 @@ def test_a_run_refutes_the_broken_version_by_its_own_trials_and_spares_the_corre
     assert {record.model for record in audits.values()} == {"split"}
     each = [record.value for record in run.records if record.metric == "refuted" and not record.defense.endswith(")")]
     assert (each, run.verdict.exit_code) == ([1.0, 1.0], 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneNoiseProtection(VerticalProtection):
+    """The same noise in all runs that are made together."""
+
+    scale: float
+
+    def residuals(self, values, context, rng):
+        return values + self.scale * normal(rng, tuple(values.shape[1:]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneNoise(VerticalControl, LabelGradientNoise):
+    broken = OneNoiseProtection
+
+    def prepare(self, plan):
+        prepared = LabelGradientNoise.prepare(self, plan)
+        return dataclasses.replace(prepared, protection=OneNoiseProtection(scale=prepared.protection.scale))
+
+
+@pytest.fixture(scope="module")
+def one_noise():
+    return vertical_versions(OneNoise(epsilon=1.0))
+
+
+def test_trials_that_share_noise_are_neither_counted_nor_a_failure(one_noise):
+    """Each run alone is correct, so trials of runs that share their noise could refute a claim that holds."""
+    checks = {check.name: check for check in one_noise.checks(broken=True, trials=True)}
+    assert checks[VIEW].passed is None
+    assert "same noise" in checks[VIEW].witness
+    assert [check.words for check in checks.values() if check.passed is False] == []
+    with pytest.raises(DependentRuns, match="same noise"):
+        one_noise.mutant()
+
+
+def test_a_mutant_whose_runs_share_noise_is_left_to_the_checks(one_noise, monkeypatch):
+    monkeypatch.setattr(mutants, "build_mutant", lambda name: one_noise.mutant())
+    cells = SimpleNamespace(cell_id="broken")
+    job = SimpleNamespace(name="one_noise", spec=SimpleNamespace(trials=True), broken=cells)
+    assert mutants._audit(job, mutants.VERTICAL, {"broken": ()}) is None
