@@ -12,8 +12,8 @@ from fedassay.suites.config.resolve_vertical import vertical_plan_of, vertical_t
 from fedassay.suites.config.tables.vertical import VerticalSpec
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.jobs.vertical_job import VerticalAuditJob
-from fedassay.suites.vertical import noise_move
 from fedassay.suites.vertical.audit import found_about
+from fedassay.suites.vertical.checks import noise_move
 from fedassay.suites.vertical.checks.label_channel import CHANNEL
 from fedassay.suites.vertical.checks.noise_move import DIRECTIONS, MOVE
 from fedassay.suites.vertical.checks.play_back import RELEASED
