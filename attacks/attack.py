@@ -14,6 +14,7 @@ from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import (
     CandidateScores,
     Design,
+    Exposures,
     LabelCounts,
     Projections,
     Reconstructions,
@@ -33,7 +34,7 @@ from ..fl.task import Task
 from ..fl.view import View
 from .shadow_bank import ShadowBank
 
-Evidence = CandidateScores | SourceScores | LabelCounts | TokenGuesses | Reconstructions | Projections
+Evidence = CandidateScores | SourceScores | LabelCounts | TokenGuesses | Exposures | Reconstructions | Projections
 
 
 class Undefined(ValueError):

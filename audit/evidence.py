@@ -326,6 +326,24 @@ class TokenGuesses:
 
 
 @dataclass(frozen=True, eq=False)
+class Exposures:
+    """How far a model exposes each of n secrets: log2(number of words) - log2(rank of the secret among them).
+
+    ``values``: (n,) bits, at most log2(words + 1), where ``words`` random ones were compared with each secret.
+    """
+
+    values: FloatArray
+    setting: Setting
+    words: int
+
+    def __post_init__(self) -> None:
+        values = checked_scores("values", self.values)
+        if not 0 <= values.min() <= values.max() <= math.log2(self.words + 1):
+            raise ValueError(f"exposures must be in 0..log2({self.words} + 1), got {values.min()} to {values.max()}")
+        object.__setattr__(self, "values", values)
+
+
+@dataclass(frozen=True, eq=False)
 class PersonLabels:
     """Scores that an attack gave to the possible labels of some people of a vertical federation.
 
@@ -393,6 +411,7 @@ Evidence = (
     | Reconstructions
     | LabelCounts
     | TokenGuesses
+    | Exposures
     | PersonLabels
     | PersonColumns
     | Projections

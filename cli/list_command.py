@@ -99,6 +99,8 @@ METRICS = {
     "column_error": "squared error of the columns that an attack infers, over their variance: 0 is exact, 1 as good "
     "as the mean of all people",
     "column_mse": "squared error of the columns that an attack infers, in the columns' own unit",
+    "exposure": "bits by which a planted secret ranks above random words under the model; 1.44 on average by chance",
+    "exposure_absent": "the same of secrets that no client trained on",
     "token_accuracy": "share of the tokens of the texts behind an upload that are recovered, as a multiset",
     "token_over_chance": "token accuracy, rescaled: 0 is guessing the frequencies of public texts, 1 is all correct",
     "token_set_f1": "F1 of the tokens said to occur behind an upload, mean over uploads",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...audit.outside import Spec, build, find_outside, name_and_options, version_of
-from . import adult, cifar, location30, qmnist, receipts, shakespeare, sroie
+from . import adult, cifar, location30, qmnist, receipts, secrets, shakespeare, sroie
 from .data_folder import DataFolder, cache_folder
 from .dataset import Dataset, DatasetMissing, fixed_order
 from .files.lookup import DataFile, names_a_file
@@ -28,6 +28,7 @@ KNOWN_DATASETS = (
     "adult",
     "location30",
     "shakespeare",
+    "shakespeare_secrets",
     "synthetic_receipts",
     "synthetic_receipts_tampered",
 )
@@ -49,6 +50,7 @@ _FOLDER_ONLY = {
     "adult": adult.TRAIN,
     "location30": location30.FILE,
     "shakespeare": shakespeare.FILE,
+    "shakespeare_secrets": shakespeare.FILE,
 }
 """The file whose presence shows that a data set is in FEDASSAY_DATA, for data sets without another source."""
 
@@ -79,7 +81,8 @@ def load_dataset(spec: Spec | DataFile) -> Dataset:
       `$FEDASSAY_DATA/location30`; a fixed shuffle makes the test set. For the rows of adult and location30, models
       logistic and mlp are available, and attacks that reconstruct images are refused.
     - shakespeare: windows 1x1x32 of the characters of speeches, labelled by the next character at each place, with
-      speakers as their owners, from `$FEDASSAY_DATA/shakespeare`; for model text_transformer.
+      speakers as their owners, from `$FEDASSAY_DATA/shakespeare`; for model text_transformer. shakespeare_secrets: 50
+      windows of each of 40 speakers, ten of them with a secret of the speaker, for attack secret_exposure.
     Raises ValueError for an unknown name (the known ones are listed, nearest first), a part from outside that raises or
     is no data set, or a file with a wrong MD5 sum, DatasetMissing if there are neither files nor a network, OSError if
     the cache folder cannot be written.
@@ -147,6 +150,7 @@ def _load(name: str) -> Dataset:
         "adult": adult.adult,
         "location30": location30.location30,
         "shakespeare": shakespeare.shakespeare,
+        "shakespeare_secrets": secrets.shakespeare_secrets,
     }
     return loaders[name](folder) if name in loaders else _load_mnist(name)
 

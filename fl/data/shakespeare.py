@@ -39,6 +39,14 @@ def shakespeare(folder: DataFolder) -> Dataset:
         DatasetMissing: if the file is not in ``folder``.
         ValueError: if it is not gzip text of these characters, or holds too little text to train and to test.
     """
+    return as_dataset("shakespeare", *speakers_of(folder))
+
+
+def speakers_of(folder: DataFolder) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the training and the test windows of each speaker, whole numbers ``(n, 33)``: inputs and one token more.
+
+    Raises like `shakespeare`.
+    """
     path = folder.file(FILE, of="shakespeare")
     windows = [_windows(speech) for speech in _speeches(_read(path)).values()]
     windows = [own for own in windows if len(own)]
@@ -50,10 +58,15 @@ def shakespeare(folder: DataFolder) -> Dataset:
         )
     train = [own[: len(own) - count] for own, count in zip(windows, tested, strict=True)]
     test = [own[len(own) - count :] for own, count in zip(windows, tested, strict=True)]
+    return train, test
+
+
+def as_dataset(name: str, train: list[np.ndarray], test: list[np.ndarray]) -> Dataset:
+    """Return the windows ``(n, 33)`` of each speaker as a data set, in which the speakers own their windows."""
     owners = np.repeat(np.arange(len(train)), [len(own) for own in train])
     (images, labels), (test_images, test_labels) = _parts(train), _parts(test)
     return Dataset(
-        name="shakespeare",
+        name=name,
         train_images=images,
         train_labels=labels,
         test_images=test_images,

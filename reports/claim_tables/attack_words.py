@@ -12,7 +12,13 @@ from ..tables.pooled_rows import AttackRow, pooled_attacks
 from ..tables.reconstruction import SUCCESS, Success, prior_success, rebuilt_counts
 from .covered import outside_attacks, uncovered_attacks, value_words
 
-_CHANCE = {"auc": 0.5, "label_over_chance": 0.0, "source_advantage": 0.0, "token_over_chance": 0.0}
+_CHANCE = {
+    "auc": 0.5,
+    "label_over_chance": 0.0,
+    "source_advantage": 0.0,
+    "token_over_chance": 0.0,
+    "exposure": 1 / math.log(2),
+}
 _DID = {
     "psnr": "rebuilt images",
     "auc": "distinguished participants from others",
@@ -21,6 +27,7 @@ _DID = {
     "source_advantage": "named who holds a record",
     "column_error": "reconstructed columns",
     "token_over_chance": "recovered tokens",
+    "exposure": "found secrets that the model memorised",
 }
 """What an attack did that succeeded, by its first metric (``numerals.ATTACK_HEADLINES``)."""
 _LOWER = "lower_leaks"

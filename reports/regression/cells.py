@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...suites.results.record import Record
 
 PRIMARY = (
+    "exposure",
     "auc",
     "psnr",
     "source_advantage",
@@ -20,11 +21,11 @@ PRIMARY = (
     "r2",
     "macro_f1",
 )
-"""The first of these that an attack measures represents it: AUC for membership, PSNR for reconstruction, the advantage
-over chance for source inference, the accuracy over chance for labels where lots allow it and else the accuracy, and the
-accuracy over chance for tokens. Of training it is the accuracy, IoU for segmentation, R2 for regression, and macro F1
-for several labels per sample. The choice depends on what was measured and not on the values, because choosing the best
-of several metrics would inflate the false positive rate.
+"""The first of these that an attack measures represents it: the exposure of secrets, AUC for membership, PSNR for
+reconstruction, the advantage over chance for source inference, the accuracy over chance for labels where lots allow it
+and else the accuracy, and the accuracy over chance for tokens. Of training it is the accuracy, IoU for segmentation, R2
+for regression, and macro F1 for several labels per sample. The choice depends on what was measured and not on the
+values, because choosing the best of several metrics would inflate the false positive rate.
 """
 
 

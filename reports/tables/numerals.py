@@ -62,6 +62,8 @@ METRICS = {
     "label_count_accuracy": Metric(name="label-count accuracy"),
     "column_error": Metric(name="squared error of columns over their variance"),
     "column_mse": Metric(name="squared error of columns", any_size=True),
+    "exposure": Metric(name="exposure of secrets", unit="bits", decimals=2),
+    "exposure_absent": Metric(name="exposure of secrets not trained on", unit="bits", decimals=2),
     "token_over_chance": Metric(name="token accuracy over chance"),
     "token_accuracy": Metric(name="token accuracy"),
     "token_set_f1": Metric(name="F1 of the tokens that occur"),
@@ -111,6 +113,7 @@ HEADLINES = ("accuracy", "iou", "r2", "macro_f1")
 model with several labels per sample.
 """
 ATTACK_HEADLINES = (
+    "exposure",
     "psnr",
     "auc",
     "source_advantage",

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level
 from ...attacks.reduced_view import reduce_view
-from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores, TokenGuesses
+from ...audit.evidence import CandidateScores, Exposures, LabelCounts, Reconstructions, SourceScores, TokenGuesses
 from ...audit.observer import UPLOADS
 from ...fl.engine import Recorder, run_federation
 from ...fl.plan import Plan
@@ -25,6 +25,7 @@ from ..jobs.trial_job import AttackCell, TrialJob
 from ..results.record import Record
 from ..results.store import Store
 from ..scoring.candidates import all_scores, counted_scores
+from ..scoring.exposure_rows import score_exposures
 from ..scoring.label_rows import score_label_counts
 from ..scoring.membership_rows import score_membership
 from ..scoring.reconstruction_rows import score_reconstructions
@@ -234,6 +235,10 @@ def score(
                 "the attack returned source-inference scores, but its method plant() named no candidates to score"
             )
         return score_source(cell, evidence, probe, store)
+    if isinstance(evidence, Exposures):
+        if not isinstance(probe, CandidateProbe):
+            raise TypeError("the attack returned exposures, but its method plant() named no secrets to score")
+        return score_exposures(cell, evidence, probe, store, adversary=adversary)
     task, lots = trained.task, trained.lots
     if isinstance(evidence, Reconstructions | LabelCounts | TokenGuesses) and is_pooled(evidence):
         pool = pooled_truth(task, trained.plan, lots)
@@ -245,6 +250,6 @@ def score(
     if isinstance(evidence, TokenGuesses):
         return score_tokens(cell, evidence, task, trained.plan, lots)
     raise TypeError(
-        "an attack must return CandidateScores, SourceScores, Reconstructions, LabelCounts or TokenGuesses, "
+        "an attack must return CandidateScores, SourceScores, Reconstructions, LabelCounts, TokenGuesses or Exposures, "
         f"got {type(evidence).__name__}"
     )

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...audit.outside import Spec, name_and_options
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.data.dataset import Dataset
+from ...fl.data.secrets import CODES, LETTERS, PREFIX
+from ...fl.data.shakespeare import ALPHABET, tokens_of
 from ...fl.objective import NEXT_TOKEN
 from ...fl.partitions.partitions import IID
 from ...fl.partitions.sampling import Full
@@ -31,10 +34,11 @@ def toy_dataset(count: int = 200, *, side: int = 3, classes: int = 3, seed: int 
     )
 
 
-def toy_texts(count: int = 40, *, length: int = 6, tokens: int = 9, seed: int = 0) -> Dataset:
-    """Return texts of random tokens, the low ones more frequent; two texts of each owner."""
+def toy_texts(count: int = 8, *, seed: int = 0) -> Dataset:
+    """Return texts that each hold a secret of its own; two texts of each owner."""
     rng = Streams(seed).generator("conformance texts")
-    drawn = (uniform(rng, (count + 60, length + 1)).square() * tokens).floor().long()
+    words = tokens_of(CODES)[rng.integers(len(CODES), size=(count + 60, LETTERS))]
+    drawn = torch.from_numpy(np.hstack([np.tile(tokens_of(PREFIX), (len(words), 1)), words]))
     images, labels = drawn[:, None, None, :-1].float(), drawn[:, 1:].contiguous()
     return Dataset(
         name=f"toy texts {seed}",
@@ -42,7 +46,7 @@ def toy_texts(count: int = 40, *, length: int = 6, tokens: int = 9, seed: int = 
         train_labels=labels[:count],
         test_images=images[count:],
         test_labels=labels[count:],
-        classes=tokens,
+        classes=len(ALPHABET),
         train_owners=torch.arange(count) // 2,
         rows=True,
         task=NEXT_TOKEN,

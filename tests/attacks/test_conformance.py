@@ -9,7 +9,14 @@ import torch
 from fedassay.attacks.attack import Level
 from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
 from fedassay.attacks.shadow_bank import ShadowBank
-from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores, TokenGuesses
+from fedassay.audit.evidence import (
+    CandidateScores,
+    Exposures,
+    LabelCounts,
+    Reconstructions,
+    SourceScores,
+    TokenGuesses,
+)
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.engine import run_federation
@@ -50,7 +57,7 @@ def observed(toy_task, toy_plan, knowledge_of):
         named = type(attack).__module__.rpartition(".")[2]
         model = MODELS.get(named, "logistic")
         if attack.tasks == (NEXT_TOKEN,):
-            task = toy_texts((2,) * 8, held_out=4, outsiders=40, seed=seed)
+            task = toy_texts((2,) * 8, held_out=4, seed=seed, secrets=named == "secret_exposure")
         else:
             task = toy_task((40,) * 4 + (40,) * 4, held_out=4, model=model, outsiders=40, seed=seed)
         plan, protection = toy_plan(task, rounds=2), PROTECTED.get(named, Protection())
@@ -73,7 +80,7 @@ def observed(toy_task, toy_plan, knowledge_of):
 
 def numbers(evidence):
     """All arrays of an attack's evidence."""
-    if isinstance(evidence, CandidateScores | SourceScores):
+    if isinstance(evidence, CandidateScores | SourceScores | Exposures):
         return [evidence.values]
     if isinstance(evidence, LabelCounts):
         return [evidence.counts]
@@ -97,7 +104,7 @@ def same(ours, theirs):
 def test_an_attack_brings_a_row_for_each_candidate_or_upload_in_its_setting(part, observed):
     view, knowledge, probe, task = observed(part())
     evidence = arrays_of(part, view, knowledge)
-    if isinstance(evidence, CandidateScores):
+    if isinstance(evidence, CandidateScores | Exposures):
         assert evidence.values.shape == probe.member.shape
     elif isinstance(evidence, SourceScores):
         assert evidence.values.shape == (len(probe.shown.labels), task.clients)
@@ -113,7 +120,8 @@ def test_an_attack_brings_a_row_for_each_candidate_or_upload_in_its_setting(part
 
 @pytest.mark.parametrize("part", EACH)
 def test_candidates_are_of_both_kinds_and_fixed_by_the_generator(part, toy_task):
-    task = toy_task((40,) * 4, held_out=2, outsiders=40)
+    of_texts = part.tasks == (NEXT_TOKEN,)
+    task = toy_texts((4,) * 4, held_out=2, secrets=True) if of_texts else toy_task((40,) * 4, held_out=2, outsiders=40)
     first, again = (part().plant(task, np.random.default_rng(5)) for _ in range(2))
     if first is None:
         assert again is None

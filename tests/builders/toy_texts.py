@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from fedassay.attacks.attack import Knowledge
 from fedassay.audit.observer import UPLOADS
+from fedassay.fl.data.secrets import LETTERS, PREFIX
+from fedassay.fl.data.shakespeare import ALPHABET, tokens_of
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
@@ -19,13 +21,22 @@ LENGTH, TOKENS = 6, 9
 
 
 def toy_texts(
-    sizes: tuple[int, ...] = (1,) * 6, *, held_out: int = 0, outsiders: int = 8, seed: int = 0, width: int = 32
+    sizes: tuple[int, ...] = (1,) * 6,
+    *,
+    held_out: int = 0,
+    outsiders: int = 8,
+    seed: int = 0,
+    width: int = 32,
+    secrets: bool = False,
 ) -> Task:
-    """Texts of skewed random tokens; the last ``held_out`` clients never take part, and clients are owners."""
+    """Texts of skewed random tokens, or secrets; the last ``held_out`` clients never take part. Clients are owners."""
     rng = Streams(seed).generator("toy texts")
+    length, tokens = (len(PREFIX) + LETTERS - 1, len(ALPHABET)) if secrets else (LENGTH, TOKENS)
 
     def data(n: int) -> tuple[torch.Tensor, torch.Tensor]:
-        drawn = torch.from_numpy(np.minimum(rng.geometric(0.25, size=(n, LENGTH + 1)), TOKENS) - 1)
+        words = np.minimum(rng.geometric(0.25, size=(n, LETTERS if secrets else LENGTH + 1)), TOKENS) - 1
+        phrase = np.tile(tokens_of(PREFIX), (n, 1))
+        drawn = torch.from_numpy(np.hstack([phrase, words + tokens_of("a")]) if secrets else words)
         return drawn[:, None, None, :-1].float(), drawn[:, 1:].contiguous()
 
     (pool, labels), (outside, outside_labels), (test, test_labels) = data(sum(sizes)), data(outsiders), data(200)
@@ -33,7 +44,7 @@ def toy_texts(
     options = {"width": width, "heads": 2}
     return Task(
         network=Network(
-            model="text_transformer", shape=(1, 1, LENGTH), classes=TOKENS, task="next_token", options=options
+            model="text_transformer", shape=(1, 1, length), classes=tokens, task="next_token", options=options
         ),
         images=pool,
         labels=labels,

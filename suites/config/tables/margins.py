@@ -16,6 +16,7 @@ DEFAULT_MARGINS = {
     "label_accuracy": 0.1,
     "label_exact_rate": 0.1,
     "token_over_chance": 0.1,
+    "exposure": 1.0,
     "accuracy": 0.02,
     "iou": 0.02,
     "r2": 0.02,

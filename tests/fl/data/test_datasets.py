@@ -310,7 +310,7 @@ def test_a_broken_cache_folder_is_named(fresh, tiny, monkeypatch):
 
 @pytest.mark.parametrize("name", KNOWN_DATASETS[4:-2])
 def test_a_missing_data_set_of_a_folder_names_the_file_that_it_needs(fresh, name):
-    files = "sroie" if name == "sroie_tampered" else name
+    files = {"sroie_tampered": "sroie", "shakespeare_secrets": "shakespeare"}.get(name, name)
     with pytest.raises(DatasetMissing, match=rf"{files} is not on this machine.*folder that holds .*is not set"):
         load_dataset(name)
 
