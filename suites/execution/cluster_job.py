@@ -26,6 +26,8 @@ _ONE_AT_A_TIME = threading.Lock()
 _LOADED: dict[str, str] = {}
 """Digest of the file of each module that this worker has loaded, as it was then; installed packages are left out."""
 _INSTALLED = {"site-packages", "dist-packages"}
+_PROGRAMS = {"__main__", "__mp_main__"}
+"""Modules that differ between a run and its workers: each is the program that its own process was started with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +141,9 @@ def _own_modules() -> Iterator[tuple[str, str]]:
     python = sysconfig.get_path("stdlib")
     for name, module in list(sys.modules.items()):
         place = getattr(module, "__file__", None)
-        if not isinstance(place, str) or place.startswith(python) or _INSTALLED.intersection(Path(place).parts):
+        if not isinstance(place, str) or place.startswith(python) or name in _PROGRAMS:
             continue
-        if name != "__main__":  # That of a worker is the cluster's own.
+        if not _INSTALLED.intersection(Path(place).parts):
             yield name, place
 
 

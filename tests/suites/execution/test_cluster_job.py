@@ -4,6 +4,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from fedassay.suites.config.source import ConfigError
@@ -125,6 +126,19 @@ def test_a_worker_that_loaded_a_changed_module_which_the_sender_never_loads_refu
             packed = sent(store)
             __import__(name)
             assert isinstance(cluster_job.do(packed), expected)
+
+
+@pytest.mark.parametrize("name", ["__main__", "__mp_main__"])
+def test_the_program_of_a_worker_may_be_another_than_that_of_the_run(store, monkeypatch, tmp_path, name):
+    for file in ("run.py", "worker.py"):
+        (tmp_path / file).write_text(f"NAME = {file!r}\n")
+    packed = []
+    for file in ("run.py", "worker.py"):
+        program = ModuleType(name)
+        program.__file__ = str(tmp_path / file)
+        monkeypatch.setitem(sys.modules, name, program)
+        packed = packed or [sent(store)]
+    assert isinstance(cluster_job.do(packed[0]), Done)
 
 
 @pytest.mark.parametrize(

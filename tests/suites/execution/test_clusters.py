@@ -86,6 +86,36 @@ def test_a_cell_that_kills_every_worker_stops_no_other_and_is_left_for_resume_on
     assert json.loads((folder / "manifest.json").read_text())["backends"] == [backend, "local"]
 
 
+@pytest.fixture
+def running(backend):
+    """The options of a run on a worker that runs already, and goes on after the run."""
+    if backend == "dask":
+        from distributed import LocalCluster
+
+        with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+            yield {"backend": backend, "address": cluster.scheduler_address}
+            assert len(cluster.scheduler.workers) == 1
+    else:
+        import ray
+
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+        yield {"backend": backend}
+        assert ray.is_initialized()
+        ray.shutdown()
+
+
+def test_workers_that_run_already_serve_several_runs_but_none_with_a_part_that_changed_after_they_loaded_it(
+    assay, suite_file, own_source, own_module, finished, timeless, running
+):
+    module = own_module(own_source("None"))
+    first = assay(suite_file(), defenses=[f"{module}:Mine"], jobs=None, **running)
+    assert first.verdict.exit_code == 0
+    assert timeless(assay(suite_file(), jobs=None, **running).records) == timeless(finished.records)
+    own_module(own_source("aggregate = 2 * aggregate"), name=module)
+    with pytest.raises(ClusterError, match=f"has loaded {module}, which has changed since"):
+        assay(suite_file(), defenses=[f"{module}:Mine"], jobs=None, **running)
+
+
 def test_ctrl_c_ends_the_workers_and_the_run_goes_on_upon_another_backend(
     suite_file, own_source, tmp_path, backend, seen
 ):
