@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -28,10 +29,10 @@ def shortened(text: str, size: float, width: float, bold: bool = False) -> str:
 
     Names of a run often differ at their ends only.
     """
-    kept = len(text)
-    while kept > 1 and text_width(_halves(text, kept), size, bold) > width:
-        kept -= 1
-    return _halves(text, kept)
+    if text_width(text, size, bold) <= width:
+        return text
+    fitting = bisect_right(range(len(text)), width, key=lambda kept: text_width(_halves(text, kept + 1), size, bold))
+    return _halves(text, max(1, fitting))
 
 
 def _halves(text: str, kept: int) -> str:

@@ -1,6 +1,7 @@
 """Every text of every figure can be read: none covers another, none is cut off or small on the screen of a phone."""
 
 import itertools
+import random
 import re
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -236,6 +237,18 @@ def test_limits_move_labels_to_the_nearest_places_that_keep_them(heights):
             order = [moved[one] for one in sorted(range(len(apart)), key=lambda one: apart[one])]
             if 0 <= moved[place] <= 100 and all(b - a >= 20 for a, b in itertools.pairwise(order)):
                 assert abs(moved[place] - heights[place]) > abs(apart[place] - heights[place]) - 1e-9
+
+
+def test_the_longest_shorter_text_is_found_in_few_steps():
+    rng = random.Random(0)
+    for _ in range(300):
+        text, width = "".join(rng.choices("abilWM_.AVT 名1", k=rng.randrange(25))), rng.uniform(1, 150)
+        by_one = [text, *(f"{text[: n - n // 2]}…{text[len(text) - n // 2 :]}" for n in range(len(text) - 1, 0, -1))]
+        fits = [one for one in by_one if text_width(one, SMALL) <= width]
+        assert shortened(text, SMALL, width) == (fits or by_one[-1:])[0]
+    before = text_width.cache_info().misses
+    shortened("y" * 3000, SMALL, 110)
+    assert text_width.cache_info().misses - before < 20
 
 
 def test_a_text_that_is_too_wide_keeps_its_beginning_and_its_end():
