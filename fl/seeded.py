@@ -20,11 +20,19 @@ def seeded(seed: int) -> Iterator[None]:
         try:
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
-            torch.manual_seed(seed)
+            _seed_torch(seed)
             yield
         finally:
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002
+
+
+def _seed_torch(seed: int) -> None:
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        # torch.manual_seed would write down the whole call stack each time, for GPUs that might be set up later.
+        torch.default_generator.manual_seed(seed)
 
 
 def global_states() -> dict[str, bytes]:
