@@ -23,7 +23,7 @@ def chosen_backend(name: str, *, address: str | None = None, jobs: int | None = 
         ConfigError: an unknown name, an address or a number of processes that does not apply, or a library that is not
             installed.
     """
-    if name not in BACKENDS:
+    if not isinstance(name, str) or name not in BACKENDS:
         raise ConfigError(f"unknown backend {name!r}; known: {nearest(str(name), BACKENDS)}")
     if address is not None and (name == "local" or not isinstance(address, str) or not address):
         raise ConfigError(f"address must be that of a running cluster, for the backends dask and ray, got {address!r}")

@@ -33,10 +33,15 @@ class DaskBackend:
 
     def __enter__(self) -> Self:
         from distributed import Client
+        from distributed.comm import parse_address
+        from distributed.comm.registry import get_backend
 
         with ExitStack() as opened:
             where = self._address or opened.enter_context(self._workers_here())
             try:
+                if self._address is not None:
+                    # The client notices an unknown scheme too late to be closed.
+                    get_backend(parse_address(self._address)[0])
                 self._client = opened.enter_context(Client(where, set_as_default=False))
             except (OSError, ValueError) as error:
                 raise ConfigError(f"no Dask scheduler answers at {where}: {error}") from error

@@ -3,8 +3,10 @@
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -16,6 +18,8 @@ from .cluster_job import do, packed
 
 _DEATHS = 3
 """How often a job is run again after the death of its worker, as in a Dask cluster."""
+_PATIENCE_S = 30.0
+"""How long a cluster's head may take to answer, as a Dask scheduler."""
 _STORE_BYTES = 100 * 2**20
 """Memory for objects that Ray's workers share; jobs and their results are small."""
 
@@ -59,8 +63,9 @@ class RayBackend:
             ray.init(address="local", include_dashboard=False, **size, **quiet)
             return
         try:
+            _check_answer(self._address)
             ray.init(address=self._address, **quiet)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise ConfigError(f"no Ray cluster answers at {self._address}: {error}") from error
 
     def __exit__(
@@ -75,13 +80,13 @@ class RayBackend:
         import ray
 
         remote = ray.remote(num_cpus=1, max_retries=_DEATHS)(do)
-        waiting = [remote.remote(sent) for sent in packed(carry, jobs, store)]
+        tasks = [remote.remote(sent) for sent in packed(carry, jobs, store)]
         lost = []
         try:
-            while waiting:
-                ready, waiting = ray.wait(waiting, num_returns=1)
+            # Python's own futures: ray.wait would turn whatever a handler of signals raises into KeyboardInterrupt.
+            for future in as_completed([task.future() for task in tasks]):
                 try:
-                    done = ray.get(ready[0])
+                    done = future.result()
                 except ray.exceptions.RayError as error:
                     lost.append(_reason(error))
                     continue
@@ -89,10 +94,17 @@ class RayBackend:
                     raise done
                 yield done
         finally:
-            for one in waiting:
-                ray.cancel(one, force=True)
+            for task in tasks:  # Those that are done stay done.
+                ray.cancel(task, force=True)
         if lost:
             raise ClusterError(lost[0])
+
+
+def _check_answer(address: str) -> None:
+    """Raise OSError where no process listens at ``host:port``: Ray itself would go on trying for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
 
 
 def _reason(error: Exception) -> str:

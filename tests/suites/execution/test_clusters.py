@@ -3,13 +3,16 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import fedassay
 import pytest
+from fedassay.suites.config.source import ConfigError
 from fedassay.suites.execution.backend import ClusterError
 from fedassay.suites.results.store import Store
 from run_files import results
@@ -116,8 +119,26 @@ def test_workers_that_run_already_serve_several_runs_but_none_with_a_part_that_c
         assay(suite_file(), defenses=[f"{module}:Mine"], jobs=None, **running)
 
 
-def test_ctrl_c_ends_the_workers_and_the_run_goes_on_upon_another_backend(
-    suite_file, own_source, tmp_path, backend, seen
+@pytest.mark.parametrize("scheme", ["", "nonsense://"])
+def test_an_address_at_which_no_cluster_answers_is_a_mistake_before_the_folder_is_made(
+    suite_file, tmp_path, backend, scheme
+):
+    with ExitStack() as opened:
+        if backend == "dask":
+            import dask
+
+            opened.enter_context(dask.config.set({"distributed.comm.timeouts.connect": "2s"}))
+        unused = opened.enter_context(socket.socket())  # Bound, and never listening.
+        unused.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=f"no .* answers at {address}"):
+            fedassay.run(str(suite_file()), backend=backend, address=address, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_workers_and_the_run_goes_on_upon_another_backend(
+    suite_file, own_source, tmp_path, backend, seen, number, code
 ):
     hang = ONCE.format(condition="not Path('go').exists()", deed="time.sleep(120)")
     (tmp_path / "own_sleeping.py").write_text(own_source(hang))
@@ -131,12 +152,13 @@ def test_ctrl_c_ends_the_workers_and_the_run_goes_on_upon_another_backend(
     )
     try:
         _wait(lambda: seen() or process.poll() is not None)
-        os.killpg(process.pid, signal.SIGINT)
+        # A terminal sends Ctrl-C to the workers too.
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
         _, said = process.communicate(timeout=120)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 130, said
+    assert process.returncode == code, said
     assert "go on with: fedassay resume run" in said
     _wait(lambda: not any(Path(f"/proc/{worker}").exists() for worker in seen()))
     kept = Store(tmp_path / "run").finished()
