@@ -63,6 +63,9 @@ class VerticalVersions(Versions):
             partial(_observed, claim, self.task, self.plan, one.protection, streams, pair)
             for one in (self.correct, self.broken)
         )
+        # A version that sends fewer messages sends zeros in place of the others, so that one score reads both.
+        widths = [max(part.shape[1] for part in both) for both in zip(correct(0, 1, 0), broken(0, 1, 0), strict=True)]
+        correct, broken = (partial(_padded, version, widths) for version in (correct, broken))
         scores = _scores(*(broken(arm, LEARNED_FROM, 0) for arm in (0, 1)))
         for version in (correct, broken):
             check_apart(partial(_all_scores, version, scores))
@@ -141,6 +144,14 @@ def _task() -> VerticalTask:
 def _observed(*federation: Any) -> list[FloatArray]:
     """All runs of one arm, by part of what is received: see ``observed_blocks``."""
     return [np.concatenate(part) for part in zip(*observed_blocks(*federation), strict=True)]
+
+
+def _padded(
+    observed: Callable[[int, int, int], list[FloatArray]], widths: Sequence[int], arm: int, runs: int, block: int
+) -> list[FloatArray]:
+    """The same with zeros to the right, each part ``widths`` wide."""
+    parts = zip(observed(arm, runs, block), widths, strict=True)
+    return [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part, width in parts]
 
 
 def _sampled(

@@ -18,7 +18,7 @@ from fedassay.fl.vertical.engine import public_order
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.checks.trials.view_check import VIEW
 from fedassay.suites.config.part_listing import control_kind
-from fedassay.suites.mutation import mutants
+from fedassay.suites.mutation import mutants, vertical_mutant
 from fedassay.suites.mutation.mutants import known_mutants, versions
 from fedassay.suites.mutation.vertical_mutant import vertical_versions
 from fedassay.suites.vertical.checks import noise_move
@@ -150,3 +150,16 @@ def test_a_mutant_whose_runs_share_noise_is_left_to_the_checks(one_noise, monkey
     cells = SimpleNamespace(cell_id="broken")
     job = SimpleNamespace(name="one_noise", spec=SimpleNamespace(trials=True), broken=cells)
     assert mutants._audit(job, mutants.VERTICAL, {"broken": ()}) is None
+
+
+def test_one_score_reads_both_versions_where_one_sends_fewer_messages(monkeypatch):
+    """The correct version sends an embedding once, the broken one in each epoch, so that it shows more."""
+    monkeypatch.setattr(vertical_mutant, "LEARNED_FROM", 200)
+    mutant, rng = versions("control_embedding_resent").mutant(), np.random.default_rng(0)
+    assert mutant.correct(0, 2, rng).shape == mutant.broken(0, 2, rng).shape
+    apart = {}
+    for name, version in (("correct", mutant.correct), ("broken", mutant.broken)):
+        zero, one = (mutant.scores[0](version(arm, 1000, rng)) for arm in (0, 1))
+        apart[name] = (one.mean() - zero.mean()) / zero.std()
+    # Each has a standard deviation of 0.05.
+    assert apart["broken"] > apart["correct"] + 0.15
