@@ -119,12 +119,6 @@ def test_two_runs_say_the_same(assay, suite_file, timeless):
 @pytest.mark.parametrize(
     ("changes", "attack", "reason"),
     [
-        (("shadows = 8", "shadows = 4"), "lira_online", "ValueError: too few shadow models"),
-        (
-            ("shadows = 8", "shadows = 2"),
-            "lira_online",
-            "ValueError: more than 2 shadow models are needed",
-        ),
         (
             ("poisson = 0.5", "fixed_size = 5"),
             "loss",

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
 from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Claim
 from fedassay.audit.evidence import Design, MembershipScores, Setting
@@ -195,12 +196,16 @@ def test_a_federation_that_borrows_its_calibration_is_not_judged(planned):
     assert [audit.cell.facts["federation"] for audit in attack_audits(plan)] == ["main"]
 
 
-def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file):
-    run = assay(suite_file("[attacks.lira_online]\nshadows = 8", "[attacks.lira_online]\nshadows = 4", **SUITE))
+def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file, monkeypatch):
+    def scores(self, references, target):
+        raise ValueError("not today")
+
+    monkeypatch.setattr(LiRAOnline, "scores", scores)
+    run = assay(suite_file(**SUITE))
     (row,) = evidence(run).values()
     assert (row.status, row.verdict) == ("failed", "")
     assert row.reason.startswith(
-        "ValueError: attack lira_online on the shadow federations of seed 0 failed: ValueError: too few shadow models"
+        "ValueError: attack lira_online on the shadow federations of seed 0 failed: ValueError: not today"
     )
     assert run.verdict.exit_code == 12
 

@@ -11,6 +11,7 @@ from fedassay.attacks.membership.owners.owner_attack import OwnerAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Reconstructions, Setting
 from fedassay.audit.observer import UPLOADS
+from fedassay.fl.objective import CLASSIFICATION
 from fedassay.fl.probe import OwnerProbe
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.config.resolve import task_of
@@ -197,8 +198,9 @@ DEFENSES = {"map_inversion": "ldp_gaussian"}
 OBSERVING = sorted(
     name
     for name, part in parts_by_name("attack").items()
-    # Those on shadows have their own trials, active ones train anew, and writers need data that names them.
+    # Those on shadows have their own trials, active ones train anew, and writers and texts need other data.
     if not issubclass(part, ShadowAttack) and not part.active and name != "writer_membership"
+    if CLASSIFICATION in part.tasks
 )
 MODELS = {"imprint": "imprint"}
 """Which an attack cannot do without."""
