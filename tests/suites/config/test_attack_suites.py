@@ -10,6 +10,7 @@ from known_parts import parts_by_name
 SUITES = {
     "gradient": ["gradients"],
     "labels": ["labels"],
+    "text": ["text"],
     "membership": ["membership", "membership_final", "membership_writers", "membership_location30"],
 }
 
