@@ -1,6 +1,10 @@
-"""Bound from below the epsilon of the labels that a defense releases, from many trials of its hook alone."""
+"""Bound from below the epsilon of the labels that a defense releases, from many trials of its hook alone.
 
-from collections.abc import Sequence
+A released label may depend on the labels of other people, and so show whether a label equals theirs. The hook is
+therefore given four people: the label of the second one differs, and may be that of the people before and after.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -23,6 +27,10 @@ from ..received import held_against
 CHANNEL = "label channel"
 TRIALS, PILOT, COMPARED = 2**16, 2**13, 2**13
 """Trials per label that are counted, that choose an event, and that choose the two labels."""
+PEOPLE = 4
+"""People whose labels a trial releases."""
+
+_Draws = Callable[[FloatArray, np.random.Generator], FloatArray]
 
 
 def channel_check(
@@ -34,10 +42,11 @@ def channel_check(
     *,
     alpha: float,
 ) -> CheckResult:
-    """Hold the released label of one person, drawn under each of two labels, against the claim.
+    """Hold the released labels of four people, drawn under each of two labels of the second one, against the claim.
 
-    Of all pairs of ``labels``, pilot trials choose the one that shows most. The bound of one release counts once for
-    each release that the training makes in the epochs of the claim, which is exact for pure DP: the losses of
+    Of all pairs of ``labels``, and of all labels that the people before and after have, pilot trials choose those that
+    show most. The event is about all released labels, and about which are equal. The bound of one release counts once
+    for each release that the training makes in the epochs of the claim, which is exact for pure DP: the losses of
     independent releases add up on the worst outcome.
     """
     if not overrides(protection, "targets"):
@@ -59,7 +68,8 @@ def channel_check(
         sum(bound.epsilon_low for bound in bounds),
         claim.epsilon,
         unit="epsilon",
-        witness=f"{TRIALS} draws of one person's released label under each of two labels, chosen of {pairs} pairs, "
+        witness=f"{TRIALS} draws of the released labels of {PEOPLE} people under each of two labels of one of them, "
+        f"chosen of {pairs} pairs, "
         f"in {releases} releases",
     )
     detects = [bound.detectable for bound in bounds]
@@ -82,7 +92,7 @@ def _of_release(
     found = audit_mechanism(
         mechanism,
         claim,
-        inputs=_furthest({label: mechanism(np.full((COMPARED, 1), label), rng) for label in labels}),
+        inputs=_furthest(mechanism, labels, rng),
         trials=TRIALS,
         pilot=PILOT,
         seed=int(rng.integers(2**31)),
@@ -97,29 +107,44 @@ def _of_release(
 def _released(
     plan: VerticalPlan, protection: VerticalProtection, epoch: int, given: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
-    """One person's released labels, (n, classes), for the labels ``given (n, 1)``."""
+    """The released labels of people with the labels ``given (n, people)``, and whether each one's equals that of the
+    person before: (n, people * classes + people).
+    """
+    people = torch.arange(given.shape[1])
     context = VerticalContext(
-        plan=plan,
-        epoch=epoch,
-        step=epoch * plan.steps_per_epoch,
-        replicas=len(given),
-        people=torch.zeros(1, dtype=torch.int64),
+        plan=plan, epoch=epoch, step=epoch * plan.steps_per_epoch, replicas=len(given), people=people
     )
     values = one_hot(torch.from_numpy(given.astype(np.int64)), plan.network.classes).to(torch.float32)
-    return np.asarray(protection.targets(values, context, rng)[:, 0].double().numpy())
+    found = protection.targets(values, context, rng).double()
+    equal = (found == found.roll(1, 1)).all(-1)
+    return torch.cat([found.flatten(1), equal.double()], dim=1).numpy()
 
 
-def _furthest(drawn: dict[int, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """The two labels for one of which some entry is above its median, or not, most times as often as for the other."""
+def _furthest(mechanism: _Draws, labels: Sequence[int], rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """The labels of all people, under each of the two labels that differ most, among those others where they do."""
+    found = []
+    for other, last in zip(labels, [*labels[1:], labels[0]], strict=True):
+        # The last label ends a run of equal ones, also where the first person counts as following the last one.
+        given = {label: np.array([other, label, other, last], dtype=float) for label in labels}
+        shown = _shown({label: mechanism(np.tile(row, (COMPARED, 1)), rng) for label, row in given.items()})
+        found += [(apart, given[one], given[two]) for (one, two), apart in shown.items()]
+    _, first, second = max(found, key=lambda one: one[0])
+    return first, second
+
+
+def _shown(drawn: dict[int, FloatArray]) -> dict[tuple[int, int], float]:
+    """How far apart every two labels are: the log of how many times as often an entry is above its median, or not, for
+    one as for the other, of the entry that shows most of each person, and added up over these.
+    """
     middle = np.median(np.concatenate(list(drawn.values())), axis=0)
     above = {label: (rows > middle).sum(0) for label, rows in drawn.items()}
-    counts = {label: np.concatenate([found, COMPARED - found]).astype(float) for label, found in above.items()}
+    counts = {label: np.stack([found, COMPARED - found]).astype(float) for label, found in above.items()}
 
-    def apart(both: tuple[int, int]) -> float:
+    def apart(one: FloatArray, other: FloatArray) -> float:
         # Cautious by two deviations, so that a rare event counts no more than is known of it.
-        one, other = counts[both[0]], counts[both[1]]
         high, low = np.maximum(one, other), np.minimum(one, other)
-        return float(((high - 2 * np.sqrt(high)) / (low + 2 * np.sqrt(low) + 4)).max())
+        ratios = ((high - 2 * np.sqrt(high)) / (low + 2 * np.sqrt(low) + 4)).max(0)
+        logs = np.log(ratios.clip(min=1))
+        return float(logs[:-PEOPLE].reshape(PEOPLE, -1).max(1).sum() + logs[-PEOPLE:].max())
 
-    first, second = max(combinations(drawn, 2), key=apart)
-    return np.array([float(first)]), np.array([float(second)])
+    return {both: apart(counts[both[0]], counts[both[1]]) for both in combinations(drawn, 2)}
