@@ -36,7 +36,16 @@ def job_of(name, spec=SPEC, seed=0, alpha=0.01, **options):
 PARTS = transfer_parts("defense")
 
 
-@pytest.mark.parametrize("name", [name for name, part in PARTS.items() if part.control and name not in FOUND_BY_MORE])
+def cases(names, quick):
+    """The ``quick`` ones; the others run with the simulations."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.simulations) for name in names]
+
+
+CONTROLS = [name for name, part in PARTS.items() if part.control and name not in FOUND_BY_MORE]
+CORRECT = [name for name, part in PARTS.items() if not part.control and name != "plain_votes"]
+
+
+@pytest.mark.parametrize("name", cases(CONTROLS, ("control_votes_scale_halved", "control_votes_check_unpaid")))
 def test_a_control_is_refuted(name):
     assert found_about(job_of(name, epsilon=2.0)).verdict is Verdict.REFUTED
 
@@ -48,7 +57,7 @@ def test_a_published_epsilon_is_refuted_where_teachers_agree():
     assert found_about(job_of("control_votes_epsilon_published", spec)).verdict is Verdict.REFUTED
 
 
-@pytest.mark.parametrize("name", [name for name, part in PARTS.items() if not part.control and name != "plain_votes"])
+@pytest.mark.parametrize("name", cases(CORRECT, ("gnmax", "confident_gnmax")))
 def test_a_correct_defense_is_not_refuted(name):
     found = found_about(job_of(name, epsilon=2.0))
     assert found.verdict is Verdict.NOT_REFUTED

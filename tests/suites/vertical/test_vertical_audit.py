@@ -57,16 +57,21 @@ def newly_audited(name, federation, **configuration):
     return found
 
 
+def slow(*values):
+    """A case that runs with the simulations."""
+    return pytest.param(*values, marks=pytest.mark.simulations)
+
+
 CORRECT = [
     ("label_randomised_response", {}),
-    ("label_rr_with_prior", {}),
-    ("label_laplace", {}),
-    ("label_gradient_noise", {}),
+    slow("label_rr_with_prior", {}),
+    slow("label_laplace", {}),
+    slow("label_gradient_noise", {}),
     ("embedding_gaussian", FROZEN),
-    ("embedding_gaussian", {"bottom_clip": 1.0}),
-    ("embedding_laplace", FROZEN),
+    slow("embedding_gaussian", {"bottom_clip": 1.0}),
+    slow("embedding_laplace", FROZEN),
     ("embedding_bits", FROZEN),
-    ("columns_randomised_response", {}),
+    slow("columns_randomised_response", {}),
 ]
 
 
@@ -125,15 +130,21 @@ def test_the_channel_of_randomised_response_is_bounded_closely():
     assert checks[DIRECTIONS].passed is None
 
 
-def test_checks_that_pass_make_up_for_runs_that_are_too_few():
-    # No 1000 runs certify epsilon 8; the channel's 131072 draws and the play-back do.
-    assert audited("label_randomised_response", {}, epsilon=8.0)["passive_party"][0] == "NOT_REFUTED"
-    # Two checks are of one release here: the noise of the labels.
-    assert audited("label_laplace", {}, epsilon=8.0)["passive_party"][0] == "NOT_REFUTED"
-    laplace = audited("label_gradient_noise", {}, epsilon=8.0, noise="laplace", delta=0.0)
-    assert laplace["passive_party"][0] == "NOT_REFUTED"
+# No 1000 runs certify epsilon 8; the channel's draws and the play-back do. Two checks are of one release of
+# label_laplace: the noise of the labels.
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("label_randomised_response", {}),
+        slow("label_laplace", {}),
+        slow("label_gradient_noise", {"noise": "laplace", "delta": 0.0}),
+    ],
+)
+def test_checks_that_pass_make_up_for_runs_that_are_too_few(name, options):
+    assert audited(name, {}, epsilon=8.0, **options)["passive_party"][0] == "NOT_REFUTED"
 
 
+@pytest.mark.simulations
 def test_noise_on_gradients_alone_lets_a_label_move_what_is_sent_about_other_people():
     found = audited("label_gradient_noise", LOGISTIC, epsilon=2.0, variant="as_published")["passive_party"][1]
     # What a party receives are the outputs themselves; that it moves for other people is no release of theirs.

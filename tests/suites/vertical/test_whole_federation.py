@@ -66,6 +66,7 @@ def checks(defense):
     return {check.name: check for check in found_about(job)[1]}
 
 
+@pytest.mark.simulations
 def test_noise_that_falls_after_the_steps_of_the_small_federation_is_measured():
     assert vertical_plan_of(SPEC, vertical_task_of(SPEC, 0)).steps == 10
     assert checks(FallingNoise(factor=0.2))[MOVE].passed is False
