@@ -23,6 +23,7 @@ from fedassay.suites.mutation.mutants import known_mutants, versions
 from fedassay.suites.mutation.vertical_mutant import vertical_versions
 from fedassay.suites.vertical.checks import noise_move
 from fedassay.suites.vertical.checks.drawn_messages import DRAWN
+from fedassay.suites.vertical.checks.label_channel import CHANNEL
 from fedassay.suites.vertical.pairs import pair_of_claim
 from fedassay.suites.vertical.runs import DependentRuns
 
@@ -59,8 +60,8 @@ def test_the_checks_refute_the_broken_version_and_not_the_correct_one(name):
     assert not failed(name, False)
 
 
-def test_what_no_replayed_message_shows_is_found_by_trials_alone():
-    assert failed("control_label_coin_shared", True) == {"all that is received"}
+def test_labels_of_two_people_that_follow_one_coin_are_found_together():
+    assert failed("control_label_coin_shared", True) == {CHANNEL, "all that is received"}
 
 
 def test_draws_of_the_bits_that_are_sent_show_that_each_has_the_whole_of_epsilon():
