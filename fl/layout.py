@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -33,7 +34,7 @@ class Layout:
         if self.inert < 0:
             raise ValueError(f"inert (number of unused weights) must be >= 0, got {self.inert}")
 
-    @property
+    @cached_property
     def model_dim(self) -> int:
         """The number of coordinates that enter the loss: all except the inert (unused) weights."""
         return sum(math.prod(shape) for shape in self.shapes)
@@ -43,7 +44,7 @@ class Layout:
         """The number of all coordinates: the model's coordinates plus the inert (unused) weights."""
         return self.model_dim + self.inert
 
-    @property
+    @cached_property
     def slices(self) -> dict[str, slice]:
         """The slice of each layer in the flat vector, by layer name.
 

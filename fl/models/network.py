@@ -149,6 +149,14 @@ class Network:
         return any(is_batch_norm(layer) for layer in self.module.modules())
 
     @cached_property
+    def _places(self) -> dict[str, tuple[dict[str, Any], str]] | None:
+        """Where the module holds the tensor of each layer; None if it holds one in two places."""
+        if len(list(self.module.named_parameters(remove_duplicate=False))) > len(list(self.module.parameters())):
+            return None
+        paths = {layer: layer.rpartition(".") for layer in self.layout.names}
+        return {layer: (self.module.get_submodule(path)._parameters, name) for layer, (path, _, name) in paths.items()}
+
+    @cached_property
     def dropout_rate(self) -> float:
         """The share of features that a training step drops for each sample: those of the last layer, or of the layer
         that drops most.
@@ -237,7 +245,23 @@ class Network:
 
     def _run(self, layers: Mapping[str, Tensor], *given: Tensor) -> Tensor:
         with nullcontext() if self.plain else differentiable_twice():
-            logits: Tensor = functional_call(self.module, dict(layers), given)
+            logits: Tensor = self._called(layers, *given)
+        return logits
+
+    def _called(self, layers: Mapping[str, Tensor], *given: Tensor) -> Tensor:
+        """``functional_call`` of the module, without its search for names and shared tensors, which takes as long as a
+        small layer.
+        """
+        if self._places is None:
+            return functional_call(self.module, dict(layers), given)  # type: ignore[no-any-return]
+        own = [holder[name] for holder, name in self._places.values()]
+        try:
+            for layer, (holder, name) in self._places.items():
+                holder[name] = layers[layer]
+            logits: Tensor = self.module(*given)
+        finally:
+            for (holder, name), value in zip(self._places.values(), own, strict=True):
+                holder[name] = value
         return logits
 
     def evaluated(self, params: Tensor, images: Tensor) -> Tensor:
@@ -395,9 +419,12 @@ class Network:
             if not there.any():
                 return torch.zeros_like(params)
             case = tuple(part[there] for part in case)
-        point = params.detach().requires_grad_(True)
-        (row,) = torch.autograd.grad(self._weighted(point, *case), point)
-        return row
+        # Layer by layer: the backward pass of a slice of the flat vector would fill a vector of zeros for each layer.
+        layers = {name: part.detach().requires_grad_() for name, part in self.layout.unflatten(params).items()}
+        images, labels, weights, *dropout = case
+        loss = (self.objective.losses(self._run(layers, images, *dropout), labels) * weights).sum()
+        rows = torch.autograd.grad(loss, list(layers.values()), allow_unused=True, materialize_grads=True)
+        return self.layout.flatten(dict(zip(layers, rows, strict=True)))
 
     def _weighted(
         self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None

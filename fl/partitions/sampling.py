@@ -96,7 +96,8 @@ class FixedSize(Sampling):
             raise ValueError(f"FixedSize size must be a whole number >= 1, got {self.size!r}")
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
-        return _ranks(rng, replicas, n) < self.size
+        drawn = _order(rng, replicas, n)[:, : self.size]
+        return torch.zeros(replicas, n, dtype=torch.bool).scatter_(1, drawn, True)
 
     def rate(self, n: int) -> float:
         return min(1.0, self.size / n) if n else 1.0
@@ -146,8 +147,13 @@ class Epoch(Sampling):
 
 def _ranks(rng: np.random.Generator, replicas: int, n: int) -> Tensor:
     """The places ``(replicas, n)`` of n items in a random order, one order per replica."""
+    return _order(rng, replicas, n).argsort(dim=1)
+
+
+def _order(rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+    """A random order ``(replicas, n)`` of n items, one per replica."""
     # Stable: among 60,000 numbers of 24 bits about a hundred pairs are equal, and machines order ties differently.
-    return uniform(rng, (replicas, n)).argsort(dim=1, stable=True).argsort(dim=1)
+    return uniform(rng, (replicas, n)).argsort(dim=1, stable=True)
 
 
 def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
@@ -225,6 +231,10 @@ def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
 
     Replicas draw different numbers: shorter lots are padded to the longest with samples that were not drawn.
     """
+    if len(mask) == 1 and bool(mask.any()):
+        # Nothing to pad: without a sort.
+        drawn = mask.nonzero()[:, 1].unsqueeze(0)
+        return drawn, torch.ones_like(drawn, dtype=torch.bool)
     # At least one column, so that an empty lot still has a shape to compute with.
     size = max(1, int(mask.sum(dim=1).max())) if mask.shape[1] else 0
     order = torch.argsort(mask.to(torch.int8), dim=1, descending=True, stable=True)[:, :size]

@@ -137,3 +137,25 @@ def test_a_network_that_shares_a_module_is_the_one_that_builds_its_own():
     shared = Network(model="mlp", shape=SHAPES["mlp"], classes=5, inert=2).sharing(network)
     assert shared.module is network.module
     assert (shared, shared.layout, shared.objective) == (own, own.layout, own.objective)
+
+
+def test_the_modules_own_weights_return_after_an_error():
+    network = Network(model="mlp", shape=(1, 4, 4), classes=3)
+    own = dict(network.module.named_parameters())
+    params = network.initial(Streams(0).generator("init"))
+    with pytest.raises(RuntimeError):
+        network.logits(params, torch.zeros(2, 1, 5, 5))
+    assert all(value is own[name] for name, value in network.module.named_parameters())
+    assert network.logits(params, torch.zeros(2, 1, 4, 4)).shape == (2, 3)
+
+
+def test_a_tensor_that_a_model_uses_twice_gets_both_gradients():
+    network = Network(model="mlp", shape=(1, 4, 4), classes=16, options={"hidden": 16})
+    network.module.hidden.weight = network.module.output.weight
+    assert len(network.layout.names) == 3
+    params = torch.linspace(-1, 1, network.layout.dim)
+    images, labels = torch.rand(1, 5, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(5)[None]
+    found = network.gradient(params[None], images, labels, torch.full((1, 5), 0.2))[0]
+    point = params.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(network.losses(point, images[0], labels[0]).mean(), point)
+    torch.testing.assert_close(found, wanted)

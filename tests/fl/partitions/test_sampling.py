@@ -197,3 +197,14 @@ def test_passes_are_a_rule_for_cohorts_in_one_spelling(parser, spec, message):
 def test_any_other_spelling_is_refused_with_what_was_given(spec, message):
     with pytest.raises(ValueError, match=message):
         sampling_from(spec)
+
+
+@pytest.mark.parametrize("drawn", [[0], [2, 5], [], list(range(7))])
+def test_the_lot_of_one_run_is_that_of_a_run_among_others(drawn):
+    """Next to a run that draws equally many samples nothing is padded."""
+    mask = torch.zeros(2, 7, dtype=torch.bool)
+    mask[:, drawn] = True
+    alone, together = lot_indices(mask[:1]), lot_indices(mask)
+    assert torch.equal(alone[0][alone[1]], together[0][:1][together[1][:1]])
+    assert alone[0].shape == together[0][:1].shape
+    assert alone[0][alone[1]].tolist() == drawn
