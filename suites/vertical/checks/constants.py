@@ -21,6 +21,10 @@ SURE = 20
 """Minus the logarithm of the probability that a private number is taken for a constant."""
 _FEW = 4
 """Calls of a hook with other generators, because it may draw one noise for all replicas."""
+_UNDRAWN = 1000
+"""Draws at most of a hook that takes nothing from its generator, so that its outputs follow from its inputs unless it
+has numbers from elsewhere.
+"""
 _MOST = 10_000_000
 """Numbers that are drawn at most; of a hook that returns more, all numbers count as noise."""
 
@@ -56,17 +60,22 @@ class Constants:
 
     def _of(self, call: Call) -> tuple[Tensor, Tensor] | None:
         """Which numbers do not differ by draw, and the first draw."""
-        count = math.ceil(SURE * (1 + math.exp(min(self.claim.epsilon, 100.0))) / (1 - self.claim.delta))
-        if count * call.values.numel() > _MOST:
-            self.left.add(f"constants were not looked for in {call.hook}: {count} draws of its numbers are too many")
-            return None
         rng = Streams(0).generator("constants")
+        before = rng.bit_generator.state
         try:
             # A hook of the user's own may not run on its own.
+            few = torch.cat([again(self.protection, call, rng) for _ in range(_FEW)])
+            same = (few == few[:1]).all(0, keepdim=True)
+            if not bool(same.any()):
+                return same, few[:1]
+            count = math.ceil(SURE * (1 + math.exp(min(self.claim.epsilon, 100.0))) / (1 - self.claim.delta))
+            if rng.bit_generator.state == before:
+                count = min(count, _UNDRAWN)
+            if count * call.values.numel() > _MOST:
+                words = f"{count} draws of its numbers are too many"
+                self.left.add(f"constants were not looked for in {call.hook}: {words}")
+                return None
             drawn = again(self.protection, call, rng, replicas=count)
-            more = [again(self.protection, call, rng) for _ in range(_FEW)]
         except Exception:
             return None
-        first = drawn[:1]
-        same = torch.cat([drawn, *more]) == first
-        return same.all(0, keepdim=True), first
+        return same & (drawn == few[:1]).all(0, keepdim=True), few[:1]
