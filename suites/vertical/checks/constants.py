@@ -61,7 +61,7 @@ class Constants:
     def _of(self, call: Call) -> tuple[Tensor, Tensor] | None:
         """Which numbers do not differ by draw, and the first draw."""
         rng = Streams(0).generator("constants")
-        before = rng.bit_generator.state
+        before = str(rng.bit_generator.state)
         try:
             # A hook of the user's own may not run on its own.
             few = torch.cat([again(self.protection, call, rng) for _ in range(_FEW)])
@@ -69,7 +69,7 @@ class Constants:
             if not bool(same.any()):
                 return same, few[:1]
             count = math.ceil(SURE * (1 + math.exp(min(self.claim.epsilon, 100.0))) / (1 - self.claim.delta))
-            if rng.bit_generator.state == before:
+            if str(rng.bit_generator.state) == before:
                 count = min(count, _UNDRAWN)
             if count * call.values.numel() > _MOST:
                 words = f"{count} draws of its numbers are too many"
