@@ -13,14 +13,8 @@ from numpy.typing import NDArray
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import ANSWERS, UPLOADS
-from ...fl.streams import Streams
 from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferContext, TransferProtection
-
-_LOOKS = 64
-"""Runs, at most, in which one row of counts must give what the votes of all teachers give."""
-_AT_ONCE = 2**22
-"""Numbers of all teachers' votes that are held at once."""
 
 Mechanism = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 Pair = tuple[FloatArray, FloatArray]
@@ -67,33 +61,15 @@ def label_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mecha
     Its inputs are the sums of one-hot votes. Teachers that randomise their own answers have ``answer_mechanism``.
     """
 
-    def released(answers: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def mechanism(counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        # The aggregator sees votes by their sum alone, so that one row of counts stands for all teachers.
+        answers = torch.from_numpy(np.array(counts, dtype=np.float64)).unsqueeze(1)
         context = TransferContext(plan=plan, replicas=len(answers))
-        given, _ = protection.aggregate_votes(torch.from_numpy(answers), context, protection.initial_state(plan), rng)
-        columns = [given.labels, *(number.flatten(1) for number in _columns(given.numbers))]
+        released, _ = protection.aggregate_votes(answers, context, protection.initial_state(plan), rng)
+        columns = [released.labels, *(number.flatten(1) for number in _columns(released.numbers))]
         return torch.cat([column.double() for column in columns], dim=1).numpy()
 
-    def mechanism(counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-        # Where the aggregator uses votes by their sum alone, one row of counts stands for all teachers.
-        summed, most = np.array(counts, dtype=np.float64)[:, None], max(1, _AT_ONCE // (plan.teachers * counts[0].size))
-        few = min(_LOOKS, most)
-        looks = (summed[:few], _votes(counts[:few]))
-        one, other = (released(rows, Streams(0).generator("votes")) for rows in looks)
-        if np.array_equal(one, other, equal_nan=True):
-            return released(summed, rng)
-        parts = [counts[start : start + most] for start in range(0, len(counts), most)]
-        return np.concatenate([released(_votes(part), rng) for part in parts])
-
     return mechanism
-
-
-def _votes(counts: NDArray[Any]) -> FloatArray:
-    """One-hot votes, (n, teachers, queries, classes), with the given ``counts (n, queries, classes)``; where a query
-    has fewer votes, those of the last teachers are zeros.
-    """
-    upto = np.cumsum(counts, axis=-1)[:, None]
-    teacher = np.arange(int(upto.max()))[:, None, None]
-    return np.asarray((teacher < upto) & (teacher >= upto - counts[:, None]), dtype=np.float64)
 
 
 def answer_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mechanism:
@@ -115,14 +91,14 @@ def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None, r
     or with ``removed`` is not there, so that one vote fewer is counted in every query.
 
     - The first two labels share the votes, with a tie before or after the vote moves, or a lead of some size, in all
-      queries; the largest lead is that of all teachers.
+      queries.
     - Every second query has the same votes in both, and leads of 0, 2, 4, ... show what noise that is not fresh was.
     - All labels share the votes, and the vote moves between two labels that are not ahead.
     - With a ``threshold``: the largest count reaches it, or lacks one vote.
 
     A vote that would move is removed; in a query with the same votes in both, one for the second label is.
     """
-    leads = sorted({0, 1, *(round(plan.teachers * share) for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1))})
+    leads = sorted({0, 1, *(round(plan.teachers * share) for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5))})
     found = [(_split(plan, [lead] * plan.queries), _moved(plan, [lead] * plan.queries)) for lead in leads]
     stairs = [2 * (number // 2 - plan.queries // 4) for number in range(plan.queries)]
     here, there = _split(plan, stairs), _moved(plan, stairs)

@@ -1,11 +1,10 @@
 """Audits of votes as a mechanism: every broken version is refuted on neighbouring votes, and no correct one is."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from fedassay import audit_mechanism
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
@@ -26,7 +25,6 @@ from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.defenses.transfer.lnmax import LNMax
 from fedassay.defenses.transfer.plain_votes import PlainVotes
 from fedassay.defenses.transfer.worst_votes import (
-    _votes,
     answer_mechanism,
     label_mechanism,
     mechanism_of,
@@ -34,7 +32,6 @@ from fedassay.defenses.transfer.worst_votes import (
     neighbouring_logits,
     neighbours_of,
 )
-from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of
 from scipy.special import ndtr
 from toy_transfer import votes_plan
 
@@ -163,39 +160,6 @@ def test_votes_without_noise_are_refuted_at_once():
         label_mechanism(protection, plan), claim, pairs=neighbouring_counts(plan), trials=1000, batched=True
     )
     assert found.verdict is Verdict.REFUTED
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisyCounts(TransferProtection):
-    """Votes with Laplace noise for all queries; without it where all teachers agree, if ``exact`` says so."""
-
-    scale: float
-    exact: bool
-
-    def aggregate_votes(self, answers, context, state, rng):
-        counts = counts_of(answers).double()
-        noise = torch.from_numpy(rng.laplace(scale=self.scale, size=tuple(counts.shape)))
-        agree = counts.amax(-1, keepdim=True) == answers.shape[1]
-        return Released(labels=(counts + torch.where(agree & self.exact, 0.0, noise)).argmax(-1)), state
-
-
-@pytest.mark.parametrize(("exact", "verdict"), [(True, Verdict.REFUTED), (False, Verdict.NOT_REFUTED)])
-def test_labels_without_noise_where_all_teachers_agree_are_refuted(exact, verdict):
-    plan = votes_plan(20, queries=4, classes=3)
-    claim = Claim.stated(epsilon=2.0, unit="client", adjacency="replace_one", observer="answers")
-    mechanism = label_mechanism(NoisyCounts(scale=2 * plan.queries / claim.epsilon, exact=exact), plan)
-    found = audit_mechanism(mechanism, claim, pairs=neighbouring_counts(plan), trials=4000, batched=True)
-    assert found.verdict is verdict
-
-
-def test_votes_of_all_teachers_have_the_given_counts():
-    plan = votes_plan(7, queries=6, classes=3)
-    for removed in (False, True):
-        counts = np.stack([one for pair in neighbouring_counts(plan, removed=removed) for one in pair])
-        votes = _votes(counts)
-        assert votes.shape == (len(counts), 7, 6, 3)
-        assert (votes.sum(1) == counts).all()
-        assert set(votes.sum(-1).flat) <= {0.0, 1.0}
 
 
 def test_real_votes_give_neighbours_of_the_closest_queries():
