@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import ANSWERS, UPLOADS
+from ...fl.hooks import overrides
 from ...fl.transfer.plan import TransferPlan
 from ...fl.transfer.protection import TransferContext, TransferProtection
 
 Mechanism = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 Pair = tuple[FloatArray, FloatArray]
+_PACKAGE = __name__.removesuffix("defenses.transfer.worst_votes")
 
 
 def mechanism_of(
@@ -36,6 +38,15 @@ def mechanism_of(
     pairs = neighbouring_counts(plan, threshold=_threshold_of(claim, plan), removed=removed)
     own = [] if votes is None else [neighbours_of(votes, plan.queries, removed=removed)]
     return label_mechanism(protection, plan), [*pairs, *own]
+
+
+def sums_votes(protection: TransferProtection) -> bool:
+    """Return whether a protection is known to read votes by their sum alone: its teachers send plain votes, and its
+    ``aggregate_votes`` is one of this package, all of which sum the votes first.
+    """
+    hook = protection.aggregate_votes
+    module = str(getattr(getattr(hook, "__func__", hook), "__module__", ""))
+    return not overrides(protection, "teacher_answers") and module.startswith(_PACKAGE)
 
 
 def _changes_one_teacher(claim: Claim) -> bool:

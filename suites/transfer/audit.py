@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...audit.finding import Finding, Verdict, not_audited
 from ...audit.mechanism.mechanism import audit_mechanism
 from ...audit.observer import ANSWERS
-from ...defenses.transfer.worst_votes import mechanism_of
+from ...defenses.transfer.worst_votes import mechanism_of, sums_votes
 from ...fl.transfer.protection import votes_of
 from ..attacking.finished_cells import finish_cell
 from ..checks.same_claim import same_claim
@@ -55,6 +55,8 @@ def _of_size(job: TransferAuditJob, size: int) -> Finding:
     same = [one for one in prepared.claims if same_claim(one, claim)]
     if not same:
         return not_audited(claim, f"the defense states another claim about {size} queries")
+    if claim.observer == ANSWERS and not sums_votes(prepared.protection):
+        return not_audited(claim, "the defense's own teacher_answers or aggregate_votes is not run by this audit")
     votes = votes_of(teachers_of(spec, job.seed))[0].numpy() if claim.observer == ANSWERS else None
     inputs = mechanism_of(same[0], prepared.protection, plan, votes)
     if inputs is None:
