@@ -9,16 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import ANSWERS, UPLOADS
 from ...fl.hooks import overrides
+from ...fl.transfer.hook_calls import released_labels, sent_answers
 from ...fl.transfer.plan import TransferPlan
-from ...fl.transfer.protection import TransferContext, TransferProtection
+from ...fl.transfer.protection import Released, TransferContext, TransferProtection
 
 Mechanism = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 Pair = tuple[FloatArray, FloatArray]
+_SIZE = 100.0
+"""The largest logit of a teacher: so large that clipping and soft labels make votes of it."""
+_LOGITS = 2**24
+"""Logits of all teachers in one call of the hooks."""
 _PACKAGE = __name__.removesuffix("defenses.transfer.worst_votes")
 
 
@@ -35,9 +41,15 @@ def mechanism_of(
     if claim.observer != ANSWERS or not _changes_one_teacher(claim):
         return None
     removed = claim.unit is Unit.CLIENT and claim.adjacency is Adjacency.ADD_REMOVE
+    summed = sums_votes(protection)
+    # What an own aggregator does with the number of teachers is not known, so that none is taken away.
+    if removed and not summed:
+        return None
     pairs = neighbouring_counts(plan, threshold=_threshold_of(claim, plan), removed=removed)
     own = [] if votes is None else [neighbours_of(votes, plan.queries, removed=removed)]
-    return label_mechanism(protection, plan), [*pairs, *own]
+    if summed:
+        return label_mechanism(protection, plan), [*pairs, *own]
+    return teachers_mechanism(protection, plan), [one_teacher_apart(pair) for pair in (*pairs, *own)]
 
 
 def sums_votes(protection: TransferProtection) -> bool:
@@ -69,16 +81,15 @@ def label_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mecha
     """Return what the student is given as a function of the vote counts: ``(n, queries, classes)`` for n runs give
     ``(n, queries + numbers)``, the labels and then what is published with them.
 
-    Its inputs are the sums of one-hot votes. Teachers that randomise their own answers have ``answer_mechanism``.
+    Its inputs are the sums of one-hot votes, which is enough for a protection that ``sums_votes``; any other has
+    ``teachers_mechanism``. The mechanism raises ValueError where a training would refuse what a hook returns.
     """
 
     def mechanism(counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-        # The aggregator sees votes by their sum alone, so that one row of counts stands for all teachers.
+        # One row of counts stands for all teachers, because the aggregator sums the votes first.
         answers = torch.from_numpy(np.array(counts, dtype=np.float64)).unsqueeze(1)
         context = TransferContext(plan=plan, replicas=len(answers))
-        released, _ = protection.aggregate_votes(answers, context, protection.initial_state(plan), rng)
-        columns = [released.labels, *(number.flatten(1) for number in _columns(released.numbers))]
-        return torch.cat([column.double() for column in columns], dim=1).numpy()
+        return _published(released_labels(protection, answers, context, protection.initial_state(plan), rng))
 
     return mechanism
 
@@ -91,10 +102,74 @@ def answer_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mech
     def mechanism(logits: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
         own = torch.from_numpy(np.array(logits, dtype=np.float32)).unsqueeze(1)
         context = TransferContext(plan=plan, replicas=len(own))
-        answers = protection.teacher_answers(own, context, protection.initial_state(plan), rng)
+        answers = sent_answers(protection, own, context, protection.initial_state(plan), rng)
         return answers.flatten(1).double().numpy()
 
     return mechanism
+
+
+def _published(released: Released) -> NDArray[Any]:
+    numbers = (number for _, number in sorted(released.numbers.items()))
+    columns = [released.labels, *(number.reshape(len(number), -1) for number in numbers)]
+    return torch.cat([column.double() for column in columns], dim=1).numpy()
+
+
+def teachers_mechanism(protection: TransferProtection, plan: TransferPlan) -> Mechanism:
+    """Return what the student is given where the hooks of the training run with as many teachers as the plan has:
+    ``(n, 2, queries, classes)`` for n runs give ``(n, queries + numbers)``.
+
+    An input holds the logits of the first teacher, and then the vote counts of all others (``one_teacher_apart``).
+    """
+    # At least 64 runs in a call: noise that they share by mistake must show in the audit's calls of 64.
+    most = max(64, _LOGITS // (plan.teachers * plan.queries * plan.classes))
+
+    def published(logits: Tensor, rng: np.random.Generator) -> NDArray[Any]:
+        context, state = TransferContext(plan=plan, replicas=len(logits)), protection.initial_state(plan)
+        answers = sent_answers(protection, logits, context, state, rng)
+        return _published(released_labels(protection, answers, context, state, rng))
+
+    def mechanism(inputs: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        rows = np.asarray(inputs, dtype=np.float64)
+        same = bool((rows == rows[:1]).all())
+        parts = [rows[start : start + most] for start in range(0, len(rows), most)]
+        logits = (teachers_logits(part[:1] if same else part, plan.teachers) for part in parts)
+        return np.concatenate(
+            [published(one.expand(len(part), -1, -1, -1), rng) for one, part in zip(logits, parts, strict=True)]
+        )
+
+    return mechanism
+
+
+def teachers_logits(inputs: FloatArray, teachers: int) -> Tensor:
+    """Return the logits of all teachers, ``(n, teachers, queries, classes)``, from inputs of ``teachers_mechanism``.
+
+    All others vote in the order of the labels, with a largest logit of 100.
+    """
+    first, others = inputs[:, 0], inputs[:, 1]
+    place = np.arange(teachers - 1)[:, np.newaxis, np.newaxis]
+    last = others.cumsum(-1)[:, np.newaxis]
+    votes = (last - others[:, np.newaxis] <= place) & (place < last)
+    return torch.from_numpy(np.concatenate([first[:, np.newaxis], _SIZE * votes], axis=1).astype(np.float32))
+
+
+def one_teacher_apart(pair: Pair) -> Pair:
+    """Return a pair of vote counts of as many teachers as inputs of ``teachers_mechanism``, ``(2, queries, classes)``,
+    which differ in the logits of the first teacher alone.
+
+    Where its vote moves, its logits are as far apart as clipping allows: 100 for one label and -100 for the other.
+    """
+    rows = np.arange(len(pair[0]))
+    moves = (pair[0] != pair[1]).any(-1)
+    # A teacher whose vote does not move votes for the most frequent label.
+    voted = [np.where(moves, (one - other).argmax(-1), one.argmax(-1)) for one, other in (pair, pair[::-1])]
+    found = []
+    for counts, own, other in zip(pair, voted, voted[::-1], strict=True):
+        vote = np.zeros_like(counts)
+        vote[rows, own] = 1
+        logits = _SIZE * vote
+        logits[rows[moves], other[moves]] = -_SIZE
+        found.append(np.stack([logits, counts - vote]))
+    return found[0], found[1]
 
 
 def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None, removed: bool = False) -> list[Pair]:
@@ -122,7 +197,7 @@ def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None, r
     return [(_without(member, nonmember) if removed else nonmember, member) for member, nonmember in found]
 
 
-def neighbouring_logits(plan: TransferPlan, *, size: float = 100.0) -> list[Pair]:
+def neighbouring_logits(plan: TransferPlan, *, size: float = _SIZE) -> list[Pair]:
     """Return one pair of logits ``(queries, classes)`` of one teacher, which votes for the second label or for the
     first one in all queries; their largest entry is ``size``.
     """
@@ -152,10 +227,6 @@ def neighbours_of(votes: NDArray[Any], queries: int, *, removed: bool = False) -
     other[rows, first[asked]] -= moved
     other[rows, second[asked]] += moved
     return other, one
-
-
-def _columns(numbers: Any) -> list[torch.Tensor]:
-    return [number.unsqueeze(-1) if number.ndim == 1 else number for _, number in sorted(numbers.items())]
 
 
 def _split(plan: TransferPlan, leads: list[int]) -> FloatArray:

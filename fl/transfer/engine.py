@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from ..streams import Streams
+from .hook_calls import released_labels, sent_answers
 from .plan import TransferPlan
 from .protection import Released, TransferContext, TransferProtection
 from .recorder import TransferEvent, TransferRecorder
@@ -111,14 +112,8 @@ def answered(
     context = TransferContext(plan=plan, replicas=len(logits))
     draws = partial(streams.generator, replicate=block, world=world)
     state = protection.initial_state(plan)
-    answers = protection.teacher_answers(logits, context, state, draws("teacher answers"))
-    if answers.ndim != 4 or answers.shape[:3] != logits.shape[:3]:
-        raise ValueError(
-            "hook teacher_answers must return an array of shape (replicas, teachers, queries, m) = "
-            f"({', '.join(map(str, logits.shape[:3]))}, m), got {tuple(answers.shape)}"
-        )
-    released, _ = protection.aggregate_votes(answers, context, state, draws("aggregate votes"))
-    check_released(released, plan, len(logits))
+    answers = sent_answers(protection, logits, context, state, draws("teacher answers"))
+    released = released_labels(protection, answers, context, state, draws("aggregate votes"))
     return answers, released
 
 
@@ -140,23 +135,6 @@ def students(
         lots=plan.student.draw(rng, count, queries),
     )
     return trained(data.task.network, start, lessons, plan.student)
-
-
-def check_released(released: Released, plan: TransferPlan, replicas: int) -> None:
-    """Raise ValueError unless a defense released one label or none for each query of each run."""
-    labels, wanted = released.labels, (replicas, plan.queries)
-    # Torch would broadcast a single row to all replicas silently, and they would share their noise.
-    if tuple(labels.shape) != wanted or labels.dtype is not torch.int64:
-        raise ValueError(
-            f"hook aggregate_votes must release int64 labels of shape (replicas, queries) = {wanted}, "
-            f"got {tuple(labels.shape)} of {labels.dtype}"
-        )
-    low, high = int(labels.min()), int(labels.max())
-    if not ABSTAINED <= low <= high < plan.classes:
-        raise ValueError(f"released labels must be in {ABSTAINED}..{plan.classes - 1}, got {low} to {high}")
-    for name, number in released.numbers.items():
-        if len(number) != replicas:
-            raise ValueError(f"number {name} must have one row per replica, got {tuple(number.shape)}")
 
 
 def _check_plan(data: TransferTask, plan: TransferPlan) -> None:

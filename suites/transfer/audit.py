@@ -55,13 +55,13 @@ def _of_size(job: TransferAuditJob, size: int) -> Finding:
     same = [one for one in prepared.claims if same_claim(one, claim)]
     if not same:
         return not_audited(claim, f"the defense states another claim about {size} queries")
-    if claim.observer == ANSWERS and not sums_votes(prepared.protection):
-        return not_audited(claim, "the defense's own teacher_answers or aggregate_votes is not run by this audit")
     votes = votes_of(teachers_of(spec, job.seed))[0].numpy() if claim.observer == ANSWERS else None
     inputs = mechanism_of(same[0], prepared.protection, plan, votes)
     if inputs is None:
         neighbours = f"one {claim.unit.value} ({claim.adjacency.phrase})"
         words = f"no neighbouring inputs are known for {neighbours} and the observer {claim.observer}"
+        if not sums_votes(prepared.protection):
+            words += ", for a defense with a teacher_answers or aggregate_votes of its own"
         return not_audited(claim, words)
     mechanism, pairs = inputs
     return audit_mechanism(

@@ -34,6 +34,12 @@ class TransferAuditSpec(Table):
     trials: Whole = Field(default=20_000, ge=100, le=1_000_000)
     """Runs on each of two neighbouring inputs. Half as many on each pair of inputs choose the pair and the score."""
 
+    @model_validator(mode="after")
+    def _queries_differ(self) -> "TransferAuditSpec":
+        if len(set(self.queries)) < len(self.queries):
+            raise ValueError(f"queries must be different numbers, got {list(self.queries)}")
+        return self
+
 
 class TransferSpec(WithData):
     """The settings of a transfer: data set, model, partition of the data over the teachers, queries and training."""

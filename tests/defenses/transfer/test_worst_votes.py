@@ -22,6 +22,8 @@ from fedassay.defenses.controls.transfer.control_votes_sensitivity import Contro
 from fedassay.defenses.controls.transfer.control_votes_top_two import ControlVotesTopTwo
 from fedassay.defenses.transfer.confident_gnmax import ConfidentGNMax
 from fedassay.defenses.transfer.gnmax import GNMax
+from fedassay.defenses.transfer.grr_votes import GRRVotes
+from fedassay.defenses.transfer.label_votes import NoisyVotes
 from fedassay.defenses.transfer.lnmax import LNMax
 from fedassay.defenses.transfer.plain_votes import PlainVotes
 from fedassay.defenses.transfer.worst_votes import (
@@ -31,7 +33,12 @@ from fedassay.defenses.transfer.worst_votes import (
     neighbouring_counts,
     neighbouring_logits,
     neighbours_of,
+    one_teacher_apart,
+    sums_votes,
+    teachers_logits,
+    teachers_mechanism,
 )
+from fedassay.fl.transfer.protection import counts_of, votes_of
 from scipy.special import ndtr
 from toy_transfer import votes_plan
 
@@ -172,3 +179,43 @@ def test_real_votes_give_neighbours_of_the_closest_queries():
     assert neighbours_of(votes, 2, removed=True)[0].tolist() == [[2, 2, 1], [2, 0, 3]]
     (least, most) = neighbours_of(votes, 1)
     assert (least.tolist(), most.tolist()) == ([[2, 3, 1]], [[3, 2, 1]])
+
+
+@pytest.mark.parametrize(("teachers", "classes"), [(50, 3), (7, 2), (5, 10)])
+def test_all_teachers_of_a_pair_have_its_counts_and_only_the_first_differs(teachers, classes):
+    plan = votes_plan(teachers, queries=6, classes=classes)
+    for pair in neighbouring_counts(plan):
+        apart = one_teacher_apart(pair)
+        one, other = (teachers_logits(inputs[np.newaxis], teachers) for inputs in apart)
+        assert one.shape == (1, teachers, 6, classes)
+        for logits, counts in ((one, pair[0]), (other, pair[1])):
+            assert counts_of(votes_of(logits))[0].tolist() == counts.tolist()
+        assert (one[:, 1:] == other[:, 1:]).all()
+        moved = (pair[0] != pair[1]).any(-1)
+        assert (one[0, 0] != other[0, 0]).any(-1).tolist() == moved.tolist()
+        # Opposite directions are the farthest apart under any bound of the norm.
+        assert (one[0, 0][moved] == -other[0, 0][moved]).all()
+
+
+def test_all_teachers_and_their_counts_alone_give_the_same_labels_of_bundled_defenses():
+    """In calls of any size, the last of which is shorter."""
+    plan = votes_plan(teachers=2000, queries=10, classes=10)
+    protection, counts = GNMax(epsilon=2.0).prepare(plan).protection, neighbouring_counts(plan)[3]
+    inputs = one_teacher_apart(counts)[0]
+    shares = []
+    for mechanism, given in ((label_mechanism, counts[0]), (teachers_mechanism, inputs)):
+        labels = mechanism(protection, plan)(np.broadcast_to(given, (150, *given.shape)), np.random.default_rng(0))
+        assert labels.shape == (150, 10)
+        shares.append(labels.tolist())
+    # The generator is one, so that calls in a row draw what a single one draws.
+    assert shares[0] == shares[1]
+
+
+def test_protections_are_known_to_sum_plain_votes_where_both_hooks_are_bundled_ones():
+    plan = votes_plan()
+    aggregating = type("Aggregating", (NoisyVotes,), {"aggregate_votes": lambda self, *given: None})
+    noise = GNMax().prepare(plan).protection.noise
+    assert sums_votes(GNMax().prepare(plan).protection)
+    assert sums_votes(ControlVotesExactLabel().prepare(plan).protection)
+    assert not sums_votes(aggregating(noise=noise))
+    assert not sums_votes(GRRVotes().prepare(plan).protection)

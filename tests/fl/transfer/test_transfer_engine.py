@@ -152,29 +152,6 @@ def test_equal_runs_are_counted_once_and_give_what_counting_each_gives():
     assert (counts_of(votes_of(shared)).sum(-1) == 4).all()
 
 
-class OneRow(TransferProtection):
-    def aggregate_votes(self, answers, context, state, rng):
-        return Released(labels=torch.zeros(1, context.plan.queries, dtype=torch.int64)), state
-
-
-class Unknown(TransferProtection):
-    def aggregate_votes(self, answers, context, state, rng):
-        return Released(labels=torch.full((context.replicas, context.plan.queries), 7)), state
-
-
-class Flat(TransferProtection):
-    def teacher_answers(self, logits, context, state, rng):
-        return logits.flatten(2)
-
-
-@pytest.mark.parametrize(
-    ("protection", "words"), [(OneRow(), r"\(2, 5\)"), (Unknown(), "must be in -1..2"), (Flat(), "teacher_answers")]
-)
-def test_wrong_releases_are_refused(data, protection, words):
-    with pytest.raises(ValueError, match=words):
-        run_transfer(data, toy_transfer_plan(data), protection, STREAMS, replicas=2)
-
-
 def test_a_misspelled_hook_and_a_plan_of_another_task_are_refused(data):
     with pytest.raises(TypeError, match="did you mean aggregate_votes"):
         type("Wrong", (TransferProtection,), {"agregate_votes": lambda self: None})

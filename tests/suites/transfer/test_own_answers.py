@@ -105,8 +105,22 @@ def found_of(own, queries=(1,), trials=2000):
     return found_about(job)
 
 
+HELD = ("random response", "all teachers alike")
+
+
+@pytest.mark.parametrize("queries", [1, 4])
 @pytest.mark.parametrize("name", PROTECTIONS)
-def test_own_hooks_that_are_not_run_get_no_verdict(name):
-    found = found_of(Own(name=name))
+def test_own_hooks_are_judged_by_what_a_training_runs(name, queries):
+    found = found_of(Own(name=name), (queries,))
+    assert found.verdict is (Verdict.NOT_REFUTED if name in HELD else Verdict.REFUTED)
+
+
+def test_a_teacher_that_is_not_there_is_no_input_of_own_hooks():
+    found = found_of(Own(name="all teachers alike", change="add_remove"))
     assert found.verdict is Verdict.OUT_OF_SCOPE
-    assert "teacher_answers" in found.reason
+    assert "teacher_answers or aggregate_votes of its own" in found.reason
+
+
+def test_a_number_of_queries_that_is_listed_twice_is_refused():
+    with pytest.raises(ValueError, match=r"queries must be different numbers, got \[1, 1\]"):
+        found_of(Own(name="random response"), (1, 1))
