@@ -177,14 +177,14 @@ def neighbouring_counts(plan: TransferPlan, *, threshold: float | None = None, r
     or with ``removed`` is not there, so that one vote fewer is counted in every query.
 
     - The first two labels share the votes, with a tie before or after the vote moves, or a lead of some size, in all
-      queries.
+      queries; the largest lead is that of all teachers.
     - Every second query has the same votes in both, and leads of 0, 2, 4, ... show what noise that is not fresh was.
     - All labels share the votes, and the vote moves between two labels that are not ahead.
     - With a ``threshold``: the largest count reaches it, or lacks one vote.
 
     A vote that would move is removed; in a query with the same votes in both, one for the second label is.
     """
-    leads = sorted({0, 1, *(round(plan.teachers * share) for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5))})
+    leads = sorted({0, 1, *(round(plan.teachers * share) for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1))})
     found = [(_split(plan, [lead] * plan.queries), _moved(plan, [lead] * plan.queries)) for lead in leads]
     stairs = [2 * (number // 2 - plan.queries // 4) for number in range(plan.queries)]
     here, there = _split(plan, stairs), _moved(plan, stairs)

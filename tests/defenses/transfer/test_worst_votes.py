@@ -1,10 +1,11 @@
 """Audits of votes as a mechanism: every broken version is refuted on neighbouring votes, and no correct one is."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 from fedassay import audit_mechanism
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
@@ -38,7 +39,7 @@ from fedassay.defenses.transfer.worst_votes import (
     teachers_logits,
     teachers_mechanism,
 )
-from fedassay.fl.transfer.protection import counts_of, votes_of
+from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of, votes_of
 from scipy.special import ndtr
 from toy_transfer import votes_plan
 
@@ -167,6 +168,29 @@ def test_votes_without_noise_are_refuted_at_once():
         label_mechanism(protection, plan), claim, pairs=neighbouring_counts(plan), trials=1000, batched=True
     )
     assert found.verdict is Verdict.REFUTED
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCounts(TransferProtection):
+    """Votes with Laplace noise for all queries; without it where all teachers agree, if ``exact`` says so."""
+
+    scale: float
+    exact: bool
+
+    def aggregate_votes(self, answers, context, state, rng):
+        counts = counts_of(answers).double()
+        noise = torch.from_numpy(rng.laplace(scale=self.scale, size=tuple(counts.shape)))
+        agree = counts.amax(-1, keepdim=True) == answers.shape[1]
+        return Released(labels=(counts + torch.where(agree & self.exact, 0.0, noise)).argmax(-1)), state
+
+
+@pytest.mark.parametrize(("exact", "verdict"), [(True, Verdict.REFUTED), (False, Verdict.NOT_REFUTED)])
+def test_labels_without_noise_where_all_teachers_agree_are_refuted(exact, verdict):
+    plan = votes_plan(20, queries=4, classes=3)
+    claim = Claim.stated(epsilon=2.0, unit="client", adjacency="replace_one", observer="answers")
+    own = NoisyCounts(scale=2 * plan.queries / claim.epsilon, exact=exact)
+    mechanism, pairs = mechanism_of(claim, own, plan)
+    assert audit_mechanism(mechanism, claim, pairs=pairs, trials=4000, batched=True).verdict is verdict
 
 
 def test_real_votes_give_neighbours_of_the_closest_queries():
