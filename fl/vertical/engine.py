@@ -11,11 +11,10 @@ from torch.nn.functional import one_hot
 
 from ..fields import check_positive
 from ..hooks import overrides
-from ..protection import check_replica_rows
 from ..streams import Streams
 from .network import VerticalModels
 from .plan import VerticalPlan
-from .protection import VerticalContext, VerticalProtection
+from .protection import VerticalContext, VerticalProtection, check_returned
 from .stack import Layers, moved, row_norms, weighted_sum
 from .task import VerticalTask
 
@@ -131,9 +130,9 @@ def run_vertical(
         stop_after: epochs to run; all epochs of the plan by default.
 
     Raises:
-        ValueError: if the plan is not this task's, what is planted does not fit it, a hook returns a wrong shape,
-            embeddings are to be sent once by parties whose models are trained, or a speed is no number > 0 of a passive
-            party.
+        ValueError: if the plan is not this task's, what is planted does not fit it, a hook returns no tensor of the
+            right shape and type, embeddings are to be sent once by parties whose models are trained, or a speed is no
+            number > 0 of a passive party.
     """
     training = _Training(task, plan, protection, streams, runs or Runs(), planted or Planted(), speeds or {}, recorders)
     return training.run(stop_after)
@@ -198,7 +197,7 @@ class _Training:
         step = epoch * self.plan.steps_per_epoch
         context = self._context(epoch, step, torch.arange(self.plan.people))
         rng = self.draws("targets", round=epoch)
-        return check_replica_rows("targets", self.protection.targets(values, context, rng), values)
+        return check_returned("targets", self.protection.targets(values, context, rng), values)
 
     def _context(self, epoch: int, step: int, people: Tensor) -> VerticalContext:
         return VerticalContext(plan=self.plan, epoch=epoch, step=step, replicas=self.runs.replicas, people=people)
@@ -233,7 +232,7 @@ class _Training:
         """A passive party's columns of all people as the protection's hook returns them, ``(R, n, width)``."""
         values = self._held(party, torch.arange(self.plan.people))
         found = self.protection.columns(values, party, self.plan, self.draws("columns", client=party))
-        return check_replica_rows("columns", found, values)
+        return check_returned("columns", found, values)
 
     def _rows(self, party: int, people: Tensor) -> Tensor:
         """A party's rows of the batch from which it computes, ``(R, b, width)``."""
@@ -252,7 +251,7 @@ class _Training:
         if self.protection.sends_once and context.epoch:
             return self.kept[party][:, context.people]
         rng = self.draws("embeddings", round=context.step, client=party)
-        sent = check_replica_rows("embeddings", self.protection.embeddings(values, party, context, rng), values)
+        sent = check_returned("embeddings", self.protection.embeddings(values, party, context, rng), values)
         if self.protection.sends_once:
             if len(self.kept) <= party:
                 self.kept.append(sent.new_zeros(len(sent), self.plan.people, sent.shape[2]))
@@ -267,7 +266,7 @@ class _Training:
         """
         logits, held = self.network.logits(models.top, embeddings)
         values = torch.softmax(logits, dim=-1) - targets
-        residuals = check_replica_rows(
+        residuals = check_returned(
             "residuals",
             self.protection.residuals(values, context, self.draws("residuals", round=context.step)),
             values,
@@ -276,7 +275,7 @@ class _Training:
         equal = residuals.new_ones(residuals.shape[:2])
         by_top = weighted_sum(held, by_layers, equal) if models.top else residuals.new_zeros(len(residuals), 0)
         down = tuple(
-            check_replica_rows(
+            check_returned(
                 "gradients",
                 self.protection.gradients(
                     values, party, context, self.draws("gradients", round=context.step, client=party)
@@ -316,10 +315,10 @@ class _Training:
         gradients, _ = self.network.bottoms[party].backward(layers, held, back)
         norms = row_norms(held, gradients)
         weights = self.protection.bottom_weights(norms, party, context)
-        weights = torch.ones_like(norms) if weights is None else check_replica_rows("bottom_weights", weights, norms)
+        weights = torch.ones_like(norms) if weights is None else check_returned("bottom_weights", weights, norms)
         total = weighted_sum(held, gradients, weights)
         rng = self.draws("bottom", round=context.step, client=party)
-        total = check_replica_rows("bottom_sum", self.protection.bottom_sum(total, party, context, rng), total)
+        total = check_returned("bottom_sum", self.protection.bottom_sum(total, party, context, rng), total)
         return moved(layers, self.speeds.get(party, 1.0) * self._rate(context.people) * total)
 
     def _updated(self, party: int, models: VerticalModels, held: Layers, back: Tensor, people: Tensor) -> Layers:

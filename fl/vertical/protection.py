@@ -35,7 +35,8 @@ class VerticalProtection(Hooks):
     """The base class of what a defense runs in a vertical federation; a defense overrides the hooks that it uses.
 
     Replicas (independent runs) are the first dimension of every tensor, and a hook draws all its randomness from the
-    generator that it receives.
+    generator that it receives. A hook returns a tensor of the type float32, as its values have, and of their shape.
+    Numbers that NumPy draws are of the type float64, and need ``.float()``.
     """
 
     redraws: bool = False
@@ -99,6 +100,27 @@ class VerticalProtection(Hooks):
         unchanged by default.
         """
         return values
+
+
+def check_returned(hook: str, found: object, like: Tensor) -> Tensor:
+    """Return what a hook returned, or raise ValueError unless it is a tensor of the shape and type of ``like``.
+
+    Torch would broadcast one row to all replicas, which would then share their noise.
+    """
+    if isinstance(found, Tensor) and found.shape == like.shape and found.dtype == like.dtype:
+        return found
+    wanted = f"a tensor of shape {tuple(like.shape)} and type {like.dtype}"
+    raise ValueError(f"hook {hook} must return {wanted}, got {_described(found)}")
+
+
+def _described(found: object) -> str:
+    """What a hook returned, without its numbers."""
+    if found is None:
+        return "None: a method without return gives None"
+    if not isinstance(found, Tensor | np.ndarray):
+        return type(found).__name__
+    kind = "a tensor" if isinstance(found, Tensor) else "a NumPy array"
+    return f"{kind} of shape {tuple(found.shape)} and type {found.dtype}"
 
 
 Hook = Callable[..., Tensor]

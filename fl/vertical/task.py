@@ -1,5 +1,6 @@
 """A vertical task holds the people of a training, of a test and public ones, with columns split over parties."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,7 +84,7 @@ def column_groups(
         groups = _strips(shape, columns, 1 + active, named)
     else:
         groups = tuple(_numbers(group, named) for group in columns)
-        _check_groups(groups, int(np.prod(shape)), active=active)
+        _check_groups(groups, int(np.prod(shape)), active=active, named=named)
     return groups if active else (*groups, ())
 
 
@@ -126,15 +127,19 @@ def _numbers(group: tuple[int | str, ...], named: tuple[tuple[str, int], ...]) -
     return tuple(numbers)
 
 
-def _check_groups(groups: tuple[tuple[int, ...], ...], features: int, *, active: bool) -> None:
+def _check_groups(
+    groups: tuple[tuple[int, ...], ...], features: int, *, active: bool, named: tuple[tuple[str, int], ...]
+) -> None:
     if len(groups) < 1 + active or not all(groups[: len(groups) - active]):
         raise ValueError(f"columns must list at least one column for each passive party, got {groups}")
     held = [one for group in groups for one in group]
     if min(held) < 0 or max(held) >= features:
         raise ValueError(f"columns must be in 0..{features - 1}, got {min(held)} to {max(held)}")
     if len(set(held)) < len(held):
-        twice = sorted({one for one in held if held.count(one) > 1})
-        raise ValueError(f"a column must be held by one party only, got twice: {twice[:5]}")
+        names: list[int | str] = [name for name, width in named for _ in range(width)] or [*range(features)]
+        times = Counter(held)
+        twice = list(dict.fromkeys(names[one] for one in sorted(times) if times[one] > 1))
+        raise ValueError(f"columns: a column must be held by one party only, got twice: {twice[:5]}")
 
 
 def build_vertical_task(

@@ -11,7 +11,7 @@ from ...audit.metrics.scores_by_run import ScoresByRun
 from ..streams import Streams
 from .network import VerticalModels
 from .plan import VerticalPlan
-from .protection import VerticalProtection
+from .protection import VerticalProtection, check_returned
 from .task import People
 
 
@@ -20,17 +20,30 @@ def predicted(
 ) -> Tensor:
     """Return the logits ``(R, n, classes)`` of new people; the columns of passive parties pass the protection's hook
     ``columns``, and what they send its hook ``evaluated``.
+
+    Raises:
+        ValueError: if a hook returns no tensor of the right shape and type.
+        FloatingPointError: if a hook returns NaN or infinity.
     """
     network, embeddings = plan.network, []
     for party, (bottom, layers) in enumerate(zip(network.bottoms, models.bottoms, strict=True)):
         rows = people.columns[party].expand(len(layers[0]), -1, -1)
         if party < network.passive:
-            rows = protection.columns(rows, party, plan, streams.generator("columns of new people", client=party))
+            rng = streams.generator("columns of new people", client=party)
+            rows = _checked("columns", protection.columns(rows, party, plan, rng), rows)
         values, _ = bottom.forward(layers, rows)
         if party < network.passive:
-            values = protection.evaluated(values, party, plan, streams.generator("evaluated", client=party))
+            rng = streams.generator("evaluated", client=party)
+            values = _checked("evaluated", protection.evaluated(values, party, plan, rng), values)
         embeddings.append(values)
     return network.logits(models.top, tuple(embeddings))[0]
+
+
+def _checked(hook: str, found: Tensor, like: Tensor) -> Tensor:
+    """What a hook returned about new people, which are finite numbers as those that it was given."""
+    if not bool(torch.isfinite(check_returned(hook, found, like)).all()):
+        raise FloatingPointError(f"hook {hook} returned NaN or infinity for new people, so no prediction can be scored")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What vertical federations and transfers have in common in a suite: which parts run on them, and their calibration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...attacks.attack import AttackPart
@@ -19,24 +19,40 @@ class Prepares:
     Args:
         prepared: its class, with fields ``protection`` and ``claims``.
         protection: the base class of its protection.
-        mappings: its fields that are dictionaries.
+        mappings: its fields that are dictionaries by ``claim_id``, and the class of their values.
     """
 
     prepared: type[Any]
     protection: type[Any]
-    mappings: tuple[str, ...] = ()
+    mappings: Mapping[str, Any] = field(default_factory=dict)
 
-    def is_sound(self, found: object) -> bool:
-        """Return whether ``found`` is of these classes, with a tuple of claims."""
+    def why_not(self, found: object) -> str:
+        """Return which field of ``found`` is wrong, and what it was; empty string if all are of these classes."""
         if not isinstance(found, self.prepared):
-            return False
-        claims, mappings = found.claims, (getattr(found, name) for name in self.mappings)
-        return (
-            isinstance(found.protection, self.protection)
-            and isinstance(claims, tuple | list)
-            and all(isinstance(claim, Claim) for claim in claims)
-            and all(isinstance(one, Mapping) for one in mappings)
-        )
+            return f"got {_shown(found)}"
+        if not isinstance(found.protection, self.protection):
+            return f"protection must be a {self.protection.__name__}, got {_shown(found.protection)}"
+        if not isinstance(found.claims, tuple | list):
+            return f"claims must be a tuple of Claim, got {_shown(found.claims)}"
+        wrong = [claim for claim in found.claims if not isinstance(claim, Claim)]
+        if wrong:
+            return f"claims must be a tuple of Claim, got {_shown(wrong[0])} in it"
+        each = (_why_no_mapping(name, getattr(found, name), kind) for name, kind in self.mappings.items())
+        return next((words for words in each if words), "")
+
+
+def _why_no_mapping(name: str, found: object, kind: Any) -> str:
+    wanted = f"{name} must be a dictionary of {kind.__name__} by claim_id"
+    if not isinstance(found, Mapping):
+        return f"{wanted}, got {_shown(found)}"
+    wrong = [f"{_shown(key)}: {_shown(value)}" for key, value in found.items() if not isinstance(value, kind)]
+    return f"{wanted}, got {wrong[0]} in it" if wrong else ""
+
+
+def _shown(value: object) -> str:
+    """A number or a text as it is, and the type of any other object, whose own words may be its address."""
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return f"{value!r:.80}" if plain else f"an object of type {type(value).__name__}"
 
 
 def defenses_on(suite: ResolvedSuite, federation: str, base: type[DefensePart]) -> list[DefenseEntry]:
@@ -82,9 +98,8 @@ def calibrated_for(suite: ResolvedSuite, entry: DefenseEntry, federation: str, p
         raise ConfigError(
             f"{place}: defense {entry.label} cannot be prepared for federation {federation}: {words}"
         ) from error
-    if not returns.is_sound(prepared):
-        raise ConfigError(
-            f"defense {entry.label}: prepare(plan) must return {returns.prepared.__name__}(protection, claims), "
-            f"got {prepared!r}"
-        )
+    why = returns.why_not(prepared)
+    if why:
+        wanted = f"{returns.prepared.__name__}(protection, claims)"
+        raise ConfigError(f"defense {entry.label}: prepare(plan) must return {wanted}: {why}")
     return prepared

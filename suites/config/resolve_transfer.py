@@ -57,14 +57,19 @@ def _read(specification: str, folder: str, digest: str) -> TransferSpec:
 @lru_cache(maxsize=4)
 def _task(specification: str, seed: int, folder: str, digest: str, versions: str) -> TransferTask:
     spec, streams = _read(specification, folder, digest), Streams(seed)
-    task = build_task(
-        load_dataset(spec.data),
-        model=spec.model,
-        partition=partition_from(spec.partition),
-        clients=spec.teachers,
-        samples=spec.samples,
-        streams=streams,
-    )
+    try:
+        task = build_task(
+            load_dataset(spec.data),
+            model=spec.model,
+            partition=partition_from(spec.partition),
+            clients=spec.teachers,
+            samples=spec.samples,
+            streams=streams,
+        )
+    except ValueError as error:
+        # The teachers are the clients of this task.
+        words = str(error)
+        raise ValueError(words.replace("client", "teacher") if words.startswith("each client") else words) from error
     return transfer_task(task, queries=spec.queries, streams=streams, source=spec.source)
 
 

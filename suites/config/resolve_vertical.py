@@ -1,12 +1,18 @@
 """Turn the vertical federations of a suite into tasks, plans and calibrated defenses."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 
 from ...attacks.vertical.attack import VerticalAttack
+from ...audit.outside import name_and_options
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
+from ...fl.data.files.columns.table_options import TableOptions
+from ...fl.data.files.lookup import names_a_file
 from ...fl.streams import Streams
+from ...fl.vertical.law import VerticalLaw
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask, build_vertical_task
@@ -18,7 +24,9 @@ from .tables.vertical import VerticalSpec
 
 _LEAST_PEOPLE = 4
 """Of a federation whose labels are guessed in one run: at least two guesses are planned."""
-_RETURNS = Prepares(prepared=VerticalPrepared, protection=VerticalProtection, mappings=("laws", "spending"))
+_RETURNS = Prepares(
+    prepared=VerticalPrepared, protection=VerticalProtection, mappings={"laws": VerticalLaw, "spending": Callable}
+)
 
 
 def vertical_task_of(spec: VerticalSpec, seed: int) -> VerticalTask:
@@ -89,6 +97,7 @@ def prepare_vertical(
             returns no valid claims.
     """
     spec = suite.spec.vertical[federation]
+    _check_label(suite, federation)
     try:
         plan = vertical_plan_of(spec, vertical_task_of(spec, seed))
     except ValueError as error:
@@ -111,3 +120,17 @@ def prepare_vertical(
         )
     prepared: VerticalPrepared = calibrated_for(suite, entry, federation, plan, _RETURNS)
     return plan, prepared
+
+
+def _check_label(suite: ResolvedSuite, federation: str) -> None:
+    """Raise ConfigError if the column of a file's labels is listed among the columns of a party."""
+    spec = suite.spec.vertical[federation]
+    name, options = name_and_options("dataset", spec.dataset)
+    listed = () if isinstance(spec.columns, int) else chain(*spec.columns)
+    label = options.get("label", TableOptions.label)
+    if names_a_file(name) and label in listed:
+        place = suite.source.where(("vertical", federation, "columns"))
+        raise ConfigError(
+            f"{place}: federation {federation} cannot be set up: columns must not list {label!r}, which is the label: "
+            "the active party holds it"
+        )

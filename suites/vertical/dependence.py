@@ -26,7 +26,10 @@ def dependent(numbers: Callable[[int, int], FloatArray]) -> str:
     """
     first = _series(numbers, 0)
     if (first == first[0]).all() and (first[0] != first[0][0]).any():
-        return "all blocks of runs draw the same noise: a hook must draw it from the generator that it receives"
+        return (
+            "the defense draws no noise, or the same in all blocks of runs: a hook must draw it from the generator "
+            "that it receives"
+        )
     if any(_repeats(column) for column in np.moveaxis(first, 2, 0)):
         return f"runs of one block have the same noise: {_REMEDY}"
     effect = call_effect(first)

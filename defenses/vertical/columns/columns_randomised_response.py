@@ -15,6 +15,9 @@ from ..claims import columns_claim
 from ..defense import VerticalPrepared
 from ..pure import PureVerticalDefense
 
+MOST_BUCKETS = 1000
+"""Most values of a number: a table of their number squared is computed, and a row of it for each number."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BucketProtection(VerticalProtection):
@@ -58,7 +61,7 @@ class ColumnsRandomisedResponse(PureVerticalDefense):
 
     Args:
         epsilon, delta: the budget of all numbers of a person at one party.
-        buckets: number of values, >= 2.
+        buckets: number of values, 2 to 1000.
         bounds: the smallest and the largest value, public.
     """
 
@@ -68,6 +71,8 @@ class ColumnsRandomisedResponse(PureVerticalDefense):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("buckets", self.buckets, least=2)
+        if self.buckets > MOST_BUCKETS:
+            raise ValueError(f"buckets must be at most {MOST_BUCKETS}, got {self.buckets}")
         if not _are_bounds(self.bounds):
             raise ValueError(f"bounds must be two numbers, the smaller one first, got {self.bounds!r}")
         # A suite file has lists in place of tuples.

@@ -17,7 +17,10 @@ def _columns(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     if not isinstance(value, list | tuple):
-        raise ValueError(f"must be the number of parties that hold columns, or a list for each party, got {value!r}")
+        raise ValueError(
+            "must be the number of parties that hold columns, a whole number from 1 (with active = true from 2) to the "
+            f"number of columns, or a list for each party, got {value!r:.80}"
+        )
     if not 1 <= len(value) <= _MOST_PARTIES:
         raise ValueError(f"must list the columns of 1 to {_MOST_PARTIES} parties, got {len(value)}")
     for party in value:

@@ -21,7 +21,7 @@ from ....audit.mechanism.mechanism import audit_mechanism
 from ....fl.hooks import overrides
 from ....fl.streams import Streams
 from ....fl.vertical.plan import VerticalPlan
-from ....fl.vertical.protection import VerticalContext, VerticalProtection
+from ....fl.vertical.protection import VerticalContext, VerticalProtection, check_returned
 from ..received import held_against
 
 CHANNEL = "label channel"
@@ -115,7 +115,7 @@ def _released(
         plan=plan, epoch=epoch, step=epoch * plan.steps_per_epoch, replicas=len(given), people=people
     )
     values = one_hot(torch.from_numpy(given.astype(np.int64)), plan.network.classes).to(torch.float32)
-    found = protection.targets(values, context, rng).double()
+    found = check_returned("targets", protection.targets(values, context, rng), values).double()
     equal = (found == found.roll(1, 1)).all(-1)
     return torch.cat([found.flatten(1), equal.double()], dim=1).numpy()
 

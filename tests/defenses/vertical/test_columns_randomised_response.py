@@ -107,6 +107,7 @@ def test_the_control_gives_each_column_the_whole_budget():
     ("wrong", "words"),
     [
         ({"buckets": 1}, "buckets"),
+        ({"buckets": 10**12}, "buckets must be at most 1000, got 1000000000000"),
         *(
             ({"bounds": wrong}, "bounds must be two numbers")
             for wrong in ((1.0, 1.0), (0.0, math.nan), (0.0, math.inf), (False, 1.0), ("0", 1.0), (0.0,), 1.0)

@@ -284,7 +284,8 @@ def test_every_party_holds_a_column_however_wide_the_first_one_is():
         (5, NAMED, r"in 1\.\.4"),
         ((("aeg",),), NAMED, "unknown column 'aeg'; known: age"),
         ((("age",),), (), "have no names"),
-        ((("job",), (2,)), NAMED, "twice"),
+        ((("job",), (2,)), NAMED, r"columns: .* twice: \['job'\]"),
+        ((("age", "city"), ("city", "age")), NAMED, r"columns: .* twice: \['age', 'city'\]"),
     ],
 )
 def test_unknown_names_of_columns_are_refused(columns, named, words):
@@ -311,6 +312,50 @@ def test_a_hook_of_a_wrong_shape_is_refused():
     task, plan = small(SPLIT)
     with pytest.raises(ValueError, match="hook gradients must return"):
         run_vertical(task, plan, Short(), STREAMS)
+
+
+HOOKS = ("columns", "targets", "embeddings", "residuals", "gradients", "bottom_weights", "bottom_sum")
+RETURNED = {
+    "double": (lambda values: values.double(), "got a tensor of shape .* and type torch.float64"),
+    "array": (lambda values: values.detach().numpy(), "got a NumPy array of shape .* and type float32"),
+    "nothing": (lambda values: None, "got None"),
+    "number": (lambda values: 3.0, "got float"),
+    "one row": (lambda values: values[:1], "got a tensor of shape"),
+}
+
+
+def returning(hook, change):
+    return type("Returning", (VerticalProtection,), {hook: lambda self, values, *rest: change(values)})()
+
+
+@pytest.mark.parametrize("found", RETURNED)
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_hook_that_returns_another_type_or_shape_is_named(hook, found):
+    task, plan = small(SPLIT)
+    change, words = RETURNED[found]
+    if (hook, found) == ("bottom_weights", "nothing"):
+        run_vertical(task, plan, returning(hook, change), STREAMS)
+        return
+    with pytest.raises(ValueError, match=f"hook {hook} must return a tensor of shape .* torch.float32, {words}"):
+        run_vertical(task, plan, returning(hook, change), STREAMS, runs=Runs(replicas=2))
+
+
+@pytest.mark.parametrize("found", RETURNED)
+@pytest.mark.parametrize("hook", ["columns", "evaluated"])
+def test_a_hook_for_new_people_that_returns_another_type_or_shape_is_named(hook, found):
+    task, plan = small(SPLIT)
+    models = run_vertical(task, plan, VerticalProtection(), STREAMS, runs=Runs(replicas=2))
+    change, words = RETURNED[found]
+    with pytest.raises(ValueError, match=f"hook {hook} must return a tensor of shape .* torch.float32, {words}"):
+        predicted(models, task.test, plan, returning(hook, change), STREAMS)
+
+
+@pytest.mark.parametrize("hook", ["columns", "evaluated"])
+def test_numbers_of_new_people_that_are_not_finite_are_the_hooks(hook):
+    task, plan = small(SPLIT)
+    models = run_vertical(task, plan, VerticalProtection(), STREAMS)
+    with pytest.raises(FloatingPointError, match=f"hook {hook} returned NaN or infinity"):
+        predicted(models, task.test, plan, returning(hook, lambda values: values * float("nan")), STREAMS)
 
 
 def test_a_speed_is_a_factor_on_the_learning_rate_of_one_passive_party():

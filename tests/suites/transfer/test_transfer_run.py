@@ -219,6 +219,11 @@ def test_what_does_not_fit_is_refused_with_its_line(planned, written, more, word
         ("teachers = 12", "teachers = 0", "line 7: transfer.main.teachers"),
         ("teachers = 12", "teachers = 1.5", "line 7: transfer.main.teachers"),
         ("teachers = 12", "", "transfer.main.teachers"),
+        (
+            "teachers = 12\nsamples = 240",
+            "teachers = 100000",
+            r"line 7: .*each teacher .*teachers must be at most 1213",
+        ),
         ("samples = 240", "samples = 5", "samples must be at least teachers = 12, got 5"),
         ("samples = 240", "samples = 24000", "line 8: federation main cannot be set up: .*samples"),
         ("queries = 30", "queries = 0", "line 9: transfer.main.queries"),

@@ -111,6 +111,18 @@ def test_an_unknown_name_of_a_column_is_refused_with_its_line(assay, table):
         assay(table('[["jbo"], ["age"]]'))
 
 
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ('[["age"], ["bought"]]', "'bought', which is the label"),
+        ('[["job"], ["job"]]', r"columns: .* twice: \['job'\]"),
+    ],
+)
+def test_a_column_that_no_party_may_hold_is_named(assay, table, columns, words):
+    with pytest.raises(ConfigError, match=rf"suite.toml, line \d+: .*{words}"):
+        assay(table(columns))
+
+
 def test_a_data_set_may_be_an_object_of_python(assay):
     names = ("train_images", "train_labels", "test_images", "test_labels", "classes")
     own = Dataset(name="mine", **{name: getattr(load_dataset("digits"), name) for name in names})
@@ -244,6 +256,31 @@ def test_a_defense_that_cannot_be_prepared_is_refused_with_its_line(planned, wri
         planned(text=text)
 
 
+PREPARED = "VerticalPrepared(protection=Flipped(keep), claims=(claim,))"
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("None", "got None"),
+        ('{"protection": 1}', "got an object of type dict"),
+        ("VerticalPrepared(protection=3, claims=())", "protection must be a VerticalProtection, got 3"),
+        (PREPARED.replace("(claim,)", "'abc'"), "claims must be a tuple of Claim, got 'abc'"),
+        (PREPARED.replace("(claim,)", "(claim, 1)"), "claims must be a tuple of Claim, got 1 in it"),
+        (PREPARED[:-1] + ", laws={'x': 1})", "laws must be .* VerticalLaw by claim_id, got 'x': 1 in it"),
+        (PREPARED[:-1] + ", laws=3)", "laws must be .* VerticalLaw by claim_id, got 3"),
+        (PREPARED[:-1] + ", spending={'x': object()})", "spending must be .*, got 'x': an object of type object in it"),
+    ],
+)
+def test_what_prepare_returns_is_refused_by_the_field_that_is_wrong(planned, own_module, suite_file, returned, words):
+    module = own_module(OWN.replace(PREPARED, returned))
+    with pytest.raises(
+        ConfigError, match=rf"defense flip: prepare\(plan\) must return VerticalPrepared.*{words}"
+    ) as found:
+        planned(text=suite_file(text=SUITE.format(more="").replace("MODULE", module)).read_text())
+    assert " at 0x" not in str(found.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -259,7 +296,10 @@ def test_a_defense_that_cannot_be_prepared_is_refused_with_its_line(planned, wri
         ("summed = true", "columns = [[1.5]]", r"line \d+: vertical.main.columns: .* whole number or a text"),
         ("summed = true", "columns = [3]", r"line \d+: vertical.main.columns: .* a list of at most"),
         ("summed = true", "columns = []", r"line \d+: vertical.main.columns: .* 1 to 100 parties"),
-        ("summed = true", "columns = 0", r"line \d+: vertical.main.columns"),
+        *(
+            ("summed = true", f"columns = {wrong}", r"line \d+: vertical.main.columns: .*from 1 .*got " + shown)
+            for wrong, shown in (("0", "0"), ("-1", "-1"), ("true", "True"))
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(planned, written, old, new, words):

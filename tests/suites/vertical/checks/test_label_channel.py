@@ -86,3 +86,13 @@ def test_independent_responses_fail_no_oftener_than_alpha(monkeypatch):
     found = [checked(lambda labels, found: found, seed, alpha=0.05) for seed in range(20)]
     assert sum(one.passed is False for one in found) <= 5
     assert max(one.measured for one in found) > EPSILON / 2
+
+
+def test_a_hook_that_returns_nothing_is_named_where_released_labels_are_drawn():
+    class Nothing(VerticalProtection):
+        def targets(self, values, context, rng):
+            return None
+
+    found = channel_check(CLAIM, PLAN, Nothing(), Streams(0), range(CLASSES), alpha=0.01)
+    assert found.passed is None
+    assert "hook targets must return a tensor" in found.witness

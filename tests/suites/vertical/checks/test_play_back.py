@@ -71,3 +71,12 @@ def test_messages_that_are_too_large_for_constants_are_named(monkeypatch, most, 
 def test_the_length_is_that_of_the_rows_that_are_long():
     words = {pair.words for pair in PAIRS}
     assert "a row, 100 times as long as the others, or zeros" in words
+
+
+def test_a_hook_that_returns_doubles_is_named_where_its_calls_are_recorded():
+    class Doubles(VerticalProtection):
+        def embeddings(self, values, party, context, rng):
+            return values.double()
+
+    with pytest.raises(ValueError, match=r"hook embeddings must return .* torch.float32, got .* torch.float64"):
+        checks(Doubles())
