@@ -68,8 +68,8 @@ def _task(specification: str, seed: int, folder: str, digest: str, versions: str
         )
     except ValueError as error:
         # The teachers are the clients of this task.
-        words = str(error)
-        raise ValueError(words.replace("client", "teacher") if words.startswith("each client") else words) from error
+        words = str(error).replace("each client", "each of the teachers").replace("clients", "teachers")
+        raise ValueError(words) from error
     return transfer_task(task, queries=spec.queries, streams=streams, source=spec.source)
 
 

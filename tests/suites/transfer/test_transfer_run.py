@@ -222,7 +222,7 @@ def test_what_does_not_fit_is_refused_with_its_line(planned, written, more, word
         (
             "teachers = 12\nsamples = 240",
             "teachers = 100000",
-            r"line 7: .*each teacher .*teachers must be at most 1213",
+            r"line 7: .*each of the teachers .*teachers must be at most 1213",
         ),
         ("samples = 240", "samples = 5", "samples must be at least teachers = 12, got 5"),
         ("samples = 240", "samples = 24000", "line 8: federation main cannot be set up: .*samples"),
