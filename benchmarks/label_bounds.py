@@ -98,10 +98,14 @@ def compare(run: RunFolder) -> bool:
 
 
 def level(row: Record, bound: float) -> float:
-    """Return the probability of a value so far above the bound, by the width of its interval."""
+    """Return the probability of a value so far above the bound: by the width of its interval, or by the spread of a
+    share of as many people at the bound, where that is larger. An interval near 1 shows no people who would have
+    been wrong.
+    """
     if row.value <= bound or row.ci_low is None:
         return 1.0
-    return float(norm.sf(norm.isf(ABOVE) * (row.value - bound) / max(row.value - row.ci_low, 1e-12)))
+    spread = max((row.value - row.ci_low) / norm.isf(ABOVE), math.sqrt(bound * (1 - bound) / (row.n or 1)))
+    return float(norm.sf((row.value - bound) / spread))
 
 
 def seeds(run: RunFolder) -> set[int]:
