@@ -140,7 +140,7 @@ def test_an_address_at_which_no_cluster_answers_is_a_mistake_before_the_folder_i
 def test_a_signal_ends_the_workers_and_the_run_goes_on_upon_another_backend(
     suite_file, own_source, tmp_path, backend, seen, number, code
 ):
-    hang = ONCE.format(condition="not Path('go').exists()", deed="time.sleep(120)")
+    hang = ONCE.format(condition="not Path('go').exists()", deed="time.sleep(600)")
     (tmp_path / "own_sleeping.py").write_text(own_source(hang))
     words = [sys.executable, "-m", "fedassay"]
     options = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stderr": subprocess.PIPE, "text": True}
@@ -171,7 +171,7 @@ def test_a_signal_ends_the_workers_and_the_run_goes_on_upon_another_backend(
 
 
 def _wait(condition):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
