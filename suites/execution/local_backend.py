@@ -52,7 +52,9 @@ class LocalBackend:
             results = parallel(numbered(index, carry, job, store, run) for index, job in enumerate(jobs))
         complete = False
         try:
-            yield from results
+            # "yield from" would close the results itself, outside of the filter below.
+            for done in results:  # noqa: UP028
+                yield done
             complete = True
         except Exception:
             # A signal to the whole group ends the workers a moment before it reaches this process, which it should
