@@ -72,7 +72,8 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_rows(
 ):
     path = suite_file()
     total = writes_of_a_run(assay, path, monkeypatch)
-    assert total == 29  # Claims and manifest; artifact, rows and line of 8 cells; a block's setting; gate and manifest.
+    # Claims, manifest and session; artifact, rows and line of 8 cells; a block's setting; gate and manifest.
+    assert total == 30
     for left in range(2, total, step):
         folder = tmp_path / f"killed{left}"
         with monkeypatch.context() as patched:
