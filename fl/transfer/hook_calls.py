@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..protection import State
+from ..wrong_return import wrong_return
 from .protection import Released, TransferContext, TransferProtection
 from .transfer_task import ABSTAINED
 
@@ -65,16 +66,4 @@ def _check_labels(labels: Any, context: TransferContext) -> None:
 
 def _require(hook: str, right: bool, allowed: str, returned: Any) -> None:
     if not right:
-        shown = returned if isinstance(returned, str) else _described(returned)
-        raise ValueError(f"hook {hook} must return {allowed}, got {shown}")
-
-
-def _described(value: Any) -> str:
-    """Type, and of an array also its kind of numbers and its shape."""
-    if isinstance(value, tuple):
-        return f"a tuple ({', '.join(map(_described, value))})"
-    kind = type(value).__name__
-    if isinstance(value, Tensor | np.ndarray):
-        name = "torch.Tensor" if isinstance(value, Tensor) else "numpy.ndarray"
-        return f"{name} of {value.dtype} and shape {tuple(value.shape)}"
-    return "None" if value is None else f"{value!r} ({kind})" if isinstance(value, int | float) else kind
+        raise wrong_return(hook, allowed, returned)

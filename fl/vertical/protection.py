@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from ..hooks import Hooks
+from ..wrong_return import wrong_return
 from .plan import VerticalPlan
 
 
@@ -109,18 +110,7 @@ def check_returned(hook: str, found: object, like: Tensor) -> Tensor:
     """
     if isinstance(found, Tensor) and found.shape == like.shape and found.dtype == like.dtype:
         return found
-    wanted = f"a tensor of shape {tuple(like.shape)} and type {like.dtype}"
-    raise ValueError(f"hook {hook} must return {wanted}, got {_described(found)}")
-
-
-def _described(found: object) -> str:
-    """What a hook returned, without its numbers."""
-    if found is None:
-        return "None: a method without return gives None"
-    if not isinstance(found, Tensor | np.ndarray):
-        return type(found).__name__
-    kind = "a tensor" if isinstance(found, Tensor) else "a NumPy array"
-    return f"{kind} of shape {tuple(found.shape)} and type {found.dtype}"
+    raise wrong_return(hook, f"a torch.Tensor of {like.dtype} and shape {tuple(like.shape)}", found)
 
 
 Hook = Callable[..., Tensor]

@@ -54,8 +54,9 @@ def packed(carry: Carry, jobs: Sequence[Work], store: Store) -> list[Sent]:
     """Return the jobs as they are sent, in their order; ``store`` is that of the session."""
     from joblib.externals.loky.backend.reduction import dumps  # Lazy: a run in one process does not need it.
 
-    # A relative folder would be another one on the worker.
+    # Relative folders would be others on the worker.
     imports = tuple(str(Path(place).absolute()) for place in sys.path)
+    store = Store(store.folder.absolute(), identifier=store.identifier)
     version, code = _versions(), _code()
     return [
         Sent(index=index, job=bytes(dumps((carry, job))), store=store, imports=imports, versions=version, code=code)

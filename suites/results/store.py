@@ -153,7 +153,7 @@ class Store:
         with _naming(path):
             path.write_text(identifier, encoding="utf-8")
         try:
-            yield Store(self.folder.absolute(), identifier=identifier)
+            yield Store(self.folder, identifier=identifier)
         finally:
             with suppress(OSError):
                 path.unlink(missing_ok=True)

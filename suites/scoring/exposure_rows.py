@@ -16,7 +16,7 @@ def score_exposures(
     cell: Cell, evidence: Exposures, probe: CandidateProbe, store: Store, *, adversary: str
 ) -> list[Record]:
     """Build the result rows of one attack on secrets: the mean exposure of trained and of absent secrets in bits, with
-    intervals over the secrets of this one run, and how well exposure tells the two apart.
+    intervals over the secrets of this one run, and how well exposure separates the two.
 
     Raises ValueError for another number of exposures than secrets.
     """

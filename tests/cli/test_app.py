@@ -127,8 +127,7 @@ def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, mo
         patched.setattr(store_module, "_write_atomically", full)
         stopped = say("run", suite_file(), "-j", 1, "-o", "out")
     assert stopped.exit_code == 12
-    assert stopped.stderr.startswith("INCOMPLETE: the run stopped, because /")
-    assert "/out/" in stopped.stderr
+    assert stopped.stderr.startswith("INCOMPLETE: the run stopped, because out/")
     assert "cannot be read or written: no space left on device. " in stopped.stderr
     assert stopped.stderr.endswith("Finished cells are kept; go on with: fedassay resume out\n")
     assert not lines(stopped, "gate")
@@ -151,9 +150,9 @@ def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_reported(suite_fi
     code = "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (32768, 32768))\n"
     code += "from fedassay.__main__ import main\nmain()"
     words = ["run", str(suite_file("seeds = 1", "seeds = 8")), "-j", "2", "-o", "out"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
-    )
+    # -B: Python would leave bytecode that is cut off at the limit, and later programs could not import it.
+    command = [sys.executable, "-B", "-c", code, *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 12, done.stderr
     told = "INCOMPLETE: the run stopped, because out/results.jsonl cannot be read or written: file too large."
     assert done.stderr == f"{told} Finished cells are kept; go on with: fedassay resume out\n"

@@ -61,7 +61,7 @@ def test_half_of_the_secrets_are_trained_on_and_each_is_shown_once(task, probe):
     assert len(torch.unique(probe.shown.images.flatten(1), dim=0)) == 40
     for image, holder in zip(probe.shown.images, probe.holder, strict=True):
         counts = [int((task.images[part] == image).flatten(1).all(1).sum()) for part in task.parts]
-        # A tenth of all windows is dealt to nobody.
+        # A tenth of all windows is dealt to no client.
         assert [client for client, count in enumerate(counts) if count] == ([] if holder < 0 else [holder])
         assert max(counts) <= COPIES
 
