@@ -95,4 +95,4 @@ def test_a_hook_that_returns_nothing_is_named_where_released_labels_are_drawn():
 
     found = channel_check(CLAIM, PLAN, Nothing(), Streams(0), range(CLASSES), alpha=0.01)
     assert found.passed is None
-    assert "hook targets must return a tensor" in found.witness
+    assert "hook targets must return a torch.Tensor" in found.witness

@@ -78,5 +78,5 @@ def test_a_hook_that_returns_doubles_is_named_where_its_calls_are_recorded():
         def embeddings(self, values, party, context, rng):
             return values.double()
 
-    with pytest.raises(ValueError, match=r"hook embeddings must return .* torch.float32, got .* torch.float64"):
+    with pytest.raises(ValueError, match=r"hook embeddings must return .* torch.float32 .*, got .* torch.float64"):
         checks(Doubles())
