@@ -5,15 +5,15 @@
 One upload of one image, cosine distance and total variation, signed Adam in [0, 1] from the same starting images.
 
 - ``ours``: ``Search`` on the ``Cosine`` of all restarts in one batch, as a suite runs it.
-- ``inverting``: the loop of invertinggradients (Geiping et al. 2020, section 3 and its documentation): one restart after
-  the other; each step a double backward pass, the gradient's sign, Adam, a schedule, a clamp.
-- ``breaching``: the loop of its successor: total variation by a convolution, and in each step the least objective so far
-  is kept with its image, and the objective is tested for being finite.
+- ``inverting``: the loop of invertinggradients (Geiping et al. 2020, section 3 and its documentation): one restart
+  after the other; each step a double backward pass, the gradient's sign, Adam, a schedule, a clamp.
+- ``breaching``: the loop of its successor: total variation by a convolution, and in each step the least objective so
+  far is kept with its image, and the objective is tested for being finite.
 
 The loops are written here from the publications; both use a plain PyTorch module. All ways take turns in one process:
-a repeat runs a short search of ``--steps`` steps by each way. The loops run at most four restarts, because their restarts
-cost the same. Printed are medians: CPU ms per restart and step, restarts of a hundred steps per CPU second, and the ratio
-of a loop's time to ours in the same turn, with its range.
+a repeat runs a short search of ``--steps`` steps by each way. The loops run at most four restarts, because their
+restarts cost the same. Printed are medians: CPU ms per restart and step, restarts of a hundred steps per CPU second,
+and the ratio of a loop's time to ours in the same turn, with its range.
 """
 
 import argparse
