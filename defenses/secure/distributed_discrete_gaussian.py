@@ -40,7 +40,7 @@ class DistributedDiscreteGaussian(SecureSumDefense):
             sized,
             mechanism="sum of discrete Gaussian shares",
             accountant=RENYI,
-            source="Kairouz, Liu and Steinke 2021, Proposition 14; sampler: Canonne et al. 2020, Algorithm 3",
+            source="Kairouz, Liu and Steinke 2021, Proposition 14; exact noise: defenses.secure.gaussian_table",
         )
         return Prepared(protection=self.protected(DistributedDiscreteGaussianProtection, sized), claims=(claim,))
 

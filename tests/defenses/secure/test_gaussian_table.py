@@ -1,0 +1,148 @@
+"""The table of a discrete Gaussian: its units by counting all words, its law with words so short that rests are common.
+
+Chi-square and binomial tests at one in a million, with fixed seeds.
+"""
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+from fedassay.defenses.secure import gaussian_table as module
+from fedassay.defenses.secure.gaussian_table import GaussianTable, block_length, exp_floor, gaussian_table, is_below
+from scipy import stats
+
+N = 200_000
+ALARM = 1e-6
+SHORT = [(1, 8), (4, 8), (9, 9), (50, 10)]
+"""Variances, and words so short that a good part of all draws needs the units that are left."""
+
+
+class Words:
+    """Gives the words of a list in place of a generator's."""
+
+    def __init__(self, words):
+        self.words = np.asarray(words, dtype=np.uint64)
+
+    def integers(self, low, high, size, dtype):
+        return self.words.copy()
+
+
+def decimal_mass(x, variance, scale):
+    with localcontext() as context:
+        context.prec = 120
+        return scale * (Decimal(-(x**2)) / (2 * variance)).exp()
+
+
+def fits(drawn, variance):
+    """Chi-square over the values that are expected fifty times, and one cell for all others."""
+    values = np.arange(-12 * math.isqrt(variance) - 12, 12 * math.isqrt(variance) + 13)
+    weights = np.exp(-np.square(values) / (2 * variance))
+    expected = weights / weights.sum() * len(drawn)
+    common = expected >= 50
+    counts = np.array([(drawn == value).sum() for value in values[common]])
+    observed, wanted = (
+        np.append(counts, len(drawn) - counts.sum()),
+        np.append(expected[common], expected[~common].sum()),
+    )
+    assert wanted[-1] > 1
+    return stats.chi2.sf((np.square(observed - wanted) / wanted).sum(), len(wanted) - 1) > ALARM
+
+
+@pytest.mark.parametrize("scale", [1, 1000, 2**64 - 1, 2**200])
+@pytest.mark.parametrize(("numerator", "denominator"), [(0, 3), (1, 2**25), (1, 2), (7, 3), (81, 2), (10**4, 7)])
+def test_floors_of_exponentials_are_those_of_decimal_arithmetic(numerator, denominator, scale):
+    with localcontext() as context:
+        context.prec = 800
+        exact = math.floor(scale * (Decimal(-numerator) / denominator).exp())
+    assert exp_floor(numerator, denominator, scale) == exact
+
+
+@pytest.mark.parametrize(("variance", "bits"), [*SHORT, (1, 16), (100, 16)])
+def test_every_word_is_a_unit_of_its_integer(variance, bits):
+    """All words of a short length: each integer of the table has as many as the whole part of its mass."""
+    table, drawn = gaussian_table(variance, bits=bits), np.empty(1 << bits, dtype=np.int64)
+    table._look_up(drawn, Words(np.arange(1 << bits)))
+    found = {int(value): int(count) for value, count in zip(*np.unique(drawn, return_counts=True), strict=True)}
+    masses = {x: math.floor(decimal_mass(x, variance, table.scale)) for x in range(-table.reach, table.reach + 1)}
+    assert found == {**masses, table.reach + 1: table.left}
+    assert masses[table.reach] >= 1 > decimal_mass(table.reach + 1, variance, table.scale)
+
+
+@pytest.mark.parametrize("variance", [1, 33489, 4096**2])
+def test_columns_of_long_words_hold_the_units_of_their_integers(variance):
+    table = gaussian_table(variance)
+    columns = len(table.limits)
+    size, held = 2**64 // columns, [0] * columns
+    for column, (limit, other) in enumerate(zip(table.limits.tolist(), table.others.tolist(), strict=True)):
+        held[column] += limit
+        held[other + table.reach] += size - limit
+    for x in {0, 1, math.isqrt(variance), table.reach - 1, table.reach}:
+        exact = math.floor(decimal_mass(x, variance, table.scale))
+        assert held[table.reach + x] == held[table.reach - x] == exact
+    assert held[2 * table.reach + 1] == table.left == 2**64 - sum(held[: 2 * table.reach + 1])
+    assert not any(held[2 * table.reach + 2 :])
+    assert table.left < 2**45
+
+
+@pytest.mark.parametrize(("variance", "bits"), SHORT)
+def test_short_words_have_the_law_of_long_ones(variance, bits):
+    table = gaussian_table(variance, bits=bits)
+    drawn = table.draw(N, np.random.default_rng(variance))
+    assert table.left > 0.05 * 2**bits
+    assert abs(drawn).max() > table.reach
+    assert fits(drawn, variance)
+
+
+@pytest.mark.parametrize("variance", [1, 4, 50, 1000])
+def test_long_words_have_the_law(variance):
+    assert fits(gaussian_table(variance).draw(N, np.random.default_rng(variance)), variance)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_rests_that_are_always_or_never_accepted_would_not_fit(answer, monkeypatch):
+    monkeypatch.setattr(module, "is_below", lambda digits, bits, rng: answer)
+    assert not fits(gaussian_table(4, bits=8).draw(N, np.random.default_rng(4)), 4)
+
+
+def test_a_table_without_its_tail_would_not_fit(monkeypatch):
+    whole = GaussianTable._accepted
+
+    def cut(table, rng):
+        found = whole(table, rng)
+        return None if found is None or abs(found) > table.reach else found
+
+    monkeypatch.setattr(GaussianTable, "_accepted", cut)
+    assert not fits(gaussian_table(4, bits=8).draw(N, np.random.default_rng(4)), 4)
+
+
+def digits_of(p):
+    return lambda count: math.floor(p * 2**count)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 64])
+@pytest.mark.parametrize("p", [0.0, 1 / 3, 0.5, 0.82])
+def test_a_comparison_digit_by_digit_has_its_probability(p, bits):
+    """One digit at a time, half of all comparisons are undecided after the first."""
+    rng = np.random.default_rng(5)
+    hits = sum(is_below(digits_of(p), bits, rng) for _ in range(20_000))
+    assert stats.binomtest(hits, 20_000, p).pvalue > ALARM
+
+
+def test_an_undecided_comparison_that_ends_would_have_another_probability():
+    rng = np.random.default_rng(5)
+    hits = sum(int(rng.integers(2)) <= digits_of(1 / 3)(1) for _ in range(20_000))
+    assert stats.binomtest(hits, 20_000, 1 / 3).pvalue < ALARM
+
+
+@pytest.mark.parametrize("variance", [1, 2, 50, 33489])
+def test_each_block_beyond_a_table_has_less_than_half_the_mass_of_the_one_before(variance):
+    length = block_length(variance)
+    for start in (1, 5, length):
+        first = decimal_mass(start, variance, 1)
+        assert all(decimal_mass(start + k * length, variance, 1) < first / 2**k for k in range(1, 6))
+
+
+def test_words_that_are_too_short_for_a_variance_are_refused():
+    with pytest.raises(ValueError, match=r"bits must be enough for .* units, got 8"):
+        gaussian_table(100, bits=8)
