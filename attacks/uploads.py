@@ -71,11 +71,11 @@ def upload_senders(view: View, round: int) -> tuple[int, ...]:
     return _senders(_reports(_round(view, round)))
 
 
-def upload_setting(view: View) -> Setting:
+def upload_setting(view: View, rounds: int = 1) -> Setting:
     """Return the setting (unit, adjacency, observer, rounds) of attack results about the samples behind each upload;
-    all uploads of one run depend on the same model.
+    all uploads of one run depend on the same model. ``rounds``: whose uploads the attack reads.
     """
-    return clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE, rounds=1)
+    return clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE, rounds=rounds)
 
 
 def check_unmasked(reports: Message) -> None:

@@ -50,12 +50,13 @@ class EmbeddingTokens(TextAttack):
         """Return token counts ``(n, tokens)``, one row per upload, whose sum is the public number of tokens.
 
         Raises:
-            Undefined: for a model without an embedding of the tokens that is not tied to another layer.
+            Undefined: for a model without a trained embedding of the tokens that is not tied to another layer.
             ValueError: like `read_label_lots`, or if the last layer has no bias.
         """
-        lots, network = read_label_lots(view, knowledge, self.round), knowledge.network
-        bias = lots.last.needed_bias("embedding_tokens")
+        network = knowledge.network
         place, length, tokens = embedding_slice(network), network.shape[2], network.classes
+        lots = read_label_lots(view, knowledge, self.round)
+        bias = lots.last.needed_bias("embedding_tokens")
         public = counts_of(knowledge.public_images, tokens) + 1.0
         prior, predicted = public / public.sum(), _mean_softmax(lots, knowledge)
         counts = np.zeros((len(lots.clients), tokens))
@@ -85,7 +86,7 @@ class EmbeddingTokens(TextAttack):
 
 def embedding_slice(network: Network) -> slice:
     """Return the coordinates of the embedding of tokens in a flat parameter vector; raise Undefined if there is none,
-    or if it is tied to another layer, whose gradient hides which rows are zero.
+    if it is frozen, or if it is tied to another layer, whose gradient hides which rows are zero.
     """
     named = dict(network.module.named_modules())
     found = [name for name, layer in named.items() if isinstance(layer, nn.Embedding)]
@@ -95,6 +96,8 @@ def embedding_slice(network: Network) -> slice:
     weight = named[fitting[0]].weight
     if any(getattr(layer, "weight", None) is weight for name, layer in named.items() if name != fitting[0]):
         raise Undefined(f"model {network.model} ties its embedding to another layer, so all rows have a gradient")
+    if f"{fitting[0]}.weight" not in network.layout.names:
+        raise Undefined(f"model {network.model} has a frozen embedding, which has no gradient")
     return network.layout.slices[f"{fitting[0]}.weight"]
 
 

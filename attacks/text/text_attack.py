@@ -29,13 +29,15 @@ class TextAttack(Attack, ABC):
 
 
 def guesses_of_round(
-    counts: ArrayLike, view: View, round: int, texts: Sequence[IntArray] | None = None
+    counts: ArrayLike, view: View, round: int, texts: Sequence[IntArray] | None = None, rounds: int = 1
 ) -> TokenGuesses:
     """Return the counts ``(n, tokens)`` and, where given, the texts behind each of the n uploads of one ``round``, as
-    the attack's result.
+    the attack's result; ``rounds``: rounds whose uploads it read.
     """
     values = np.asarray(counts, dtype=np.float64)
-    return TokenGuesses(values, upload_setting(view), texts=None if texts is None else tuple(texts), round=round)
+    return TokenGuesses(
+        values, upload_setting(view, rounds), texts=None if texts is None else tuple(texts), round=round
+    )
 
 
 def counts_of(texts: ArrayLike, tokens: int) -> IntArray:

@@ -62,7 +62,7 @@ def build_model(
     normalisation: Normalisation | None = None,
     **options: Any,
 ) -> nn.Module:
-    """Build a model by name, with all parameters zero; one from outside keeps its own initial values.
+    """Build a model by name, with all trained parameters zero; one from outside keeps its own initial values.
 
     It turns images (batch, *shape) into outputs (batch, classes): logits of classes or of labels, or the numbers of a
     regression, which may be a single one. A segmentation model gives one logit per pixel, (batch, height, width).
@@ -83,10 +83,15 @@ def build_model(
             with torch.device("meta"):
                 model = _called(name, function, shape, classes, options)
             check_stateless(model)
-            model.to_empty(device="cpu")
+            if all(parameter.requires_grad for parameter in model.parameters()):
+                model.to_empty(device="cpu")
+            else:
+                # Frozen parameters keep the values that the function gives them.
+                model = _called(name, function, shape, classes, options)
             with torch.no_grad():
                 for parameter in model.parameters():
-                    parameter.zero_()
+                    if parameter.requires_grad:
+                        parameter.zero_()
         else:
             model = _called(name, function, shape, classes, options)
             model = prepared(

@@ -55,7 +55,7 @@ def toy_texts(count: int = 8, *, seed: int = 0) -> Dataset:
 
 def toy_task(*, clients: int = 4, model: Spec = "logistic", seed: int = 0, held_out: int = 0, **data: Any) -> Task:
     """Return a task on such images, or on such texts for a model of texts, dealt evenly."""
-    of_texts = name_and_options("model", model)[0] == "text_transformer"
+    of_texts = name_and_options("model", model)[0] in ("text_transformer", "text_lora")
     return build_task(
         toy_texts(seed=seed) if of_texts else toy_dataset(seed=seed, **data),
         model=model,

@@ -28,8 +28,12 @@ def toy_texts(
     seed: int = 0,
     width: int = 32,
     secrets: bool = False,
+    rank: int | None = None,
 ) -> Task:
-    """Texts of skewed random tokens, or secrets; the last ``held_out`` clients never take part. Clients are owners."""
+    """Texts of skewed random tokens, or secrets; the last ``held_out`` clients never take part. Clients are owners.
+
+    ``rank``: that of adapters, which are trained in place of a model of this ``width``.
+    """
     rng = Streams(seed).generator("toy texts")
     length, tokens = (len(PREFIX) + LETTERS - 1, len(ALPHABET)) if secrets else (LENGTH, TOKENS)
 
@@ -41,11 +45,11 @@ def toy_texts(
 
     (pool, labels), (outside, outside_labels), (test, test_labels) = data(sum(sizes)), data(outsiders), data(200)
     hands = torch.arange(sum(sizes)).split(list(sizes))
-    options = {"width": width, "heads": 2}
+    # The frozen weights behind adapters know the tokens of the alphabet.
+    model = ("text_transformer", {"width": width, "heads": 2}) if rank is None else ("text_lora", {"rank": rank})
+    tokens = tokens if rank is None else len(ALPHABET)
     return Task(
-        network=Network(
-            model="text_transformer", shape=(1, 1, length), classes=tokens, task="next_token", options=options
-        ),
+        network=Network(model=model[0], shape=(1, 1, length), classes=tokens, task="next_token", options=model[1]),
         images=pool,
         labels=labels,
         parts=hands[: len(sizes) - held_out],

@@ -47,5 +47,5 @@ def test_lots_whose_places_fill_the_span_are_refused():
 
 def test_models_without_attention_are_refused():
     _, view, knowledge = digits_run("logistic", 2, 8)
-    with pytest.raises(Undefined, match="no linear layer called attention"):
+    with pytest.raises(Undefined, match="no trained linear layer called attention"):
         AttentionSpan().run(view, knowledge, np.random.default_rng(0))

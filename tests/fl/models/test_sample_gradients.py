@@ -92,7 +92,7 @@ def test_small_lots_of_many_replicas_are_mapped_together_and_agree():
 
 
 def test_known_are_plain_chains_that_keep_samples_apart():
-    of_images = set(known_models()) - {"text_transformer"}
+    of_images = set(known_models()) - {"text_transformer", "text_lora"}
     known = {name for name in of_images if is_known(build_model(name, shape=(1, 32, 32), classes=2))}
     assert known == set(SHAPES)
     chain = type(build_model("mlp", shape=(1, 4, 4), classes=3))

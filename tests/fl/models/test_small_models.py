@@ -13,7 +13,8 @@ from torch.func import functional_call, grad, vmap
 MNIST = (1, 28, 28)
 DIGITS = (1, 8, 8)
 CIFAR = (3, 32, 32)
-PLAIN = [name for name in known_models() if name not in ("unet", "resnet18", "transformer", "text_transformer")]
+OTHERS = ("unet", "resnet18", "transformer", "text_transformer", "text_lora")
+PLAIN = [name for name in known_models() if name not in OTHERS]
 """The catalogue's classifiers whose initial values are PyTorch's defaults for linear layers and convolutions."""
 
 

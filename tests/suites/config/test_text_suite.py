@@ -32,8 +32,11 @@ def test_attacks_on_images_and_classes_are_refused_on_texts(part, says, tmp_path
 
 def test_the_small_version_recovers_the_texts_and_measures_secrets(assay):
     outcome = assay("text", preset="smoke")
-    rows = {(row.attack, row.metric): row for row in outcome.records}
-    assert {row.status for row in rows.values()} == {"ok"}
+    assert {row.status for row in outcome.records} == {"ok"}
+    rows = {(row.attack, row.metric): row for row in outcome.records if row.federation != "adapters"}
+    adapters = {(row.attack, row.metric): row for row in outcome.records if row.federation == "adapters"}
+    assert adapters["adapter_span", "token_places"].value == 1
+    assert adapters["public_text", "token_places"].value < 0.5
     assert rows["embedding_tokens", "token_set_f1"].value == 1
     assert rows["attention_span", "token_places"].value == 1
     assert rows["public_text", "token_places"].value < 0.5
