@@ -44,6 +44,7 @@ def training(build=build, train=train, **options):
     return Training(build, train, records(), delta=1e-5, **options)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_training_passes_all_checks(name):
     found = training(*CORRECT[name]).watch()
@@ -58,6 +59,7 @@ def test_forty_correct_trainings_are_not_accused(name):
     assert [one.words for seed in range(40) for one in run.watch(seed).failed] == []
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_way_of_breaking_it_is_found_by_one_watched_run(name):
     build, train, check = BROKEN[name]
@@ -168,6 +170,7 @@ def moved_by_ghost_clipping(build_ghost, **options):
     return drawn.index(True), within.projections(plant) - out.projections(plant)
 
 
+@pytest.mark.simulations
 def test_under_ghost_clipping_the_loss_of_a_record_is_stretched_to_the_units_length():
     ghost, _ = CORRECT["ghost clipping"]
     first, moved = moved_by_ghost_clipping(ghost, weight=10.0)
@@ -414,6 +417,7 @@ def train_in_mixed_precision(model, optimizer, loader, _):
         optimizer.step()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "method",
     [train_and_average, train_with_clamped_gradients, train_and_read_other_batches, train_in_mixed_precision],
@@ -491,6 +495,7 @@ def train_twice_on_each_lot(model, optimizer, loader, _):
             optimizer.step()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("method", "check", "words"),
     [
@@ -607,6 +612,7 @@ def train_with_jitter(model, optimizer, loader, _):
                 one.add_(1e-3 * torch.randn_like(one))
 
 
+@pytest.mark.simulations
 def test_draws_whose_number_follows_the_data_do_not_accuse_what_is_drawn_after_them():
     found = training(lambda data: build(Rejecting(data)), train_with_jitter).watch()
     assert [one.words for one in found.failed] == []
@@ -638,6 +644,7 @@ def test_a_training_that_refuses_other_records_is_watched_all_the_same():
     assert "ended with RuntimeError" in " ".join(one.witness for one in found.unseen)
 
 
+@pytest.mark.simulations
 def test_a_training_that_goes_on_with_an_older_history_is_not_accused():
     def resumed(data):
         model, optimizer, loader, engine = build(data)

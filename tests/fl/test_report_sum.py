@@ -92,6 +92,7 @@ def trained(task, plan, protection, *more):
     return final, seen
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", PROTECTIONS)
 @pytest.mark.parametrize("cohort", [None, Poisson(0.5)])
 def test_every_size_of_block_gives_the_same_aggregates(task, make_plan, in_blocks, name, cohort):

@@ -98,6 +98,7 @@ def seldom_after_the_first(rng, steps):
     return [tuple(np.flatnonzero(rng.random(RECORDS) < (Q if step == 0 else Q / 10))) for step in range(steps)]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "lots", [of_four_fifths, at_rates_of_their_own, seldom, empty, classes_by_turns, seldom_after_the_first]
 )

@@ -132,6 +132,7 @@ def test_the_share_that_is_alone_is_the_expected_one() -> None:
     assert np.mean(shares) == pytest.approx(expected_alone(32, 256, public=450), abs=0.02)
 
 
+@pytest.mark.simulations
 def test_noise_of_dp_sgd_leaves_nothing() -> None:
     run = digits(epsilon=8.0)
     found, uploads = attacked(run)

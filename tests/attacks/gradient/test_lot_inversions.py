@@ -31,6 +31,7 @@ def federation(
     return digits_run(model, clients, clients * samples, algorithm=algorithm, **changes)
 
 
+@pytest.mark.simulations
 def test_lots_of_two_come_back_as_two_images() -> None:
     """Observed: median 30.6 dB; the mean image has about 11."""
     task, view, knowledge = federation(FedSGD(learning_rate=1.0), clients=3, samples=2)

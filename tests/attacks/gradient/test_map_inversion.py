@@ -169,6 +169,7 @@ def test_four_rounds_are_better_than_one() -> None:
     assert four > one + 1
 
 
+@pytest.mark.simulations
 def test_a_report_of_local_steps_is_held_against_the_update_that_these_steps_give() -> None:
     """FedAvg, two steps, next to no noise: observed 28.3 dB."""
     protection = LDPGaussianProtection(clip_norm=1.0, noise_std=1e-5)
@@ -210,6 +211,7 @@ class LastLayerNoised:
         return std
 
 
+@pytest.mark.simulations
 def test_noise_by_layers_is_weighed_by_layers() -> None:
     """The output layer drowned, the convolutions nearly plain: who knows that sees through; who takes the noise for
     equal does not. Observed 28.5 against 13.8 dB.

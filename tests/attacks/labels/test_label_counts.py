@@ -213,6 +213,7 @@ FLOORS = {LLGStar: (0.6, 0.5, 0.3), LLGPlus: (0.9, 0.9, 0.5), ILRG: (0.9, 0.3, 0
 """At lots of 8, 32 and 128; observed 1.00, .78, .63; 1.00, 1.00, .79; 1.00, .56, .56."""
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("part", COUNTING[1:], ids=name)
 @pytest.mark.parametrize(("place", "size"), list(enumerate([8, 32, 128])))
 def test_counting_rules_beat_equal_counts_on_an_untrained_model(part: Attack, place: int, size: int) -> None:

@@ -124,6 +124,7 @@ def test_a_local_randomisers_noise_is_drawn_and_is_its_variance() -> None:
     assert units[wide].tolist() == pytest.approx([2**0.5 * 2 * 0.1 / 3] * len(units[wide]), rel=0.03)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("model", ["logistic", "lenet"])
 def test_ranges_that_differ_by_layer_weigh_by_layer(model: str) -> None:
     """Every coordinate at an epsilon of 12. Observed .93 and .79; bias_corrected .51 and .45, without noise .56 and

@@ -273,6 +273,7 @@ def test_without_a_law_and_a_known_rest_there_is_no_exact_ratio(protection, algo
         scored(LikelihoodRatio(count=4, rest="known"), view, knowledge)
 
 
+@pytest.mark.simulations
 def test_under_adam_the_direction_still_separates_members(toy_task, attacked):
     """40 federations of 4 and 4 candidates; a coin has a mean AUC over .6 once in 500 seeds. Observed: .79."""
     adam, values = FedAvg(learning_rate=0.01, local_steps=2, optimizer="adam"), []

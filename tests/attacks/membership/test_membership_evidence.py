@@ -116,6 +116,7 @@ def test_half_the_noise_is_refuted_by_the_same_attack(court):
     assert (found.verdict, found.route) == (Verdict.REFUTED, "curve")
 
 
+@pytest.mark.simulations
 def test_a_missing_clip_is_refuted_at_a_threshold_chosen_on_other_runs(court):
     """The other samples' rows are not clipped either, which moves both worlds' scores away from 0."""
     claim, scores = court(NoClip)

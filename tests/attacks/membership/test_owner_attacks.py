@@ -41,6 +41,7 @@ def mean_area(attacked, attack, *args, **changes):
     return np.mean([auc(evidence.against(probe.member)) for evidence, _, probe, _ in found])
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("attack", [ClientMembership(), WriterMembership()])
 @pytest.mark.parametrize("observer", [AGGREGATE, GLOBAL_MODELS, SHUFFLED])
 def test_without_noise_participation_is_found(attack, observer, attacked):

@@ -58,6 +58,7 @@ def test_outsiders_are_not_scored_and_need_not_be_exchangeable(within, toy_task)
     assert np.bincount(probe.holder[probe.member]).tolist() == [2, 2, 2, 2]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("by", ["loss", "cosine"])
 def test_uploads_without_noise_name_the_holder(by, attacked):
     """200 samples, chance .25: a coin is over .4 once in a million."""

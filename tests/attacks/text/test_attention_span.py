@@ -30,6 +30,7 @@ def test_every_text_of_a_lot_is_recovered(size):
     assert right_places(AttentionSpan(), toy_texts((size,) * 4, width=64)) == 1
 
 
+@pytest.mark.simulations
 def test_under_strong_noise_it_is_no_better_than_public_texts():
     task = toy_texts((1,) * 60)
     noisy = LDPGaussianProtection(clip_norm=1.0, noise_std=5.0)

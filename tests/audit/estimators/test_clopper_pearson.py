@@ -180,6 +180,7 @@ def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(scores_of, mo
     assert 0 < alarms <= most_false_alarms(REPEATS, 0.05)
 
 
+@pytest.mark.simulations
 def test_a_halved_sigma_falls_under_the_stated_curve_and_a_correct_one_does_not(scores_of):
     # A claim of 4 (mu .925; halved, 9.08), 500 trials per arm, alpha .01 / 6: exact false alarm 3e-6, exact power 1.
     mu, rng = mu_from_epsilon(4, 1e-5), np.random.default_rng(2)

@@ -45,6 +45,7 @@ def test_the_bound_is_right_in_simulations_at_the_boundary(most_false_alarms):
     assert wrong <= most_false_alarms(60, 0.1)
 
 
+@pytest.mark.simulations
 def test_the_complement_exchanges_the_inputs():
     counts = EventCounts(hits_in=900, n1=1000, hits_out=400, n0=1000, setting=SETTING)
     shown = [

@@ -146,6 +146,7 @@ def test_scores_without_spread_or_number_have_no_z():
     assert effect_z(np.ones(1), np.zeros(5), 1.0) is None
 
 
+@pytest.mark.simulations
 def test_a_halved_sigma_in_twenty_sampled_rounds_needs_620_trials(scores_of, claim_of):
     # q .1, T 20, epsilon 4: exact power .9999 at alpha .002, exact false alarm below 1e-5. 25 repeats of each.
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")

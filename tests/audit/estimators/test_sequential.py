@@ -75,6 +75,7 @@ def test_at_every_stopping_time_the_boundary_is_refuted_no_oftener_than_alpha(mo
     assert alarms <= most_false_alarms(REPEATS, 0.05) == 131
 
 
+@pytest.mark.simulations
 def test_the_fixed_size_test_looked_at_after_every_trial_is_not_valid(most_false_alarms):
     # The same looks by Clopper-Pearson: what the e-process is for.
     rng, alarms = np.random.default_rng(2), 0

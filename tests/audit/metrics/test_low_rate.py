@@ -126,6 +126,7 @@ def test_both_rates_hold_jointly_as_often_as_stated():
     assert wrong <= 40
 
 
+@pytest.mark.simulations
 def test_scores_of_one_noise_draw_counted_as_trials_fire_without_a_leak():
     """Planted bug: 100 + 100 runs of 50 scores that share their noise; each score as a trial fires in .3 of repeats."""
     rng = np.random.default_rng(6)

@@ -87,6 +87,7 @@ def test_an_independent_accountant_lies_within_one_percent_and_renyi_above(rate,
     assert mechanism.epsilon(DELTA) < get_privacy_spent(orders=orders, rdp=renyi, delta=DELTA)[0]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("epsilon", "rate", "steps"), [(0.5, 0.1, 50), (4.0, 0.1, 20), (4.0, 0.5, 20), (8.0, 1.0, 5)])
 def test_calibrated_noise_keeps_the_budget_and_wastes_less_than_a_thousandth(epsilon, rate, steps):
     spent = calibrate_sampled_gaussian(epsilon=epsilon, delta=DELTA, rate=rate, steps=steps).epsilon(DELTA)

@@ -53,6 +53,7 @@ def test_the_papers_exponent_gives_the_looser_figure_of_the_reference():
     assert bound.epsilon(DELTA) == pytest.approx(0.0766, abs=5e-5)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("exponent", "expected"), [(Exponent.EXACT, 0.0532), (Exponent.LARGER, 0.0571)])
 def test_averaging_over_all_mechanisms_gives_the_published_figure_below_our_bound(exponent, expected):
     published = published_bound(UNIFORM2, exponent).epsilon(DELTA)

@@ -65,6 +65,7 @@ def test_ten_calibrated_layers_keep_their_own_epsilon_and_jointly_less_than_its_
     assert exact == pytest.approx(joint, abs=5e-4)
 
 
+@pytest.mark.simulations
 def test_layers_of_their_own_clip_and_noise_agree_with_the_librarys_composition():
     layers = (
         Layer(clip_norm=1.0, noise_std=4.0),

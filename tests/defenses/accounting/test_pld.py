@@ -51,6 +51,7 @@ def test_other_neighbours_are_the_librarys_too(relation):
     assert numbers(ArrayPLDAccountant, event, relation) == numbers(PLDAccountant, event, relation)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("sigma", "moved", "chances"),
     [

@@ -77,6 +77,7 @@ def divergence(order, ratio, shift):
     return math.log(quad(inside, -40, 40, limit=400, points=[0.0, shift])[0]) / (order - 1)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("order", [1.5, 3.0, 6.0])
 def test_the_published_number_diverges_by_no_more_than_stated(order):
     """Over all ratios of the deviations and the largest shift that each of them allows."""

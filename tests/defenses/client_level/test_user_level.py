@@ -101,6 +101,7 @@ def test_users_of_one_sample_at_one_client_are_the_samples_of_dp_sgd(toy_task, t
         torch.testing.assert_close(ours.aggregate, theirs.aggregate, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.simulations
 def test_the_claim_states_the_bound_on_clients_as_an_assumption_only_where_it_is_one(toy_task, toy_plan):
     plan = toy_plan(toy_task((4, 6, 5)), rounds=4)
     (unconditional,) = UserLevel(epsilon=2.0, clip_norm=0.3).prepare(plan).claims
@@ -114,6 +115,7 @@ def test_the_claim_states_the_bound_on_clients_as_an_assumption_only_where_it_is
     assert UserLevel(clients_per_user=30).prepare(plan).protection.clients_per_user == 3
 
 
+@pytest.mark.simulations
 def test_it_publishes_the_law_of_a_users_whole_contribution_where_one_rate_describes_it(toy_task, toy_plan):
     task = toy_task((4, 6, 5))
     of = UserLevel(epsilon=2.0, clip_norm=0.3)
@@ -162,6 +164,7 @@ def test_parts_drawn_apart_cost_less_than_all_together_and_more_than_their_mean(
     assert mean < apart < together
 
 
+@pytest.mark.simulations
 def test_calibrated_noise_spends_the_budget_and_a_little_less_overspends_it():
     found = calibrate_sampled_gaussian(epsilon=2.0, delta=1e-5, rate=0.3, steps=5, parts=3)
     assert found.epsilon(1e-5) <= 2.0

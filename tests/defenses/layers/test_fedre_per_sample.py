@@ -91,6 +91,7 @@ def test_lots_of_fixed_size_are_refused(plan):
         FedREPerSample().prepare(replace(plan, lot=FixedSize(2)))
 
 
+@pytest.mark.simulations
 def test_clients_with_other_preferences_are_noised_by_their_own_scores(plan):
     protection = FedREPerSample(region=[[0, 0, 1, 1], [1, 1, 2, 2]], clip_norms=(1.0, 1.0)).prepare(plan).protection
     state = {"scores": torch.tensor([[[1.0, 100.0], [100.0, 1.0]]])}

@@ -352,6 +352,7 @@ def _answered():
     return Message(values=torch.zeros(1, 2, 5), present=torch.ones(1, 2, dtype=torch.bool), senders=(0, 1), side=side)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_probes_find_noise_and_a_state_that_hides_one_sample(variant, toy_task, toy_plan):
     """Deterministic checks cannot find the unpaid query: its noise is there, only too little for two."""

@@ -112,6 +112,7 @@ def test_a_round_to_which_no_client_came_releases_nothing(plan):
     assert not protection.aggregate(received, context(plan), {}, rng).any()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("part", SHARES)
 def test_smaller_cohorts_bring_larger_shares_and_the_same_noise(part, plan, has_std):
     """Replicas of 100 and of 6 invited, of whom 50 and 3 stay, in one batch."""

@@ -84,6 +84,7 @@ def test_only_drawn_coordinates_leave_a_client_and_every_coordinate_arrives_full
     assert all(np.isin(kept[0][drawn[0]].numpy(), received.values[0].numpy()))
 
 
+@pytest.mark.simulations
 def test_the_law_behind_the_shuffler_is_a_report_or_a_dummy():
     """Mean of the other end's density over the own one's, 20,000 lone rows, five standard errors."""
     protection = FLAME(local_epsilon=3.0, rate=0.3, radius=1.0).prepare(plan(4, 3)).protection

@@ -129,6 +129,7 @@ def largest_loss(law, release, dim):
     return float(found.max() - found.min())
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("dim", "kept"), [(2, 1), (3, 1), (3, 2), (4, 2)])
 @pytest.mark.parametrize("budget", [0.3, 3.0])
 def test_no_report_shows_more_than_the_budgets_sent_and_the_small_numbers_that_were_not(dim, kept, budget):
@@ -157,6 +158,7 @@ def test_the_losses_of_table_three_exceed_its_local_budgets_and_stay_below_d_of_
         assert 1570 * budget < small < bound < 7850 * budget
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("budget", "loss"), [(1.0, 2205.3), (0.05, 98.74)])
 def test_where_all_numbers_are_small_the_exact_loss_refutes_the_local_budgets_of_table_three(budget, loss):
     """The exact density of a report at the paper's own size, b = 1570 of d = 7850, where all numbers are near 0."""
@@ -175,6 +177,7 @@ def test_at_delta_3_6e_5_the_local_budgets_of_table_three_suffice():
         assert ours < printed
 
 
+@pytest.mark.simulations
 def test_small_outputs_show_more_than_the_published_local_budget_and_no_more_than_is_provable():
     """b = 1 of d = 20 at budget 3.5, which is what is claimed. Where all numbers are near 0, each coordinate is
     evidence with ln((1 + e^1.75) / 2); the event {log-ratio >= 6} refutes the claim at alpha .01.
@@ -247,6 +250,7 @@ def test_more_noise_than_the_budget_needs_is_counted():
     assert wide.claims[-1].epsilon < plain.claims[-1].epsilon / 20
 
 
+@pytest.mark.simulations
 def test_as_published_it_claims_table_threes_figures():
     """eps_ul 78.5 to 1570 (b = 1570 of 7850), eps_c .057, eps_uc 25.6."""
     big = plan(10_000, 7850)

@@ -76,6 +76,7 @@ def audited(defense, plan, trials, seed=0):
     return audit_mechanism(mechanism, claim, pairs=pairs, trials=trials, batched=True, seed=seed)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("control", "plan", "trials"), CASES)
 def test_the_broken_version_is_refuted_and_the_correct_one_is_not(control, plan, trials):
     assert audited(control, plan, trials).verdict is Verdict.REFUTED
@@ -184,6 +185,7 @@ class NoisyCounts(TransferProtection):
         return Released(labels=(counts + torch.where(agree & self.exact, 0.0, noise)).argmax(-1)), state
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("exact", "verdict"), [(True, Verdict.REFUTED), (False, Verdict.NOT_REFUTED)])
 def test_labels_without_noise_where_all_teachers_agree_are_refuted(exact, verdict):
     plan = votes_plan(20, queries=4, classes=3)

@@ -48,6 +48,7 @@ def test_no_phone_number_is_real(receipts):
     assert len(set(phones)) > COUNT - 3
 
 
+@pytest.mark.simulations
 def test_the_pixels_are_those_of_every_machine(receipts):
     """Raw bits and whole numbers only: a change of numpy or Pillow must not show here."""
     digest = hashlib.sha256(b"".join(receipt.pixels.tobytes() for receipt in receipts)).hexdigest()

@@ -29,6 +29,7 @@ def _assert_deals_all(parts, samples):
     assert all(len(part) >= 1 and (np.diff(part) > 0).all() for part in parts)
 
 
+@pytest.mark.simulations
 @_properties
 @given(labels=_labels, data=st.data())
 def test_iid_deals_each_sample_once_and_sizes_differ_by_one_at_most(labels, data):

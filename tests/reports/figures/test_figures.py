@@ -57,6 +57,7 @@ def sign_and_measure(run, defense, claim):
     run.accuracy_row(defense=defense, value=0.9)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("draw", [claimed_measured, privacy_utility])
 def test_claims_of_other_units_or_deltas_have_panels_of_their_own(run_maker, make_claim, draw):
     sign_and_measure(run_maker, "dp_fedavg", make_claim())
@@ -235,6 +236,7 @@ def test_figures_without_their_artifacts_are_left_out(run_maker, make_claim):
     assert learning(folder) == ()
 
 
+@pytest.mark.simulations
 def test_every_figure_is_whole_and_stands_alone(quick_folder):
     drawn = figures(quick_folder)
     assert [figure.key for figure in drawn] == [

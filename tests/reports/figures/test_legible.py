@@ -174,6 +174,7 @@ def hard_run(run, make_claim, add_membership, case):
     return run.write()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_no_text_of_a_hard_run_covers_another_or_is_cut_off_or_small(run_maker, make_claim, add_membership, case):
     drawn = figures(hard_run(run_maker, make_claim, add_membership, case))
@@ -207,6 +208,7 @@ def test_texts_at_one_place_or_on_a_marker_and_texts_beyond_their_window_are_fou
     assert [words[:6] for words in cut_off(figure, found)] == ["a line"]
 
 
+@pytest.mark.simulations
 @settings(max_examples=30, deadline=None)
 @given(points=st.lists(st.tuples(SHARES, SHARES), min_size=1, max_size=14))
 def test_labels_at_any_points_are_apart_to_the_right_of_their_axes_and_in_the_order_of_the_points(points):
@@ -239,6 +241,7 @@ def test_limits_move_labels_to_the_nearest_places_that_keep_them(heights):
                 assert abs(moved[place] - heights[place]) > abs(apart[place] - heights[place]) - 1e-9
 
 
+@pytest.mark.simulations
 def test_the_longest_shorter_text_is_found_in_few_steps():
     rng = random.Random(0)
     for _ in range(300):

@@ -64,6 +64,7 @@ def test_the_longest_term_wins_and_a_header_has_no_link():
     assert [term.name for term in found] == ["NOT REFUTED", "AUC", "FPR"]
 
 
+@pytest.mark.simulations
 def test_a_page_explains_what_it_uses_and_nothing_else(quick_folder, quick_page):
     for page in (quick_page, html_of_several([quick_folder, quick_folder])):
         explanations = re.findall(r'<div id="term-([a-z0-9-]+)">', page)

@@ -79,6 +79,7 @@ def test_what_latex_would_read_is_escaped(text, expected):
     assert escaped(text) == expected
 
 
+@pytest.mark.simulations
 @given(st.text())
 def test_no_text_leaves_its_cell(text):
     bare = escaped(text)

@@ -40,5 +40,6 @@ def test_a_page_that_is_broken_is_caught(quick_page):
         html5lib.HTMLParser(strict=True).parse(quick_page.replace("</table>", "", 1))
 
 
+@pytest.mark.simulations
 def test_the_page_of_a_run_is_always_the_same(quick_folder, quick_page):
     assert html(quick_folder) == quick_page

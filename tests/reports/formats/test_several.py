@@ -162,6 +162,7 @@ def test_the_same_run_twice_is_refused_by_path_and_as_a_copy(two, tmp_path):
     assert len(read_runs([path, two[1].path])) == 2
 
 
+@pytest.mark.simulations
 def test_all_formats_are_written_at_once_or_none(two, tmp_path):
     names = {"html": "a.html", "md": "a.md", "latex": "a.tex", "csv": "a.csv", "claims": "a.json"}
     wanted = {name: tmp_path / "new" / file for name, file in names.items()}

@@ -47,6 +47,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.simulations
 def test_every_number_of_a_table_is_one_of_a_record(ten_runs, tmp_path):
     front, *_ = write_site(ten_runs, tmp_path / "site")
     seen = []
@@ -167,6 +168,7 @@ def test_each_table_offers_one_csv_file_and_the_verdicts_are_explained(ten_runs,
     assert all(f"<dt>{one}</dt>" in text for one in ("REFUTED", "NOT REFUTED", "UNDERPOWERED", "Control"))
 
 
+@pytest.mark.simulations
 def test_the_site_is_strict_html_without_outside_references_and_every_link_has_a_target(ten_runs, tmp_path):
     files = write_site(ten_runs, tmp_path / "site")
     assert len(files) == len(set(files)) == 1 + 10 + 2 + 1 + 1
@@ -177,6 +179,7 @@ def test_the_site_is_strict_html_without_outside_references_and_every_link_has_a
         assert (files[0].parent / link).is_file() if not link.startswith("#") else f'id="{link[1:]}"' in text
 
 
+@pytest.mark.simulations
 def test_the_same_runs_give_the_same_bytes_and_other_files_stay(ten_runs, tmp_path):
     place = tmp_path / "site"
     first = {path: path.read_bytes() for path in write_site(ten_runs[:2], place)}

@@ -54,6 +54,7 @@ def test_every_section_of_the_page_can_be_linked(quick_page, quick_folder):
         assert f'href="#{one.key}">{one.title}<' in quick_page
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("count", "shown"), [(MOST, MOST), (MOST + 1, 0)])
 def test_a_page_has_room_for_so_many(run_maker, count, shown):
     for number in range(count):

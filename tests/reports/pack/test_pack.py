@@ -56,6 +56,7 @@ def points(folder, framework):
     return {row[:2]: row[2] for row in tables_of(crosswalk(folder))[framework].rows}
 
 
+@pytest.mark.simulations
 def test_a_pack_holds_its_files_with_their_hashes_and_is_the_same_twice(quick_folder, tmp_path):
     first, again = tmp_path / "pack", tmp_path / "again"
     written = write_pack(quick_folder, first)
@@ -189,6 +190,7 @@ def test_federations_and_claims_of_one_defense_are_told_apart(run_maker, make_cl
     assert {row[0] for row in maximum_risk([row for row, _ in answered(folder)]).rows} == {"A/dp", "B/dp"}
 
 
+@pytest.mark.simulations
 def test_records_of_an_earlier_pack_do_not_stay(quick_folder, run_maker, tmp_path):
     write_pack(quick_folder, tmp_path / "pack")
     folder = run_maker.write()
@@ -201,6 +203,7 @@ def test_the_claims_are_those_of_the_registry_s_fields(quick_folder):
     assert yaml.safe_load(claims_yaml(quick_folder)) == json.loads(deployments([quick_folder]))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "name", ["<script>", "a|b", "x" * 3000, "名前 😀", "](javascript:1)", "\u202e\ud800", "**\n# h"]
 )
@@ -218,6 +221,7 @@ def test_hostile_names_stay_text_and_a_pdf_is_made(name, run_maker, make_claim, 
     assert "\n# h" not in text
 
 
+@pytest.mark.simulations
 def test_long_and_many_cells_fit_on_pages():
     table = Table(title="t", headers=("a", "b"), rows=tuple((f"{n}", "word " * 400) for n in range(30)))
     unbroken = Table(title="", headers=("a", "b", "c"), rows=(("x" * 500, "y", "z"), ("", "", "")))
@@ -226,6 +230,7 @@ def test_long_and_many_cells_fit_on_pages():
     assert made.startswith(b"%PDF")
 
 
+@pytest.mark.simulations
 def test_a_run_s_own_data_is_never_replaced(quick_folder):
     with pytest.raises(ValueError, match="neither a folder nor part of a run's data"):
         write_pack(quick_folder, quick_folder.path / "cells")

@@ -181,6 +181,7 @@ def test_an_empty_place_of_a_table_is_no_number_and_no_damage(run_maker):
     assert folder.files.unread(folder.records) == ()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [

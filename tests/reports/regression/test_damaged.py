@@ -85,6 +85,7 @@ def test_no_damaged_baseline_file_is_accepted(runs, tmp_path):
             assert Baseline.read(path) == whole, f"damage {number} is accepted"
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("damaged", ["base", "run"])
 def test_no_damaged_run_is_accepted(runs, tmp_path, damaged):
     place = tmp_path / damaged

@@ -57,6 +57,7 @@ def killed_after(job, store, rounds, monkeypatch):
         trial_module.run_trial(job, store, frozenset())
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_stopped_and_resumed_is_uninterrupted_to_the_last_bit(job, tmp_path, monkeypatch, timeless, changes, rounds):
@@ -92,6 +93,7 @@ def test_a_resumed_cells_time_is_that_of_both_sessions(job, tmp_path, monkeypatc
     assert 1000 < store.cell_records(one.training.cell_id)[0].cpu_s < 1100
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("harm", ["torn", "empty", "pickled", "foreign", "older", "other model"])
 def test_what_cannot_be_read_is_reported_of_and_training_starts_over(job, tmp_path, monkeypatch, timeless, harm):
     one, whole, store = job(), Store(tmp_path / "whole"), Store(tmp_path / "halves")

@@ -10,6 +10,7 @@ SEGMENTATION = {"dataset": "synthetic_receipts_tampered", "model": "unet", "clie
 SEGMENTATION |= {"algorithm": {"name": "fedsgd", "learning_rate": 2.0}, "alpha": 0.05}
 
 
+@pytest.mark.simulations
 def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(suite_file, assay):
     """After two steps a model marks nothing: no precision, and the three others are 0."""
     run = assay(suite_file(text=f"{NONE}[attacks.random_image]\n[attacks.mean_image]\n", **SEGMENTATION))

@@ -81,6 +81,7 @@ def test_kept_scores_name_the_federation_that_each_is_of(assay, suite_file):
     assert len(kept["member"]) == len(kept["nonmember"]) == 8 * 120 / 2
 
 
+@pytest.mark.simulations
 def test_what_is_kept_gives_the_rows_own_interval_and_states_what_it_is_about(assay, suite_file):
     run = assay(suite_file(**SUITE))
     found = {(one.defense, one.attack): one for one in memberships(RunFolder.read(run.folder))}
@@ -106,6 +107,7 @@ def test_federations_are_trained_once_for_all_attacks_and_not_again_for_what_is_
     assert len(trained) == 2
 
 
+@pytest.mark.simulations
 def test_attacks_that_need_references_have_64_by_default(assay, suite_file):
     run = assay(suite_file("[attacks.lonely]", "[attacks.attack_r]\n\n[attacks.lonely]", **SUITE))
     assert rows(run, "attack_r")["references"].value == 62

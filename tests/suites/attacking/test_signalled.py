@@ -32,6 +32,7 @@ def handle():
     signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("handler", "error"), [(leaving, SystemExit), (stopping, Stopped)])
 def test_what_a_handler_raises_ends_the_run_which_goes_on_later(
     assay, suite_file, own_defense, tmp_path, monkeypatch, handle, handler, error

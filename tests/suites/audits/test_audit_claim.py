@@ -85,6 +85,7 @@ def test_a_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(store, audit_o
     assert refuted <= 6
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("truth", [BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=10.0)])
 def test_a_broken_mechanism_is_refuted(store, audit_of, truth):
     audit = audit_of()
@@ -94,6 +95,7 @@ def test_a_broken_mechanism_is_refuted(store, audit_of, truth):
     assert row.reason.startswith("under the stated trade-off curve (FPR <= ")
 
 
+@pytest.mark.simulations
 def test_a_row_of_a_canary_that_did_not_arrive_has_no_detectable_epsilon(store, audit_of, tmp_path):
     audit, other = audit_of(), Store.create(tmp_path / "other", {}, [])
     write_block(other, audit.blocks[0], BrokenRelease())
@@ -165,6 +167,7 @@ def test_a_failed_block_fails_the_audit_with_its_reason(store, audit_of):
     assert row.reason == "ValueError: the audit runs of seed 1 failed: MemoryError: none left"
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

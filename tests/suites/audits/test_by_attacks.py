@@ -74,6 +74,7 @@ def test_a_claim_without_its_noise_is_refuted_and_its_correct_version_is_not(ass
     assert run.verdict.verdict_line == "FAIL: claims REFUTED by attacks: silent"
 
 
+@pytest.mark.simulations
 def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
     run = assay(suite_file(**SUITE))
     (row,) = evidence(run).values()

@@ -74,6 +74,7 @@ def test_a_correct_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planne
     assert refuted <= 6
 
 
+@pytest.mark.simulations
 def test_the_coins_are_fair_and_have_a_stream_of_their_own(planned):
     plans = [planned("canaries = 300", "canaries = 2000", seed=seed) for seed in (0, 0, 1)]
     coins = []

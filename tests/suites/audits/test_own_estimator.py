@@ -39,6 +39,7 @@ def measured(run):
     return row.value, row.ci_method.partition(",")[0]
 
 
+@pytest.mark.simulations
 def test_a_file_next_to_the_suite_is_found_from_elsewhere_and_its_bound_is_recorded(
     assay, suite_file, tiny, tmp_path, monkeypatch
 ):
@@ -51,6 +52,7 @@ def test_a_file_next_to_the_suite_is_found_from_elsewhere_and_its_bound_is_recor
     assert measured(again) == (0.375, "known")
 
 
+@pytest.mark.simulations
 def test_python_code_may_give_the_function_itself(assay, tiny, own_module):
     own = importlib.import_module(own_module(SOURCE))
     suite = tomllib.loads(tiny)

@@ -164,6 +164,7 @@ def test_noise_shares_of_the_plan_are_not_refuted_by_a_smaller_federation(audits
     assert ("does not run with 200 clients more" in verdict.reason) == needs_more_clients
 
 
+@pytest.mark.simulations
 def test_without_being_prepared_again_the_same_defense_would_be_refuted(audits):
     # The audit cuts ten clients to two, of which each adds a tenth of the noise.
     def as_before(block):

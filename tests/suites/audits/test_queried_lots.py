@@ -86,6 +86,7 @@ def test_the_published_claim_falls_where_the_query_is_read_and_only_there():
     assert blind.measurement.epsilon_low < EPSILON
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("seed", range(3))
 def test_the_corrected_claim_stands(seed):
     """It errs once in a hundred seeds at most."""

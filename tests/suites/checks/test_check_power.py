@@ -90,6 +90,7 @@ def fits(claim, arrays, trials):
     return report_checks([{**arrays, **odd}], claim, exact=True, clients=None)[0]
 
 
+@pytest.mark.simulations
 def test_reports_that_leak_just_so_much_more_are_found_in_nine_of_ten_repeats(correct):
     claim, rng, trials = replace(correct[1], epsilon=4.0, delta=0.0, curve=None), np.random.default_rng(1), 1000
     honest = fits(claim, coins(rng, trials, 0.8), trials)
@@ -144,6 +145,7 @@ def test_a_law_of_one_round_alone_states_nothing(correct):
     assert power_of_checks(checks, kind(**vars(protection)), claim, PLAN) is None
 
 
+@pytest.mark.simulations
 def test_a_measured_ratio_states_a_larger_epsilon_than_a_law_whether_or_not_noise_is_stated(correct):
     protection, claim, checks = correct
     found = measured(protection, claim)

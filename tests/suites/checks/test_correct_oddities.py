@@ -70,6 +70,7 @@ class OneDirectionShared(OneDirection):
         return normal(rng, (len(rows), 1, 1)).expand(*rows.shape[:2], 1)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("kind", "failing"),
     [
@@ -134,6 +135,7 @@ class CoinsFirstWithoutClip(CoinsFirst):
         return 1e3 * super().local_step(gradients, present, client, context, state, rng)
 
 
+@pytest.mark.simulations
 def test_runs_that_draw_unequally_are_not_compared(task):
     """One sample more draws one coin more, so that the noise of both runs differs, which is no move."""
     plan = toy_plan(task, rounds=2)

@@ -118,6 +118,7 @@ def index(monkeypatch):
     return deliver
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("side", "channels"), [(28, 1), (32, 3), (80, 3)])
 def test_it_is_the_papers_formula_whatever_the_weights(monkeypatch, side, channels):
     weights = drawn_weights()

@@ -108,6 +108,7 @@ def found_of(own, queries=(1,), trials=2000):
 HELD = ("random response", "all teachers alike")
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("queries", [1, 4])
 @pytest.mark.parametrize("name", PROTECTIONS)
 def test_own_hooks_are_judged_by_what_a_training_runs(name, queries):

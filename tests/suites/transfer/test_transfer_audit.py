@@ -45,6 +45,7 @@ CONTROLS = [name for name, part in PARTS.items() if part.control and name not in
 CORRECT = [name for name, part in PARTS.items() if not part.control and name != "plain_votes"]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", cases(CONTROLS, ("control_votes_scale_halved", "control_votes_check_unpaid")))
 def test_a_control_is_refuted(name):
     assert found_about(job_of(name, epsilon=2.0)).verdict is Verdict.REFUTED
@@ -57,6 +58,7 @@ def test_a_published_epsilon_is_refuted_where_teachers_agree():
     assert found_about(job_of("control_votes_epsilon_published", spec)).verdict is Verdict.REFUTED
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", cases(CORRECT, ("gnmax", "confident_gnmax")))
 def test_a_correct_defense_is_not_refuted(name):
     found = found_about(job_of(name, epsilon=2.0))

@@ -109,11 +109,13 @@ def test_every_metric_is_listed(done):
     assert {row.metric for row in done.records} - {"references", "none"} <= set(METRICS)
 
 
+@pytest.mark.simulations
 def test_the_same_seed_gives_the_same_rows(assay, quick, timeless):
     path = quick(ATTACKS)
     assert timeless(assay(path).records) == timeless(assay(path).records)
 
 
+@pytest.mark.simulations
 def test_a_run_that_was_stopped_resumes_to_the_same_rows(assay, quick, timeless, monkeypatch, tmp_path):
     path = quick(ATTACKS + SHADOWS)
     whole = assay(path)
@@ -256,6 +258,7 @@ def test_every_bad_key_gets_one_sentence(planned, written, old, new, words):
     assert "\n" not in str(refused.value.args[0])
 
 
+@pytest.mark.simulations
 def test_the_small_preset_needs_no_download_and_is_planned_whole():
     for preset in ("smoke", "digits"):
         spec, source = load_suite("transfer", preset=preset)

@@ -62,11 +62,13 @@ HONEST = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_no_linear_score_sees_refutes_the_claim(name):
     assert measured(BROKEN[name]).epsilon_low > 2.0
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", HONEST)
 def test_a_claim_that_holds_is_tested_by_the_linear_scores_alone(name):
     """No further score has a share of alpha, so these tests lose nothing."""
@@ -75,6 +77,7 @@ def test_a_claim_that_holds_is_tested_by_the_linear_scores_alone(name):
     assert found.comparisons == 2
 
 
+@pytest.mark.simulations
 def test_equal_groups_rarely_show_an_event():
     rng = np.random.default_rng(0)
     found = 0

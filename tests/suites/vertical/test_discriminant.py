@@ -40,6 +40,7 @@ def apart(numbers, runs, rng, length=3.0):
     return (within.mean() - out.mean()) / out.std()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("numbers", [100, 380, 420, 2000])
 def test_more_numbers_than_runs_cost_little_beyond_what_the_means_do_not_show(numbers):
     """Without any covariance, the means of 200 + 200 runs are known up to noise: the best known is length^2 / root."""

@@ -64,6 +64,7 @@ def checked(protection, claim=CLAIM, network=SPLIT):
     return {one.name: one for one in vertical_checks(claim, task, plan, protection, Streams(0), pairs, law=None)}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", [Response, Renamed])
 @pytest.mark.parametrize("clear", [0, 1, 2])
 def test_a_label_that_is_released_as_it_is_fails_the_channel_whichever_it_is(kind, clear):
@@ -77,6 +78,7 @@ def test_the_channel_of_an_honest_randomiser_is_near_its_claim_and_within_it(kin
     assert 0.9 * EPSILON < found.measured <= EPSILON
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("clear", [0, 1, 2])
 def test_draws_show_the_label_with_less_noise_and_spare_equal_noise(clear):
     claim = replace(CLAIM, delta=1e-5)

@@ -39,6 +39,7 @@ class Weaker(VerticalProtection):
         return torch.tanh(values) + self.scales[party] * normal(rng, tuple(values.shape))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("scales", [(20.0, 0.5), (0.5, 20.0)])
 def test_the_runs_are_about_the_party_with_the_least_noise(scales):
     weakest = scales.index(min(scales))

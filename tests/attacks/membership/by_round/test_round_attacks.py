@@ -210,6 +210,7 @@ def test_masked_words_are_not_read_as_uploads(attacked):
             attacked(part(count=COUNT), view_of=masked)
 
 
+@pytest.mark.simulations
 @given(st.integers(3, 7), st.integers(0, 10**6), st.sampled_from([1e-3, 1.0, 1e6]))
 def test_one_for_all_is_the_normal_law_of_the_other_clients(clients, seed, offset):
     table = np.random.default_rng(seed).normal(offset, 1.0, size=(clients, 4))

@@ -65,6 +65,7 @@ def test_no_bound_lies_below_shuffled_coins_and_the_clones_are_the_smallest(benc
         assert clones < benchmark.swap(epsilon0, clients)
 
 
+@pytest.mark.simulations
 def test_bounds_fall_with_the_root_of_the_clients_and_with_the_budget(benchmark):
     for bound in (benchmark.blanket, benchmark.renyi, benchmark.swap):
         few, many = bound(0.4, 100_000), bound(0.4, 400_000)

@@ -144,6 +144,7 @@ def checked(task, part, kind, *, law, seed=0, fields=None, **changes):
     return setup, chosen_check(setup, [1, 0, 2, 3])
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("law", [True, False])
 @pytest.mark.parametrize("kind", [ClosestRow, Similar, HalfSimilar, WithoutGroups, LikeTheMedian, MedianBound])
 def test_a_choice_or_a_filter_that_one_row_changes_is_found(kind, law, task, monkeypatch):
@@ -159,6 +160,7 @@ def test_a_choice_or_a_filter_that_one_row_changes_is_found(kind, law, task, mon
     assert found.name == AS_SAMPLED
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("law", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", [DPFedAvgProtection, Robust, HalfLength])
@@ -246,6 +248,7 @@ def test_groups_and_lengths_change_from_run_to_run_of_a_constellation(clients):
         assert torch.allclose(own, torch.tensor(pair[(number - first) % 2]))
 
 
+@pytest.mark.simulations
 def test_it_is_part_of_the_sensitivity_as_sampled(task, monkeypatch):
     # Runs show the law of this one, and then other surroundings suffice.
     monkeypatch.setattr(Sampled, "seen", SeenLaws())

@@ -41,6 +41,7 @@ def checked(protection, seed=0):
     return {one.name: one for one in found}
 
 
+@pytest.mark.simulations
 def test_the_noise_of_a_random_half_is_measured_by_runs_and_its_power_is_stated():
     found = checked(RandomHalf(**vars(PREPARED.protection)))
     assert found[AS_SAMPLED].passed
@@ -49,6 +50,7 @@ def test_the_noise_of_a_random_half_is_measured_by_runs_and_its_power_is_stated(
     assert power.detectable == pytest.approx(found[AS_SAMPLED].detects)
 
 
+@pytest.mark.simulations
 def test_a_tenth_of_the_noise_on_a_random_half_is_found():
     assert checked(RandomHalf(**vars(PREPARED.protection), share=0.1))[AS_SAMPLED].passed is False
 
@@ -66,6 +68,7 @@ class Hidden(LDPGaussianProtection):
         return None
 
 
+@pytest.mark.simulations
 def test_both_measurements_find_a_third_of_the_noise():
     correct = checked(Hidden(**vars(PREPARED.protection)))
     broken = checked(Hidden(**vars(PREPARED.protection), share=0.3))

@@ -81,6 +81,7 @@ def found_of(task, kind, seed=0, rounds=ROUNDS):
     return runs, driven_check(runs.sampled)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("kind", "rounds", "ends"),
     [(CappedNoise, ROUNDS, "long"), (CappedNoise, 100, "long"), (FlooredClip, ROUNDS, "long|short")],
@@ -93,6 +94,7 @@ def test_noise_that_stays_where_the_clip_goes_on_is_found(kind, rounds, ends, ta
     assert AS_SAMPLED in [one.name for one in runs.checks() if one.passed is False]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", [Following, CappedBoth])
 def test_noise_that_follows_the_clip_passes(kind, seed, task):

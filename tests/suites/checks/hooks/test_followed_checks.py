@@ -101,6 +101,7 @@ def test_a_clip_or_a_noise_that_depends_on_releases_is_found(kind, law, task):
     assert result.passed is False
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("law", [True, False])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_sum_passes(law, seed, task):

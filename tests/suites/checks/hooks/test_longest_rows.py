@@ -102,6 +102,7 @@ def runs_of(task, kind, bounded, *, law=True, seed=0):
     return hook_runs(task, plan, own, prepared.claims[0], seed=seed)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("law", [True, False])
 @pytest.mark.parametrize("bounded", [sketched, pooled])
 @pytest.mark.parametrize("kind", PARTS)
@@ -115,6 +116,7 @@ def test_a_clip_by_another_norm_is_found(kind, bounded, law, task):
     assert found.witness.endswith("of a row found by the slope of its move")
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("law", [True, False])
 @pytest.mark.parametrize("bounded", [clip, shorter, whole, by_numpy])
 @pytest.mark.parametrize("kind", PARTS)

@@ -248,6 +248,7 @@ class SharesOfAll(DistributedGaussianProtection):
 MASKED = (NoMaskOfItsOwn, ShortMasks, SameMasksEachRound, OneMaskForAll, SharesOfAll)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", MASKED)
 def test_a_bug_in_a_secure_sum_fails_a_check(checked, kind):
     failed, found = checked(DistributedGaussian(epsilon=8.0, dropout=0.0), kind, cohort=Poisson(0.7))

@@ -272,6 +272,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_bug_in_sampling_or_weights_fails_a_check(checked, kind):
     part, changes = BROKEN[kind]
@@ -657,6 +658,7 @@ class PaidTwice(DPSGDProtection):
         return law and replace(law, rate=law.rate * plan.cohort_rate)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("kind", "failing"), [(None, set()), (PaidTwice, {PARTICIPATION})])
 @pytest.mark.parametrize("cohort", [Poisson(0.5), FixedSize(2)])
 def test_a_row_is_counted_in_the_rounds_of_its_client_where_these_are_seen(checked, kind, failing, cohort):

@@ -251,6 +251,7 @@ class UnstatedInClear(Unstated):
         return sent.with_values(words)
 
 
+@pytest.mark.simulations
 def test_masks_of_few_seeds_or_of_a_public_one_are_found_by_two_runs_of_one_mask():
     task = toy_task((4, 9, 6, 5), side=4, inert=1)
     plan = toy_plan(task, rounds=2)

@@ -72,6 +72,7 @@ def checked(task, kind, *, law, seed=0, **changes):
     return [one for one in found if one.name == TOGETHER]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("changes", [{}, {"cohort": Poisson(0.5)}])
 @pytest.mark.parametrize("law", [True, False])
 def test_a_budget_that_each_release_takes_for_itself_is_found(law, changes, task):
@@ -80,6 +81,7 @@ def test_a_budget_that_each_release_takes_for_itself_is_found(law, changes, task
     assert "second, energy" in found.words
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("law", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", [Split, LastSum, NoiseInState, DPFedAvgProtection])

@@ -82,6 +82,7 @@ def test_noise_on_floats_of_few_digits_is_taken_for_missing_noise_no_oftener_tha
     assert all(found.passed for seed in range(200) for kind in (halved, plain) for found in results(kind, seed))
 
 
+@pytest.mark.simulations
 def test_a_report_whose_last_coordinate_rarely_has_no_noise_is_found_in_a_federation():
     found = versions("last_coordinate_rarely")
     for prepared, passes in ((found.correct, True), (found.broken, False)):

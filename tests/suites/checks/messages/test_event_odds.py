@@ -29,6 +29,7 @@ def test_a_state_and_a_noise_scale_that_one_unit_moves_over_their_noise_are_foun
     assert 4 < found.measured < 4.3
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", ["quantile_unpaid", "chosen_clip", "adaptive_client_clip", "adaptive_sample_clip"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_paid_clip_norm_and_a_fixed_noise_scale_pass(name, seed):

@@ -145,6 +145,7 @@ class PassesInfinity(Clips):
         return (rows * factors).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -187,6 +188,7 @@ class LastRoundUnbounded(DPFedAvgProtection):
         return updates if context.round == context.plan.rounds - 1 else kept
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("part", "kind", "observer"),
     [

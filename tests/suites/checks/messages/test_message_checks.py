@@ -213,6 +213,7 @@ STATES = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("where", every(3, STATES))
 def test_what_the_public_state_tells_raw_is_found_and_what_was_released_is_not(where, checked):
     @dataclass(frozen=True, kw_only=True)
@@ -291,6 +292,7 @@ class RawSupport(DPFedAvgProtection):
         return None
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(Plots, PUBLIC_STATE), (Broadcasts, MESSAGE), (OneWeightRaw, MESSAGE), (RawSupport, MESSAGE)],
@@ -332,6 +334,7 @@ class Shuffles(InASide):
         return None
 
 
+@pytest.mark.simulations
 def test_a_raw_number_behind_a_shuffler_is_found(checked):
     seen = {"observer": Observer("shuffled")}
     found = checked(LDPGaussian(), Shuffles, fields={"raw": True}, **seen)
@@ -402,6 +405,7 @@ class Honest(DPFedAvgProtection):
         raise RuntimeError("no numbers")
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("seed", range(3))
 def test_an_honest_state_of_any_kind_is_kept_and_what_was_not_compared_is_said(seed, checked):
     found = checked(DPFedAvg(), Honest, seed=seed)
@@ -450,6 +454,7 @@ class Grid(DPFedAvgProtection):
         return None
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("step", [0.1, 0.5, 2.0, 2.0**-6, 5.0])
 def test_rounding_after_the_noise_is_no_finding(step, checked):
     assert MESSAGE not in failed(checked(DPFedAvg(), Grid, fields={"step": step}))
@@ -490,6 +495,7 @@ ALGORITHMS = {
 CORRECT = {name: part for name, part in parts_by_name("defense").items() if not part.control}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", every(4, CORRECT))
 def test_no_bundled_defense_sends_anything_that_no_law_covers(name):
     task = toy_task((5, 4, 6), inert=1)
@@ -519,6 +525,7 @@ def test_every_client_is_probed_at_its_own_size_and_of_many_the_largest_and_the_
         assert [sizes[client] for client in probed[:2]] == [max(sizes), min(sizes)]
 
 
+@pytest.mark.simulations
 def test_a_leak_at_the_sixth_client_alone_is_found():
     """Only the first four clients were probed before."""
 
@@ -557,6 +564,7 @@ class FlagOfClipping(Sends):
         return replace(sent, side={"was_clipped": torch.linalg.vector_norm(rows, dim=-1) > self.clip_norm})
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("epsilon", [4.0, 20.0])
 def test_a_bit_without_noise_is_repeated_until_noise_would_have_shown(epsilon, checked):
     assert MESSAGE in failed(checked(LDPGaussian(), FlagOfClipping, fields={"raw": True}, epsilon=epsilon))
@@ -581,6 +589,7 @@ class CoinsAndALastBit(FlagOfClipping):
         return replace(sent, side={"coin": coin, "flag": (updates.values[..., -1] > 0) & last})
 
 
+@pytest.mark.simulations
 def test_coins_that_are_repeated_often_do_not_hide_a_raw_bit_of_another_array(checked):
     found = checked(LDPGaussian(), CoinsAndALastBit, fields={"raw": True})[MESSAGE]
     assert found.passed is False
@@ -601,6 +610,7 @@ class OnAGrid(Sends):
         return None
 
 
+@pytest.mark.simulations
 def test_a_bit_below_the_step_of_the_noise_is_found_and_a_coin_in_its_place_is_not(checked):
     found = checked(LDPGaussian(), OnAGrid, fields={"raw": True})
     assert failed(found) == {MESSAGE}

@@ -63,11 +63,13 @@ def only_first(std):
     return lambda rows, turn, rng: rows + std * normal(rng, tuple(rows.shape)) if turn == 0 else torch.zeros_like(rows)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("count", [labels, inputs])
 def test_raw_numbers_of_labels_and_of_inputs_are_found(count):
     assert checked("lot_size_query", count, none)[MESSAGE].passed is False
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("count", [labels, inputs])
 def test_too_little_noise_is_found(count):
     found = checked("lot_size_query", count, gaussian(0.05))[SIDE_ARRAYS]
@@ -75,6 +77,7 @@ def test_too_little_noise_is_found(count):
     assert "report array counts" in found.witness
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("count", "std"), [(labels, 6.0), (inputs, 30.0)])
 def test_enough_noise_passes(count, std, seed):
@@ -83,6 +86,7 @@ def test_enough_noise_passes(count, std, seed):
     assert found[SIDE_ARRAYS].passed
 
 
+@pytest.mark.simulations
 def test_a_count_that_is_sent_once_needs_the_noise_of_one_round():
     """With this noise five releases are beyond twice epsilon 4, and one is not."""
     once, always = (checked("lot_size_query", labels, make(0.18))[SIDE_ARRAYS] for make in (only_first, gaussian))
@@ -90,6 +94,7 @@ def test_a_count_that_is_sent_once_needs_the_noise_of_one_round():
     assert always.passed is False
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("std", [0.05, 6.0])
 def test_noise_of_another_shape_gets_no_verdict(std):
     found = checked("lot_size_query", labels, laplace(std))[SIDE_ARRAYS]
@@ -97,12 +102,14 @@ def test_noise_of_another_shape_gets_no_verdict(std):
     assert "does not look Gaussian" in found.witness
 
 
+@pytest.mark.simulations
 def test_without_arrays_sent_with_reports_there_is_no_check():
     found = versions("first_row_free")
     results = check_claim(found.task, found.plan, found.correct.protection, found.correct.claims[0])
     assert SIDE_ARRAYS not in {one.name for one in results}
 
 
+@pytest.mark.simulations
 def test_noise_whose_size_follows_the_inputs_is_found():
     found = versions("clipped_flag_side")
 
@@ -137,6 +144,7 @@ def test_the_bound_lies_below_the_exact_epsilon_of_gaussian_laplace_and_logistic
         assert measured <= float((one - other).max())
 
 
+@pytest.mark.simulations
 def test_a_claim_about_some_units_or_one_part_is_not_compared_with_all():
     found, protection = extended("lot_size_query", labels, gaussian(0.05))
     claim = found.correct.claims[0]

@@ -462,6 +462,7 @@ class AlongNoAggregate(Reports):
         return super().close_round(aggregate, context, state)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("kind", "failing"),
     [

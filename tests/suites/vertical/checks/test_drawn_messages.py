@@ -81,6 +81,7 @@ def test_a_message_that_shows_the_label_past_its_noise_fails(name):
     assert drawn(OnResiduals(BROKEN[name])).passed is False
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_done_after_the_noise_costs_nothing(name):
     found = drawn(OnResiduals(HONEST[name]))
@@ -152,12 +153,14 @@ class WeakForOne(VerticalProtection):
         return values + (5e-4 if party == self.weak else 100.0) * normal(rng, tuple(values.shape))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("party", [0, 1])
 def test_what_every_party_receives_is_drawn(party):
     assert drawn(WeakForOne(party), law=None, party=party).passed is False
     assert drawn(WeakForOne(1 - party), law=None, party=party).passed
 
 
+@pytest.mark.simulations
 def test_messages_that_do_not_move_take_no_numbers_from_those_that_do():
     """One noise for all classes shows in the difference of two numbers alone, and one message in 12 moves."""
     federation = toy_vertical(SPLIT, learning_rate=0.01, batch=1, epochs=6)
@@ -175,6 +178,7 @@ class OfAllPeople(VerticalProtection):
         return one_hot + SCALE * normal(rng, tuple(one_hot.shape))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("people", "judged"), [(500, True), (20_000, False)])
 def test_messages_of_all_people_are_drawn_in_bounded_memory(people, judged):
     OfAllPeople.given.clear()
@@ -187,6 +191,7 @@ def test_messages_of_all_people_are_drawn_in_bounded_memory(people, judged):
     assert judged or "would draw" in found[DRAWN].witness
 
 
+@pytest.mark.simulations
 def test_messages_may_exceed_a_claim_about_the_published_model():
     """The last model shows less than all messages do, which the public does not receive."""
     honest = OnResiduals(lambda values, noise: values + noise)

@@ -67,6 +67,7 @@ def checked(function, seed=0, alpha=1e-4):
     return channel_check(CLAIM, PLAN, Randomised(function), Streams(seed), range(CLASSES), alpha=alpha)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "function", [before_in_a_run, before_where_labels_are_equal, after_for_one_label, in_the_order_of_labels]
 )
@@ -79,6 +80,7 @@ def test_a_function_of_all_released_labels_passes(function):
     assert checked(function).passed
 
 
+@pytest.mark.simulations
 def test_independent_responses_fail_no_oftener_than_alpha(monkeypatch):
     """Of 20 checks that may each fail with probability .05, more than 5 fail with probability 3e-4."""
     for name in ("TRIALS", "PILOT", "COMPARED"):

@@ -77,6 +77,7 @@ def test_noise_of_the_stated_size_and_another_distribution_fails(name):
     assert found[LAW].passed is False
 
 
+@pytest.mark.simulations
 def test_noise_with_a_part_in_common_is_judged_by_its_covariance():
     """By hand: the covariance of a batch's rows in one column, inverted, at the person's own entry."""
     root = torch.eye(BATCH) + COMMON * 2 * torch.full((BATCH, BATCH), 1 / BATCH)
@@ -143,6 +144,7 @@ def test_noise_that_hangs_on_earlier_steps_is_not_judged():
     assert failed(found) == []
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("shared", "passes"), [(0.0, True), (0.5, None)])
 def test_laplace_noise_is_judged_where_it_is_independent(shared, passes):
     def noise(drawn, context):
@@ -163,6 +165,7 @@ def test_a_hook_that_is_set_on_the_object_is_played_back():
     assert found[MOVE].passed
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("bits", [8, 11, 14])
 @pytest.mark.parametrize("noise", Noise)
 def test_noised_numbers_may_be_rounded_to_a_fixed_point_grid(bits, noise):
@@ -210,6 +213,7 @@ def of_embeddings(protection, published, *, epsilon=4.0):
     return {check.name: check for check in found}
 
 
+@pytest.mark.simulations
 def test_sums_of_gradients_may_have_noise_of_another_kind_than_the_law_describes():
     for kind, other in ((Noise.LAPLACE, Noise.GAUSSIAN), (Noise.GAUSSIAN, Noise.LAPLACE)):
         found = of_embeddings(Mixed(kind, other), kind, epsilon=12.0)

@@ -35,6 +35,7 @@ def checks(protection, pairs=PAIRS):
     return {check.name: check for check in found}
 
 
+@pytest.mark.simulations
 def test_the_power_is_that_of_the_party_with_the_most_noise():
     each = [checks(Embeddings(6.0, 12.0), [pair for pair in PAIRS if pair.party == party])[MOVE] for party in (0, 1)]
     both = checks(Embeddings(6.0, 12.0))[MOVE]
@@ -42,6 +43,7 @@ def test_the_power_is_that_of_the_party_with_the_most_noise():
     assert (both.measured, both.detects) == (each[0].measured, each[1].detects)
 
 
+@pytest.mark.simulations
 def test_a_party_without_a_result_leaves_no_power():
     class Silent(Embeddings):
         def embeddings(self, values, party, context, rng):
@@ -53,6 +55,7 @@ def test_a_party_without_a_result_leaves_no_power():
     assert "not judged for 3 of 6 pairs" in found.witness
 
 
+@pytest.mark.simulations
 def test_a_failure_names_the_rows_and_what_they_assume():
     found = checks(Embeddings(4.0, 4.0, most=1e9))[MOVE]
     assert found.passed is False
@@ -60,6 +63,7 @@ def test_a_failure_names_the_rows_and_what_they_assume():
     assert "at passive party" in found.witness
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("most", "looked"), [(10_000_000, True), (1, False)])
 def test_messages_that_are_too_large_for_constants_are_named(monkeypatch, most, looked):
     monkeypatch.setattr(constants, "_MOST", most)
