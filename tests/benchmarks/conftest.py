@@ -1,0 +1,6 @@
+"""Scripts of the folder ``benchmarks`` import each other by name."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
