@@ -1,5 +1,6 @@
 """Audit one claim: run its trials, bound epsilon from below, check the implementation and give the verdict."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,17 @@ from ...audit.finding import Verdict, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
 from ..attacking.finished_cells import Clock, failures_as_rows, finish_cell
 from ..checks.check import check_rows
+from ..checks.coverage import Coverage
 from ..checks.law_check import law_checks
 from ..checks.verdict_row import verdict_row, verdict_rows
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
+from ..results.record import Record
 from ..results.store import Store
 from .audit_method import Reading
 from .audited_federation import federation_of
 from .known_methods import audit_methods, block_method
+from .sequential_stopping import of_all_looks, where_stopped
 
 
 def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str]:
@@ -42,8 +46,9 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         store.finish(audit.cell.cell_id, verdict_rows(audit.cell, finding, checks))
         return []
     with failures_as_rows([audit.cell], store, clock) as failed:
-        method = audit_methods()[audit.method]
-        reading = method.reading(audit, store)
+        method, planned = audit_methods()[audit.method], audit
+        audit, stopped = where_stopped(planned, store)
+        reading = of_all_looks(method.reading(audit, store), planned)
         checks = method.checks(audit, store)
         # They cost seconds, and a claim that its own runs refute needs no more evidence.
         if not refutes(audit.claim, reading.measurement):
@@ -65,11 +70,16 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         measured = finding.measurement or reading.measurement
         scores = store.save_arrays(audit.cell.cell_id, "scores", _arrays(measured, reading))
         verdict = verdict_row(audit.cell, replace(finding, measurement=measured), checks, scores)
-        # Without checks, as for attacks on final models, there is nothing to state.
-        seen = {"looked_at": list(coverage.looked_at), "not_looked_at": list(coverage.not_looked_at)} if checks else {}
-        rows = [verdict.model_copy(update=seen), *check_rows(audit.cell, checks)]
+        rows = [verdict.model_copy(update=_added(verdict, coverage, checks, stopped)), *check_rows(audit.cell, checks)]
         store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
     return failed
+
+
+def _added(verdict: Record, coverage: Coverage, checks: Sequence[CheckResult], stopped: str) -> dict[str, Any]:
+    """Fields of the verdict's row: what its checks looked at, and where a sequential audit stopped."""
+    # Without checks, as for attacks on final models, there is nothing to state.
+    seen = {"looked_at": list(coverage.looked_at), "not_looked_at": list(coverage.not_looked_at)} if checks else {}
+    return seen | ({"stopped": stopped, "reason": f"{verdict.reason}; {stopped}"} if stopped else {})
 
 
 def _without_runs(request: AuditRequest) -> tuple[CheckResult, ...]:

@@ -14,6 +14,7 @@ from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import CheckPower, Weakness
 from ...audit.measurement import Measurement
 from ...audit.outside import Spec
+from ...audit.power.looks import Look
 from ...fl.plan import Plan
 from ..checks.check_power import power_of_checks
 from ..checks.coverage import Coverage, coverage_of
@@ -128,11 +129,13 @@ class BlockMethod(AuditMethod):
             being assigned here.
         chosen_by_suite: whether the suite's audit table chooses it; else the law that the defense publishes does.
         own_federation: whether it runs the small federation of the audit table; else the claim's own plan.
+        sequential: whether its audits can look at their runs several times and stop early.
     """
 
     design: ClassVar[str] = "independent"
     chosen_by_suite: ClassVar[bool] = True
     own_federation: ClassVar[bool] = True
+    sequential: ClassVar[bool] = False
 
     def covers(self, request: AuditRequest) -> bool:
         """Return whether this method can audit the claim; if several methods can, the one with the lowest
@@ -173,6 +176,12 @@ class BlockMethod(AuditMethod):
     def runs(self, replicas: int) -> int:
         """Return the total number of runs if ``replicas`` runs are made with the canary and ``replicas`` without it."""
         return 2 * replicas
+
+    def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
+        """Return whether some result of the runs to come could still refute the claim at a later look; True where that
+        is not known.
+        """
+        return True
 
     def inert(self, audit: AuditSpec) -> int:
         """Return the number of model weights that no training data changes; canaries and checks use these weights."""
@@ -292,6 +301,11 @@ def unknown_power(checks: Sequence[CheckResult]) -> str:
     reasons = dict.fromkeys(check.witness for check in checks if check.name in compared and check.passed is None)
     blind = f", and sensitivity and noise could not be compared ({'; '.join(reasons)})" if reasons else ""
     return f"without a law the power of these runs is not known{blind}"
+
+
+def final_look(audit: PlannedAudit) -> Look:
+    """Return the look at all planned runs of an audit; its power is a lower bound on that of all looks together."""
+    return audit.looks[-1] if audit.looks else Look(replicas=pooled_replicas(audit), alpha=audit.alpha)
 
 
 def pooled_replicas(audit: PlannedAudit) -> int:

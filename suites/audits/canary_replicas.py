@@ -64,7 +64,8 @@ class CanaryMethod(ReplicaMethod):
         task, plan = audited_federation(job)
         canary = canary_for(job, task, plan)
         arms = [
-            [_evidence(job, task, plan, canary, arm, size, n) for n, size in enumerate(_batches(job))] for arm in (0, 1)
+            [_evidence(job, task, plan, canary, arm, size, n) for n, size in enumerate(_batches(job), job.first_batch)]
+            for arm in (0, 1)
         ]
         law = published_law(job, plan)
         spacing = law.grid / law.noise_std if isinstance(law, GaussianLaw) and law.grid else 0.0
@@ -159,7 +160,7 @@ def _batches(job: BlockJob) -> list[int]:
 
 def runs_alone(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary) -> Projections:
     """Run federations without the canary one at a time, so that no two of them can share a draw."""
-    first = len(_batches(job))
+    first = job.first_batch + len(_batches(job))
     each = [_evidence(job, task, plan, canary, 0, 1, first + number) for number in range(_ALONE)]
     return replace(
         each[0],

@@ -155,7 +155,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
     # Another size would draw other trials, so it depends on the suite alone and not on this machine's free memory.
     size = max(1, min(most, job.audit.batch, job.replicas))
     whole, rest = divmod(job.replicas, size)
-    sizes = list(enumerate([size] * whole + ([rest] if rest else [])))
+    sizes = list(enumerate([size] * whole + ([rest] if rest else []), job.first_batch))
     out, within = ([batch_of_trials(job, trial, task, plan, arm, n, number) for number, n in sizes] for arm in (0, 1))
     return out, within
 

@@ -5,15 +5,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from ...audit.binomial import largest_certifiable_epsilon
+from ...audit.binomial import ErrorCounts, largest_certifiable_epsilon
 from ...audit.check_result import CheckResult
-from ...audit.claim import Adjacency, Unit
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ...audit.estimators.release_tests import GaussianRelease, ReleaseTest, audit_release_tests, release_scores
-from ...audit.evidence import MembershipScores, Projections
-from ...audit.finding import Weakness
+from ...audit.evidence import MembershipScores, Projections, Setting
+from ...audit.finding import Weakness, refutes
 from ...audit.measurement import Measurement
+from ...audit.power.looks import Look
 from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw
 from ..checks.noise.replica_checks import ARRIVES, check_centred, replica_checks
@@ -22,7 +25,7 @@ from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
-from .audit_method import Reading, pooled_replicas, unknown_power
+from .audit_method import Reading, final_look, pooled_replicas, unknown_power
 from .audited_federation import audited_federation, claimed_release, published_law
 from .canary_replicas import CanaryMethod, canary_for, runs_alone
 from .power import designed_tests, detectable_epsilon, replicas_needed
@@ -72,7 +75,8 @@ class PlantedCanary(CanaryMethod):
             return replace(found, measurement=replace(found.measurement, detectable=None))
         # The smaller arm counts for the design: power must not be promised from replicas that are missing.
         claim, trials = audit.claim, min(len(member.values), len(nonmember.values))
-        tests = designed_tests(claim, release, audit.blocks[0].audit, n=trials)
+        last = final_look(audit) if audit.looks else Look(replicas=trials, alpha=audit.alpha)
+        tests = designed_tests(claim, release, audit.blocks[0].audit, n=last.replicas)
         measured = audit_release_tests(
             member,
             nonmember,
@@ -85,11 +89,23 @@ class PlantedCanary(CanaryMethod):
             witness=self.witness(audit),
         )
         # Without a law it is not known how the release differs from that of a defense with less noise.
-        detectable = detectable_epsilon(claim, law, tests, n=trials, alpha=audit.alpha) if law else None
+        detectable = detectable_epsilon(claim, law, tests, n=last.replicas, alpha=last.alpha) if law else None
+        # What an audit can certify that stops because it cannot refute any more is what all of its runs could have.
+        ceiling = max(measured.ceiling or 0.0, _most_certified(audit, tests)) if audit.looks else measured.ceiling
         return Reading(
-            measurement=replace(measured, detectable=detectable),
+            measurement=replace(measured, detectable=detectable, ceiling=ceiling),
             scores=_scores_read(measured, release, tests, member, nonmember),
         )
+
+    def could_refute(self, audit: PlannedAudit, store: Store) -> bool:
+        release = claimed_release(audit.blocks[0]) or stated_release(audit.blocks[0])
+        if release is None or audit.blocks[0].audit.estimator is not None:
+            return True
+        tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=final_look(audit).replicas)
+        made = pooled_replicas(audit)
+        later = [look for look in audit.looks if look.replicas > made]
+        member, nonmember = pooled(audit, store)
+        return could_refute(audit.claim, member, nonmember, release, tests, later)
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         release = claimed_release(audit.blocks[0])
@@ -118,24 +134,23 @@ class PlantedCanary(CanaryMethod):
         return Weakness(unseen=unseen, no_power=no_power)
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        trials, release = pooled_replicas(audit), claimed_release(audit.blocks[0])
+        last, release = final_look(audit), claimed_release(audit.blocks[0])
         if release is None and (stated := stated_release(audit.blocks[0])) is not None:
-            tests = designed_tests(audit.claim, stated, audit.blocks[0].audit, n=trials)
-            best = largest_certifiable_epsilon(trials, trials, audit.claim.delta, audit.alpha / len(tests))
-            size = f"{replicas_words(audit)}, max certifiable {best:.2f}, {self.witness(audit)}"
+            tests = designed_tests(audit.claim, stated, audit.blocks[0].audit, n=last.replicas)
+            size = f"{replicas_words(audit)}, max certifiable {_most_certified(audit, tests):.2f}"
+            size += f", {self.witness(audit)}"
             return [f"{size}: no law is published, scored by the noise that the claim states"]
         if release is None:
             return super().plan_text(audit)
-        tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
-        found = detectable_epsilon(audit.claim, release, tests, n=trials, alpha=audit.alpha)
-        best = largest_certifiable_epsilon(trials, trials, audit.claim.delta, audit.alpha / len(tests))
-        size = f"{replicas_words(audit)}, max certifiable {best:.2f}"
+        tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=last.replicas)
+        found = detectable_epsilon(audit.claim, release, tests, n=last.replicas, alpha=last.alpha)
+        size = f"{replicas_words(audit)}, max certifiable {_most_certified(audit, tests):.2f}"
         power = "UNDERPOWERED unless checks find it: no missing noise would show"
         power = power if found is None else f"min detectable {found:.2f}"
-        needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
+        needed = replicas_needed(audit.claim, release, share=0.5, alpha=last.alpha)
         costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())
         return [
-            f"{size}, {power} (power .9 at alpha {audit.alpha:.2g})",
+            f"{size}, {power} (power .9 at alpha {last.alpha:.2g})",
             f"half the noise would be refuted with power .9 from so many replicas per arm: {costs}",
         ]
 
@@ -145,9 +160,53 @@ def canary_words(length: float) -> str:
     return CANARIES["dirac"].phrase.format(length=length)
 
 
+def could_refute(
+    claim: Claim,
+    member: Projections,
+    nonmember: Projections,
+    release: GaussianRelease,
+    tests: Sequence[ReleaseTest],
+    later: Sequence[Look],
+) -> bool:
+    """Return whether the runs between now and one of the ``later`` looks could still refute the claim there, if no test
+    made another error in them.
+
+    Error counts only grow, and every bound falls with more errors: what errorless runs do not refute, no runs do.
+    """
+    for test in tests:
+        within, out = (
+            release_scores(side.values, release, test.broken, seen=side.seen) for side in (member, nonmember)
+        )
+        errors = int(np.count_nonzero(out > test.threshold)), int(np.count_nonzero(within <= test.threshold))
+        if any(_refuted_by(claim, member.setting, errors, look, len(tests)) for look in later):
+            return True
+    return False
+
+
+def _refuted_by(claim: Claim, setting: Setting, errors: tuple[int, int], look: Look, tests: int) -> bool:
+    counts = ErrorCounts(
+        threshold=0.0,
+        false_positives=errors[0],
+        false_negatives=errors[1],
+        n0=look.replicas,
+        n1=look.replicas,
+        alpha=look.alpha / tests,
+    )
+    found = clopper_pearson_of_counts(
+        counts, setting=setting, delta=claim.delta, threshold_policy="fixed", curve=claim.curve, epsilon=claim.epsilon
+    )
+    return refutes(claim, found)
+
+
+def _most_certified(audit: PlannedAudit, tests: Sequence[ReleaseTest]) -> float:
+    """The largest bound that all planned runs could prove."""
+    last = final_look(audit)
+    return largest_certifiable_epsilon(last.replicas, last.replicas, audit.claim.delta, last.alpha / len(tests))
+
+
 def _cost_of_half(audit: PlannedAudit, release: GaussianRelease) -> str:
     """How many replicas would show half of the noise."""
-    needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
+    needed = replicas_needed(audit.claim, release, share=0.5, alpha=final_look(audit).alpha)
     least = min((n for n in needed.values() if n is not None), default=None)
     return "no number of replicas would show half of it" if least is None else f"half of it needs {least:,} per arm"
 

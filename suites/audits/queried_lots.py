@@ -100,7 +100,7 @@ def query_evidence(job: BlockJob, arm: int) -> list[Projections]:
         published_query_trials(
             job.protection, plan, job.claim, world=arm, trials=size, streams=streams, block=number + 1
         )
-        for number, size in enumerate(sizes)
+        for number, size in enumerate(sizes, job.first_batch)
     ]
 
 

@@ -22,7 +22,7 @@ from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
-from .audit_method import BlockMethod, Reading, pooled_replicas
+from .audit_method import BlockMethod, Reading, final_look, pooled_replicas
 from .audited_federation import claimed_release
 from .power import enough_replicas
 
@@ -43,6 +43,7 @@ class ReplicaMethod(BlockMethod):
             exist, as for a projection along a direction that other samples share.
     """
 
+    sequential = True
     powered: ClassVar[bool] = True
 
     @abstractmethod
@@ -116,9 +117,10 @@ class ReplicaMethod(BlockMethod):
         return Reading(measurement=measured, scores=shown)
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        trials = pooled_replicas(audit)
+        last = final_look(audit)
         # Half of the trials only choose the threshold.
-        best = largest_certifiable_epsilon(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
+        tested = last.replicas // 2
+        best = largest_certifiable_epsilon(tested, tested, audit.claim.delta, last.alpha)
         size = f"{replicas_words(audit)}, max certifiable {best:.2f}"
         return [f"{size}, {self.witness(audit)}: threshold by a split"]
 
@@ -127,7 +129,8 @@ def replicas_words(audit: PlannedAudit) -> str:
     """Return the number of runs of an audit, and whether it was chosen for the claim."""
     most = audit.blocks[0].audit.most_replicas
     chosen = "" if most is None else f" (as many as this claim needs, if at most {most})"
-    return f"{pooled_replicas(audit)} replicas per arm{chosen}"
+    looks = f", fewer if certain before, at one of {len(audit.looks)} looks" if audit.looks else ""
+    return f"{pooled_replicas(audit)} replicas per arm{chosen}{looks}"
 
 
 def _sums(values: NDArray[Any]) -> NDArray[Any]:

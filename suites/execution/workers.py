@@ -1,10 +1,11 @@
 """Carry out the jobs of a run, in this process or by the workers of a backend."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ..attacking.shadows import run_shadows
 from ..attacking.trial import run_trial
 from ..audits.audit_claim import audit_claim, run_block
+from ..audits.sequential_stopping import omitted_row, stop_reason
 from ..jobs.block_job import BlockJob
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_audit import PlannedAudit
@@ -25,23 +26,45 @@ from .backend import Backend, Work
 def finished_jobs(
     plan: RunPlan, store: Store, finished: frozenset[str], backend: Backend, cost: Cost
 ) -> Iterable[tuple[Work, list[str]]]:
-    """Carry out the unfinished jobs, then the audits; yield each with its failures as soon as it ends.
+    """Carry out the unfinished jobs, then the later stages of sequential audits, then the audits; yield each with its
+    failures as soon as it ends.
 
     The CPU time of worker processes is added to ``cost``.
     """
+
+    def unfinished(jobs: Iterable[Work]) -> list[Work]:
+        return [job for job in jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
+
+    yield from _carried(unfinished(plan.jobs), store, backend, cost)
+    for stage in range(1, plan.stages):
+        # Runs that the looks before have made needless are recorded as such, and not made.
+        needed = list[BlockJob]()
+        for audit in plan.audits:
+            blocks = [block for block in audit.blocks if block.stage == stage and block.cell.cell_id not in finished]
+            reason = stop_reason(audit, stage - 1, store) if blocks else ""
+            if not reason:
+                needed += blocks
+                continue
+            for block in blocks:
+                store.finish(block.cell.cell_id, [omitted_row(block, reason)])
+                yield block, []
+        yield from _carried(list[Work](needed), store, backend, cost)
     # An audit pools what several jobs have written.
-    for stage in (plan.jobs, plan.audits):
-        todo = [job for job in stage if not finished.issuperset(cell.cell_id for cell in job.cells)]
-        sent = [job for job in todo if _can_be_sent(job)] if backend.sends(len(todo)) else []
-        if not backend.sends(len(sent)):
-            sent = []
-        for done in backend.results(_carry, sent, store) if sent else ():
-            cost.add_worker(done.worker, done.cpu_s)
-            yield sent[done.index], done.failed
-        # A part of the user's own that cannot be pickled, such as one that holds a lock, runs in this process.
-        for job in todo:
-            if not any(job is one for one in sent):
-                yield job, _carry(job, store)
+    yield from _carried(unfinished(plan.audits), store, backend, cost)
+
+
+def _carried(todo: list[Work], store: Store, backend: Backend, cost: Cost) -> Iterator[tuple[Work, list[str]]]:
+    """Carry out jobs of which none depends on another."""
+    sent = [job for job in todo if _can_be_sent(job)] if backend.sends(len(todo)) else []
+    if not backend.sends(len(sent)):
+        sent = []
+    for done in backend.results(_carry, sent, store) if sent else ():
+        cost.add_worker(done.worker, done.cpu_s)
+        yield sent[done.index], done.failed
+    # A part of the user's own that cannot be pickled, such as one that holds a lock, runs in this process.
+    for job in todo:
+        if not any(job is one for one in sent):
+            yield job, _carry(job, store)
 
 
 def _carry(job: Work, store: Store) -> list[str]:

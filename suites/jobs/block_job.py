@@ -8,6 +8,9 @@ from ...fl.protection import Protection
 from ..config.tables.suite import AuditSpec, FederationSpec, PlanChange
 from .cell import Cell
 
+_BATCHES_OF_STAGE = 2**20
+"""More than the most runs of an audit, so more than its batches."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRequest:
@@ -39,6 +42,7 @@ class BlockJob(AuditRequest):
         runs: federations or trials that it makes in all.
         inert: number of weights added to the model that no data moves, one for each canary planted along one.
         place: the client whose place a canary that is a client takes; None: it is one more client.
+        stage: number of the look at the audit before which these runs are made; 0 where there is only one.
     """
 
     # The method's name, not the object: a job is sent to a worker process, which finds the method by this name.
@@ -48,6 +52,12 @@ class BlockJob(AuditRequest):
     inert: int
     cell: Cell
     place: int | None = None
+    stage: int = 0
+
+    @property
+    def first_batch(self) -> int:
+        """Number of its first batch of runs; batches of different stages share no number, and so no draw."""
+        return self.stage * _BATCHES_OF_STAGE
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ...audit.claim import Claim
 from ...audit.evidence import Setting
+from ...audit.power.looks import Look
 from .block_job import AuditRequest, BlockJob
 from .cell import Cell
 from .trial_job import AttackCell
@@ -37,6 +38,7 @@ class PlannedAudit:
         attacked: the attacked federation that it reads; None for an audit with runs of its own.
         out_of_scope: why no method audits this claim; it then has no runs. Empty where one does.
         request: of a claim out of scope, so that its published law can still be held against it.
+        looks: planned looks at the runs, after each of which the audit may stop; empty for one look at all of them.
     """
 
     cell: Cell
@@ -48,6 +50,7 @@ class PlannedAudit:
     attacked: AttackedFederation | None = None
     out_of_scope: str = ""
     request: AuditRequest | None = None
+    looks: tuple[Look, ...] = ()
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -1,8 +1,11 @@
 """Choose for each stated claim the audit method, its share of the error rate alpha, and the runs to make."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ...audit.claim import Claim
+from ...audit.power.looks import Look, planned_looks
 from ..audits.audit_method import AttackMethod, BlockMethod
 from ..audits.known_methods import attack_methods, chosen_method
 from ..config.resolve import DefenseEntry, ResolvedSuite, audited
@@ -100,13 +103,8 @@ class AuditPlanner:
         )
 
     def _by_runs(self, one: _Chosen, alpha: float) -> PlannedAudit:
-        shares = [] if one.out_of_scope else one.method.shares(one.audit.replicas, len(one.seeds))
-        # Seeds beyond the number of replicas get none, and no block.
-        blocks = tuple(
-            one.method.on_its_federation(self._block(one, seed, share))
-            for seed, share in zip(one.seeds, shares, strict=False)
-            if share
-        )
+        looks = _looks(one, alpha)
+        blocks = () if one.out_of_scope else tuple(self._blocks(one, looks))
         spec = self.suite.spec.federations[one.audit.federation]
         cell = self.cells.cell(
             one.entry,
@@ -128,10 +126,21 @@ class AuditPlanner:
             alpha=alpha,
             blocks=blocks,
             out_of_scope=one.out_of_scope,
+            looks=looks,
             request=self._request(one.entry, one.claim, one.audit, one.seeds[0]) if one.out_of_scope else None,
         )
 
-    def _block(self, one: _Chosen, seed: int, replicas: int) -> BlockJob:
+    def _blocks(self, one: _Chosen, looks: tuple[Look, ...]) -> Iterator[BlockJob]:
+        """The runs of each stage, which lies between two looks; of each seed in turn."""
+        until = [look.replicas for look in looks] or [one.audit.replicas]
+        for stage, (before, after) in enumerate(pairwise([0, *until])):
+            shares = one.method.shares(after - before, len(one.seeds))
+            for seed, share in zip(one.seeds, shares, strict=False):
+                # Seeds beyond the number of replicas get none, and no block.
+                if share:
+                    yield one.method.on_its_federation(self._block(one, seed, share, stage))
+
+    def _block(self, one: _Chosen, seed: int, replicas: int, stage: int = 0) -> BlockJob:
         request = self._request(one.entry, one.claim, one.audit, seed)
         cell = self.cells.cell(
             one.entry,
@@ -143,7 +152,8 @@ class AuditPlanner:
             attack_version="1",
             observer=str(one.claim.observer),
             claim_id=one.claim.claim_id,
-            configuration=[one.audit.model_dump(mode="json"), replicas],
+            # Without looks there is one stage, whose blocks keep the identity of those that were stored before.
+            configuration=[one.audit.model_dump(mode="json"), replicas, *([stage] if stage else [])],
             measured_on=audited(request.federation, one.audit),
         )
         return BlockJob(
@@ -153,6 +163,7 @@ class AuditPlanner:
             runs=one.method.runs(replicas),
             inert=one.method.inert(one.audit),
             cell=cell,
+            stage=stage,
         )
 
     def _by_attacks(
@@ -171,6 +182,12 @@ class AuditPlanner:
             configuration=[alpha, [attack.cell.cell_id for attack in found.attacks]],
         )
         return PlannedAudit(cell=cell, method=method.name, claim=item.claim, alpha=alpha, attacked=found)
+
+
+def _looks(one: _Chosen, alpha: float) -> tuple[Look, ...]:
+    """The looks at a sequential audit; none for one with a single look, and for a method that cannot stop early."""
+    stops = one.audit.sequential and one.method.sequential and not one.out_of_scope
+    return planned_looks(one.audit.replicas, alpha) if stops else ()
 
 
 def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:

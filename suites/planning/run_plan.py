@@ -47,13 +47,22 @@ class RunPlan:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """All jobs for the worker processes, longest first, so that the processes finish at about the same time."""
-        return (*self.mutants, *self.others, *self.blocks, *self.shadows, *self.trials)
+        """The jobs that depend on no other, longest first, so that the processes finish at about the same time: all but
+        the runs of sequential audits after their first look.
+        """
+        first = (block for block in self.blocks if not block.stage)
+        return (*self.mutants, *self.others, *first, *self.shadows, *self.trials)
+
+    @property
+    def stages(self) -> int:
+        """Number of stages of the sequential audits with the most looks; 1 if none is sequential."""
+        return max((len(audit.looks) for audit in self.audits), default=0) or 1
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """All cells of the run, which are the smallest units of work that are stored and resumed."""
-        return (*(cell for job in self.jobs for cell in job.cells), *(audit.cell for audit in self.audits))
+        later = (block.cell for block in self.blocks if block.stage)
+        return (*(cell for job in self.jobs for cell in job.cells), *later, *(audit.cell for audit in self.audits))
 
 
 class _Planner:

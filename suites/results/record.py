@@ -134,6 +134,8 @@ class Record(BaseModel):
     """Of an audited claim: implementation checks that were made, and parts of messages that they compared."""
     not_looked_at: list[str] = Field(default_factory=list, exclude_if=_empty)
     """Of an audited claim: what was not looked at, each with the reason."""
+    stopped: str = Field(default="", exclude_if=lambda words: not words)
+    """Of a sequential audit: at which look it stopped, after how many runs, and why."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_mem_mb: float = 0.0

@@ -202,6 +202,10 @@ class AuditSpec(Table):
     most_replicas: Whole | None = Field(default=None, ge=2, le=_MOST_REPLICAS, exclude_if=lambda most: most is None)
     """Runs per arm, at most, of a claim that ``replicas`` runs are too few to test. Such a claim gets as many as refute
     twice its epsilon with probability 0.9, if this number is not exceeded. By default no claim gets more."""
+    sequential: YesOrNo = Field(default=False, exclude_if=lambda stops: not stops)
+    """Whether the audits look at their runs at planned times and stop as soon as the verdict is certain: the claim is
+    refuted, or no further run could refute it. ``replicas`` is then the largest number of runs. All looks together have
+    the claim's share of alpha."""
     trials: Whole = Field(default=MOST_TRIALS, ge=0, le=2**20, exclude_if=lambda most: most == MOST_TRIALS)
     """Runs per arm, at most, of the trials of everything that the observer receives. They count 2048 at least: with
     fewer none are made, and the report says so."""
@@ -247,6 +251,8 @@ class AuditSpec(Table):
             raise _misplaced("audit.design", 'design "one_run" needs canaries = M, the number of canaries in the run')
         if self.design != "one_run" and self.canaries is not None:
             raise _misplaced("audit.canaries", 'only design = "one_run" plants several canaries in one federation')
+        if self.design == "one_run" and self.sequential:
+            raise _misplaced("audit.sequential", 'design "one_run" makes one run, after which nothing is left to stop')
         if self.most_replicas is not None and self.most_replicas < self.replicas:
             raise _misplaced(
                 "audit.most_replicas", f"must be at least audit.replicas = {self.replicas}, got {self.most_replicas}"
