@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from ...attacks.attack import Attack, Evidence, Knowledge, Level
 from ...attacks.membership.final_model.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank
+from ...audit.outside import Spec
 from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from ...fl.engine import run_federation
 from ...fl.probe import CandidateProbe, OwnerProbe
@@ -23,11 +24,13 @@ from ..attacking.worst_case import worst_case_hypotheses
 from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require
 from .toy import toy_plan, toy_task
 
-_SURROUNDINGS: tuple[tuple[str, Protection], ...] = (
+_SURROUNDINGS: tuple[tuple[Spec, Protection], ...] = (
     ("logistic", Protection()),
     ("imprint", Protection()),
     ("logistic", LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)),
     ("text_transformer", Protection()),
+    # The texts have 32 places, fewer than this rank.
+    ({"part": "text_lora", "rank": 48}, Protection()),
 )
 """Models and protections on which an attack is tried in turn: some need a layer or a law of their own."""
 
@@ -139,7 +142,7 @@ def _observed(attack: Attack, seed: int = 0) -> Observed:
     raise errors[0]
 
 
-def _federation(attack: Attack, model: str, protection: Protection, seed: int) -> Observed:
+def _federation(attack: Attack, model: Spec, protection: Protection, seed: int) -> Observed:
     task = toy_task(clients=4, held_out=4, model=model, seed=seed, count=480)
     plan = toy_plan(task)
     probe = attack.plant(task, np.random.default_rng(5))

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ...fl.data.shakespeare import ALPHABET, LENGTH
 from ...fl.models.network import Network
 from ...fl.models.probabilities import WORDS, returns_probabilities
 from ...fl.objective import CLASSIFICATION, NEXT_TOKEN, SEGMENTATION
@@ -10,8 +11,9 @@ from ...fl.streams import Streams, uniform
 from .check import Check, Fault, Subject, equal, no_global_randomness, require
 
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 64, 64), (1, 1, 64))
-"""Images on which a model is tried in turn; it must take one of these shapes, or texts of 64 tokens."""
-_TEXT = (1, 1, 64)
+"""Images on which a model is tried in turn; it must take one of these shapes, or texts, of 64 places or like those
+of data set shakespeare."""
+_TEXTS = (((1, 1, 64), 10), ((1, 1, LENGTH), len(ALPHABET)))
 _CLASSES = (10, 2)
 _SAMPLES, _CLOSE = 3, 1e-5
 
@@ -96,7 +98,7 @@ def network_for(subject: Subject) -> Network:
     """
     first = ""
     tried = [(shape, classes, CLASSIFICATION) for shape in SHAPES for classes in _CLASSES]
-    for shape, classes, task in [*tried, (_TEXT, _CLASSES[0], NEXT_TOKEN)]:
+    for shape, classes, task in [*tried, *((*text, NEXT_TOKEN) for text in _TEXTS)]:
         network = _network(subject, shape, classes, task)
         try:
             network.objective  # noqa: B018
