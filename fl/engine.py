@@ -16,7 +16,7 @@ from .message import Message
 from .plan import Plan
 from .protection import Context, Protection, State, check_replica_rows
 from .recorder import RoundEvent
-from .report_sum import ReportSum, blocks, sums_reports, weights_of
+from .report_sum import block_sum, blocks, sums_reports
 from .resume_state import ResumeState
 from .streams import Streams
 from .task import Samples, Task
@@ -226,15 +226,15 @@ def _gathered(
     protection, lots, keeping = trainer.protection, dict[int, list[Tensor]](), dict(kept)
     rows, rng = list(blocks(context.senders, model.shape[1])), draws("report")
     if len(rows) > 1 and len(model) == 1 and sums_reports(protection) and not any(map(_needs_reports, recorders)):
-        total = ReportSum(total=torch.zeros(model.shape, dtype=torch.float64))
+        total, sent = block_sum(protection, present, context, state, rng), list[Tensor]()
         for block in rows:
             part = replace(context, senders=context.senders[block])
-            updates = _updates(trainer, results, model, present[:, block], part, lots, keeping)
-            reports = protection.report(updates, part, state, rng)
+            reports = total.add(_updates(trainer, results, model, present[:, block], part, lots, keeping), part)
             _show(reports, recorders)
-            total.add(reports, weights_of(protection, part))
-        empty = Message(values=model.new_zeros(*present.shape, 0), present=present, senders=context.senders)
-        return _Gathered(reports=empty, received=total.message(protection), lots=lots, kept=keeping)
+            sent.append(reports.present)
+        values = model.new_zeros(*present.shape, 0)
+        empty = Message(values=values, present=torch.cat(sent, dim=1), senders=context.senders)
+        return _Gathered(reports=empty, received=total.received(), lots=lots, kept=keeping)
     updates = _updates(trainer, results, model, present, context, lots, keeping)
     reports = protection.report(updates, context, state, rng)
     _show(reports, recorders)

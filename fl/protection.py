@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -41,8 +41,22 @@ class Context:
     owners: Tensor | None = None
 
 
-Sums = Literal["mean", "sum"] | None
-"""What the hook ``aggregate`` needs of the reports: their weighted mean, their sum, or (None) all of them."""
+Sums = Literal["mean", "unweighted mean", "sum"] | None
+"""What the hook ``aggregate`` needs of the reports: their mean weighted by the clients' sizes, their mean with equal
+weights, their sum, or (None) all of them.
+"""
+
+
+class BlockSum(Protocol):
+    """A sum over the reports of one cohort in one run, to which blocks of its clients are added in order."""
+
+    def add(self, updates: Message, context: Context) -> Message:
+        """Add a block of clients, of which ``context`` names the senders; return their reports."""
+        ...
+
+    def received(self) -> Message:
+        """Return what ``aggregate`` gets, once all clients were added."""
+        ...
 
 
 class Protection(Hooks):
@@ -57,9 +71,10 @@ class Protection(Hooks):
     faster, and does not call ``local_step``: a class that overrides ``local_step`` must set this.
     """
     sums: ClassVar[Sums] = "mean"
-    """What ``aggregate`` needs of the reports, where ``report`` treats each row alone and draws row after row: their
-    mean weighted by the clients' sizes, or their sum. The engine may then handle a large cohort in blocks: ``report``
-    gets a block of clients at a time, and ``aggregate`` one row without a sender. A class that overrides
+    """What ``aggregate`` needs of the reports, where ``report`` treats each row alone and draws row after row, and
+    ``channel`` changes nothing but the order of the rows: one of ``Sums``. The engine may then handle a large cohort in
+    blocks: ``report`` gets a block of clients at a time, ``channel`` is not called, and ``aggregate`` gets one row
+    without a sender, whose arrays are those of all reports, such as ``(1, 1, clients)``. A class that overrides
     ``local_query``, ``report``, ``channel``, ``aggregate`` or ``query`` gets all reports at once unless it states this
     again; None: always.
     """
@@ -128,6 +143,15 @@ class Protection(Hooks):
         aggregation.
         """
         return reports
+
+    def block_sum(self, present: Tensor, context: Context, state: State, rng: np.random.Generator) -> BlockSum | None:
+        """Return what adds up the reports of a large cohort in blocks, in place of ``report`` and ``channel``; None,
+        the default, if that is what ``sums`` describes.
+
+        ``present (R, rows)``: the whole cohort. ``rng`` is the generator of ``report``, with the same draws: what it
+        adds up equals what ``channel`` returns of all reports.
+        """
+        return None
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         """Turn what arrived at the server into the aggregate, shape ``(R, d)`` with one row per replica (independent

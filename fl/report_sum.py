@@ -3,28 +3,34 @@
 A matrix of all reports of a thousand clients takes 4 GB for a model of a million parameters.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from .hooks import overrides
 from .message import Message
-from .protection import Context, Protection
+from .protection import BlockSum, Context, Protection, State
 
 NUMBERS = 2**24
 """Numbers of the reports of one block: 64 MiB. Cohorts whose reports hold no more stay one matrix."""
-_HOOKS = ("local_query", "report", "channel", "aggregate", "query")
+_BEFORE_SERVER = ("local_query", "report", "channel")
+_AT_SERVER = ("aggregate", "query")
 
 
 def sums_reports(protection: Protection) -> bool:
     """Return whether a protection's reports may be summed block by block: it states ``sums``, and no class below the
     one that states it overrides a hook that gets the reports.
+
+    Where it defines ``block_sum``, which gives the server what it always gets, only hooks before the server count.
     """
-    kinds = type(protection).__mro__
-    stated = next(place for place, kind in enumerate(kinds) if "sums" in vars(kind))
-    overridden = any(hook in vars(kind) for kind in kinds[:stated] for hook in _HOOKS)
-    return protection.sums is not None and not overridden
+    own = overrides(protection, "block_sum")
+    kinds, by = type(protection).__mro__, "block_sum" if own else "sums"
+    stated = next(place for place, kind in enumerate(kinds) if by in vars(kind))
+    hooks = _BEFORE_SERVER if own else _BEFORE_SERVER + _AT_SERVER
+    return protection.sums is not None and not any(hook in vars(kind) for kind in kinds[:stated] for hook in hooks)
 
 
 def blocks(senders: tuple[int, ...], dim: int) -> Iterator[slice]:
@@ -33,33 +39,56 @@ def blocks(senders: tuple[int, ...], dim: int) -> Iterator[slice]:
     return (slice(start, start + rows) for start in range(0, len(senders), rows))
 
 
+def block_sum(
+    protection: Protection, present: Tensor, context: Context, state: State, rng: np.random.Generator
+) -> BlockSum:
+    """Begin the sum of the reports of a cohort ``present (1, rows)`` of one run; ``rng`` is the generator of the hook
+    ``report``.
+    """
+    own = protection.block_sum(present, context, state, rng)
+    if own is not None:
+        return own
+    total = torch.zeros(1, context.plan.layout.dim, dtype=torch.float64)
+    return ReportSum(protection=protection, state=state, rng=rng, total=total)
+
+
 @dataclass(kw_only=True)
 class ReportSum:
     """A running sum of reports of one run, each times its client's weight.
 
-    ``total (1, d)`` and ``weight``, the sum of the weights of the clients that sent a report. The sum is in double
-    precision and takes one report after the other, so that it does not depend on the size of the blocks.
+    ``total (1, d)`` and ``weight``, the sum of the weights of the clients that sent a report; ``side``, what was sent
+    with each block of reports. The sum is in double precision and takes one report after the other, so that it does not
+    depend on the size of the blocks.
     """
 
+    protection: Protection
+    state: State
+    rng: np.random.Generator
     total: Tensor
     weight: float = 0.0
+    side: dict[str, list[Tensor]] = field(default_factory=dict)
 
-    def add(self, reports: Message, weights: Iterable[float]) -> None:
-        """Add a block of reports whose clients have these weights."""
-        rows, present = reports.values[0], reports.present[0].tolist()
-        for row, sent, weight in zip(rows, present, weights, strict=True):
+    def add(self, updates: Message, context: Context) -> Message:
+        """Add the reports of a block of clients, and return them."""
+        reports = self.protection.report(updates, context, self.state, self.rng)
+        rows, present = reports.values[0], reports.present[0]
+        for row, sent, weight in zip(rows, present.tolist(), self._weights(context), strict=True):
             if sent:
                 self.total[0].add_(row.double(), alpha=weight)
                 self.weight += weight
+        for name, array in reports.side.items():
+            self.side.setdefault(name, []).append(array[:, present])
+        return reports
 
-    def message(self, protection: Protection) -> Message:
-        """Return what ``aggregate`` gets in place of the reports: one row without a sender, their sum or their mean."""
-        whole = self.total / max(self.weight, 1e-12) if protection.sums == "mean" else self.total
-        return Message(values=whole.float().unsqueeze(1), present=torch.ones(1, 1, dtype=torch.bool), senders=None)
+    def received(self) -> Message:
+        """Return one row without a sender: the sum or the mean of the reports, with the arrays of all of them."""
+        whole = self.total if self.protection.sums == "sum" else self.total / max(self.weight, 1e-12)
+        side = {name: torch.cat(arrays, dim=1).unsqueeze(1) for name, arrays in self.side.items()}
+        present = torch.full((1, 1), self.weight > 0)
+        return Message(values=whole.float().unsqueeze(1), present=present, senders=None, side=side)
 
-
-def weights_of(protection: Protection, context: Context) -> list[float]:
-    """Return the weight of each report of a block in its sum: the clients' sizes for a mean, else 1."""
-    if protection.sums == "mean":
-        return [context.plan.weight(client) for client in context.senders]
-    return [1.0] * len(context.senders)
+    def _weights(self, context: Context) -> list[float]:
+        """The clients' sizes for a mean weighted by them, else 1."""
+        if self.protection.sums == "mean":
+            return [context.plan.weight(client) for client in context.senders]
+        return [1.0] * len(context.senders)

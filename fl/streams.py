@@ -14,6 +14,7 @@ longer be independent.
 
 import hashlib
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,16 @@ class Streams:
         digest = hashlib.blake2b(name.encode(), digest_size=16, person=b"fedassay.streams").digest()
         # Numpy documents this type of seed, and its stubs leave it out.
         return np.random.Generator(np.random.Philox(_Key(digest)))  # type: ignore[arg-type]
+
+
+def row_generators(rng: np.random.Generator, rows: int) -> Iterator[np.random.Generator]:
+    """Yield a generator for each of several rows, with a key that is drawn from ``rng``.
+
+    The keys are drawn row after row: rows in blocks have the generators that all rows at once have, and how much one
+    row draws changes the draws of no other row.
+    """
+    for key in rng.integers(0, 1 << 64, (rows, 2), dtype=np.uint64).astype("<u8"):
+        yield np.random.Generator(np.random.Philox(_Key(key.tobytes())))  # type: ignore[arg-type]
 
 
 class _Key(ISeedSequence):

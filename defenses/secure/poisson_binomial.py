@@ -44,12 +44,12 @@ class PoissonBinomialProtection(SecureSumProtection):
         """
         return largest_bias(clients=max(1, survivors), trials=self.trials, **self.budget)
 
-    def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
+    def word(self, vectors: Tensor, invited: Tensor, rng: np.random.Generator) -> Tensor:
         # Theta is computed from the survivors, because only their coins arrive.
-        counts = [survivors_of(count, self.dropout) for count in updates.present.sum(1).tolist()]
-        theta = self._biases(counts)[:, None, None]
+        counts = [survivors_of(count, self.dropout) for count in invited.tolist()]
+        theta = self._biases(counts)[:, None]
         # Floating point may leave a clipped number just above the norm, where the probability would exceed its range.
-        share = (clip(updates.values.double(), self.clip_norm) / self.clip_norm).clamp(-1, 1)
+        share = (clip(vectors.double(), self.clip_norm) / self.clip_norm).clamp(-1, 1)
         return torch.from_numpy(rng.binomial(self.trials, (0.5 + theta * share).numpy())) - self.trials // 2
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Real
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
 from ...fl.laws.law import GaussianLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State
-from ...fl.streams import uniform
+from ...fl.protection import Context, Protection, State, Sums
+from ...fl.streams import row_generators, uniform
 from ..accounting.gaussian import check_least_noise
 from ..clipped.defense import ClippedDefense
 from .masks import draw_masks
@@ -31,7 +31,7 @@ from .samplers import LARGEST_SCALE
 SERVER = Observer("aggregate", sees_participation=True, sees_masked_words=True)
 """The adversary of every claim of a secure sum: a server that knows who took part, every masked word, and their sum."""
 DROPS = ("random", "first")
-# Largest deviation of the sum's noise, in steps: on a finer grid the squares of the exact sampler would exceed 64 bits.
+# Largest deviation of the sum's noise, in steps: on a finer grid the exact sampler would have too large a table.
 _FINEST = LARGEST_SCALE - 1
 
 
@@ -61,6 +61,7 @@ class SecureSumProtection(Protection):
     dropout: float
     drops: str
     sized: SizedGrid
+    sums: ClassVar[Sums] = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Draw clients' noise shares in grid steps; ``shares`` of them add up to the noise that the claim needs."""
@@ -78,20 +79,35 @@ class SecureSumProtection(Protection):
         """
         grid, invited = self.sized.grid, updates.present
         survived = self._survivors(invited, rng)
-        masks = draw_masks(invited, survived, updates.values.shape[-1], grid, rng)
-        # Encoded last: the number of draws depends on the data and must not shift any other draw.
         words = self.encoded(updates, rng)
+        # Drawn last: masks cancel in the sum, so that a sum in blocks may leave them out and has the same other draws.
+        masks = draw_masks(invited, survived, updates.values.shape[-1], grid, rng)
         # The server computes recovered masks from key shares; they are no part of the clients' reports.
         side, unsent = {"recovered": masks.recovered}, frozenset({"recovered"})
-        sent = replace(updates, present=survived, side=side, unsent=unsent, masked=True, word_bits=grid.bits)
-        return sent.with_values(grid.wrap(words + masks.words))
+        return replace(self._sent(updates, survived, words + masks.words), side=side, unsent=unsent)
 
-    def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
+    def block_sum(self, present: Tensor, context: Context, state: State, rng: np.random.Generator) -> "SecureBlocks":
+        """Return the secure sum of one cohort, to be added up block by block."""
+        return SecureBlocks(protection=self, survived=self._survivors(present, rng), invited=present.sum(1), rng=rng)
+
+    def encoded(self, updates: Message, rng: np.random.Generator, invited: Tensor | None = None) -> Tensor:
         """Return each client's vector before masks are added, int64 in grid steps: the rounded update plus a noise
-        share.
+        share. Each client draws from a generator of its own.
+
+        ``invited (replicas,)``: clients of the cohort, where these are a block of them.
         """
-        noise = self._noise(updates.present.sum(1), tuple(updates.values.shape), rng)
-        return noise.add_(to_integers(updates.values, self.clip_norm, self.sized, rng))
+        count = updates.present.sum(1) if invited is None else invited
+        words = torch.empty(updates.values.shape, dtype=torch.int64)
+        for row, own in enumerate(row_generators(rng, words.shape[1])):
+            words[:, row] = self.word(updates.values[:, row], count, own)
+        return words
+
+    def word(self, vectors: Tensor, invited: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return one client's vectors ``(replicas, d)`` in grid steps, with a noise share for ``invited (replicas,)``
+        clients.
+        """
+        noise = self._noise(invited, tuple(vectors.shape), rng)
+        return noise.add_(to_integers(vectors.unsqueeze(1), self.clip_norm, self.sized, rng).squeeze(1))
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         """Return the secure sum as one vector without a sender, or no vector if no client took part; the side
@@ -99,9 +115,13 @@ class SecureSumProtection(Protection):
         """
         # Recovered masks are removed before the sum; the rest cancels in it.
         unmasked = (reports.values - reports.side["recovered"]).masked_fill_(~reports.present.unsqueeze(-1), 0)
-        total = self.sized.grid.wrap(unmasked.sum(1, keepdim=True))
-        survivors = reports.present.sum(1, keepdim=True)
-        return Message(values=total, present=survivors > 0, senders=None, side={"survivors": survivors})
+        return self.summed(unmasked.sum(1), reports.present)
+
+    def summed(self, total: Tensor, survived: Tensor) -> Message:
+        """Return what arrives at the server of the sum ``total (replicas, d)`` of the words of clients ``survived``."""
+        survivors = survived.sum(1, keepdim=True)
+        words = self.sized.grid.wrap(total).unsqueeze(1)
+        return Message(values=words, present=survivors > 0, senders=None, side={"survivors": survivors})
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         """Return the decoded sum in the unit of the updates, divided by the expected number of clients that do not drop
@@ -137,8 +157,14 @@ class SecureSumProtection(Protection):
         ranks = places.masked_fill(~invited, 2.0).argsort(dim=1, stable=True).argsort(dim=1)
         return invited & (ranks >= torch.tensor(gone)[invited.sum(1)].unsqueeze(1))
 
+    def _sent(self, updates: Message, survived: Tensor, words: Tensor) -> Message:
+        """The reports of the clients that did not drop out."""
+        grid = self.sized.grid
+        sent = replace(updates, present=survived, masked=True, word_bits=grid.bits)
+        return sent.with_values(grid.wrap(words))
+
     def _noise(self, invited: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
-        """Noise shares ``shape``, int64, for ``invited (replicas,)`` clients."""
+        """One client's noise shares ``shape``, int64, for ``invited (replicas,)`` clients."""
         noise = torch.zeros(shape, dtype=torch.int64)
         # Replicas with cohorts of one size share a noise level and are drawn together.
         for count in sorted(set(invited.tolist())):
@@ -147,6 +173,37 @@ class SecureSumProtection(Protection):
                 drawn = self.noise_share(self.shares_needed(count), (int(chosen.sum()), *shape[1:]), rng)
                 noise[chosen] = torch.from_numpy(drawn)
         return noise
+
+
+@dataclass(kw_only=True)
+class SecureBlocks:
+    """A secure sum whose words are added up block by block, without their masks, which would cancel.
+
+    ``survived (replicas, clients)`` are the clients of the whole cohort that do not drop out, of ``invited
+    (replicas,)``. The result equals the sum of one matrix of masked words, bit by bit.
+    """
+
+    protection: SecureSumProtection
+    survived: Tensor
+    invited: Tensor
+    rng: np.random.Generator
+    total: Tensor | None = None
+    added: int = 0
+
+    def add(self, updates: Message, context: Context) -> Message:
+        """Add the words of the next clients of the cohort; return their reports, without masks."""
+        rows = slice(self.added, self.added + updates.values.shape[1])
+        words = self.protection.encoded(updates, self.rng, self.invited)
+        sent = self.protection._sent(updates, self.survived[:, rows], words)
+        block = sent.values.sum(1)
+        self.total = block if self.total is None else self.protection.sized.grid.wrap(self.total + block)
+        self.added = rows.stop
+        return sent
+
+    def received(self) -> Message:
+        """Return what ``channel`` returns for the whole cohort."""
+        assert self.total is not None
+        return self.protection.summed(self.total, self.survived)
 
 
 @dataclass(frozen=True, kw_only=True)

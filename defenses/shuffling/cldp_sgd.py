@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from ...fl.laws.law import Mixing, clip_entries
 from ...fl.message import Message
 from ...fl.partitions.sampling import FixedSize, Full
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State
+from ...fl.protection import Context, Protection, State, Sums
 from ...fl.streams import uniform
 from ..accounting.clones import ClonePair
 from ..accounting.counts import binomial
@@ -50,9 +51,9 @@ class OneBitLaw:
         dim = contribution.shape[-1]
         rows = contribution.reshape(-1, dim)
         # A double times dim is uniform to 53 bits, which is enough for any number of coordinates.
-        place = (uniform(rng, (len(rows), 1), dtype=torch.float64) * dim).long().clamp_max(dim - 1)
-        coin = uniform(rng, (len(rows), 1), dtype=torch.float64)
-        up = coin < self._chance(rows.gather(1, place).double())
+        drawn = uniform(rng, (len(rows), 2), dtype=torch.float64)
+        place = (drawn[:, :1] * dim).long().clamp_max(dim - 1)
+        up = drawn[:, 1:] < self._chance(rows.gather(1, place).double())
         sent = torch.where(up, self.size(dim), -self.size(dim)).to(rows.dtype)
         return torch.zeros_like(rows).scatter_(1, place, sent).view_as(contribution)
 
@@ -90,6 +91,7 @@ class CLDPSGDProtection(Protection):
 
     radius: float
     local_epsilon: float
+    sums: ClassVar[Sums] = "unweighted mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         law = OneBitLaw(radius=self.radius, local_epsilon=self.local_epsilon, mixing=Mixing.NONE)

@@ -1,6 +1,7 @@
 """S-APES is APES in which clients send only their largest noisy numbers, padded with dummies (Liu et al. 2023)."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +12,7 @@ from ...audit.observer import SHUFFLED, UPLOADS, Observer
 from ...fl.fields import check_positive
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection, State
+from ...fl.protection import Context, Protection, State, Sums
 from ..accounting.counts import least_epsilon
 from ..accounting.heterogeneous import published_bound
 from ..accounting.pld_convolution import many_epsilon
@@ -40,6 +41,7 @@ class SAPESProtection(Protection):
     budgets: tuple[float, ...]
     kept: int
     selection: str = Selection.LARGEST
+    sums: ClassVar[Sums] = "unweighted mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,10 +13,13 @@ from ...fl.algorithms.algorithm import FedAvg, FedSGD
 from ...fl.algorithms.proximal import BoundedUpdate
 from ...fl.algorithms.scaffold import Scaffold
 from ...fl.engine import run_federation
+from ...fl.hooks import overrides
+from ...fl.message import Message
 from ...fl.partitions.sampling import FixedSize, Full, Poisson
 from ...fl.plan import Plan
-from ...fl.protection import Protection
-from ...fl.streams import Streams
+from ...fl.protection import Context, Protection
+from ...fl.report_sum import block_sum, sums_reports
+from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..mutation.federated_mutant import FederatedVersions
@@ -33,6 +37,8 @@ from .check import (
 from .toy import toy_plan, toy_task
 
 _REPLICAS = 3
+_ROUNDING = 1e-3
+"""Largest difference of two aggregates, in the largest number, that rounding in single precision explains."""
 _ALGORITHMS = (
     FedSGD(learning_rate=0.5),
     FedAvg(learning_rate=0.2, local_steps=2),
@@ -94,6 +100,51 @@ def replicas_first(subject: Subject) -> str | None:
     return None if noisy else "not checked: it states no claim"
 
 
+def sums_as_stated(subject: Subject) -> str | None:
+    """Where it states what its aggregate needs of the reports, a cohort in blocks has the aggregate of one matrix."""
+    task, plan, prepared = _prepared(subject.make(), count=27)
+    protection = prepared.protection
+    if not sums_reports(protection) or overrides(protection, "local_query"):
+        return "not checked: it gets all reports at once"
+    whole, parts = (_aggregate(task, plan, protection, in_blocks=choice) for choice in (False, True))
+    far = float((whole - parts).abs().max() / whole.abs().max().clamp_min(1e-12))
+    require(
+        far <= _ROUNDING,
+        f"the aggregate of a cohort in blocks differs by {far:.2g} of its largest number: report must treat each row "
+        f"alone and draw row after row, and sums must be what aggregate needs, got {protection.sums!r}",
+    )
+    return f"{protection.sums}, equal within {far:.1g}"
+
+
+def _aggregate(task: Task, plan: Plan, protection: Protection, *, in_blocks: bool) -> torch.Tensor:
+    """The aggregate of a first round in which all clients take part with random updates."""
+    streams, clients = Streams(1), tuple(range(plan.clients))
+    model = task.initial(streams).unsqueeze(0)
+    context = Context(
+        plan=plan,
+        round=0,
+        replicas=1,
+        senders=clients,
+        public_loss=lambda: task.public_loss(model),
+        samples=lambda client: task.samples(model, client),
+    )
+    state = protection.open_round(context, protection.initial_state(plan))
+    present = torch.ones(1, plan.clients, dtype=torch.bool)
+    rows = 0.1 * normal(streams.generator("updates"), (1, plan.clients, plan.layout.dim))
+    report, channel, server = (streams.generator(hook) for hook in ("report", "channel", "aggregate"))
+    if in_blocks:
+        total = block_sum(protection, present, context, state, report)
+        for client in clients:
+            one = slice(client, client + 1)
+            updates = Message(values=rows[:, one], present=present[:, one], senders=(client,))
+            total.add(updates, replace(context, senders=(client,)))
+        received = total.received()
+    else:
+        reports = protection.report(Message(values=rows, present=present, senders=clients), context, state, report)
+        received = protection.channel(reports, context, state, channel)
+    return protection.aggregate(received, context, state, server)
+
+
 def claims_hold(subject: Subject) -> str | None:
     """Its messages, noise and published law agree with its claims (the implementation checks of an audit)."""
     defense: Defense = subject.make()
@@ -125,9 +176,9 @@ def fields_checked(subject: Subject) -> str | None:
     return ", ".join(numbers) or "not checked: it has none of these fields"
 
 
-def _prepared(defense: Defense, *, inert: int = 0) -> tuple[Task, Plan, Prepared]:
+def _prepared(defense: Defense, *, inert: int = 0, count: int = 24) -> tuple[Task, Plan, Prepared]:
     """The task, the first plan that the defense accepts, and what it prepares for it."""
-    task = toy_task(clients=4, count=24).with_inert(inert)
+    task = toy_task(clients=4, count=count).with_inert(inert)
     first: ValueError | None = None
     for algorithm in _ALGORITHMS:
         for lot in _LOTS:
@@ -156,6 +207,7 @@ CHECKS: tuple[Check, ...] = (
     trains,
     deterministic,
     replicas_first,
+    sums_as_stated,
     claims_hold,
     fields_checked,
     can_be_sent,

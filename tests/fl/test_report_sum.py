@@ -1,5 +1,8 @@
 """Cohorts in blocks: equal aggregates for every size, and no matrix of all reports unless something needs it."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from fedassay.audit.claim import Unit
@@ -9,8 +12,16 @@ from fedassay.defenses.client_level.user_level import UserLevelProtection
 from fedassay.defenses.layers.protection import LayeredProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.defenses.secure.binomial import Binomial
+from fedassay.defenses.secure.distributed_discrete_gaussian import DistributedDiscreteGaussian
+from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian
+from fedassay.defenses.secure.poisson_binomial import PoissonBinomial
 from fedassay.defenses.secure.secure_sum import SERVER
+from fedassay.defenses.secure.skellam import Skellam, SkellamProtection
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGDProtection
+from fedassay.defenses.shuffling.flame import FLAMEProtection
+from fedassay.defenses.shuffling.mechanisms.budgeted import BudgetedReports
+from fedassay.defenses.shuffling.s_apes import SAPESProtection
 from fedassay.defenses.without_dp.gradient_pruning import GradientPruningProtection
 from fedassay.defenses.without_dp.plain_noise import PlainNoiseProtection
 from fedassay.defenses.without_dp.sign import SignProtection
@@ -28,6 +39,7 @@ from fedassay.fl.training.local import Batch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZES = tuple(2 + number % 3 for number in range(40))
+BUDGETS = tuple(4.0 + number % 5 for number in range(len(SIZES)))
 PROTECTIONS = {
     "none": Protection(),
     "dp_fedavg": DPFedAvgProtection(clip_norm=0.5, noise_multiplier=0.8),
@@ -38,7 +50,13 @@ PROTECTIONS = {
     "layers": LayeredProtection(clip_norms=(0.5, 0.2), noise_stds=(0.3, 0.1), dropped=0.2),
     "user_level": UserLevelProtection(clip_norm=0.5, noise_multiplier=0.8, clients_per_user=2),
     "dp_sgd": DPSGDProtection(clip_norm=0.5, noise_multiplier=0.8),
+    "cldp_sgd": CLDPSGDProtection(radius=0.1, local_epsilon=4.0),
+    "budgets": BudgetedReports(radius=0.1, budgets=BUDGETS, shuffled=True),
+    "laplace": BudgetedReports(radius=0.1, budgets=BUDGETS, shuffled=True, noise="laplace"),
+    "largest": SAPESProtection(radius=0.1, budgets=BUDGETS, kept=200),
+    "random": SAPESProtection(radius=0.1, budgets=BUDGETS, kept=200, selection="random"),
 }
+SECURE = (Binomial, DistributedDiscreteGaussian, DistributedGaussian, PoissonBinomial, Skellam)
 
 
 @pytest.fixture
@@ -115,6 +133,51 @@ def test_every_size_of_block_gives_the_same_aggregates(task, make_plan, in_block
         assert all(torch.equal(a, b) for k in one.lots for a, b in zip(one.lots[k], other.lots[k], strict=True))
 
 
+@pytest.mark.parametrize("part", SECURE)
+@pytest.mark.parametrize("cohort", [None, Poisson(0.5)])
+def test_a_secure_sum_in_blocks_is_that_of_one_matrix_bit_by_bit(task, make_plan, in_blocks, part, cohort):
+    """Without masks in blocks, and with them in one matrix; three of ten clients drop out."""
+    plan = make_plan(task, **({} if cohort is None else {"cohort": cohort}))
+    protection, found = part(bits=28, dropout=0.3, epsilon=20.0).prepare(plan).protection, {}
+    for rows in (1, 7, None):
+        in_blocks(rows, plan.layout.dim)
+        found[rows] = trained(task, plan, protection)
+    whole, seen = found[None]
+    assert min(seen.rows) > 7
+    for rows in (1, 7):
+        assert max(found[rows][1].rows) == rows
+        assert torch.equal(found[rows][0], whole)
+        for one, other in zip(found[rows][1].events, seen.events, strict=True):
+            assert torch.equal(one.received.values, other.received.values)
+            assert torch.equal(one.received.side["survivors"], other.received.side["survivors"])
+            assert torch.equal(one.reports.present, other.reports.present)
+            assert not torch.equal(one.reports.present, one.cohort)
+
+
+def test_a_secure_sum_in_blocks_wraps_as_that_of_one_matrix(task, make_plan, in_blocks):
+    """A grid of so few bits that sums of clipped rows do not fit."""
+    plan, found = make_plan(task), []
+    protection = DistributedGaussian(bits=28, dropout=0.0, epsilon=20.0).prepare(plan).protection
+    narrow = replace(protection.sized, grid=replace(protection.sized.grid, bits=8))
+    for rows in (7, None):
+        in_blocks(rows, plan.layout.dim)
+        found.append(trained(task, plan, replace(protection, sized=narrow)))
+    assert torch.equal(found[0][0], found[1][0])
+    assert float(found[1][0].abs().max()) < 1
+    assert torch.equal(found[0][1].events[0].received.values, found[1][1].events[0].received.values)
+
+
+def test_bytes_of_a_secure_sum_are_counted_in_blocks(task, make_plan, in_blocks):
+    plan, found = make_plan(task), []
+    protection = Skellam(bits=28, dropout=0.3).prepare(plan).protection
+    for rows in (7, None):
+        in_blocks(rows, plan.layout.dim)
+        found.append(TrafficRecorder())
+        trained(task, plan, protection, found[-1])
+    assert found[0] == found[1]
+    assert found[0].up == found[0].reports * math.ceil(plan.layout.dim * 28 / 8)
+
+
 def test_reports_are_summed_with_the_clients_weights_in_double_precision(task, make_plan, in_blocks, make_tape):
     """The mean of one matrix, in double precision by hand."""
     plan, tape = make_plan(task, rounds=1), make_tape()
@@ -151,7 +214,7 @@ def test_canaries_are_in_the_sum(task, make_plan, in_blocks):
     assert float((finals[7, 0] - finals[7, 1]).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["none", "dp_fedavg", "ldp_gaussian"])
+@pytest.mark.parametrize("name", ["none", "dp_fedavg", "ldp_gaussian", "cldp_sgd", "budgets", "largest"])
 def test_no_tensor_holds_the_reports_of_all_clients(task, make_plan, in_blocks, name):
     plan = make_plan(task, rounds=2)
     dim, most = plan.layout.dim, {}
@@ -162,6 +225,15 @@ def test_no_tensor_holds_the_reports_of_all_clients(task, make_plan, in_blocks, 
         most[rows] = largest.numbers
     assert most[None] >= 40 * dim
     assert most[7] <= 7 * dim
+
+
+def test_no_tensor_holds_the_words_of_all_clients_of_a_secure_sum(task, make_plan, in_blocks):
+    plan = make_plan(task, rounds=2)
+    protection = DistributedDiscreteGaussian(bits=28, epsilon=20.0).prepare(plan).protection
+    in_blocks(7, plan.layout.dim)
+    with Largest() as largest:
+        trained(task, plan, protection)
+    assert largest.numbers <= 7 * plan.layout.dim
 
 
 def test_recorders_of_a_training_and_of_sums_need_no_reports(task, make_plan, in_blocks):
@@ -232,7 +304,31 @@ def test_a_defense_with_hooks_of_its_own_gets_all_reports_unless_it_states_that_
     assert not sums_reports(OwnQuery())
     assert sums_reports(OwnModel())
     assert all(map(sums_reports, PROTECTIONS.values()))
-    assert not sums_reports(CLDPSGDProtection(radius=1.0, local_epsilon=1.0))
+
+
+class OwnShuffler(CLDPSGDProtection):
+    """A shuffler that adds reports of its own."""
+
+    def channel(self, reports, context, state, rng):
+        return reports.with_values(reports.values + 1)
+
+
+class OwnReports(SkellamProtection):
+    """States a sum again, with reports that the inherited sum in blocks does not have."""
+
+    sums = "sum"
+
+    def report(self, updates, context, state, rng):
+        return super().report(updates.with_values(2 * updates.values), context, state, rng)
+
+
+def test_a_shuffler_or_secure_sum_whose_hooks_are_overridden_gets_all_reports(task, make_plan):
+    assert not sums_reports(OwnShuffler(radius=1.0, local_epsilon=1.0))
+    # A shuffler that adds dummies does more than to change an order.
+    assert not sums_reports(FLAMEProtection(radius=1.0, local_epsilon=1.0, rate=0.5))
+    plain = Skellam(bits=28).prepare(make_plan(task)).protection
+    assert sums_reports(plain)
+    assert not sums_reports(OwnReports(**vars(plain)))
 
 
 def test_a_defense_that_needs_all_reports_gets_them(task, make_plan, in_blocks):

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.streams import Streams, normal, uniform
+from fedassay.fl.streams import Streams, normal, row_generators, uniform
 
 
 def _first_word(rng: np.random.Generator) -> int:
@@ -101,6 +101,21 @@ def test_normals_have_mean_0_and_variance_1_and_uniforms_fill_the_unit_interval(
     assert abs(float(uniforms.mean()) - 0.5) < 4 / (12 * 100_000) ** 0.5
     assert 0 <= float(uniforms.min()) < 1e-3
     assert 1 - 1e-3 < float(uniforms.max()) < 1
+
+
+def test_rows_have_generators_of_their_own_in_blocks_and_all_at_once():
+    """And how much a row draws changes no other row."""
+    whole = [rng.random() for rng in row_generators(np.random.default_rng(1), 5)]
+    again, parts = np.random.default_rng(1), list[float]()
+    for rows in (2, 1, 2):
+        for rng in row_generators(again, rows):
+            parts.append(rng.random())
+            rng.random(len(parts))
+    assert parts == whole
+    assert len(set(whole)) == 5
+    other = np.random.default_rng(1)
+    list(row_generators(other, 5))
+    assert other.random() == again.random()
 
 
 def test_a_numpy_integer_names_the_same_stream_as_a_python_integer():

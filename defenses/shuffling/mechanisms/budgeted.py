@@ -5,6 +5,7 @@ These defenses differ in their budgets, in their noise, in whether there is a sh
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from ....audit.observer import SHUFFLED, UPLOADS, Observer
 from ....fl.laws.law import Mixing
 from ....fl.message import Message
 from ....fl.plan import Plan
-from ....fl.protection import Context, Protection, State
+from ....fl.protection import Context, Protection, State, Sums
 from .calibration import calibrated_mean
 from .channel import shuffle_coordinates
 from .clip_laplace import ClipLaplaceLaw, randomised_rows
@@ -56,6 +57,7 @@ class BudgetedReports(Protection):
     budgets: tuple[float, ...]
     shuffled: bool
     noise: str = CoordinateNoise.CLIP_LAPLACE
+    sums: ClassVar[Sums] = "unweighted mean"
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)

@@ -74,7 +74,7 @@ def test_a_sum_has_the_convolution_of_its_coins_probabilities(shares, plan_of):
 def test_the_secure_sum_is_the_plain_sum_of_the_survivors_counts_exactly(dropout, left, plan_of):
     plan = plan_of(100)
     correct = prepared(plan, dropout=dropout)
-    protection = Counting(**{name: getattr(correct, name) for name in correct.__dataclass_fields__})
+    protection = Counting(**vars(correct))
     object.__setattr__(protection, "sent", [])
     rows = 9 * torch.randn(2, 100, plan.layout.dim, generator=torch.Generator().manual_seed(1))
     reports, received, _ = released(protection, rows, plan)

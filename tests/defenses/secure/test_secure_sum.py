@@ -83,6 +83,31 @@ def test_the_secure_sum_is_the_plain_sum_exactly(dropout, left, plan):
     torch.testing.assert_close(mean, (plain * step / left).float())
 
 
+@pytest.mark.parametrize("part", FAMILY)
+def test_reports_draw_equally_much_whatever_the_data_are(part, plan):
+    protection, ends = noisy(part, plan), []
+    for scale in (0.0, 9.0):
+        rng = np.random.Generator(np.random.Philox(key=4))
+        protection.report(updates(plan, scale=scale), context(plan), {}, rng)
+        ends.append(str(rng.bit_generator.state))
+    assert ends[0] == ends[1]
+
+
+def test_a_client_that_rounds_more_than_once_shifts_no_other_clients_draws(plan):
+    """All coordinates half a step from the grid: about every sixth row is short enough at the first try."""
+    plain, dim = noisy(DistributedDiscreteGaussian, plan), plan.layout.dim
+    bound = math.sqrt(dim / 2 - math.sqrt(dim) / 2)
+    protection = replace(plain, sized=replace(plain.sized, norm_bound=bound), clip_norm=1e9)
+    rows = torch.full((1, CLIENTS, dim), protection.sized.grid.step / 2, dtype=torch.float64)
+    calm = rows.clone()
+    calm[:, 0] = 0.0
+    found = [
+        protection.encoded(replace(updates(plan), values=values), np.random.default_rng(5)) for values in (rows, calm)
+    ]
+    assert not torch.equal(found[0][:, 0], found[1][:, 0])
+    assert torch.equal(found[0][:, 1:], found[1][:, 1:])
+
+
 def test_two_replicas_lose_different_clients_and_the_first_of_the_cohort_where_configured(plan):
     random, first = (
         silent(plan, dropout=0.3, drops=drops).report(updates(plan, 2), context(plan, 2), {}, np.random.default_rng(0))

@@ -275,6 +275,28 @@ BAD = {
         "SEEN = []\n" + defense("SEEN.append(1); return sound.with_values(sound.values + len(SEEN))"),
         "keeps state",
     ),
+    "a median that states a mean": (
+        "defense",
+        defense(
+            "return sound\n    sums = 'mean'\n    def aggregate(self, received, context, state, rng):\n"
+            "        return received.values.median(1).values"
+        ),
+        "a cohort in blocks differs",
+    ),
+    "a mean that states a sum": ("defense", defense("return sound\n    sums = 'sum'"), "a cohort in blocks differs"),
+    "reports that depend on each other": (
+        "defense",
+        defense("return sound.with_values(sound.values - sound.values.mean(1, keepdim=True))\n    sums = 'mean'"),
+        "a cohort in blocks differs",
+    ),
+    "noise of all clients in one draw": (
+        "defense",
+        defense(
+            "n, d = updates.values.shape[1:]\n        noise = torch.from_numpy(rng.standard_normal((d, n))).float().T\n"
+            "        return sound.with_values(sound.values + noise)\n    sums = 'mean'"
+        ),
+        "must treat each row alone and draw row after row",
+    ),
     "claims that are no claims": (
         "defense",
         dataclass_of(
