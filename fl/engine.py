@@ -20,6 +20,7 @@ from .report_sum import block_sum, blocks, sums_reports
 from .resume_state import ResumeState
 from .streams import Streams
 from .task import Samples, Task
+from .training.executor_choice import usual_executor
 from .training.local import Batch, LocalResult, LocalTrainer
 
 Draws = Callable[[str], np.random.Generator]
@@ -52,7 +53,7 @@ def run_federation(
     tamper: Tamper | None = None,
     resume_from: ResumeState | None = None,
     on_round_end: Callable[[ResumeState], None] | None = None,
-    local: type[LocalTrainer] = LocalTrainer,
+    executor: type[LocalTrainer] | None = None,
 ) -> Tensor:
     """Train a batch of replicas (independent runs) at once and return their published final models, shape ``(R, d)``
     with one row per replica.
@@ -69,16 +70,19 @@ def run_federation(
         resume_from: state after some rounds of an earlier call with the same arguments. The result equals that of an
             uninterrupted run.
         on_round_end: receives the state after every round, so that the caller can store it.
-        local: what runs the clients' local training.
+        executor: what runs the clients' local training, for example ``executor_named("batched")``; by default that of
+            ``usual_executor``.
 
     Raises:
         ValueError: if the plan is not this task's, the canary does not fit it, a hook returns a wrong shape, the
-            protection or the canary needs per-sample gradients and the model has none, or ``resume_from`` belongs to
-            another federation.
+            protection or the canary needs per-sample gradients and the model has none, the executor cannot train the
+            model here, or ``resume_from`` belongs to another federation.
     """
     rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
     batch.check(plan, len(task.labels))
-    trainer = local(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
+    chosen = executor or usual_executor(task, plan, protection, batch, canary)
+    chosen.check(task.network)
+    trainer = chosen(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
     begun = _begun(task, plan, protection, streams, batch)
     if resume_from is not None:
         resume_from.check(rounds, begun.model)

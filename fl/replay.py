@@ -39,7 +39,8 @@ from .protection import Context, Protection, State
 from .recorder import RoundEvent
 from .streams import Streams, uniform
 from .task import Task
-from .training.local import Batch, LocalResult, LocalTrainer
+from .training.executors.sequential import Sequential
+from .training.local import Batch, LocalResult
 
 HOOK_STREAMS = frozenset({"local noise", "local query", "report", "channel", "aggregate", "query", "broadcast"})
 """Streams from which hooks draw their noise. Participation (cohort, lot, participation) is drawn from others."""
@@ -231,7 +232,7 @@ class FixedGradients(Network):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedTrainer(LocalTrainer):
+class FixedTrainer(Sequential):
     """A trainer that computes the update of all samples of a client once for all rounds and runs of a frozen
     federation, in which no model moves it.
     """
@@ -261,7 +262,7 @@ class FixedTrainer(LocalTrainer):
         """Whether the client's update is the same in every round: without hooks in its steps, draws or a canary."""
         return (
             type(lot) is DrawAll
-            and self._is_plain()
+            and self.is_plain
             and not network.dropout_rate
             and client < self.task.clients
             and not (self.canary is not None and self._plants(client))
@@ -460,7 +461,7 @@ def replay_many(
         canary=canary,
         recorders=[_Together(recordings, streams)],
         stop_after=rounds or federation.rounds,
-        local=FixedTrainer,
+        executor=FixedTrainer,
     )
     for recording in recordings:
         recording.finish(final)
@@ -547,7 +548,7 @@ def many_runs(
         canary=canary,
         recorders=[found],
         stop_after=rounds,
-        local=FixedTrainer,
+        executor=FixedTrainer,
     )
     return found
 

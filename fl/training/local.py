@@ -1,8 +1,10 @@
 """Runs the local steps of one client in a round, for all replicas (independent runs) at once."""
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +13,12 @@ from torch import Tensor
 from ..algorithms.local_training import Numbers
 from ..canary import Canaries, UserCanary
 from ..hooks import overrides
-from ..partitions.sampling import FixedSize, lot_indices
+from ..models.network import Network
+from ..partitions.sampling import FixedSize, Full, lot_indices
 from ..plan import Plan
 from ..protection import Context, Protection, State, check_replica_rows
 from ..streams import Streams
 from ..task import Task
-from .client_blocks import block_gradients, uses_blocks
 from .sums_by_norm import sums_by_norm, weighted_sum
 
 
@@ -90,7 +92,7 @@ class LocalResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Held:
+class Held:
     """A client's samples: indices ``places (n,)`` into images and labels shared with others, to avoid copies; the
     ``owners (n,)`` of the samples, None if not known.
     """
@@ -99,15 +101,6 @@ class _Held:
     labels: Tensor
     places: Tensor
     owners: Tensor | None = None
-
-    def lot(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the L samples of a client that were drawn in each of R replicas (independent runs): images ``(R, L, c,
-        h, w)`` and labels ``(R, L)``.
-
-        ``chosen``: indices ``(R, L)``.
-        """
-        places = self.places[chosen]
-        return self.images[places], self.labels[places]
 
     def owners_of(self, chosen: Tensor, planted: int) -> Tensor | None:
         """Return the owners ``(R, L + planted)`` of the drawn samples and of so many canaries after them, whose owner
@@ -120,7 +113,46 @@ class _Held:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Step:
+class Lot:
+    """The samples that a client drew for one local step, in each of R replicas (independent runs).
+
+    Args:
+        client, step: whose lot it is, and of which local step of the round.
+        held: the client's samples.
+        mask: (R, n + k), which of the n samples and of the k planted rows were drawn.
+        chosen: (R, L), the indices of the drawn samples; shorter lots are padded with other samples of the client.
+        real: (R, L), false on the padding.
+        dropout: (R, L, features), None for a model without dropout.
+        planted: (k, d), the rows of canaries that the client holds; None without any.
+    """
+
+    client: int
+    step: int
+    held: Held
+    mask: Tensor
+    chosen: Tensor
+    real: Tensor
+    dropout: Tensor | None
+    planted: Tensor | None
+
+    @property
+    def images(self) -> Tensor:
+        """The images of the drawn samples, ``(R, L, c, h, w)``."""
+        return self.held.images[self.held.places[self.chosen]]
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels of the drawn samples, ``(R, L)`` for a classifier."""
+        return self.held.labels[self.held.places[self.chosen]]
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights ``(R, L)`` of the samples in the mean over the lot; an empty lot has a mean of zero."""
+        return self.real / self.real.sum(1, keepdim=True).clamp_min(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
     """One local step: direction ``(R, d)``, drawn samples ``(R, n)``, and the result ``(R, k)`` of a query."""
 
     direction: Tensor
@@ -129,10 +161,11 @@ class _Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTrainer:
-    """A trainer that runs the local training of the clients, including canary clients, one after the other.
+class LocalTrainer(ABC):
+    """The base class of executors, which run the local training of the clients, including canary clients.
 
-    Clients start from the broadcast model.
+    Clients start from the broadcast model. An executor decides in which groups clients are computed; all random draws
+    come from streams that are named by client and step, so that they do not depend on it.
     """
 
     task: Task
@@ -140,6 +173,20 @@ class LocalTrainer:
     streams: Streams
     batch: Batch
     canary: Canaries | None
+
+    @classmethod
+    def check(cls, network: Network) -> None:
+        """Raise ValueError if this executor cannot train the model here; this one can train any."""
+        return
+
+    @abstractmethod
+    def train_all(
+        self, model: Tensor, context: Context, state: State, shared: Numbers, kept: Mapping[int, Numbers]
+    ) -> Iterator[LocalResult]:
+        """Train the clients of ``context.senders`` from ``model (R, d)``, and yield their results in that order.
+
+        ``kept``: what each client stored after its last round.
+        """
 
     @cached_property
     def planted_clients(self) -> tuple[int, ...]:
@@ -155,25 +202,8 @@ class LocalTrainer:
         taken = None if self.canary is None else self.canary.place
         return tuple(sorted({*range(self.task.clients)} - {taken} | {*self.planted_clients}))
 
-    def train_all(
-        self, model: Tensor, context: Context, state: State, shared: Numbers, kept: Mapping[int, Numbers]
-    ) -> Iterator[LocalResult]:
-        """Train each client of ``context.senders`` in turn, and yield the clients' results in that order.
-
-        ``kept``: what each client stored after its last round.
-        """
-        if self.canary is None and self._is_plain() and uses_blocks(self.task, context.plan, self.batch.replicas):
-            # Lots are full here, so no lot is drawn; streams are named, so no other draw shifts.
-            algorithm, gradients = context.plan.algorithm, block_gradients(self.task, model, context.senders)
-            for client, gradient in zip(context.senders, gradients, strict=True):
-                local, _ = algorithm.step(model, gradient, algorithm.start(model))
-                everything = torch.ones(1, context.plan.sizes[client], dtype=torch.bool)
-                yield LocalResult(update=algorithm.update(model, local), lots=[everything])
-            return
-        for client in context.senders:
-            yield self.train(model, client, context, state, shared=shared, kept=kept.get(client, {}))
-
-    def _is_plain(self) -> bool:
+    @property
+    def is_plain(self) -> bool:
         """Whether all samples are present and no hook needs per-sample gradients."""
         return self.batch.included is None and not self.protection.per_sample
 
@@ -192,68 +222,121 @@ class LocalTrainer:
 
         A canary that is a row has its update already.
         """
-        ready = self._planted_rows(client, context.round) if client in self.planted_clients else None
-        if ready is not None:
-            row = ready[self.planted_clients.index(client)]
-            return LocalResult(update=row.to(model).expand_as(model), lots=[])
+        if (ready := self.ready(model, client, context)) is not None:
+            return ready
         algorithm = context.plan.algorithm
         local, local_state = model, algorithm.start(model, shared, kept)
-        held = self._held(client)
-        # Recorded lots cover the task's samples only, not canaries.
-        own = 0 if client in self.planted_clients else context.plan.sizes[client]
-        taken: list[_Step] = []
+        held = self.held(client)
+        taken: list[Step] = []
         for number in range(algorithm.local_steps):
-            step = self._step(local, held, client, context, state, number)
+            step = self.step(local, self.lot(held, client, context, number), context, state)
             local, local_state = algorithm.step(local, step.direction, local_state)
             taken.append(step)
-        answers = [step.answer for step in taken if step.answer is not None]
         return LocalResult(
             update=algorithm.update(model, local),
-            lots=[step.drawn[:, :own] for step in taken],
             kept=algorithm.keep(model, local, local_state),
-            released=torch.stack(answers, dim=1) if answers else None,
+            **self.recorded(client, context, taken),
         )
 
-    def _step(self, local: Tensor, held: _Held, client: int, context: Context, state: State, step: int) -> _Step:
-        """Draw a lot and call the protection's hooks; canaries are the last samples and are drawn like any other."""
+    def ready(self, model: Tensor, client: int, context: Context) -> LocalResult | None:
+        """Return the result of a canary that is a client given as a row; None for a client that trains."""
+        rows = self._planted_rows(client, context.round) if client in self.planted_clients else None
+        if rows is None:
+            return None
+        row = rows[self.planted_clients.index(client)]
+        return LocalResult(update=row.to(model).expand_as(model), lots=[])
+
+    def recorded(self, client: int, context: Context, taken: Sequence[Step]) -> dict[str, Any]:
+        """Return the lots and the results of queries of a client's steps, as fields of a ``LocalResult``."""
+        # Recorded lots cover the task's samples only, not canaries.
+        own = 0 if client in self.planted_clients else context.plan.sizes[client]
+        answers = [step.answer for step in taken if step.answer is not None]
+        return {
+            "lots": [step.drawn[:, :own] for step in taken],
+            "released": torch.stack(answers, dim=1) if answers else None,
+        }
+
+    def lot(self, held: Held, client: int, context: Context, step: int) -> Lot:
+        """Draw a client's lot; canaries are the last samples and are drawn like any other."""
         planted = self._planted_rows(client, context.round)
         size = len(held.places) + (0 if planted is None else len(planted))
-        mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
-        # Drawn from all samples first, so that leaving one out shifts no other sample's draw.
-        if self.batch.included is not None and client not in self.planted_clients:
-            part = self.task.parts[client]
-            mask[:, : len(part)] &= self.batch.included[:, part]
-        # Canary rows have no image: they are appended to the lot's gradients below.
+        mask = self._mask(client, context, step, size)
+        # Canary rows have no image: they are appended to the lot's gradients.
         chosen, real = lot_indices(mask[:, : len(held.places)])
-        images, labels = held.lot(chosen)
-        dropout = self._dropout(chosen, client, context, step)
-        if not self.protection.per_sample and planted is None:
-            # An empty lot has a gradient of zero instead of dividing by zero.
-            weights = real / real.sum(1, keepdim=True).clamp_min(1)
-            gradient = self.task.network.gradient(local, images, labels, weights, dropout)
-            return _Step(direction=gradient, drawn=mask)
-        rng = self._generator("local noise", client, context, step)
-        context = replace(context, owners=held.owners_of(chosen, 0 if planted is None else len(planted)))
-        if sums_by_norm(self.protection, self.task.network):
-            brought = None if planted is None else (planted, mask[:, len(held.places) :])
-            lot = (images, labels, real, dropout)
-            total = weighted_sum(self.task.network, self.protection, local, lot, brought, client, context, state)
-            direction = self.protection.noised_sum(total, client, context, state, rng)
-            return _Step(direction=check_replica_rows("noised_sum", direction, local), drawn=mask)
-        rows = self.task.network.sample_gradients(local, images, labels, dropout)
+        return Lot(
+            client=client,
+            step=step,
+            held=held,
+            mask=mask,
+            chosen=chosen,
+            real=real,
+            dropout=self._dropout(chosen, client, context, step),
+            planted=planted,
+        )
+
+    def _mask(self, client: int, context: Context, step: int, size: int) -> Tensor:
+        replicas, included = self.batch.replicas, self.batch.included
+        rule = context.plan.lot
+        # A full lot needs no draw, which would take as long as the arithmetic of a small client.
+        full = type(rule) is Full
+        mask = (
+            torch.ones(replicas, size, dtype=torch.bool)
+            if full
+            else rule.draw(self._generator("lot", client, context, step), replicas, size)
+        )
+        # Drawn from all samples first, so that leaving one out shifts no other sample's draw.
+        if included is not None and client not in self.planted_clients:
+            part = self.task.parts[client]
+            mask[:, : len(part)] &= included[:, part]
+        return mask
+
+    def takes_mean(self, lot: Lot) -> bool:
+        """Whether the direction of a lot is its mean gradient, with which no hook has to do."""
+        return not self.protection.per_sample and lot.planted is None
+
+    def step(self, local: Tensor, lot: Lot, context: Context, state: State) -> Step:
+        """Return the step of a client at ``local (R, d)`` along the direction that the protection's hooks give."""
+        network = self.task.network
+        if self.takes_mean(lot):
+            return Step(
+                direction=network.gradient(local, lot.images, lot.labels, lot.weights, lot.dropout), drawn=lot.mask
+            )
+        if sums_by_norm(self.protection, network):
+            return self._by_norm(local, lot, context, state)
+        rows = network.sample_gradients(local, lot.images, lot.labels, lot.dropout)
+        return self.protected(local, rows, lot, context, state)
+
+    def _by_norm(self, local: Tensor, lot: Lot, context: Context, state: State) -> Step:
+        client, real = lot.client, lot.real
+        context = self._with_owners(lot, context)
+        brought = None if lot.planted is None else (lot.planted, lot.mask[:, len(lot.held.places) :])
+        samples = (lot.images, lot.labels, real, lot.dropout)
+        total = weighted_sum(self.task.network, self.protection, local, samples, brought, client, context, state)
+        rng = self._generator("local noise", client, context, lot.step)
+        direction = self.protection.noised_sum(total, client, context, state, rng)
+        return Step(direction=check_replica_rows("noised_sum", direction, local), drawn=lot.mask)
+
+    def protected(self, local: Tensor, rows: Tensor, lot: Lot, context: Context, state: State) -> Step:
+        """Return the step along what the protection's hooks make of a lot's gradients, ``rows (R, L, d)``."""
+        client, real, planted = lot.client, lot.real, lot.planted
+        context = self._with_owners(lot, context)
+        rng = self._generator("local noise", client, context, lot.step)
         if planted is not None:
             # Canaries come last, where `mask` has their draws.
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
-            real = torch.cat([real, mask[:, len(held.places) :]], dim=1)
+            real = torch.cat([real, lot.mask[:, len(lot.held.places) :]], dim=1)
             rows, real, context = self._in_order(rows, real, context, len(planted))
         direction = self.protection.local_step(rows, real, client, context, state, rng)
         direction = check_replica_rows("local_step", direction, local)
         answer = None
         # Only if overridden: the default has no answer to send.
         if overrides(self.protection, "local_query"):
-            rng = self._generator("local query", client, context, step)
+            rng = self._generator("local query", client, context, lot.step)
             answer = self.protection.local_query(rows, real, client, context, state, rng)
-        return _Step(direction=direction, drawn=mask, answer=answer)
+        return Step(direction=direction, drawn=lot.mask, answer=answer)
+
+    def _with_owners(self, lot: Lot, context: Context) -> Context:
+        return replace(context, owners=lot.held.owners_of(lot.chosen, 0 if lot.planted is None else len(lot.planted)))
 
     def _in_order(self, rows: Tensor, real: Tensor, context: Context, planted: int) -> tuple[Tensor, Tensor, Context]:
         """The rows of a lot, of which the last are planted, those present, and their owners, as the hooks get them."""
@@ -282,16 +365,16 @@ class LocalTrainer:
     def _rows(self) -> Tensor | None:
         return None if self.canary is None else self.canary.rows(self.batch.world)
 
-    def _held(self, client: int) -> _Held:
+    def held(self, client: int) -> Held:
         """What this client trains on in this world."""
         task = self.task
         part = torch.zeros(0, dtype=torch.int64) if client in self.planted_clients else task.parts[client]
         owners = None if task.owners is None else task.owners[part]
         brought = self.canary.samples(self.batch.world) if self.canary is not None and self._plants(client) else None
         if brought is None:
-            return _Held(images=task.images, labels=task.labels, places=part, owners=owners)
+            return Held(images=task.images, labels=task.labels, places=part, owners=owners)
         labels = torch.cat([task.labels[part], brought[1]])
-        return _Held(
+        return Held(
             images=torch.cat([task.images[part], brought[0]]),
             labels=labels,
             places=torch.arange(len(labels)),

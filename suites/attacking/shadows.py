@@ -19,9 +19,9 @@ from ...fl.probe import Candidates
 from ...fl.protection import Protection
 from ...fl.streams import Streams, uniform
 from ...fl.task import Task
-from ...fl.training.local import Batch
+from ...fl.training.local import Batch, LocalTrainer
 from ...fl.view import RoundView, View
-from ..config.resolve import plan_of, task_of
+from ..config.resolve import executor_of, plan_of, task_of
 from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.record import Record
 from ..results.store import Store
@@ -109,14 +109,23 @@ def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[
 def _train(job: ShadowJob) -> Shadows:
     task = task_of(job.federation, job.seed)
     plan = plan_of(job.federation, job.change, task)
-    return train_shadows(task, plan, job.protection, Streams(job.seed), count=job.count)
+    executor = executor_of(job.federation)
+    return train_shadows(task, plan, job.protection, Streams(job.seed), count=job.count, executor=executor)
 
 
 def _works(job: ShadowJob, store: Store, shadows: Shadows) -> Works:
     return ((item.cell, partial(rows_of_attack, item, job.seed, shadows, store)) for item in job.attacks)
 
 
-def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Streams, *, count: int) -> Shadows:
+def train_shadows(
+    task: Task,
+    plan: Plan,
+    protection: Protection,
+    streams: Streams,
+    *,
+    count: int,
+    executor: type[LocalTrainer] | None = None,
+) -> Shadows:
     """Train ``count`` shadow federations in pairs: a fair coin per sample decides which federation of a pair includes
     it.
 
@@ -141,6 +150,7 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
                 protection,
                 streams,
                 batch=Batch(replicas=len(masks), block=_FIRST_BLOCK + number, included=masks),
+                executor=executor,
             )
             for number, masks in enumerate(batches)
         ]

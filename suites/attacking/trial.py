@@ -19,7 +19,7 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.traffic import TrafficRecorder
 from ...fl.view import View
-from ..config.resolve import plan_of, task_of
+from ..config.resolve import executor_of, plan_of, task_of
 from ..jobs.cell import Cell
 from ..jobs.trial_job import AttackCell, TrialJob
 from ..results.record import Record
@@ -112,6 +112,7 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         recorders=watching,
         resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, utility, numbers, traffic),
         on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, utility, numbers, traffic),
+        executor=executor_of(job.federation),
     )
     if not bool(torch.isfinite(final).all()):
         raise FloatingPointError("training diverged: the final model holds NaN or infinity")
@@ -213,7 +214,15 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
     """The observer's view of a second federation, with the same data and random draws, whose server is the attacker."""
     recorder, plan = ViewRecorder(observer=item.entry.observer), trained.plan
     tamper = partial(item.entry.attack.tamper, knowledge=knowledge)
-    final = run_federation(trained.task, plan, job.protection, trained.streams, recorders=[recorder], tamper=tamper)
+    final = run_federation(
+        trained.task,
+        plan,
+        job.protection,
+        trained.streams,
+        recorders=[recorder],
+        tamper=tamper,
+        executor=executor_of(job.federation),
+    )
     return recorder.view(plan, final)
 
 

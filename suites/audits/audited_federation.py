@@ -20,7 +20,7 @@ from ...fl.task import Task
 from ...fl.training.local import Batch
 from ...fl.view import View
 from ..config.canaries import check_covered
-from ..config.resolve import audited, plan_of, task_of
+from ..config.resolve import audited, executor_of, plan_of, task_of
 from ..jobs.block_job import AuditRequest, BlockJob
 
 _CLIENTS, _WORK = 16, 2**25
@@ -201,6 +201,7 @@ def observed(
         canary=canary,
         recorders=[recorder],
         stop_after=job.claim.rounds,
+        executor=executor_of(job.federation),
     )
     return recorder.view(plan, final)
 

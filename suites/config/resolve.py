@@ -18,6 +18,7 @@ from ...defenses.defense import Defense, Prepared
 from ...defenses.transfer.defense import TransferDefense
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import load_dataset
+from ...fl.models.network import Network
 from ...fl.models.normalise import normalisation_from
 from ...fl.partitions.partitions import partition_from
 from ...fl.partitions.sampling import cohort_from, sampling_from
@@ -25,6 +26,8 @@ from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
+from ...fl.training.executor_choice import executor_named
+from ...fl.training.local import LocalTrainer
 from ...fl.warm_start import WarmStartRule
 from .calibration import calibrated
 from .canaries import canary_kind
@@ -291,6 +294,20 @@ def _task(specification: str, seed: int, folder: str = "", digest: str = "", ver
         normalisation=None if spec.normalise is None else normalisation_from(spec.normalise),
         warm_start=None if spec.warm_start is None else WarmStartRule(**spec.warm_start.model_dump()),
     )
+
+
+def executor_of(spec: FederationSpec) -> type[LocalTrainer] | None:
+    """Return what computes the local training of a federation; None where it names no executor."""
+    return None if spec.executor is None else executor_named(spec.executor)
+
+
+def check_executor(spec: FederationSpec, network: Network, place: str) -> None:
+    """Raise ConfigError, which begins with ``place``, if a federation's executor cannot train a model here."""
+    if (executor := executor_of(spec)) is not None:
+        try:
+            executor.check(network)
+        except ValueError as error:
+            raise ConfigError(f"{place}: {error}") from error
 
 
 def task_of(spec: FederationSpec, seed: int) -> Task:

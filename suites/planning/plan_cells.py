@@ -51,8 +51,8 @@ class CellMaker:
             defense=part_facts(entry),
             seed=seed,
             configuration=configuration,
-            # Fixed: the number of processes changes no value, so it must not change the identity either.
-            executor="sequential",
+            # The number of processes is no part of it, because it changes no value.
+            executor=spec.executor or "sequential",
             device=self.suite.spec.device,
             **outside_facts(used, spec, basis, entry.change, self.suite.spec.audit if measured_on else None),
             **facts,

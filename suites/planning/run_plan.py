@@ -7,7 +7,7 @@ from ...attacks.attack import Undefined
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ..config.identity import identity
-from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite
+from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, check_executor, task_of
 from ..config.source import ConfigError, Source
 from ..jobs.block_job import BlockJob
 from ..jobs.cell import Cell
@@ -129,9 +129,13 @@ class _Planner:
 
         A federation that borrows its calibration would otherwise fail while it runs, and an attack after the training.
         """
-        seed = self.suite.seeds[0]
-        for name in self.suite.spec.federations:
+        seed, audit = self.suite.seeds[0], self.suite.spec.audit
+        for name, spec in self.suite.spec.federations.items():
             task = self.suite.task(name, seed)
+            place = self.suite.source.where(("federations", name, "executor"))
+            check_executor(spec, task.network, place)
+            if audit is not None and audit.federation == name:
+                check_executor(spec, task_of(audited(spec, audit), seed).network, place)
             for entry in self.suite.attacks:
                 # Attacks on shadow federations score every sample, and choose no candidates.
                 if name in entry.federations and entry.shadows is None:

@@ -31,7 +31,8 @@ from fedassay.fl.replay import (
     replay_many,
 )
 from fedassay.fl.streams import Streams
-from fedassay.fl.training.local import Batch, LocalTrainer
+from fedassay.fl.training.executors.sequential import Sequential
+from fedassay.fl.training.local import Batch
 from tape import Tape
 
 CLIP, DIM = 0.5, 52  # 51 weights and the unused one.
@@ -87,7 +88,7 @@ def test_the_streams_that_other_noise_changes_are_those_that_hooks_draw_from(mak
             return super().generator(purpose, **numbers)
 
     task = make_task((3, 5))
-    run_federation(task, make_plan(task), SGD, Watched(0))
+    run_federation(task, make_plan(task, lot=Poisson(0.5)), SGD, Watched(0))
     # No protection here queries a lot.
     assert opened | {"local query"} == HOOK_STREAMS | {"init", "cohort", "lot", "participation"}
 
@@ -146,10 +147,10 @@ def test_updates_that_are_computed_once_are_those_of_every_round_and_run(still_o
     by_halves = replace(still, plan=replace(still.plan, lot=DrawHalf(still.plan.lot)))
     for federation, replicas in ((still, 2), (still, 1), (relabelled, 1), (by_halves, 1), (still, 1)):
         tapes = []
-        for local in (LocalTrainer, FixedTrainer):
+        for executor in (Sequential, FixedTrainer):
             tapes.append(Tape())
             batch = Batch(replicas=replicas, world=int(planted is not None))
-            options = {"batch": batch, "canary": planted, "recorders": tapes[-1:], "local": local}
+            options = {"batch": batch, "canary": planted, "recorders": tapes[-1:], "executor": executor}
             run_federation(federation.task, federation.plan, protection, Streams(0), **options)
         naive, once = tapes
         assert naive.masks() == once.masks()

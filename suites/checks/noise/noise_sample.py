@@ -209,7 +209,7 @@ def _batch(
         canary=canary,
         recorders=[recorder],
         stop_after=rounds,
-        local=FixedTrainer,
+        executor=FixedTrainer,
     )
     return recorder
 

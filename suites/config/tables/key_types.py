@@ -16,6 +16,7 @@ from ....fl.models.normalise import normalisation_from
 from ....fl.models.small_models import known_models
 from ....fl.partitions.partitions import partition_from
 from ....fl.partitions.sampling import cohort_from, sampling_from
+from ....fl.training.executor_choice import known_executors
 from ..canaries import CANARIES
 from ..part_files import texts_of
 from . import json_schemas as shapes
@@ -113,6 +114,7 @@ EstimatorPart = Annotated[Any, _given("estimator"), WithJsonSchema(shapes.part_o
 CanaryPart = Annotated[Any, _given("canary"), _part("canary", CANARIES), WithJsonSchema(shapes.part_of(CANARIES))]
 KNOWN_DEVICES = ("cpu", "cuda")
 DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
+ExecutorName = Annotated[str, _one_of("executor", known_executors()), WithJsonSchema(shapes.one_of(known_executors()))]
 DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]
 
 

@@ -22,6 +22,7 @@ from .key_types import (
     DesignName,
     DeviceName,
     EstimatorPart,
+    ExecutorName,
     Label,
     Lot,
     ModelPart,
@@ -116,6 +117,10 @@ class FederationSpec(WithData):
     ``{ fixed_size = N }``.
     """
     algorithm: Algorithm
+    executor: ExecutorName | None = Field(default=None, exclude_if=is_absent)
+    """How the clients' local training is computed: ``sequential``, ``batched`` or ``compiled``. Results agree up to
+    rounding. By default sequential, or batched for a hundred clients or more of a linear model.
+    """
     warm_start: WarmStartSpec | None = Field(default=None, exclude_if=is_absent)
     """By default the initial model is drawn at random."""
     calibrated_on: str | None = None

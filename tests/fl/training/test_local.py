@@ -8,7 +8,8 @@ from fedassay.fl.models.small_models import build_model
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context, Protection
 from fedassay.fl.streams import Streams, normal
-from fedassay.fl.training.local import Batch, LocalTrainer
+from fedassay.fl.training.executors.sequential import Sequential
+from fedassay.fl.training.local import Batch
 from torch.nn.functional import cross_entropy
 
 CLIENT = 1
@@ -23,9 +24,7 @@ class PerSample(Protection):
 def turn(task, plan, *, protection=None, replicas=1, client=CLIENT, number=0, world=0, block=0):
     """One client's turn from a random model, different in each replica: the models and the result."""
     batch = Batch(replicas=replicas, world=world, block=block)
-    trainer = LocalTrainer(
-        task=task, protection=protection or Protection(), streams=Streams(0), batch=batch, canary=None
-    )
+    trainer = Sequential(task=task, protection=protection or Protection(), streams=Streams(0), batch=batch, canary=None)
     model = 0.1 * normal(Streams(0).generator("models"), (replicas, plan.layout.dim))
     return model, trainer.train(model, client, Context(plan=plan, round=number, replicas=replicas), {})
 

@@ -334,3 +334,27 @@ def test_of_very_many_audits_the_first_hundred_are_described(planned):
     assert len(plan.audits) == 102
     assert sum(line.startswith("audit  d") or line.startswith("audit  ldp") for line in lines) == 100
     assert lines[-1] == "audit  and 2 more, which --only shows by their defenses"
+
+
+def test_an_executor_gives_its_federation_other_cells_and_no_executor_the_cells_of_before(planned):
+    usual, named = planned(), planned(overrides=('federations.main.executor="batched"',))
+    assert not {cell.cell_id for cell in usual.cells} & {cell.cell_id for cell in named.cells}
+    assert {job.federation.executor for job in named.trials} == {"batched"}
+    assert "executor" not in usual.trials[0].federation.model_dump()
+
+
+def test_an_executor_that_cannot_train_the_model_is_refused_before_the_run(planned):
+    compiled = ('federations.main.executor="compiled"', 'federations.main.model="lenet_bn"')
+    with pytest.raises(ConfigError, match=r"executor compiled .* batch norm"):
+        planned(overrides=compiled)
+
+
+def test_an_executor_that_cannot_train_the_audits_model_is_refused_before_the_run(planned):
+    compiled = ('federations.main.executor="compiled"', 'audit.model="lenet_bn"')
+    with pytest.raises(ConfigError, match=r"executor compiled .* batch norm"):
+        planned(overrides=compiled)
+
+
+def test_an_unknown_executor_is_refused_with_the_known_ones(planned):
+    with pytest.raises(ConfigError, match="unknown executor 'fast'; known: "):
+        planned(overrides=('federations.main.executor="fast"',))

@@ -1,0 +1,130 @@
+"""Trains the clients of a cohort in blocks: gradients of a block's clients in all replicas are computed together."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ...algorithms.local_training import Numbers
+from ...plan import Plan
+from ...protection import Context, State
+from ..joined_lots import JoinedLots
+from ..local import LocalResult, LocalTrainer, Lot, Step
+from ..sums_by_norm import sums_by_norm
+
+# Larger blocks do not fit in the cache.
+_ROWS, _NUMBERS = 256, 2**22
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batched(LocalTrainer):
+    """The executor that trains a block of clients at once; hooks of a protection still get one client's gradients.
+
+    A row of its batches is a client in a replica (independent run). With ten thousand clients of a linear model, one
+    after the other, bookkeeping takes ten times as long as arithmetic.
+    """
+
+    def train_all(
+        self, model: Tensor, context: Context, state: State, shared: Numbers, kept: Mapping[int, Numbers]
+    ) -> Iterator[LocalResult]:
+        size = self.clients_at_once(context.plan)
+        for start in range(0, len(context.senders), size):
+            block = context.senders[start : start + size]
+            results = {client: self.ready(model, client, context) for client in block}
+            clients = [client for client, ready in results.items() if ready is None]
+            if clients:
+                trained = self._trained(model, clients, context, state, shared, kept)
+                results.update(zip(clients, trained, strict=True))
+            yield from (result for result in results.values() if result is not None)
+
+    def clients_at_once(self, plan: Plan) -> int:
+        """Return how many clients make a block."""
+        return max(1, self.rows_at_once(plan) // self.batch.replicas)
+
+    def rows_at_once(self, plan: Plan) -> int:
+        """Return how many rows are computed together, so that their gradients and images stay in the cache."""
+        lot = max(plan.lot.rate(size) * size for size in plan.sizes)
+        gradients = plan.layout.dim * (lot if self.protection.per_sample else 1)
+        return max(1, min(_ROWS, int(_NUMBERS / (gradients + lot * prod(self.task.network.shape)))))
+
+    def _trained(
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        context: Context,
+        state: State,
+        shared: Numbers,
+        kept: Mapping[int, Numbers],
+    ) -> Iterator[LocalResult]:
+        """The results of a block of clients, whose replicas are the rows of one batch."""
+        algorithm, count, replicas = context.plan.algorithm, len(clients), len(model)
+        start = model.repeat(count, 1)
+        local, local_state = (
+            start,
+            algorithm.start(start, _repeated(shared, count), _joined([kept.get(client, {}) for client in clients])),
+        )
+        held, taken = [self.held(client) for client in clients], list[list[Step]]()
+        for number in range(algorithm.local_steps):
+            lots = [self.lot(own, client, context, number) for own, client in zip(held, clients, strict=True)]
+            steps = self._steps(local.reshape(count, replicas, -1), lots, context, state)
+            local, local_state = algorithm.step(local, torch.cat([step.direction for step in steps]), local_state)
+            taken.append(steps)
+        updates = algorithm.update(start, local).reshape(count, replicas, -1)
+        keep = algorithm.keep(start, local, local_state)
+        for place, client in enumerate(clients):
+            rows = slice(place * replicas, (place + 1) * replicas)
+            yield LocalResult(
+                update=updates[place],
+                kept={name: value[rows] for name, value in keep.items()},
+                **self.recorded(client, context, [steps[place] for steps in taken]),
+            )
+
+    def _steps(self, local: Tensor, lots: Sequence[Lot], context: Context, state: State) -> list[Step]:
+        """The steps of a block's clients at ``local (B, R, d)``; lots that cannot be joined are computed one by one."""
+        network, done, rest = self.task.network, dict[int, Step](), list[int]()
+        means, rows = list[int](), list[int]()
+        for place, lot in enumerate(lots):
+            joins = lot.held.images is self.task.images and lot.chosen.shape[1]
+            apart = not joins or (not self.takes_mean(lot) and sums_by_norm(self.protection, network))
+            (rest if apart else means if self.takes_mean(lot) else rows).append(place)
+        if means:
+            joined = self._joined_lots([lots[place] for place in means], context.plan)
+            directions = self.gradients(local[means].flatten(0, 1), joined, context.plan)
+            for place, direction in zip(means, torch.split(directions, local.shape[1]), strict=True):
+                done[place] = Step(direction=direction, drawn=lots[place].mask)
+        if rows:
+            joined = self._joined_lots([lots[place] for place in rows], context.plan)
+            found = self.sample_gradients(local[rows].flatten(0, 1), joined, context.plan)
+            for place, own in zip(rows, torch.split(found, local.shape[1]), strict=True):
+                own = own[:, : lots[place].chosen.shape[1]]
+                done[place] = self.protected(local[place], own, lots[place], context, state)
+        done.update({place: self.step(local[place], lots[place], context, state) for place in rest})
+        return [done[place] for place in range(len(lots))]
+
+    def _joined_lots(self, lots: Sequence[Lot], plan: Plan) -> JoinedLots:
+        longest = max(lot.chosen.shape[1] for lot in lots)
+        return JoinedLots.of(self.task, lots, self.length(longest, plan))
+
+    def length(self, longest: int, plan: Plan) -> int:
+        """Return to how many samples the lots of a block are padded, of which the longest has ``longest``."""
+        return longest
+
+    def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
+        """Return the mean gradient of each row's lot at ``local (rows, d)``, shape ``(rows, d)``."""
+        return self.task.network.gradient(local, lots.images, lots.labels, lots.weights, lots.dropout)
+
+    def sample_gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
+        """Return the gradient of each sample of each row's lot at ``local (rows, d)``, shape ``(rows, L, d)``."""
+        return self.task.network.sample_gradients(local, lots.images, lots.labels, lots.dropout)
+
+
+def _repeated(shared: Numbers, count: int) -> Numbers:
+    return {name: value.repeat(count, *[1] * (value.ndim - 1)) for name, value in shared.items()}
+
+
+def _joined(kept: Sequence[Numbers]) -> Numbers:
+    """What each client keeps, ``(R, ...)`` by name, one client after the other; zero until a client has taken part."""
+    like = {name: value for one in kept for name, value in one.items()}
+    return {name: torch.cat([one.get(name, torch.zeros_like(value)) for one in kept]) for name, value in like.items()}

@@ -1,0 +1,157 @@
+"""Trains the clients of a cohort in blocks, by gradients that ``torch.compile`` has turned into machine code."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, prod
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from ....audit.outside import described
+from ...models.network import Network
+from ...plan import Plan
+from ..joined_lots import JoinedLots
+from .batched import Batched
+
+# Rows of a call; more do not fit in the cache.
+_ROWS = 16
+# Each shape is compiled once; beyond PyTorch's limit of 8 it would compute without compiling.
+_SHAPES = 256
+_BACKEND = "inductor"
+_Function = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled(Batched):
+    """The executor that computes a block of clients by compiled gradients, in calls of few fixed shapes.
+
+    A shape takes some ten seconds to compile, once per process. Linear models use their closed form, uncompiled.
+    """
+
+    @classmethod
+    def check(cls, network: Network) -> None:
+        if network.mixes:
+            raise ValueError(
+                f"executor compiled pads lots to fixed shapes, but under model {network.model} batch norm mixes the "
+                "samples of a batch; choose executor sequential"
+            )
+        if network.model != "logistic":
+            _check_compiler()
+            _check_traced(network)
+
+    def clients_at_once(self, plan: Plan) -> int:
+        most = max(1, _ROWS // self.batch.replicas)
+        expected = max(1, ceil(plan.expected_cohort))
+        # As equal as possible: 50 clients make four blocks of 13, of which the last is padded.
+        return ceil(expected / ceil(expected / most))
+
+    def rows_at_once(self, plan: Plan) -> int:
+        rows = self.clients_at_once(plan) * self.batch.replicas
+        return ceil(rows / ceil(rows / _ROWS))
+
+    def length(self, longest: int, plan: Plan) -> int:
+        # A power of two, so that few lengths are compiled, and no more than the largest lot.
+        most = max(plan.lot.most(size) for size in plan.sizes)
+        return max(longest, min(most, 1 << (longest - 1).bit_length()))
+
+    def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
+        if self.task.network.model == "logistic":
+            return super().gradients(local, lots, plan)
+        return self._in_calls(_mean_gradients(self.task.network), local, lots, plan, weighted=True)
+
+    def sample_gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
+        if self.task.network.model == "logistic":
+            return super().sample_gradients(local, lots, plan)
+        return self._in_calls(_sample_gradients(self.task.network), local, lots, plan, weighted=False)
+
+    def _in_calls(self, function: _Function, local: Tensor, lots: JoinedLots, plan: Plan, *, weighted: bool) -> Tensor:
+        size, found = self.rows_at_once(plan), list[Tensor]()
+        # The limit holds for the code of all models together.
+        with torch._dynamo.config.patch(recompile_limit=_SHAPES, accumulated_recompile_limit=_SHAPES):
+            for start in range(0, lots.rows, size):
+                part = lots.part(start, size)
+                places = torch.arange(start, start + size, device=local.device).clamp_max(lots.rows - 1)
+                cases = [part.images, part.labels, *([part.weights] if weighted else [])]
+                cases += [] if part.dropout is None else [part.dropout]
+                found.append(function(local[places], *cases))
+        return torch.cat(found)[: lots.rows]
+
+
+@cache
+def _mean_gradients(network: Network) -> _Function:
+    """``(rows, d)`` from parameters, images, labels, weights and dropout of each row."""
+    return _compiled(vmap(grad(_mean_loss(network))), _BACKEND)
+
+
+@cache
+def _sample_gradients(network: Network) -> _Function:
+    """``(rows, L, d)`` from parameters, images, labels and dropout of each row."""
+    losses = _losses(network)
+
+    def loss(params: Tensor, *case: Tensor) -> Tensor:
+        return losses(params, *(part.unsqueeze(0) for part in case))[0]
+
+    def of_row(params: Tensor, *cases: Tensor) -> Tensor:
+        rows: Tensor = vmap(grad(loss), in_dims=(None, *[0] * len(cases)))(params, *cases)
+        return rows
+
+    return _compiled(vmap(of_row), _BACKEND)
+
+
+def _compiled(function: _Function, backend: str) -> _Function:
+    compiled: _Function = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+    return compiled
+
+
+def _mean_loss(network: Network) -> _Function:
+    losses = _losses(network)
+
+    def loss(params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, *dropout: Tensor) -> Tensor:
+        return (losses(params, images, labels, *dropout) * weights).sum()
+
+    return loss
+
+
+def _losses(network: Network) -> _Function:
+    """The losses of a batch, computed without the network's cached properties, which cannot be traced."""
+    module, layout, objective = network.module, network.layout, network.objective
+    sizes = [prod(shape) for shape in layout.shapes]
+    layers, dim = list(zip(layout.names, layout.shapes, strict=True)), layout.model_dim
+
+    def losses(params: Tensor, images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
+        parts = {
+            name: part.reshape(shape)
+            for (name, shape), part in zip(layers, torch.split(params[:dim], sizes), strict=True)
+        }
+        # Without the replacements for second derivatives, which a first derivative does not need.
+        return objective.losses(functional_call(module, parts, (images, *dropout)), labels)
+
+    return losses
+
+
+def _check_compiler() -> None:
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except (InvalidCxxCompiler, FileNotFoundError) as error:
+        raise ValueError("executor compiled needs a C++ compiler, such as g++, and found none") from error
+
+
+@cache
+def _check_traced(network: Network) -> None:
+    """ValueError for a model whose gradient PyTorch cannot trace as one graph, with which compiling begins."""
+    images, params = torch.zeros(2, 2, *network.shape), torch.zeros(2, network.layout.dim)
+    labels = torch.stack([network.objective.found(network.evaluated(params[0], row)) for row in images])
+    cases = [images, labels, torch.ones(2, 2)]
+    dropout = network.draw_dropout(np.random.default_rng(0), (2, 2))
+    cases += [] if dropout is None else [dropout]
+    try:
+        _compiled(vmap(grad(_mean_loss(network))), "eager")(params, *cases)
+    except Exception as error:
+        reason = described(error).strip().splitlines()[0]
+        raise ValueError(f"executor compiled cannot compile model {network.model}: {reason}") from error
