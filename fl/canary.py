@@ -325,7 +325,14 @@ class CanarySet:
         return tuple(range(len(self.coins)) if self.replaced else self.coins.nonzero().flatten().tolist())
 
     def rows(self, world: int) -> Tensor:
-        numbers = torch.tensor(self.there(world), dtype=torch.int64)
+        return self._rows_of(self.there(world))
+
+    def row(self, place: int, world: int) -> Tensor:
+        """Return the row ``(d,)`` of the canary at this place among those that are present."""
+        return self._rows_of(self.there(world)[place : place + 1])[0]
+
+    def _rows_of(self, canaries: tuple[int, ...]) -> Tensor:
+        numbers = torch.tensor(canaries, dtype=torch.int64)
         rows = torch.zeros(len(numbers), self.dim)
         # The opposite row is as far as two rows of one length can be apart: the strongest test of replace-one.
         signs = torch.where(self.coins[numbers], 1.0, -1.0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms.local_training import Numbers
-from ..canary import Canaries, UserCanary
+from ..canary import Canaries, CanarySet, UserCanary
 from ..hooks import overrides
 from ..models.network import Network
 from ..partitions.sampling import FixedSize, Full, lot_indices
@@ -240,11 +240,8 @@ class LocalTrainer(ABC):
 
     def ready(self, model: Tensor, client: int, context: Context) -> LocalResult | None:
         """Return the result of a canary that is a client given as a row; None for a client that trains."""
-        rows = self._planted_rows(client, context.round) if client in self.planted_clients else None
-        if rows is None:
-            return None
-        row = rows[self.planted_clients.index(client)]
-        return LocalResult(update=row.to(model).expand_as(model), lots=[])
+        row = self._planted_update(client, context.round)
+        return None if row is None else LocalResult(update=row.to(model).expand_as(model), lots=[])
 
     def recorded(self, client: int, context: Context, taken: Sequence[Step]) -> dict[str, Any]:
         """Return the lots and the results of queries of a client's steps, as fields of a ``LocalResult``."""
@@ -352,9 +349,20 @@ class LocalTrainer(ABC):
             return None
         return self.task.network.draw_dropout(self._generator("dropout", client, context, step), tuple(chosen.shape))
 
+    def _planted_update(self, client: int, turn: int) -> Tensor | None:
+        """The update ``(d,)`` of a canary client in a round; None for all other clients, and for canaries of images."""
+        if client not in self.planted_clients:
+            return None
+        number = self.planted_clients.index(client)
+        # Each canary of a set has a weight of its own: all rows of a large model together would fill the memory.
+        if isinstance(self.canary, CanarySet):
+            return self.canary.row(number, self.batch.world)
+        rows = self._planted_rows(client, turn)
+        return None if rows is None else rows[number]
+
     def _planted_rows(self, client: int, turn: int) -> Tensor | None:
         """Rows ``(k, d)`` of the canaries in this world that this client holds or is in a round; None without any."""
-        if self._rows is None or not self._plants(client):
+        if not self._plants(client) or self._rows is None:
             return None
         if isinstance(self.canary, UserCanary):
             return self.canary.rows_at(client, self.batch.world)

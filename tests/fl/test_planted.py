@@ -117,6 +117,22 @@ def test_a_canary_set_of_reports_shows_all_turned_by_their_coins(run):
     assert events[0].reports.values[0, 2:, -3:].diagonal().tolist() == [2.0, -2.0, 2.0]
 
 
+def test_canary_clients_are_made_one_at_a_time(run, monkeypatch):
+    """All rows of a thousand canaries on a model of 11 million weights would take 45 GB."""
+    sizes, made = [], CanarySet._rows_of
+    monkeypatch.setattr(CanarySet, "_rows_of", lambda self, wanted: sizes.append(len(wanted)) or made(self, wanted))
+    run(Protection(), canaries(Unit.CLIENT, True, False, True), inert=3, rounds=1)
+    assert sizes == [1, 1]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_one_row_of_a_canary_set_is_that_of_all_rows(replaced):
+    planted = canaries(Unit.CLIENT, True, False, True, replaced=replaced)
+    rows = planted.rows(1)
+    assert len(rows) == len(planted.there(1))
+    assert torch.equal(rows, torch.stack([planted.row(place, 1) for place in range(len(rows))]))
+
+
 def test_a_canary_set_of_samples_is_clipped_one_by_one(run):
     """Clip norm .5 over the five samples that client 1 is expected to draw; learning rate apart."""
     silent = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.0)

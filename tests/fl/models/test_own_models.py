@@ -150,8 +150,27 @@ def test_parameter_counts_of_the_catalogue(model, options, shape, size):
     assert not net.mixes
 
 
+def test_mixed_precision_has_the_same_weights_and_nearly_the_same_gradient():
+    """Numbers of bfloat16 have 8 significant bits, and 18 layers add up their errors."""
+    draw = torch.Generator().manual_seed(0)
+    images, labels = torch.rand(1, 6, 3, 16, 16, generator=draw), torch.arange(6)[None]
+    found = []
+    for precision in ("float32", "bfloat16"):
+        net = Network(model="resnet18", shape=(3, 16, 16), classes=6, options={"width": 8, "precision": precision})
+        weights = net.initial(Streams(0).generator("init"))
+        found.append((weights, net.gradient(weights[None], images, labels, torch.full((1, 6), 1 / 6))[0]))
+    (weights, exact), (same, mixed) = found
+    assert torch.equal(weights, same)
+    assert mixed.dtype == torch.float32
+    assert not torch.equal(exact, mixed)
+    assert torch.cosine_similarity(exact, mixed, dim=0) > 0.9
+    assert float(mixed.norm()) == pytest.approx(float(exact.norm()), rel=0.2)
+
+
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="width must be a multiple of heads, got width 6 and heads 4"):
         _ = Network(model="transformer", shape=SHAPE, classes=3, options={"width": 6}).module
+    with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, got 'float16'"):
+        _ = Network(model="resnet18", shape=SHAPE, classes=3, options={"precision": "float16"}).module
     with pytest.raises(ValueError, match="width must be a whole number >= 1, got 0"):
         _ = Network(model="resnet18", shape=SHAPE, classes=3, options={"width": 0}).module
