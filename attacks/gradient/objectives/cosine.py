@@ -73,11 +73,12 @@ class Cosine:
         """Compute the cosines ``(n,)`` between gradients ``(n, d)`` and the uploads; 0 for a gradient of zero."""
         # Inert weights carry noise but no data: they would only reduce the cosine.
         rows = rows[:, : self.network.layout.model_dim]
-        cosines: Tensor = _Cosines.apply(rows, self._directions)
+        cosines: Tensor = _Cosines.apply(rows, self.directions)
         return cosines
 
     @cached_property
-    def _directions(self) -> Tensor:
+    def directions(self) -> Tensor:
+        """The uploads at unit length, without inert weights, ``(n, model_dim)``."""
         kept = self.gradients[:, : self.network.layout.model_dim]
         directions: Tensor = kept / torch.linalg.vector_norm(kept, dim=1, keepdim=True)
         return directions

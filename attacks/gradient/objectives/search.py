@@ -6,6 +6,7 @@ of as many other uploads as memory allows.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ Values = Callable[[Tensor], Tensor]
 """Candidates ``(n, k, c, h, w)`` -> their objectives ``(n,)``, differentiable, lower is better. A candidate's objective
 must not depend on other candidates, except for a pull between the restarts of one upload.
 """
+
+Slopes = Callable[[Tensor], Tensor]
+"""Candidates ``(n, k, c, h, w)`` -> the gradients of their objectives with respect to their pixels, of that shape."""
 
 Objective = Callable[[slice], Values]
 """A slice of the candidates, whole uploads -> their objectives."""
@@ -38,11 +42,15 @@ class Search:
     learning_rate: float
     signed: bool
 
-    def run(self, values: Values, start: Tensor) -> Tensor:
-        """Return the candidate images after the last optimisation step, in the shape of ``start (n, k, c, h, w)``."""
+    def run(self, values: Values, start: Tensor, slopes_of: Slopes | None = None) -> Tensor:
+        """Return the candidate images after the last optimisation step, in the shape of ``start (n, k, c, h, w)``.
+
+        ``slopes_of``: computes the gradients of ``values``; by default ``slopes``.
+        """
+        slopes_of = slopes_of or partial(slopes, values)
         images, mean, square = start.clamp(0, 1), torch.zeros_like(start), torch.zeros_like(start)
         for step in range(1, self.iterations + 1):
-            slope = slopes(values, images)
+            slope = slopes_of(images)
             slope = slope.sign() if self.signed else slope
             mean = 0.9 * mean + 0.1 * slope
             square = 0.999 * square + 0.001 * slope.square()

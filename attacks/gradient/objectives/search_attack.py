@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from ....fl.view import View
 from ...uploads import upload_setting
 from .image_attack import ImageAttack
 from .image_lots import ImageLots
-from .search import Objective, Search, best_restarts, upload_parts
+from .search import Objective, Search, Slopes, best_restarts, upload_parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,9 @@ class SearchAttack(ImageAttack, ABC):
         check_count("restarts", self.restarts)
         check_positive("learning_rate", self.learning_rate)
 
-    def search(self, objective: Objective, start: ImageLots, dim: int) -> ImageLots:
+    def search(
+        self, objective: Objective, start: ImageLots, dim: int, slopes: Callable[[slice], Slopes] | None = None
+    ) -> ImageLots:
         """Optimise all candidate batches from ``start``, and return the best of the ``restarts`` candidates of each
         upload.
 
@@ -52,13 +54,14 @@ class SearchAttack(ImageAttack, ABC):
 
         Args:
             dim: size of one gradient; each image may have its own.
+            slopes: gradients of the objectives of some candidates; by default those that PyTorch derives.
         """
         search = Search(iterations=self.iterations, learning_rate=self.learning_rate, signed=self.signed)
         images, labels = list[Tensor](), list[Tensor]()
         # Batch by batch: all candidates at once would not fit in memory.
         for part in self.parts(start, dim):
             values = objective(part)
-            candidates = search.run(values, start.images[part])
+            candidates = search.run(values, start.images[part], None if slopes is None else slopes(part))
             best = best_restarts(values, candidates, self.restarts)
             images.append(candidates[best])
             labels.append(start.labels[part][best])
