@@ -54,7 +54,7 @@ class _ResNet(nn.Module):
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.mixed, cache_enabled=False):
             features = self.blocks(self.pool(relu(self.norm(self.conv(images)))))
             logits: Tensor = self.output(features.mean((2, 3)))
-        return logits.float()
+        return logits.float() if self.mixed else logits
 
 
 class _Block(nn.Module):
