@@ -279,7 +279,8 @@ def _updates(
         if sender not in trainer.planted_clients:
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
         released.append(result.released)
-    values[~present] = 0
+    if not present.all():
+        values[~present] = 0
     return Message(values=values, present=present, senders=context.senders, side=_side(released, present))
 
 

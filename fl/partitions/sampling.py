@@ -96,8 +96,7 @@ class FixedSize(Sampling):
             raise ValueError(f"FixedSize size must be a whole number >= 1, got {self.size!r}")
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int, turn: int = 0) -> Tensor:
-        drawn = _order(rng, replicas, n)[:, : self.size]
-        return torch.zeros(replicas, n, dtype=torch.bool).scatter_(1, drawn, True)
+        return _smallest(uniform(rng, (replicas, n)), self.size)
 
     def rate(self, n: int) -> float:
         return min(1.0, self.size / n) if n else 1.0
@@ -152,8 +151,24 @@ def _ranks(rng: np.random.Generator, replicas: int, n: int) -> Tensor:
 
 def _order(rng: np.random.Generator, replicas: int, n: int) -> Tensor:
     """A random order ``(replicas, n)`` of n items, one per replica."""
+    return _ascending(uniform(rng, (replicas, n)))
+
+
+def _ascending(numbers: Tensor) -> Tensor:
     # Stable: among 60,000 numbers of 24 bits about a hundred pairs are equal, and machines order ties differently.
-    return uniform(rng, (replicas, n)).argsort(dim=1, stable=True)
+    return numbers.argsort(dim=1, stable=True)
+
+
+def _smallest(numbers: Tensor, size: int) -> Tensor:
+    """The places of the ``size`` smallest numbers of each row, of equal ones the first: a mask like ``numbers``."""
+    if size >= numbers.shape[1]:
+        return torch.ones_like(numbers, dtype=torch.bool)
+    # A partial sort takes a twentieth of the time of a sort, and the same items, unless equal numbers lie at the cut.
+    values = numbers.numpy()
+    mask = torch.from_numpy(values <= np.partition(values, size - 1, axis=1)[:, size - 1 : size])
+    if bool((mask.sum(1) == size).all()):
+        return mask
+    return torch.zeros_like(mask).scatter_(1, _ascending(numbers)[:, :size], True)
 
 
 def cohort_from(spec: str | dict[str, Any], clients: int) -> Sampling:
@@ -231,12 +246,14 @@ def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
 
     Replicas draw different numbers: shorter lots are padded to the longest with samples that were not drawn.
     """
-    if len(mask) == 1 and bool(mask.any()):
+    sizes = mask.sum(dim=1)
+    size = int(sizes.max())
+    if size and bool((sizes == size).all()):
         # Nothing to pad: without a sort.
-        drawn = mask.nonzero()[:, 1].unsqueeze(0)
+        drawn = mask.nonzero()[:, 1].view(len(mask), size)
         return drawn, torch.ones_like(drawn, dtype=torch.bool)
     # At least one column, so that an empty lot still has a shape to compute with.
-    size = max(1, int(mask.sum(dim=1).max())) if mask.shape[1] else 0
+    size = max(1, size) if mask.shape[1] else 0
     order = torch.argsort(mask.to(torch.int8), dim=1, descending=True, stable=True)[:, :size]
     return order, torch.gather(mask, 1, order)
 

@@ -50,6 +50,23 @@ def test_fixed_size_draws_exactly_that_many_and_every_subset_as_often():
     assert float(((counts - 1000) ** 2 / 1000).sum()) < 25.7
 
 
+@pytest.mark.parametrize("size", [1, 3, 7, 8])
+@pytest.mark.parametrize("values", [2, 3, 2**24])
+def test_fixed_size_draws_the_smallest_numbers_and_of_equal_ones_the_first(size, values):
+    class Few:
+        """A generator with few values, whose draws tie."""
+
+        def random(self, shape, dtype):
+            self.drawn = (rng().integers(values, size=shape) / values).astype(dtype)
+            return self.drawn
+
+    few = Few()
+    mask = FixedSize(size).draw(few, 50, 8).numpy()
+    for row, drawn in zip(mask, few.drawn, strict=True):
+        first = sorted(range(8), key=lambda item: (drawn[item], item))[:size]
+        assert row.nonzero()[0].tolist() == sorted(first)
+
+
 def test_fixed_size_draws_all_where_there_are_fewer():
     assert FixedSize(9).draw(rng(), 5, 4).all()
     assert FixedSize(9).rate(4) == 1
@@ -208,3 +225,11 @@ def test_the_lot_of_one_run_is_that_of_a_run_among_others(drawn):
     assert torch.equal(alone[0][alone[1]], together[0][:1][together[1][:1]])
     assert alone[0].shape == together[0][:1].shape
     assert alone[0][alone[1]].tolist() == drawn
+
+
+def test_lots_of_one_size_are_those_of_runs_next_to_a_larger_one():
+    """Without a padded run there is no sort, and with one there is."""
+    mask = FixedSize(3).draw(rng(), 20, 9)
+    with_larger = torch.cat([mask, torch.ones(1, 9, dtype=torch.bool)])
+    assert torch.equal(lot_indices(mask)[0], lot_indices(with_larger)[0][:20, :3])
+    assert lot_indices(mask)[1].all()
