@@ -1,5 +1,6 @@
 """Run a suite from Python, or open a finished run, and give access to its results."""
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -138,6 +139,7 @@ def run(
     report: bool = True,
     progress: "Progress | None" = None,
     command: str = "",
+    budget: str | None = None,
 ) -> Run:
     """Run a suite and write its report.
 
@@ -159,6 +161,9 @@ def run(
         report: whether to write report.html and report.md.
         progress: receives the progress; by default a notebook shows a bar, and nothing is shown elsewhere.
         command: the command recorded in the manifest; by default this call.
+        budget: wall time on this machine, such as ``"90s"``, ``"10m"`` or ``"2h"``: audits make as many runs as fit
+            into it, most where claims are weakest, and stop as soon as they are certain. By default the suite's own
+            runs.
 
     Returns:
         the finished run.
@@ -198,6 +203,13 @@ def run(
         raise ConfigError("only = 'defenses' removes the suite's defenses: give those that run in defenses=[...]")
     suite = str(suite) if isinstance(suite, Path) else suite
     spec, source = load_suite(suite, preset=preset, overrides=stated, options=options, only=kept)
+    until = math.inf
+    if budget is not None:
+        from .suites.planning.budget import in_budget
+        from .suites.planning.estimate import learnt
+
+        fitted = in_budget(spec, source, budget, learnt(), jobs=jobs, seed=seed, extra=added)
+        spec, until = fitted.spec, fitted.until
     with chosen_backend(backend, address=address, jobs=jobs) as workers:
         begun = launch(
             spec,
@@ -215,6 +227,7 @@ def run(
                 overrides=[*stated, *options],
             ),
             cost=cost,
+            until=until,
         )
         gate = carry_out(begun, progress or _display(), workers)
     return _reported(begun, gate, report)

@@ -3,6 +3,7 @@
 Each command imports what it needs when it runs, so that ``--help`` and ``list`` start without torch.
 """
 
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -88,6 +89,12 @@ Preset = Annotated[str | None, typer.Option(help="A preset defined in the suite 
 Device = Annotated[
     str | None, typer.Option(help="Device of the attacks that search for images: cpu (default) or cuda.")
 ]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        help="Wall time, such as 90s, 10m or 2h: audits make as many runs as fit, most where claims are weakest."
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="The run's folder; by default a new one below runs/.")
 ]
@@ -107,6 +114,7 @@ def run(
     only: Only = None,
     set_: Changes = None,
     output: Output = None,
+    budget: Budget = None,
 ) -> None:
     """Run a suite and write its report."""
     with reported_errors():
@@ -114,6 +122,7 @@ def run(
         from ..suites.config.suite_file import load_suite, named_changes
         from ..suites.execution.backend_choice import chosen_backend
         from ..suites.execution.run import carry_out, launch
+        from ..suites.planning.budget import in_budget
         from ..suites.planning.estimate import estimate, learnt
         from ..suites.planning.plan_text import headline
         from ..suites.results.cost import Cost
@@ -125,10 +134,16 @@ def run(
         )
         command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
         cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
-        parts = tuple(defense or ())
+        parts, until = tuple(defense or ()), math.inf
+        if budget is not None:
+            fitted = in_budget(spec, source, budget, times, jobs=jobs, seed=seed, extra=parts)
+            spec, until = fitted.spec, fitted.until
+            print_lines(f"budget {fitted.words}")
         with chosen_backend(backend, address=address, jobs=jobs) as workers:
-            begun = launch(spec, source, seed=seed, extra=parts, folder=output, command=command, cost=cost)
-            print_lines(f"plan   {headline(begun.plan)}", f"time   {estimate(begun.plan, times)}")
+            begun = launch(spec, source, seed=seed, extra=parts, folder=output, command=command, cost=cost, until=until)
+            print_lines(f"plan   {headline(begun.plan)}")
+            if budget is None:  # The line of the budget states the time that was expected.
+                print_lines(f"time   {estimate(begun.plan, times)}")
             with resumable(begun.store.folder):
                 gate = carry_out(begun, progress(), workers)
         with resumable(begun.store.folder):
@@ -171,12 +186,16 @@ def plan(
     preset: Preset = None,
     only: Only = None,
     set_: Changes = None,
+    jobs: Jobs = None,
+    budget: Budget = None,
 ) -> None:
     """Print what a suite would run, how long it takes, and which epsilon each audit can certify or refute."""
     with reported_errors():
         from ..suites.config.resolve import resolve
         from ..suites.config.suite_file import load_suite, named_changes
+        from ..suites.planning.budget import in_budget
         from ..suites.planning.estimate import estimate, learnt
+        from ..suites.planning.pilot_times import pilot_times
         from ..suites.planning.plan_text import headline, plan_lines
         from ..suites.planning.run_plan import plan_run
 
@@ -184,8 +203,16 @@ def plan(
         spec, source = load_suite(
             suite, preset=preset, overrides=tuple(set_ or ()), options=options, only=tuple(only or ())
         )
-        planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
-        print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *plan_lines(planned))
+        parts, times = tuple(defense or ()), learnt()
+        if budget is not None:
+            fitted = in_budget(spec, source, budget, times, jobs=jobs, seed=seed, extra=parts)
+            spec = fitted.spec
+            print_lines(f"budget {fitted.words}")
+        planned = plan_run(resolve(spec, source, seed=seed, extra=parts))
+        lines = plan_lines(planned)
+        unknown = any(times.of(cell.facts) is None for cell in planned.cells)
+        pilot = pilot_times(planned) if unknown else None
+        print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, times, pilot)}", *lines)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from .audit_method import Reading
 from .known_methods import block_method
 
 MADE_ALL = "all planned runs were made"
+OUT_OF_TIME = "the budget of time was spent"
 
 
 def at_look(audit: PlannedAudit, number: int) -> PlannedAudit:
@@ -44,6 +45,15 @@ def stop_reason(audit: PlannedAudit, number: int, store: Store) -> str:
     return ""
 
 
+def out_of_time(audit: PlannedAudit, number: int) -> str:
+    """Return the reason for an audit that ends at look ``number`` because the time of the run is over.
+
+    The time depends on no score, so the bound of that look holds as it would have; what later looks might have shown is
+    not known.
+    """
+    return f"{_look_words(audit, number)}: {OUT_OF_TIME}"
+
+
 def omitted_row(block: BlockJob, reason: str) -> Record:
     """Return the row of runs that were not made because their audit had stopped, for ``reason``."""
     return block.cell.record(metric="replicas", status="skipped", n=0, reason=f"not made: {reason}", stopped=reason)
@@ -60,6 +70,9 @@ def where_stopped(audit: PlannedAudit, store: Store) -> tuple[PlannedAudit, str]
     if not stopped:
         return at_look(audit, last), f"{_look_words(audit, last)}: {MADE_ALL}"
     made = min(block.stage for block in audit.blocks if _omitted(block, store)) - 1
+    if OUT_OF_TIME in stopped:
+        # The looks that were not reached would have had power that this audit has not.
+        audit = replace(audit, looks=audit.looks[: made + 1])
     return at_look(audit, made), stopped
 
 

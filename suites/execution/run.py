@@ -1,5 +1,6 @@
 """Carry out a planned run in worker processes and give its verdict; the run can be interrupted and resumed."""
 
+import math
 import platform
 import secrets
 from collections.abc import Iterable
@@ -49,6 +50,7 @@ class Launch:
 
     Args:
         whole: True where nothing was done in an earlier session, so that ``cost`` covers the whole run.
+        until: reading of ``time.monotonic`` after which no later stage of an audit is begun.
     """
 
     suite: ResolvedSuite
@@ -56,6 +58,7 @@ class Launch:
     store: Store
     cost: Cost
     whole: bool
+    until: float = math.inf
 
 
 def launch(
@@ -67,6 +70,7 @@ def launch(
     folder: Path | None = None,
     command: str = "",
     cost: Cost | None = None,
+    until: float = math.inf,
 ) -> Launch:
     """Plan a suite's run, calibrate its defenses and write the run's manifest; no training has started yet.
 
@@ -75,6 +79,7 @@ def launch(
         folder: of the run; by default a new folder in ``runs/``.
         command: the command line or call, for the manifest.
         cost: a counter that the caller started earlier, before slow imports.
+        until: reading of ``time.monotonic`` after which no later stage of an audit is begun.
 
     Raises:
         ConfigError, DatasetMissing: see ``resolve`` and ``check_device``; also if ``folder`` already holds a run, or
@@ -99,6 +104,7 @@ def launch(
         store=Store.create(place, manifest, claims_of(plan)),
         cost=cost,
         whole=True,
+        until=until,
     )
 
 
@@ -199,7 +205,9 @@ def _carried_out(begun: Launch, progress: Progress, backend: Backend) -> Outcome
     progress.start(len(plan.cells), len(recorded))
     try:
         with store.session() as shared:
-            for work, failed in finished_jobs(plan, shared, frozenset(recorded), backend, begun.cost):
+            for work, failed in finished_jobs(
+                plan, shared, frozenset(recorded), backend, begun.cost, until=begun.until
+            ):
                 _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
     finally:
         progress.close()

@@ -1,11 +1,13 @@
 """Carry out the jobs of a run, in this process or by the workers of a backend."""
 
+import math
+import time
 from collections.abc import Iterable, Iterator
 
 from ..attacking.shadows import run_shadows
 from ..attacking.trial import run_trial
 from ..audits.audit_claim import audit_claim, run_block
-from ..audits.sequential_stopping import omitted_row, stop_reason
+from ..audits.sequential_stopping import omitted_row, out_of_time, stop_reason
 from ..jobs.block_job import BlockJob
 from ..jobs.mutant_job import MutantJob
 from ..jobs.planned_audit import PlannedAudit
@@ -24,12 +26,20 @@ from .backend import Backend, Work
 
 
 def finished_jobs(
-    plan: RunPlan, store: Store, finished: frozenset[str], backend: Backend, cost: Cost
+    plan: RunPlan,
+    store: Store,
+    finished: frozenset[str],
+    backend: Backend,
+    cost: Cost,
+    *,
+    until: float = math.inf,
 ) -> Iterable[tuple[Work, list[str]]]:
     """Carry out the unfinished jobs, then the later stages of sequential audits, then the audits; yield each with its
     failures as soon as it ends.
 
     The CPU time of worker processes is added to ``cost``.
+
+    ``until``: reading of ``time.monotonic`` after which no later stage is begun.
     """
 
     def unfinished(jobs: Iterable[Work]) -> list[Work]:
@@ -42,6 +52,8 @@ def finished_jobs(
         for audit in plan.audits:
             blocks = [block for block in audit.blocks if block.stage == stage and block.cell.cell_id not in finished]
             reason = stop_reason(audit, stage - 1, store) if blocks else ""
+            if blocks and not reason and time.monotonic() >= until:
+                reason = out_of_time(audit, stage - 1)
             if not reason:
                 needed += blocks
                 continue

@@ -1,4 +1,4 @@
-"""Predict how long a planned run will take from the times of earlier runs on this machine."""
+"""Predict how long a planned run will take, from earlier runs on this machine or from pieces of its work."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ...audit.wording import counted
 from ..results.environment import cores, hardware
 from ..results.store import MANIFEST, RESULTS
+from .pilot_times import Pilot
 from .run_plan import RunPlan
 
 RUNS = Path("runs")
@@ -81,19 +82,42 @@ def learnt(place: Path = RUNS) -> Times:
     return replace(cells, rests=_medians(rests))
 
 
-def estimate(plan: RunPlan, times: Times) -> str:
+def expected_seconds(plan: RunPlan, times: Times, pilot: Pilot | None = None) -> dict[str, float]:
+    """Return the expected CPU seconds of the cells of a plan by id, from earlier runs or else from a pilot; cells of
+    which neither knows the time are left out.
+    """
+    timed = {} if pilot is None else pilot.cells
+    found = {cell.cell_id: times.of(cell.facts) for cell in plan.cells}
+    found = {cell_id: timed.get(cell_id) if seconds is None else seconds for cell_id, seconds in found.items()}
+    return {cell_id: seconds for cell_id, seconds in found.items() if seconds is not None}
+
+
+def expected_rest(plan: RunPlan, times: Times, pilot: Pilot | None = None) -> float | None:
+    """Return the expected CPU seconds of a run of the plan beyond its cells; None if not known."""
+    learnt_rest = times.rest(str(plan.cells[0].facts["suite"]))
+    if learnt_rest is None:
+        return None if pilot is None else pilot.rest
+    # A plan of far fewer cells than those of the runs may take less beyond them than they did, but never less than 0.
+    return max(0.0, learnt_rest)
+
+
+def estimate(plan: RunPlan, times: Times, pilot: Pilot | None = None) -> str:
     """Return the estimated time of a plan, such as ``about 50 s of CPU time, at least 25 s on 2 cores (learnt from 3
     runs in runs/)``.
     """
-    known = [seconds for cell in plan.cells if (seconds := times.of(cell.facts)) is not None]
+    known = expected_seconds(plan, times, pilot)
     if not known:
-        return "not known yet: it is learnt from earlier runs on this machine, and none in runs/ has such cells"
-    rest, unknown = times.rest(str(plan.cells[0].facts["suite"])), len(plan.cells) - len(known)
-    # A plan of far fewer cells than those of the runs may take less beyond them than they did, but never less than 0.
-    total = sum(known) + max(0.0, rest or 0.0)
+        return (
+            "not known yet: it is learnt from earlier runs on this machine, and none in runs/ has such cells; "
+            "fedassay plan times pieces of the work"
+        )
+    rest, unknown = expected_rest(plan, times, pilot), len(plan.cells) - len(known)
+    total = sum(known.values()) + (rest or 0.0)
     # A lower bound: imports, pages and other work of one process take as long on any number of cores.
     words = f"about {_words(total)} of CPU time, at least {_words(total / cores())} on {cores()} cores"
-    shown = f"{words} (learnt from {times.runs} run{'s' * (times.runs > 1)} in runs/)"
+    sources = [f"learnt from {times.runs} run{'s' * (times.runs > 1)} in runs/"] if times.runs else []
+    sources += ["extended from pieces of the work that were timed now"] if pilot is not None else []
+    shown = f"{words} ({', and '.join(sources)})"
     shown += f", and {unknown} of {counted(len(plan.cells), 'cell')} of unknown time" if unknown else ""
     return f"{shown}; start-up, imports and pages not counted: no run recorded them" if rest is None else shown
 

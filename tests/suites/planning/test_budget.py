@@ -1,0 +1,108 @@
+"""A budget of time: no part of a suite is left out, runs go where claims are weakest, and time alone ends an audit."""
+
+import math
+import time
+
+import fedassay
+import pytest
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.execution import run as run_module
+from fedassay.suites.planning import budget as budget_module
+from fedassay.suites.planning.budget import budget_seconds, in_budget
+from fedassay.suites.planning.estimate import Times
+from fedassay.suites.planning.pilot_times import Pilot
+
+NOTHING = Times(exact={}, alike={}, rests={}, runs=0)
+WEAKER = "[defenses.small]\npart = 'ldp_gaussian'\nepsilon = 0.5\ndelta = 1e-5\n\n[attacks.loss]"
+
+
+@pytest.fixture
+def fitted(suite_file, monkeypatch):
+    """(budget) -> the small suite of two claims in this budget, where a run takes 10 ms and everything else 1 s."""
+
+    def pilot(plan):
+        cells = dict.fromkeys((cell.cell_id for cell in plan.cells), 0.0)
+        cells |= {block.cell.cell_id: 0.01 * block.runs for block in plan.blocks}
+        return Pilot(cells=cells, rest=1.0)
+
+    monkeypatch.setattr(budget_module, "pilot_times", pilot)
+    path = suite_file("[attacks.loss]", WEAKER, "replicas = 40", "replicas = 400")
+
+    def fit(budget, **options):
+        spec, source = load_suite(str(path), overrides=("audit.trials=0",))
+        return in_budget(spec, source, budget, NOTHING, jobs=1, **options)
+
+    return fit
+
+
+@pytest.mark.parametrize(("words", "seconds"), [("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
+def test_a_budget_is_a_number_with_a_unit(words, seconds):
+    assert budget_seconds(words) == seconds
+
+
+@pytest.mark.parametrize("words", ["0", "0s", "-5m", "abc", "1y", "", "10", "10 m", "nan s", "1e3s", 600, None])
+def test_anything_else_is_a_mistake_that_shows_what_a_budget_is(words):
+    with pytest.raises(ConfigError, match=r"budget must be a time above 0 .* such as 90s, 10m or 1.5h"):
+        budget_seconds(words)
+
+
+def test_a_budget_below_the_minimum_is_refused_before_anything_runs(fitted):
+    # An eighth of 400 runs, in two arms, of two claims at 10 ms each, and one second.
+    with pytest.raises(ConfigError, match=r"budget 2s: with the fewest runs .* about 3 s on 1 process"):
+        fitted("2s")
+
+
+def test_more_time_never_gives_an_audit_fewer_runs_and_the_claim_that_needs_more_gets_more(fitted):
+    found = [fitted(budget).replicas for budget in ("5s", "20s", "1m", "1h")]
+    for label in found[0]:
+        counts = [one[label] for one in found]
+        assert counts == sorted(counts)
+        assert counts[0] >= 400 // 8
+    enough = found[-1]
+    # Epsilon 0.5 needs more runs than epsilon 4 to be refuted at twice its value.
+    assert enough["small"] > enough["ldp_gaussian"] >= 400
+    assert found[1]["small"] > found[1]["ldp_gaussian"]
+
+
+def test_the_runs_are_expected_to_take_the_budget_at_most(fitted):
+    for seconds in (5, 10, 20):
+        one = fitted(f"{seconds}s")
+        assert one.minimum_s <= one.expected_s <= seconds
+        assert one.expected_s == pytest.approx(1 + 0.02 * sum(one.replicas.values()), rel=1e-6)
+    assert seconds * 0.9 < one.expected_s
+
+
+def test_the_same_times_give_the_same_runs_and_every_audit_stops_when_it_is_certain(fitted):
+    first, second = fitted("20s"), fitted("20s")
+    assert first.spec == second.spec
+    assert first.spec.audit.sequential
+    assert {label: table.replicas for label, table in first.spec.defenses.items() if table.replicas} == first.replicas
+
+
+def test_an_audit_whose_time_is_over_says_so_and_is_judged_by_the_runs_that_it_made(suite_file, tmp_path, timeless):
+    path = suite_file("replicas = 40", "replicas = 400\nsequential = true")
+    spec, source = load_suite(str(path))
+    begun = run_module.launch(spec, source, folder=tmp_path / "run", until=time.monotonic())
+    from fedassay.api import Silent
+    from fedassay.suites.execution.local_backend import LocalBackend
+
+    run_module.carry_out(begun, Silent(), LocalBackend(1))
+    row = next(row for row in begun.store.records() if row.role == "audit")
+    assert row.n == 400 // 8
+    assert "the budget of time was spent" in row.stopped
+    assert row.verdict in ("UNDERPOWERED", "NOT_REFUTED")
+    # What it could have shown is that of the look that it reached: fewer runs certify less.
+    whole = fedassay.run(str(path), jobs=1, folder=tmp_path / "whole", report=False)
+    full = next(row for row in whole.records if row.role == "audit")
+    assert row.ceiling < full.ceiling
+    assert math.inf if row.detectable is None else row.detectable > (full.detectable or 0.0)
+    # A resumed run keeps what was recorded.
+    resumed = fedassay.resume(tmp_path / "run", jobs=1, report=False)
+    assert timeless(resumed.records) == timeless(begun.store.records())
+
+
+def test_a_run_with_a_budget_ends_with_every_cell_recorded(suite_file, tmp_path):
+    found = fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "run", report=False, budget="10m")
+    assert found.verdict.exit_code == 0
+    assert {row.role for row in found.records} >= {"utility", "attack", "audit", "replicas"}
