@@ -154,7 +154,8 @@ def run(
         jobs: number of processes on this machine; by default one per core.
         backend: ``local``, ``dask`` or ``ray``: where cells are computed. Rows do not depend on it.
         address: of a Dask scheduler or a Ray cluster that runs already; by default workers start on this machine.
-        device: device of the attacks that search for images, ``cpu`` or ``cuda``, instead of the suite's.
+        device: device of local training and of the attacks that search for images, ``cpu`` or ``cuda``, instead of
+            the suite's.
         preset: a preset defined in the suite file, such as ``smoke``.
         overrides: changes of the suite file, each ``key.sub=value``.
         folder: the run's folder; by default a new one below ``runs/``.

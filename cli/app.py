@@ -87,7 +87,8 @@ Only = Annotated[
 ]
 Preset = Annotated[str | None, typer.Option(help="A preset defined in the suite file, such as smoke.")]
 Device = Annotated[
-    str | None, typer.Option(help="Device of the attacks that search for images: cpu (default) or cuda.")
+    str | None,
+    typer.Option(help="Device of local training and of the attacks that search for images: cpu (default) or cuda."),
 ]
 Budget = Annotated[
     str | None,

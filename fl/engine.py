@@ -54,6 +54,7 @@ def run_federation(
     resume_from: ResumeState | None = None,
     on_round_end: Callable[[ResumeState], None] | None = None,
     executor: type[LocalTrainer] | None = None,
+    device: str = "cpu",
 ) -> Tensor:
     """Train a batch of replicas (independent runs) at once and return their published final models, shape ``(R, d)``
     with one row per replica.
@@ -72,6 +73,8 @@ def run_federation(
         on_round_end: receives the state after every round, so that the caller can store it.
         executor: what runs the clients' local training, for example ``executor_named("batched")``; by default that of
             ``usual_executor``.
+        device: where clients compute their gradients and local steps, such as ``"cuda"``. Everything else, also what
+            recorders receive, is on the CPU.
 
     Raises:
         ValueError: if the plan is not this task's, the canary does not fit it, a hook returns a wrong shape, the
@@ -80,9 +83,9 @@ def run_federation(
     """
     rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
     batch.check(plan, len(task.labels))
-    chosen = executor or usual_executor(task, plan, protection, batch, canary)
+    chosen = executor or usual_executor(task, plan, protection, batch, canary, device)
     chosen.check(task.network)
-    trainer = chosen(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
+    trainer = chosen(task=task, protection=protection, streams=streams, batch=batch, canary=canary, device=device)
     begun = _begun(task, plan, protection, streams, batch)
     if resume_from is not None:
         resume_from.check(rounds, begun.model)

@@ -171,7 +171,7 @@ class FedAvg(LocalTraining):
         if kept:
             return dict(kept)
         # The count in double precision: 1 - 0.999**count loses four digits in single. By replica: they take part apart.
-        count = torch.zeros(len(model), 1, dtype=torch.float64)
+        count = model.new_zeros(len(model), 1, dtype=torch.float64)
         return {"mean": torch.zeros_like(model), "square": torch.zeros_like(model), "count": count}
 
     def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:

@@ -11,6 +11,7 @@ from ..partitions.sampling import Full
 from ..plan import Plan
 from ..protection import Protection
 from ..task import Task
+from .devices import CPU
 from .executors.batched import Batched
 from .executors.sequential import Sequential
 from .local import Batch, LocalTrainer
@@ -35,9 +36,10 @@ def executor_named(name: str) -> type[LocalTrainer]:
 
 
 def usual_executor(
-    task: Task, plan: Plan, protection: Protection, batch: Batch, canary: Canaries | None
+    task: Task, plan: Plan, protection: Protection, batch: Batch, canary: Canaries | None, device: str = CPU
 ) -> type[LocalTrainer]:
-    """Return the executor of a federation that names none: sequential, or batched for many clients of a linear model.
+    """Return the executor of a federation that names none: sequential, or batched on a GPU and for many clients of a
+    linear model.
 
     The latter holds in one replica where each client takes one step of FedSGD on all its samples.
     """
@@ -51,4 +53,4 @@ def usual_executor(
         and isinstance(plan.algorithm, FedSGD)
         and task.network.model == "logistic"
     )
-    return Batched if many else Sequential
+    return Batched if many or device != CPU else Sequential

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ..task import Task
+from .devices import moved
 from .local import Lot
 
 
@@ -25,17 +25,19 @@ class JoinedLots:
     dropout: Tensor | None
 
     @classmethod
-    def of(cls, task: Task, lots: Sequence[Lot], length: int) -> Self:
-        """Join lots of the task's samples, none of them empty, as rows of ``length`` samples."""
+    def of(cls, pool: tuple[Tensor, Tensor], lots: Sequence[Lot], length: int, device: str) -> Self:
+        """Join lots of the samples in ``pool`` (images and labels on ``device``), none of them empty, as rows of
+        ``length`` samples.
+        """
         # Padded by the client's own samples: an unusual sample of another client must not enter, even at weight zero.
-        places = torch.cat([_filled(lot.held.places[lot.chosen], length) for lot in lots])
+        places = moved(torch.cat([_filled(lot.held.places[lot.chosen], length) for lot in lots]), device)
         weights = [torch.nn.functional.pad(lot.weights, (0, length - lot.weights.shape[1])) for lot in lots]
         masks = [_filled(lot.dropout, length) for lot in lots if lot.dropout is not None]
         return cls(
-            images=task.images[places],
-            labels=task.labels[places],
-            weights=torch.cat(weights),
-            dropout=torch.cat(masks) if masks else None,
+            images=pool[0][places],
+            labels=pool[1][places],
+            weights=moved(torch.cat(weights), device),
+            dropout=moved(torch.cat(masks), device) if masks else None,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from ..plan import Plan
 from ..protection import Context, Protection, State, check_replica_rows
 from ..streams import Streams
 from ..task import Task
+from .devices import CPU, exact_convolutions, moved, moved_numbers, network_on
 from .sums_by_norm import sums_by_norm, weighted_sum
 
 
@@ -166,6 +168,9 @@ class LocalTrainer(ABC):
 
     Clients start from the broadcast model. An executor decides in which groups clients are computed; all random draws
     come from streams that are named by client and step, so that they do not depend on it.
+
+    ``device``: where gradients and local steps are computed. Draws, the protection's hooks and all results are on the
+    CPU, so that equal draws give equal noise and no hook meets a tensor on another device.
     """
 
     task: Task
@@ -173,6 +178,7 @@ class LocalTrainer(ABC):
     streams: Streams
     batch: Batch
     canary: Canaries | None
+    device: str = CPU
 
     @classmethod
     def check(cls, network: Network) -> None:
@@ -225,7 +231,9 @@ class LocalTrainer(ABC):
         if (ready := self.ready(model, client, context)) is not None:
             return ready
         algorithm = context.plan.algorithm
-        local, local_state = model, algorithm.start(model, shared, kept)
+        start = moved(model, self.device)
+        given = [None if part is None else moved_numbers(part, self.device) for part in (shared, kept)]
+        local, local_state = start, algorithm.start(start, *given)
         held = self.held(client)
         taken: list[Step] = []
         for number in range(algorithm.local_steps):
@@ -233,8 +241,8 @@ class LocalTrainer(ABC):
             local, local_state = algorithm.step(local, step.direction, local_state)
             taken.append(step)
         return LocalResult(
-            update=algorithm.update(model, local),
-            kept=algorithm.keep(model, local, local_state),
+            update=moved(algorithm.update(start, local), CPU),
+            kept=moved_numbers(algorithm.keep(start, local, local_state), CPU),
             **self.recorded(client, context, taken),
         )
 
@@ -293,17 +301,34 @@ class LocalTrainer(ABC):
 
     def step(self, local: Tensor, lot: Lot, context: Context, state: State) -> Step:
         """Return the step of a client at ``local (R, d)`` along the direction that the protection's hooks give."""
-        network = self.task.network
-        if self.takes_mean(lot):
-            return Step(
-                direction=network.gradient(local, lot.images, lot.labels, lot.weights, lot.dropout), drawn=lot.mask
-            )
-        if sums_by_norm(self.protection, network):
+        if not self.takes_mean(lot) and sums_by_norm(self.protection, self.task.network):
             return self._by_norm(local, lot, context, state)
-        rows = network.sample_gradients(local, lot.images, lot.labels, lot.dropout)
-        return self.protected(local, rows, lot, context, state)
+        images, labels, weights = (moved(part, self.device) for part in (lot.images, lot.labels, lot.weights))
+        dropout = None if lot.dropout is None else moved(lot.dropout, self.device)
+        with self.exactly():
+            if self.takes_mean(lot):
+                direction = self.network.gradient(local, images, labels, weights, dropout)
+                return Step(direction=direction, drawn=lot.mask)
+            rows = self.network.sample_gradients(local, images, labels, dropout)
+        return self.protected(rows, lot, context, state)
+
+    @cached_property
+    def network(self) -> Network:
+        """The task's network on the device."""
+        return self.task.network if self.device == CPU else network_on(self.task.network, self.device)
+
+    @cached_property
+    def pool(self) -> tuple[Tensor, Tensor]:
+        """The images and labels of the task on the device."""
+        return moved(self.task.images, self.device), moved(self.task.labels, self.device)
+
+    def exactly(self) -> AbstractContextManager[None]:
+        """Return the context in which gradients are computed."""
+        return nullcontext() if self.device == CPU else exact_convolutions()
 
     def _by_norm(self, local: Tensor, lot: Lot, context: Context, state: State) -> Step:
+        # On the CPU, because a hook weighs the samples in the middle of the computation.
+        local = moved(local, CPU)
         client, real = lot.client, lot.real
         context = self._with_owners(lot, context)
         brought = None if lot.planted is None else (lot.planted, lot.mask[:, len(lot.held.places) :])
@@ -311,10 +336,12 @@ class LocalTrainer(ABC):
         total = weighted_sum(self.task.network, self.protection, local, samples, brought, client, context, state)
         rng = self._generator("local noise", client, context, lot.step)
         direction = self.protection.noised_sum(total, client, context, state, rng)
-        return Step(direction=check_replica_rows("noised_sum", direction, local), drawn=lot.mask)
+        direction = check_replica_rows("noised_sum", direction, local)
+        return Step(direction=moved(direction, self.device), drawn=lot.mask)
 
-    def protected(self, local: Tensor, rows: Tensor, lot: Lot, context: Context, state: State) -> Step:
+    def protected(self, rows: Tensor, lot: Lot, context: Context, state: State) -> Step:
         """Return the step along what the protection's hooks make of a lot's gradients, ``rows (R, L, d)``."""
+        rows = moved(rows, CPU)
         client, real, planted = lot.client, lot.real, lot.planted
         context = self._with_owners(lot, context)
         rng = self._generator("local noise", client, context, lot.step)
@@ -324,13 +351,13 @@ class LocalTrainer(ABC):
             real = torch.cat([real, lot.mask[:, len(lot.held.places) :]], dim=1)
             rows, real, context = self._in_order(rows, real, context, len(planted))
         direction = self.protection.local_step(rows, real, client, context, state, rng)
-        direction = check_replica_rows("local_step", direction, local)
+        direction = check_replica_rows("local_step", direction, rows[:, 0] if rows.shape[1] else rows.sum(1))
         answer = None
         # Only if overridden: the default has no answer to send.
         if overrides(self.protection, "local_query"):
             rng = self._generator("local query", client, context, lot.step)
             answer = self.protection.local_query(rows, real, client, context, state, rng)
-        return Step(direction=direction, drawn=lot.mask, answer=answer)
+        return Step(direction=moved(direction, self.device), drawn=lot.mask, answer=answer)
 
     def _with_owners(self, lot: Lot, context: Context) -> Context:
         return replace(context, owners=lot.held.owners_of(lot.chosen, 0 if lot.planted is None else len(lot.planted)))

@@ -1,9 +1,6 @@
-"""Run an attack's optimisation on the CPU or a GPU; all other computations of a run stay on the CPU."""
+"""Run an attack's optimisation on the CPU or a GPU."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +9,7 @@ from torch import Tensor
 from ...attacks.attack import Attack, Evidence, Knowledge
 from ...attacks.gradient.objectives.search_attack import SearchAttack
 from ...fl.message import Message
+from ...fl.training.devices import exact_convolutions
 from ...fl.view import RoundView, View
 from ..config.source import ConfigError
 
@@ -33,21 +31,8 @@ def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.
     # Other attacks stay on the CPU: they search for nothing, so there is little to speed up.
     if device == "cpu" or not isinstance(attack, SearchAttack):
         return attack.run(view, knowledge, rng)
-    with _exact_convolutions():
+    with exact_convolutions():
         return attack.run(moved_view(view, device), moved_knowledge(knowledge, device), rng)
-
-
-@contextmanager
-def _exact_convolutions() -> Iterator[None]:
-    """Convolutions in float32 and deterministic; the settings are restored afterwards."""
-    # Not ``cudnn.flags``, which fails where the caller has chosen a precision.
-    cudnn: Any = torch.backends.cudnn  # mypy sees the module, which torch replaces by an object on import.
-    before = cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark
-    cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark = "ieee", True, False
-    try:
-        yield
-    finally:
-        cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark = before
 
 
 def moved_view(view: View, device: str) -> View:

@@ -110,7 +110,8 @@ def _train(job: ShadowJob) -> Shadows:
     task = task_of(job.federation, job.seed)
     plan = plan_of(job.federation, job.change, task)
     executor = executor_of(job.federation)
-    return train_shadows(task, plan, job.protection, Streams(job.seed), count=job.count, executor=executor)
+    streams = Streams(job.seed)
+    return train_shadows(task, plan, job.protection, streams, count=job.count, executor=executor, device=job.device)
 
 
 def _works(job: ShadowJob, store: Store, shadows: Shadows) -> Works:
@@ -125,6 +126,7 @@ def train_shadows(
     *,
     count: int,
     executor: type[LocalTrainer] | None = None,
+    device: str = "cpu",
 ) -> Shadows:
     """Train ``count`` shadow federations in pairs: a fair coin per sample decides which federation of a pair includes
     it.
@@ -151,6 +153,7 @@ def train_shadows(
                 streams,
                 batch=Batch(replicas=len(masks), block=_FIRST_BLOCK + number, included=masks),
                 executor=executor,
+                device=device,
             )
             for number, masks in enumerate(batches)
         ]

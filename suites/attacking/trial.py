@@ -113,6 +113,7 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, utility, numbers, traffic),
         on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, utility, numbers, traffic),
         executor=executor_of(job.federation),
+        device=job.device,
     )
     if not bool(torch.isfinite(final).all()):
         raise FloatingPointError("training diverged: the final model holds NaN or infinity")
@@ -222,6 +223,7 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
         recorders=[recorder],
         tamper=tamper,
         executor=executor_of(job.federation),
+        device=job.device,
     )
     return recorder.view(plan, final)
 

@@ -202,6 +202,7 @@ def observed(
         recorders=[recorder],
         stop_after=job.claim.rounds,
         executor=executor_of(job.federation),
+        device=job.device,
     )
     return recorder.view(plan, final)
 

@@ -43,6 +43,7 @@ class BlockJob(AuditRequest):
         inert: number of weights added to the model that no data moves, one for each canary planted along one.
         place: the client whose place a canary that is a client takes; None: it is one more client.
         stage: number of the look at the audit before which these runs are made; 0 where there is only one.
+        device: where its federations are trained.
     """
 
     # The method's name, not the object: a job is sent to a worker process, which finds the method by this name.
@@ -52,6 +53,7 @@ class BlockJob(AuditRequest):
     inert: int
     cell: Cell
     place: int | None = None
+    device: str = "cpu"
     stage: int = 0
 
     @property

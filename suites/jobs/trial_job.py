@@ -23,7 +23,7 @@ class TrialJob:
 
     Args:
         training: the cell that measures utility; None for a federation that borrows its calibration.
-        device: where its attacks search for images.
+        device: where it is trained, and where its attacks search for images.
     """
 
     federation: FederationSpec
@@ -48,6 +48,7 @@ class ShadowJob:
     Args:
         claims: the claims that the defense states about this plan.
         count: number of federations.
+        device: where they are trained.
     """
 
     # Attacks share one job because training is the cost: a bank of federations is trained once for all of them.
@@ -59,6 +60,7 @@ class ShadowJob:
     seed: int
     count: int
     attacks: tuple[AttackCell, ...]
+    device: str = "cpu"
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -164,6 +164,7 @@ class AuditPlanner:
             inert=one.method.inert(one.audit),
             cell=cell,
             stage=stage,
+            device=self.suite.spec.device,
         )
 
     def _by_attacks(

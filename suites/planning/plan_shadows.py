@@ -34,6 +34,7 @@ def shadow_jobs(trial: TrialJob, claims: Sequence[Claim]) -> list[ShadowJob]:
             seed=trial.seed,
             count=count,
             attacks=tuple(item for item in trial.attacks if item.entry.shadows == count),
+            device=trial.device,
         )
         for count in counts
     ]

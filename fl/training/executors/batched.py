@@ -10,6 +10,7 @@ from torch import Tensor
 from ...algorithms.local_training import Numbers
 from ...plan import Plan
 from ...protection import Context, State
+from ..devices import CPU, free_numbers, moved, moved_numbers, numbers_of_sample
 from ..joined_lots import JoinedLots
 from ..local import LocalResult, LocalTrainer, Lot, Step
 from ..sums_by_norm import sums_by_norm
@@ -44,10 +45,14 @@ class Batched(LocalTrainer):
         return max(1, self.rows_at_once(plan) // self.batch.replicas)
 
     def rows_at_once(self, plan: Plan) -> int:
-        """Return how many rows are computed together, so that their gradients and images stay in the cache."""
+        """Return how many rows are computed together, so that they stay in the cache, or in half of a GPU's memory."""
         lot = max(plan.lot.rate(size) * size for size in plan.sizes)
         gradients = plan.layout.dim * (lot if self.protection.per_sample else 1)
-        return max(1, min(_ROWS, int(_NUMBERS / (gradients + lot * prod(self.task.network.shape)))))
+        if self.device == CPU:
+            return max(1, min(_ROWS, int(_NUMBERS / (gradients + lot * prod(self.task.network.shape)))))
+        # The model, its gradient and the next model; a layer's output, and its gradient.
+        needed = 2 * gradients + plan.layout.dim + 2 * lot * numbers_of_sample(self.task.network)
+        return max(1, int(free_numbers(self.device) / needed))
 
     def _trained(
         self,
@@ -60,10 +65,14 @@ class Batched(LocalTrainer):
     ) -> Iterator[LocalResult]:
         """The results of a block of clients, whose replicas are the rows of one batch."""
         algorithm, count, replicas = context.plan.algorithm, len(clients), len(model)
-        start = model.repeat(count, 1)
+        start = moved(model, self.device).repeat(count, 1)
         local, local_state = (
             start,
-            algorithm.start(start, _repeated(shared, count), _joined([kept.get(client, {}) for client in clients])),
+            algorithm.start(
+                start,
+                _repeated(moved_numbers(shared, self.device), count),
+                moved_numbers(_joined([kept.get(client, {}) for client in clients]), self.device),
+            ),
         )
         held, taken = [self.held(client) for client in clients], list[list[Step]]()
         for number in range(algorithm.local_steps):
@@ -71,8 +80,8 @@ class Batched(LocalTrainer):
             steps = self._steps(local.reshape(count, replicas, -1), lots, context, state)
             local, local_state = algorithm.step(local, torch.cat([step.direction for step in steps]), local_state)
             taken.append(steps)
-        updates = algorithm.update(start, local).reshape(count, replicas, -1)
-        keep = algorithm.keep(start, local, local_state)
+        updates = moved(algorithm.update(start, local), CPU).reshape(count, replicas, -1)
+        keep = moved_numbers(algorithm.keep(start, local, local_state), CPU)
         for place, client in enumerate(clients):
             rows = slice(place * replicas, (place + 1) * replicas)
             yield LocalResult(
@@ -99,13 +108,13 @@ class Batched(LocalTrainer):
             found = self.sample_gradients(local[rows].flatten(0, 1), joined, context.plan)
             for place, own in zip(rows, torch.split(found, local.shape[1]), strict=True):
                 own = own[:, : lots[place].chosen.shape[1]]
-                done[place] = self.protected(local[place], own, lots[place], context, state)
+                done[place] = self.protected(own, lots[place], context, state)
         done.update({place: self.step(local[place], lots[place], context, state) for place in rest})
         return [done[place] for place in range(len(lots))]
 
     def _joined_lots(self, lots: Sequence[Lot], plan: Plan) -> JoinedLots:
         longest = max(lot.chosen.shape[1] for lot in lots)
-        return JoinedLots.of(self.task, lots, self.length(longest, plan))
+        return JoinedLots.of(self.pool, lots, self.length(longest, plan), self.device)
 
     def length(self, longest: int, plan: Plan) -> int:
         """Return to how many samples the lots of a block are padded, of which the longest has ``longest``."""
@@ -113,11 +122,30 @@ class Batched(LocalTrainer):
 
     def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
         """Return the mean gradient of each row's lot at ``local (rows, d)``, shape ``(rows, d)``."""
-        return self.task.network.gradient(local, lots.images, lots.labels, lots.weights, lots.dropout)
+        with self.exactly():
+            return torch.cat(
+                [
+                    self.network.gradient(point, part.images, part.labels, part.weights, part.dropout)
+                    for point, part in self._fitting(local, lots, plan)
+                ]
+            )
 
     def sample_gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
         """Return the gradient of each sample of each row's lot at ``local (rows, d)``, shape ``(rows, L, d)``."""
-        return self.task.network.sample_gradients(local, lots.images, lots.labels, lots.dropout)
+        with self.exactly():
+            return torch.cat(
+                [
+                    self.network.sample_gradients(point, part.images, part.labels, part.dropout)
+                    for point, part in self._fitting(local, lots, plan)
+                ]
+            )
+
+    def _fitting(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Iterator[tuple[Tensor, JoinedLots]]:
+        """Parts of the rows that fit into a GPU's memory; on the CPU all rows, whose operations never hold too much."""
+        size = lots.rows if self.device == CPU else self.rows_at_once(plan)
+        for start in range(0, lots.rows, size):
+            rows = min(size, lots.rows - start)
+            yield local[start : start + rows], lots if rows == lots.rows else lots.part(start, rows)
 
 
 def _repeated(shared: Numbers, count: int) -> Numbers:

@@ -60,12 +60,12 @@ class Compiled(Batched):
     def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
         if self.task.network.model == "logistic":
             return super().gradients(local, lots, plan)
-        return self._in_calls(_mean_gradients(self.task.network), local, lots, plan, weighted=True)
+        return self._in_calls(_mean_gradients(self.network), local, lots, plan, weighted=True)
 
     def sample_gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
         if self.task.network.model == "logistic":
             return super().sample_gradients(local, lots, plan)
-        return self._in_calls(_sample_gradients(self.task.network), local, lots, plan, weighted=False)
+        return self._in_calls(_sample_gradients(self.network), local, lots, plan, weighted=False)
 
     def _in_calls(self, function: _Function, local: Tensor, lots: JoinedLots, plan: Plan, *, weighted: bool) -> Tensor:
         size, found = self.rows_at_once(plan), list[Tensor]()

@@ -306,7 +306,7 @@ class Suite(Table):
     seeds: Whole = Field(default=3, ge=1, le=1000)
     """Number of seeds; each federation is trained and attacked once with each of them."""
     device: DeviceName = "cpu"
-    """Device of the attacks that search for images; everything else runs on the CPU."""
+    """Device of local training and of the attacks that search for images; everything else runs on the CPU."""
     federations: dict[Label, FederationSpec] = Field(default_factory=dict, max_length=_MOST_TABLES)
     """Federations of clients, which hold different samples (horizontal federated learning)."""
     vertical: dict[Label, VerticalSpec] = Field(default_factory=dict, max_length=_MOST_TABLES, exclude_if=is_empty)

@@ -193,6 +193,7 @@ def test_only_many_clients_of_one_plain_step_are_batched_by_default(make_task, m
 
     assert name() == "Batched"
     assert name(batch=Batch(replicas=2)) == "Sequential"
+    assert usual_executor(task, make_plan(task), PerSample(), Batch(), None, "cuda").__name__ == "Batched"
     assert name(make_plan(task, **plain | {"lot": Poisson(0.5)})) == "Sequential"
     assert name(make_plan(task, **plain | {"algorithm": FedAvg(learning_rate=1.0, local_steps=1)})) == "Sequential"
     assert name(protection=PerSample()) == "Sequential"
