@@ -8,8 +8,8 @@ The federation is that of ``replica_job.py``: DP-FedAvg, ten clients, 20 rounds.
 function: scan over rounds, vmap over clients, and over replicas either vmap or one after the other (lax.map). Each way
 is a process of its own with one thread; the processes take turns, after a first turn that is not counted. A turn is one
 batch of ``--batch`` federations, or ``--single`` of them one by one. ``start`` is what compiling takes in JAX, and what
-the first turn takes more than the others elsewhere; ``with`` counts it once per thousand. Memory is the peak of the process, and what it held before the work began. Without JAX (``pip
-install jax``) its rows say so.
+the first turn takes more than the others elsewhere; ``with`` counts it once per thousand. Memory is the peak of the
+process, and what it held before the work began. Without JAX (``pip install jax``) its rows say so.
 """
 
 import argparse
