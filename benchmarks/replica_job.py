@@ -153,15 +153,17 @@ def jax_federations(job: Job, at_once: int) -> tuple[Callable[[int, int], Any], 
     def federations(keys: Any) -> Any:
         return jax.vmap(federation)(keys) if at_once >= len(keys) else lax.map(federation, keys, batch_size=at_once)
 
-    compiled = jax.jit(federations)
-
-    def run(replicas: int, seed: int) -> Any:
-        return np.asarray(compiled(random.split(random.key(seed), replicas)))
+    programs = dict[int, Any]()
 
     def compile_for(replicas: int) -> float:
         started = cpu_seconds()
-        compiled.lower(random.split(random.key(0), replicas)).compile()
+        programs[replicas] = jax.jit(federations).lower(random.split(random.key(0), replicas)).compile()
         return cpu_seconds() - started
+
+    def run(replicas: int, seed: int) -> Any:
+        if replicas not in programs:
+            compile_for(replicas)
+        return np.asarray(programs[replicas](random.split(random.key(seed), replicas)))
 
     return run, compile_for
 
