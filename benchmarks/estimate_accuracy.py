@@ -17,7 +17,6 @@ from pathlib import Path
 CASES = (
     ("quick", "--seeds", "1"),
     ("labels", "--seeds", "1"),
-    ("standard", "--preset", "smoke", "--seeds", "1"),
 )
 GOOD = 1.5
 _UNITS = {"s": 1, "min": 60}

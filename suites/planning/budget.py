@@ -110,7 +110,7 @@ def in_budget(
 
 @dataclass(frozen=True, kw_only=True)
 class _Costs:
-    """Expected seconds: CPU of each cell by id, wall of the whole plan, and wall of what follows the audits' runs."""
+    """Expected wall seconds: of each cell by id in one process, of the whole plan, and of what follows the runs."""
 
     cells: dict[str, float]
     total: float
@@ -121,6 +121,8 @@ def _costs(plan: RunPlan, times: Times, workers: int) -> _Costs:
     pilot = pilot_times(plan) if any(times.of(cell.facts) is None for cell in plan.cells) else None
     cells = expected_seconds(plan, times, pilot)
     rest = expected_rest(plan, times, pilot) or 0.0
+    slowdown = 1.0 if pilot is None else pilot.slowdown
+    cells, rest = {cell: seconds * slowdown for cell, seconds in cells.items()}, rest * slowdown
     verdicts = sum(cells.get(audit.cell.cell_id, 0.0) for audit in plan.audits) / workers
     # Half of the rest is the start, which is over when the first run begins.
     return _Costs(cells=cells, total=rest + sum(cells.values()) / workers, after_runs=verdicts + rest / 2)

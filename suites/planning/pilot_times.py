@@ -44,10 +44,12 @@ class Pilot:
         cells: by the id of a cell; without those of which no piece could be timed, such as cells of mutants and of
             federations of other kinds.
         rest: of a run beyond its cells, in one process: imports, plan and report pages.
+        slowdown: wall seconds per CPU second of the pieces; above 1 where other processes used this machine.
     """
 
     cells: Mapping[str, float]
     rest: float
+    slowdown: float = 1.0
 
 
 def pilot_times(plan: RunPlan, limit: float = LIMIT) -> Pilot:
@@ -55,8 +57,10 @@ def pilot_times(plan: RunPlan, limit: float = LIMIT) -> Pilot:
 
     ``limit``: CPU seconds after which no further piece is begun; one that was begun is finished.
     """
-    rest = _START_UPS * time.process_time()
-    return Pilot(cells=_cells(plan, time.process_time() + limit), rest=rest)
+    start, begun = time.process_time(), time.perf_counter()
+    cells = _cells(plan, start + limit)
+    waited = (time.perf_counter() - begun) / max(1e-3, time.process_time() - start)
+    return Pilot(cells=cells, rest=_START_UPS * start, slowdown=max(1.0, waited))
 
 
 def _cells(plan: RunPlan, end: float) -> dict[str, float]:
