@@ -81,7 +81,7 @@ def _of_trials(plan: RunPlan, end: float) -> Iterator[tuple[str, float]]:
     for job in _first_seeds(plan.trials):
         if time.process_time() >= end:
             break
-        for cell_id, seconds in _of_trial(job).items():
+        for cell_id, seconds in _of_trial(job, end).items():
             facts = next(cell.facts for cell in job.cells if cell.cell_id == cell_id)
             exact[_kind(facts, "defense")] = seconds
             times.setdefault(_kind(facts), []).append(seconds)
@@ -107,9 +107,13 @@ def _first_seeds(trials: tuple[TrialJob, ...]) -> list[TrialJob]:
     return [job for _, job in sorted(ranked, key=lambda one: one[0])]
 
 
-def _of_trial(job: TrialJob) -> dict[str, float]:
+def _of_trial(job: TrialJob, end: float) -> dict[str, float]:
     """Expected CPU seconds of each cell of a trial."""
-    small, large = (_times_of(_shortened(job, size)) for size in _SIZES)
+    small = _times_of(_shortened(job, _SIZES[0]))
+    if time.process_time() >= end:
+        # Of a large model one round takes all the time; what does not grow with the rounds is then a small part.
+        return {cell_id: low * _size_of(job, cell_id) for cell_id, low in small.items()}
+    large = _times_of(_shortened(job, _SIZES[1]))
     found = {}
     for cell in job.cells:
         if (low := small.get(cell.cell_id)) is not None and (high := large.get(cell.cell_id)) is not None:

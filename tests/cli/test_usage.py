@@ -132,7 +132,7 @@ def test_a_plan_states_what_would_run_and_writes_nothing(say, suite_file, tmp_pa
     assert result.exit_code == 0
     plan, time, train = result.stdout.splitlines()[:3]
     assert plan == "plan   3 defenses x 2 attacks, 2 seeds: 6 federations; 1 audit on 80 replicas; 21 cells"
-    assert time.startswith("time   not known yet")
+    assert time.startswith("time   about ")
     assert train == "train  main: digits, logistic, 2 clients, 2 rounds, 6 federations"
     assert len(lines(result, "audit  ldp_gaussian")) == 1
     assert set(tmp_path.iterdir()) == before

@@ -50,3 +50,17 @@ def test_without_time_no_piece_is_made(planned, monkeypatch):
     monkeypatch.setattr(module, "run_trial", lambda *_: pytest.fail("a piece was timed"))
     pilot = pilot_times(planned(), limit=0.0)
     assert not any(cell.cell_id in pilot.cells for trial in planned().trials for cell in trial.cells)
+
+
+def test_of_a_large_model_one_piece_is_made_and_multiplied(planned, monkeypatch):
+    made = []
+
+    def times_of(job):
+        made.append(job.federation.rounds)
+        return {cell.cell_id: 60.0 for cell in job.cells}
+
+    monkeypatch.setattr(module, "_times_of", times_of)
+    job = planned("rounds = 2", "rounds = 20").trials[0]
+    found = module._of_trial(job, end=0.0)
+    assert made == [1]
+    assert found[job.cells[0].cell_id] == 60.0 * 20
