@@ -94,7 +94,7 @@ class Network:
 
     @cached_property
     def module(self) -> nn.Module:
-        """The PyTorch module of this architecture; the module's own weights are never used."""
+        """The PyTorch module of this architecture; of the module's own weights only frozen ones are used."""
         # The imprint layer has as many rows as the server chose thresholds.
         rows = {"bins": len(self.bins)} if self.bins else {}
         return build_model(
