@@ -23,6 +23,7 @@ from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.defense import Defense
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.secure.distributed_discrete_gaussian import DistributedDiscreteGaussian
 from fedassay.defenses.shuffling.apes import APES
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD
@@ -43,6 +44,7 @@ DEFENSES: dict[str, Defense] = {
     "none": Undefended(),
     "dp_fedavg": DPFedAvg(),
     "ldp_gaussian": LDPGaussian(),
+    "dp_sgd": DPSGD(),
     "secure_sum": DistributedDiscreteGaussian(bits=28),
     # A local budget that is given needs no calibration, whose time would cover that of the round.
     "shuffled_rows": CLDPSGD(local_epsilon=1.0),

@@ -232,7 +232,10 @@ def _gathered(
     """Train the cohort and pass its reports on: as one matrix, or summed in blocks where nothing needs the matrix."""
     protection, lots, keeping = trainer.protection, dict[int, list[Tensor]](), dict(kept)
     rows, rng = list(blocks(context.senders, model.shape[1])), draws("report")
-    if len(rows) > 1 and len(model) == 1 and sums_reports(protection) and not any(map(_needs_reports, recorders)):
+    # A defense's own sum equals that of one matrix, and saves work in small cohorts too, such as masks.
+    least = 1 if overrides(protection, "block_sum") else 2
+    needed = any(map(_needs_reports, recorders))
+    if len(rows) >= least and len(model) == 1 and sums_reports(protection) and not needed:
         total, sent = block_sum(protection, present, context, state, rng), list[Tensor]()
         for block in rows:
             part = replace(context, senders=context.senders[block])

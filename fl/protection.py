@@ -145,11 +145,11 @@ class Protection(Hooks):
         return reports
 
     def block_sum(self, present: Tensor, context: Context, state: State, rng: np.random.Generator) -> BlockSum | None:
-        """Return what adds up the reports of a large cohort in blocks, in place of ``report`` and ``channel``; None,
-        the default, if that is what ``sums`` describes.
+        """Return what adds up the reports of a cohort in blocks, in place of ``report`` and ``channel``, wherever no
+        recorder needs the reports of a single run; None, the default, if that is what ``sums`` describes.
 
         ``present (R, rows)``: the whole cohort. ``rng`` is the generator of ``report``, with the same draws: what it
-        adds up equals what ``channel`` returns of all reports.
+        adds up must equal what ``channel`` returns of all reports.
         """
         return None
 

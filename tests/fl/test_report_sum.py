@@ -135,17 +135,18 @@ def test_every_size_of_block_gives_the_same_aggregates(task, make_plan, in_block
 
 @pytest.mark.parametrize("part", SECURE)
 @pytest.mark.parametrize("cohort", [None, Poisson(0.5)])
-def test_a_secure_sum_in_blocks_is_that_of_one_matrix_bit_by_bit(task, make_plan, in_blocks, part, cohort):
-    """Without masks in blocks, and with them in one matrix; three of ten clients drop out."""
+def test_a_secure_sum_in_blocks_is_that_of_one_matrix_bit_by_bit(task, make_plan, in_blocks, make_tape, part, cohort):
+    """Without masks in blocks, one of which may hold all, and with masks where a recorder needs the reports."""
     plan = make_plan(task, **({} if cohort is None else {"cohort": cohort}))
     protection, found = part(bits=28, dropout=0.3, epsilon=20.0).prepare(plan).protection, {}
     for rows in (1, 7, None):
         in_blocks(rows, plan.layout.dim)
         found[rows] = trained(task, plan, protection)
-    whole, seen = found[None]
-    assert min(seen.rows) > 7
-    for rows in (1, 7):
-        assert max(found[rows][1].rows) == rows
+    tape = make_tape()
+    whole, seen = trained(task, plan, protection, tape)
+    assert all(event.reports.side["recovered"].any() for event in tape.events)
+    for rows in (1, 7, None):
+        assert rows is None or max(found[rows][1].rows) == rows
         assert torch.equal(found[rows][0], whole)
         for one, other in zip(found[rows][1].events, seen.events, strict=True):
             assert torch.equal(one.received.values, other.received.values)
@@ -154,26 +155,34 @@ def test_a_secure_sum_in_blocks_is_that_of_one_matrix_bit_by_bit(task, make_plan
             assert not torch.equal(one.reports.present, one.cohort)
 
 
-def test_a_secure_sum_in_blocks_wraps_as_that_of_one_matrix(task, make_plan, in_blocks):
+def test_a_round_to_which_no_client_came_adds_nothing_up(task, make_plan):
+    plan = make_plan(task, rounds=2)
+    protection = Skellam(bits=28).prepare(plan).protection
+    _, seen = trained(task, replace(plan, cohort=Poisson(1e-12)), protection)
+    assert len(seen.events) == 2
+    assert not any(event.received.present.any() or event.aggregate.any() for event in seen.events)
+
+
+def test_a_secure_sum_in_blocks_wraps_as_that_of_one_matrix(task, make_plan, in_blocks, make_tape):
     """A grid of so few bits that sums of clipped rows do not fit."""
     plan, found = make_plan(task), []
     protection = DistributedGaussian(bits=28, dropout=0.0, epsilon=20.0).prepare(plan).protection
     narrow = replace(protection.sized, grid=replace(protection.sized.grid, bits=8))
-    for rows in (7, None):
-        in_blocks(rows, plan.layout.dim)
-        found.append(trained(task, plan, replace(protection, sized=narrow)))
+    in_blocks(7, plan.layout.dim)
+    for recorders in ((), (make_tape(),)):
+        found.append(trained(task, plan, replace(protection, sized=narrow), *recorders))
     assert torch.equal(found[0][0], found[1][0])
     assert float(found[1][0].abs().max()) < 1
     assert torch.equal(found[0][1].events[0].received.values, found[1][1].events[0].received.values)
 
 
-def test_bytes_of_a_secure_sum_are_counted_in_blocks(task, make_plan, in_blocks):
+def test_bytes_of_a_secure_sum_are_counted_in_blocks(task, make_plan, in_blocks, make_tape):
     plan, found = make_plan(task), []
     protection = Skellam(bits=28, dropout=0.3).prepare(plan).protection
-    for rows in (7, None):
-        in_blocks(rows, plan.layout.dim)
+    in_blocks(7, plan.layout.dim)
+    for recorders in ((), (make_tape(),)):
         found.append(TrafficRecorder())
-        trained(task, plan, protection, found[-1])
+        trained(task, plan, protection, found[-1], *recorders)
     assert found[0] == found[1]
     assert found[0].up == found[0].reports * math.ceil(plan.layout.dim * 28 / 8)
 
