@@ -17,6 +17,7 @@ from pathlib import Path
 CASES = (
     ("quick", "--seeds", "1"),
     ("labels", "--seeds", "1"),
+    ("text", "--preset", "smoke"),
 )
 GOOD = 1.5
 _UNITS = {"s": 1, "min": 60}
