@@ -134,9 +134,10 @@ def ways(job: Job) -> dict[str, Run]:
     return {PLAIN: partial(plain_loop, job), **own, **{name: partial(way, job) for name, way in others.items()}}
 
 
-def _one_thread(way: Run, turn_over: TurnOver) -> Any:
+def _one_thread(way: Run, turn_over: TurnOver) -> None:
+    # Without a result: a tensor is sent through memory of its process, which may have ended when it is read.
     torch.set_num_threads(1)
-    return way(turn_over)
+    way(turn_over)
 
 
 def differences(job: Job) -> dict[str, float | str]:

@@ -21,7 +21,7 @@ from typing import Any
 _PATIENCE = 20
 TurnOver = Callable[[], None]
 Way = Callable[[TurnOver], Any]
-"""Runs to its end, with one call of ``turn_over`` per turn; a spawned process must be able to import it."""
+"""Runs to its end, with one call of ``turn_over`` per turn, and returns plain data; spawned processes import it."""
 
 
 @dataclass(kw_only=True)
