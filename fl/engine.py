@@ -82,10 +82,7 @@ def run_federation(
             model here, or ``resume_from`` belongs to another federation.
     """
     rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
-    batch.check(plan, len(task.labels))
-    chosen = executor or usual_executor(task, plan, protection, batch, canary, device)
-    chosen.check(task.network)
-    trainer = chosen(task=task, protection=protection, streams=streams, batch=batch, canary=canary, device=device)
+    trainer = _trainer(executor, task, plan, protection, streams, batch, canary, device)
     begun = _begun(task, plan, protection, streams, batch)
     if resume_from is not None:
         resume_from.check(rounds, begun.model)
@@ -128,6 +125,23 @@ def run_federation(
         if on_round_end is not None:
             on_round_end(ResumeState(round=number + 1, model=model, state=state, shared=shared, kept=kept))
     return _published(model, protection, Context(plan=plan, round=rounds, replicas=batch.replicas), state, trainer)
+
+
+def _trainer(
+    executor: type[LocalTrainer] | None,
+    task: Task,
+    plan: Plan,
+    protection: Protection,
+    streams: Streams,
+    batch: Batch,
+    canary: Canaries | None,
+    device: str,
+) -> LocalTrainer:
+    """What trains the clients, after a check of the batch and of the executor."""
+    batch.check(plan, len(task.labels))
+    chosen = executor or usual_executor(task, plan, protection, batch, canary, device)
+    chosen.check(task.network)
+    return chosen(task=task, protection=protection, streams=streams, batch=batch, canary=canary, device=device)
 
 
 def _begun(task: Task, plan: Plan, protection: Protection, streams: Streams, batch: Batch) -> ResumeState:
