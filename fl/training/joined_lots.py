@@ -31,7 +31,7 @@ class JoinedLots:
         """
         # Padded by the client's own samples: an unusual sample of another client must not enter, even at weight zero.
         places = moved(torch.cat([_filled(lot.held.places[lot.chosen], length) for lot in lots]), device)
-        weights = [torch.nn.functional.pad(lot.weights, (0, length - lot.weights.shape[1])) for lot in lots]
+        weights = [torch.nn.functional.pad(own, (0, length - own.shape[1])) for own in (lot.weights for lot in lots)]
         masks = [_filled(lot.dropout, length) for lot in lots if lot.dropout is not None]
         return cls(
             images=pool[0][places],
