@@ -117,21 +117,25 @@ def _of_trial(job: TrialJob, end: float) -> dict[str, float]:
     found = {}
     for cell in job.cells:
         if (low := small.get(cell.cell_id)) is not None and (high := large.get(cell.cell_id)) is not None:
-            found[cell.cell_id] = _extended(low, high, _size_of(job, cell.cell_id))
+            found[cell.cell_id] = _extended(low, high, *_sizes_of(job, cell.cell_id))
     return found
 
 
-def _extended(low: float, high: float, size: int) -> float:
-    """The time of a piece of another size, on the line through the times of the two that were made."""
-    slope = max(0.0, high - low) / (_SIZES[1] - _SIZES[0])
+def _extended(low: float, high: float, size: int, larger: int) -> float:
+    """The time of a piece of ``size``, on the line through the times of the two that were made, of sizes 1 and
+    ``larger``.
+    """
+    slope = max(0.0, high - low) / max(1, larger - _SIZES[0])
     return max(0.0, low + slope * (size - _SIZES[0]))
 
 
-def _size_of(job: TrialJob, cell_id: str) -> int:
-    """What the time of a cell grows with: the iterations of a gradient search, else the rounds."""
+def _sizes_of(job: TrialJob, cell_id: str) -> tuple[int, int]:
+    """What the time of a cell grows with, in the whole job and in the larger piece: the iterations of a gradient
+    search, else the rounds.
+    """
     attack = next((item.entry.attack for item in job.attacks if item.cell.cell_id == cell_id), None)
-    iterations = getattr(attack, "iterations", None)
-    return iterations if isinstance(iterations, int) else job.federation.rounds
+    iterations, rounds = getattr(attack, "iterations", None), job.federation.rounds
+    return (iterations, _SIZES[1]) if isinstance(iterations, int) else (rounds, min(_SIZES[1], rounds))
 
 
 def _shortened(job: TrialJob, size: int) -> TrialJob:
@@ -172,11 +176,13 @@ def _of_blocks(plan: RunPlan, end: float) -> dict[Kind, float]:
         kind = _block_kind(block)
         if kind not in found and time.process_time() < end:
             short = replace(block, replicas=min(block.replicas, block.audit.batch))
-            pieces = [_run_time(short, rounds) for rounds in (1, min(3, block.claim.rounds or 1))]
+            rounds = block.claim.rounds or 1
+            larger = min(_SIZES[1], rounds)
+            pieces = [_run_time(short, count) for count in (_SIZES[0], larger)]
             if None not in pieces:
                 low, high = (piece or 0.0 for piece in pieces)
                 runs = block.runs * short.replicas / block.replicas
-                found[kind] = _extended(low, high, block.claim.rounds or 1) / runs
+                found[kind] = _extended(low, high, rounds, larger) / runs
     return found
 
 

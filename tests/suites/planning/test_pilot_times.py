@@ -1,5 +1,7 @@
 """Pieces of a plan's work, extended to the whole: every cell has a time, which grows with the work."""
 
+import math
+
 import pytest
 from fedassay.suites.planning import pilot_times as module
 from fedassay.suites.planning.estimate import Times, estimate, expected_seconds
@@ -10,10 +12,10 @@ NOTHING = Times(exact={}, alike={}, rests={}, runs=0)
 
 def test_two_pieces_extend_to_the_whole_on_a_line():
     # Half a second whatever the rounds, and a quarter per round: of 1 and 3 rounds .75 and 1.25, of 20 rounds 5.5.
-    assert module._extended(0.75, 1.25, 20) == pytest.approx(5.5)
-    assert module._extended(0.75, 1.25, 1) == 0.75
+    assert module._extended(0.75, 1.25, 20, 3) == pytest.approx(5.5)
+    assert module._extended(0.75, 1.25, 1, 3) == 0.75
     # Noise of the clock must not make a larger piece cheaper.
-    assert module._extended(1.0, 0.9, 100) == 1.0
+    assert module._extended(1.0, 0.9, 100, 3) == 1.0
 
 
 def test_every_cell_of_a_small_plan_is_timed_and_nothing_is_left_behind(planned, tmp_path, monkeypatch):
@@ -33,6 +35,16 @@ def test_ten_times_the_runs_of_an_audit_take_ten_times_as_long(planned, monkeypa
     few, many = (planned("replicas = 40", f"replicas = {count}") for count in (40, 400))
     times = [sum(pilot_times(plan).cells[block.cell.cell_id] for block in plan.blocks) for plan in (few, many)]
     assert times[1] == pytest.approx(10 * times[0])
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 8])
+def test_runs_of_an_audit_take_the_time_of_their_rounds(planned, monkeypatch, rounds):
+    monkeypatch.setattr(module, "_run_time", lambda block, rounds: 0.002 * block.replicas * rounds)
+    plan = planned("rounds = 2", f"rounds = {rounds}")
+    found = module._of_blocks(plan, math.inf)
+    assert plan.blocks
+    for block in plan.blocks:
+        assert found[module._block_kind(block)] * block.runs == pytest.approx(0.002 * block.replicas * rounds)
 
 
 def test_earlier_runs_count_before_a_pilot(planned):
