@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .reports.figures.figure import Figure
     from .reports.reading.claims import ClaimRow
     from .reports.reading.run_folder import RunFolder
+    from .suites.config.source import Source
     from .suites.config.tables.suite import Suite
     from .suites.execution.run import Launch, Progress
 
@@ -204,13 +205,7 @@ def run(
         raise ConfigError("only = 'defenses' removes the suite's defenses: give those that run in defenses=[...]")
     suite = str(suite) if isinstance(suite, Path) else suite
     spec, source = load_suite(suite, preset=preset, overrides=stated, options=options, only=kept)
-    until = math.inf
-    if budget is not None:
-        from .suites.planning.budget import in_budget
-        from .suites.planning.estimate import learnt
-
-        fitted = in_budget(spec, source, budget, learnt(), jobs=jobs, seed=seed, extra=added)
-        spec, until = fitted.spec, fitted.until
+    spec, until = _in_budget(spec, source, budget, jobs=jobs, seed=seed, extra=added)
     with chosen_backend(backend, address=address, jobs=jobs) as workers:
         begun = launch(
             spec,
@@ -232,6 +227,17 @@ def run(
         )
         gate = carry_out(begun, progress or _display(), workers)
     return _reported(begun, gate, report)
+
+
+def _in_budget(spec: "Suite", source: "Source", budget: str | None, **options: Any) -> tuple["Suite", float]:
+    """The suite that fits into a budget, and until when its runs may go on; without a budget the suite as it is."""
+    if budget is None:
+        return spec, math.inf
+    from .suites.planning.budget import in_budget
+    from .suites.planning.estimate import learnt
+
+    fitted = in_budget(spec, source, budget, learnt(), **options)
+    return fitted.spec, fitted.until
 
 
 def resume(

@@ -32,6 +32,8 @@ _VIEW_RUNS = 7_000
 which events are learned and fixed, at several pairs of inputs. Counted runs come on top where an event is promising."""
 _START_UPS = 2.0
 """Time of a whole run beyond its work, in multiples of that up to its plan: report pages take about as long again."""
+_LONGEST_START = 10.0
+"""CPU seconds up to a plan, at most: a process that took longer, such as a notebook, has done other work before."""
 
 Kind = tuple[object, ...]
 
@@ -60,7 +62,7 @@ def pilot_times(plan: RunPlan, limit: float = LIMIT) -> Pilot:
     start, begun = time.process_time(), time.perf_counter()
     cells = _cells(plan, start + limit)
     waited = (time.perf_counter() - begun) / max(1e-3, time.process_time() - start)
-    return Pilot(cells=cells, rest=_START_UPS * start, slowdown=max(1.0, waited))
+    return Pilot(cells=cells, rest=_START_UPS * min(start, _LONGEST_START), slowdown=max(1.0, waited))
 
 
 def _cells(plan: RunPlan, end: float) -> dict[str, float]:
@@ -112,7 +114,7 @@ def _of_trial(job: TrialJob, end: float) -> dict[str, float]:
     small = _times_of(_shortened(job, _SIZES[0]))
     if time.process_time() >= end:
         # Of a large model one round takes all the time; what does not grow with the rounds is then a small part.
-        return {cell_id: low * _size_of(job, cell_id) for cell_id, low in small.items()}
+        return {cell_id: low * _sizes_of(job, cell_id)[0] for cell_id, low in small.items()}
     large = _times_of(_shortened(job, _SIZES[1]))
     found = {}
     for cell in job.cells:

@@ -57,7 +57,9 @@ def observed(toy_task, toy_plan, knowledge_of):
         named = type(attack).__module__.rpartition(".")[2]
         model = MODELS.get(named, "logistic")
         if attack.tasks == (NEXT_TOKEN,):
-            task = toy_texts((2,) * 8, held_out=4, seed=seed, secrets=named == "secret_exposure")
+            # The texts have fewer places than this rank.
+            rank = 16 if named == "adapter_span" else None
+            task = toy_texts((2,) * 8, held_out=4, seed=seed, secrets=named == "secret_exposure", rank=rank)
         else:
             task = toy_task((40,) * 4 + (40,) * 4, held_out=4, model=model, outsiders=40, seed=seed)
         plan, protection = toy_plan(task, rounds=2), PROTECTED.get(named, Protection())

@@ -133,7 +133,8 @@ def test_no_stream_is_opened_twice(make_task, make_plan):
             return super().generator(purpose, **numbers)
 
     task = make_task(SIZES)
-    run_federation(task, make_plan(task), Spy(), Watched(0), batch=Batch(replicas=REPLICAS, block=2, world=1))
+    plan, batch = make_plan(task, lot=Poisson(0.5)), Batch(replicas=REPLICAS, block=2, world=1)
+    run_federation(task, plan, Spy(), Watched(0), batch=batch)
     assert len(set(opened)) == len(opened)
     assert {purpose for purpose, *_ in opened} > {"init", "cohort", "participation", "lot", "local noise", "aggregate"}
 

@@ -43,5 +43,5 @@ def text_lora(shape: tuple[int, int, int], classes: int, *, rank: int = 8, alpha
 @cache
 def _weights() -> dict[str, Tensor]:
     # Half precision halves the file; the weights are whatever they are rounded to.
-    with np.load(_WEIGHTS) as stored:
+    with np.load(_WEIGHTS, allow_pickle=False) as stored:
         return {name: torch.from_numpy(stored[name]).float() for name in stored.files}
