@@ -205,6 +205,9 @@ def run(
         raise ConfigError("only = 'defenses' removes the suite's defenses: give those that run in defenses=[...]")
     suite = str(suite) if isinstance(suite, Path) else suite
     spec, source = load_suite(suite, preset=preset, overrides=stated, options=options, only=kept)
+    named, changes = suite if isinstance(suite, str) else source.parse(), [*stated, *options]
+    given = {"defenses": list(added), "only": list(kept), "seed": seed, "preset": preset, "overrides": changes}
+    called = _call(named, **given, budget=budget)
     spec, until = _in_budget(spec, source, budget, jobs=jobs, seed=seed, extra=added)
     with chosen_backend(backend, address=address, jobs=jobs) as workers:
         begun = launch(
@@ -213,15 +216,7 @@ def run(
             seed=seed,
             extra=added,
             folder=Path(folder) if folder is not None else None,
-            command=command
-            or _call(
-                suite if isinstance(suite, str) else source.parse(),
-                defenses=list(added),
-                only=list(kept),
-                seed=seed,
-                preset=preset,
-                overrides=[*stated, *options],
-            ),
+            command=command or called,
             cost=cost,
             until=until,
         )

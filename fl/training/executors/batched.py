@@ -17,6 +17,8 @@ from ..sums_by_norm import sums_by_norm
 
 # Larger blocks do not fit in the cache.
 _ROWS, _NUMBERS = 256, 2**22
+LARGE = 2**18
+"""Above so many weights, convolutions of several rows on a CPU take longer together than one after the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,8 @@ class Batched(LocalTrainer):
         lot = max(plan.lot.rate(size) * size for size in plan.sizes)
         gradients = plan.layout.dim * (lot if self.protection.per_sample else 1)
         if self.device == CPU:
+            if plan.layout.dim > LARGE:
+                return 1
             return max(1, min(_ROWS, int(_NUMBERS / (gradients + lot * prod(self.task.network.shape)))))
         # The model, its gradient and the next model; a layer's output, and its gradient.
         needed = 2 * gradients + plan.layout.dim + 2 * lot * numbers_of_sample(self.task.network)

@@ -14,7 +14,7 @@ from ....audit.outside import described
 from ...models.network import Network
 from ...plan import Plan
 from ..joined_lots import JoinedLots
-from .batched import Batched
+from .batched import LARGE, Batched
 
 # Rows of a call; more do not fit in the cache.
 _ROWS = 16
@@ -43,14 +43,14 @@ class Compiled(Batched):
             _check_traced(network)
 
     def clients_at_once(self, plan: Plan) -> int:
-        most = max(1, _ROWS // self.batch.replicas)
+        most = max(1, _most_rows(plan) // self.batch.replicas)
         expected = max(1, ceil(plan.expected_cohort))
         # As equal as possible: 50 clients make four blocks of 13, of which the last is padded.
         return ceil(expected / ceil(expected / most))
 
     def rows_at_once(self, plan: Plan) -> int:
         rows = self.clients_at_once(plan) * self.batch.replicas
-        return ceil(rows / ceil(rows / _ROWS))
+        return ceil(rows / ceil(rows / _most_rows(plan)))
 
     def length(self, longest: int, plan: Plan) -> int:
         # A power of two, so that few lengths are compiled, and no more than the largest lot.
@@ -78,6 +78,10 @@ class Compiled(Batched):
                 cases += [] if part.dropout is None else [part.dropout]
                 found.append(function(local[places], *cases))
         return torch.cat(found)[: lots.rows]
+
+
+def _most_rows(plan: Plan) -> int:
+    return 1 if plan.layout.dim > LARGE else _ROWS
 
 
 @cache
