@@ -40,6 +40,7 @@ def evidence(tmp_path_factory):
     return folder, names
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", sorted(estimators()))
 def test_command_and_python_give_one_measurement_by_this_estimator(evidence, monkeypatch, name):
     import json

@@ -89,6 +89,7 @@ def test_a_gate_names_the_argument_at_fault(opened, options, says):
         opened.gate(**options)
 
 
+@pytest.mark.simulations
 def test_a_run_whose_folder_is_gone_raises_and_gives_no_empty_results(opened, tmp_path):
     gone = fedassay.Run(folder=tmp_path / "gone", verdict=opened.verdict)
     for read in (lambda: gone.records, lambda: gone.claims, gone.gate, lambda: gone.figure("roc"), gone._repr_html_):

@@ -6,6 +6,7 @@ from cifar_job import LOT, SAMPLES, STEPS, Draws, Job, plain_loop
 from clients_per_second import differences
 
 
+@pytest.mark.simulations
 def test_all_ways_train_the_model_of_the_plain_loop():
     # One round: in later ones the order of a sum of floats may decide whether a unit of the network is active.
     found = differences(Job(clients=3, cohort=3, rounds=1))
@@ -15,6 +16,7 @@ def test_all_ways_train_the_model_of_the_plain_loop():
     assert all("not installed" in found[name] for name in found.keys() - measured.keys()), found
 
 
+@pytest.mark.simulations
 def test_other_lots_give_another_model():
     job = Job(clients=2, cohort=2, rounds=1)
     once, again = (plain_loop(job, lambda: None) for _ in range(2))

@@ -12,6 +12,7 @@ def numbers(found):
     return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("model", "hidden"), [("logistic", 0), ("mlp", 5)])
 def test_all_ways_train_the_models_of_the_plain_loop(model, hidden):
     found = numbers(differences(model, hidden=hidden))
@@ -19,6 +20,7 @@ def test_all_ways_train_the_models_of_the_plain_loop(model, hidden):
     assert all(apart < 1e-5 for apart in found.values()), found
 
 
+@pytest.mark.simulations
 def test_lots_and_noise_spread_the_models_as_in_the_plain_loop():
     found = numbers(spreads("logistic", rounds=2, replicas=40))
     # The mean of 650 sample variances, each of 39 degrees of freedom: standard error .009, twice.

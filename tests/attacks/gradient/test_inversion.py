@@ -95,6 +95,7 @@ def test_the_batch_agrees_with_one_candidate_at_a_time(model: str) -> None:
         np.testing.assert_allclose(together.images[client], best.numpy(), atol=1e-5)
 
 
+@pytest.mark.simulations
 def test_an_undefended_upload_gives_its_image_away() -> None:
     """Observed: median 36.8 dB; the mean image has 11.0."""
     task, view, knowledge = federation()
@@ -104,6 +105,7 @@ def test_an_undefended_upload_gives_its_image_away() -> None:
     np.testing.assert_array_equal(found.labels, truth(task)[1])
 
 
+@pytest.mark.simulations
 def test_under_heavy_noise_the_mean_image_is_nearer() -> None:
     """Noise ten times as long as the upload: observed 7.0 dB against 11.0."""
     task, view, knowledge = federation()

@@ -65,6 +65,7 @@ def test_the_gradient_of_the_first_factor_spans_true_inputs_alone():
     assert float(left.norm() / second.norm()) < 1e-4
 
 
+@pytest.mark.simulations
 def test_under_strong_noise_it_is_no_better_than_public_texts():
     task = toy_texts((1,) * 60, rank=3)
     noisy = LDPGaussianProtection(clip_norm=1.0, noise_std=5.0)

@@ -52,6 +52,7 @@ def test_all_errors_bound_nothing_and_a_tiny_alpha_survives():
     assert upper_bound(0, 1000, 1e-20) == pytest.approx(1 - 1e-20 ** (1 / 1000), rel=1e-9)
 
 
+@pytest.mark.simulations
 @settings(derandomize=True, deadline=None)
 @given(st.integers(1, 300), st.floats(0, 1), st.floats(0.001, 0.5))
 def test_a_bound_lies_above_the_rate_and_grows_with_errors(n, share, alpha):

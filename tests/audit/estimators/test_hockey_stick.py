@@ -70,6 +70,7 @@ def test_a_stated_curve_is_tested(outputs_of):
     assert not hockey_stick(outputs, **LEVELS, curve=GaussianCurve(6.0)).below_curve
 
 
+@pytest.mark.simulations
 def test_null_outputs_are_refuted_no_oftener_than_alpha(outputs_of, most_false_alarms):
     # 500 repeats, at most 41 (99.9 %); 2000 in benchmarks/tightness.py.
     rng, alarms = np.random.default_rng(5), 0

@@ -57,6 +57,7 @@ def test_a_gaussian_shows_85_hundredths_of_what_an_oracle_threshold_would(epsilo
     assert 0.85 * limit < np.mean(shown) < epsilon
 
 
+@pytest.mark.simulations
 def test_half_the_noise_is_refuted_by_the_curve_and_all_of_it_is_not():
     mu = mu_from_epsilon(4, 1e-5)
     claim = Claim.stated(4.0, 1e-5, mu=mu)

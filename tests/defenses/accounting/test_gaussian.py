@@ -187,6 +187,7 @@ def test_twenty_sampled_steps_do_not_beat_the_stated_curve():
     assert excess(0.7) > 20
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("rate", "steps", "epsilon"), [(0.1, 20, 4.0), (1.0, 20, 0.3), (0.5, 3, 1.7)])
 def test_the_curve_promises_at_the_claimed_epsilon_no_more_than_the_claimed_delta(rate, steps, epsilon):
     curve = calibrate_sampled_gaussian(epsilon=epsilon, delta=DELTA, rate=rate, steps=steps).curve(epsilon)

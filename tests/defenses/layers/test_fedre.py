@@ -71,6 +71,7 @@ def naive_scores(samples, count, region):
     return scores
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("model", "shape"), [("logistic", (2, 3, 4)), ("mlp", (1, 3, 3)), ("lenet", (2, 7, 7))])
 def test_scores_are_those_of_the_paper_pixel_by_pixel(model, shape, rng):
     network = Network(model=model, shape=shape, classes=3, inert=1)

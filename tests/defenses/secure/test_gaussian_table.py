@@ -85,6 +85,7 @@ def test_columns_of_long_words_hold_the_units_of_their_integers(variance):
     assert table.left < 2**45
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("variance", "bits"), SHORT)
 def test_short_words_have_the_law_of_long_ones(variance, bits):
     table = gaussian_table(variance, bits=bits)
@@ -105,6 +106,7 @@ def test_rests_that_are_always_or_never_accepted_would_not_fit(answer, monkeypat
     assert not fits(gaussian_table(4, bits=8).draw(N, np.random.default_rng(4)), 4)
 
 
+@pytest.mark.simulations
 def test_a_table_without_its_tail_would_not_fit(monkeypatch):
     whole = GaussianTable._accepted
 

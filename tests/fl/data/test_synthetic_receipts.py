@@ -62,6 +62,7 @@ def test_the_pixels_are_those_of_every_machine(receipts):
     )
 
 
+@pytest.mark.simulations
 def test_drawn_data_sets_have_the_interface_of_the_scanned_ones():
     fields, forged = load_dataset("synthetic_receipts"), load_dataset("synthetic_receipts_tampered")
     assert fields.shape == forged.shape == (1, 64, 128)

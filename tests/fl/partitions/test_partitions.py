@@ -41,6 +41,7 @@ def test_iid_deals_each_sample_once_and_sizes_differ_by_one_at_most(labels, data
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.simulations
 @_properties
 @given(labels=_labels, alpha=_alphas, replicate=st.integers(0, 5), data=st.data())
 def test_dirichlet_deals_each_sample_once_and_leaves_no_client_empty(labels, alpha, replicate, data):

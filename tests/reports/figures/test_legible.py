@@ -187,6 +187,7 @@ def test_no_text_of_a_hard_run_covers_another_or_is_cut_off_or_small(run_maker, 
         is_legible(figure)
 
 
+@pytest.mark.simulations
 def test_no_text_of_a_run_like_the_quick_suite_covers_another_or_is_cut_off_or_small(quick_folder):
     for figure in figures(quick_folder):
         is_legible(figure)
@@ -304,6 +305,7 @@ def test_intervals_of_accuracies_at_the_ends_of_their_range_stay_inside(run_make
     assert all(0 <= end <= 1 for end in ends)
 
 
+@pytest.mark.simulations
 def test_a_saved_drawing_holds_its_title_and_description_and_the_page_repeats_no_drawing(quick_folder, tmp_path):
     figure = figures(quick_folder)[0]
     saved = ElementTree.parse(figure.save(tmp_path / "a.svg")).getroot()
@@ -314,6 +316,7 @@ def test_a_saved_drawing_holds_its_title_and_description_and_the_page_repeats_no
     assert figure.svg.count(f'id="{drawing}"') == 1
 
 
+@pytest.mark.simulations
 def test_the_panels_of_a_run_among_several_refer_to_their_own_drawing(quick_folder):
     figure = figures(quick_folder)[0].of_run(2, "b")
     (drawing,) = set(re.findall(r'href="#([^"]+)"', figure.narrow))

@@ -42,6 +42,7 @@ def test_the_best_of_each_kind_of_adversary_stands_at_its_place_and_no_null_atta
     )
 
 
+@pytest.mark.simulations
 def test_intervals_are_for_all_attacks_at_a_place(drawn):
     (figure,) = observers(drawn)
     row = next(row for row in figure.table.rows if row[4] == "ratio")

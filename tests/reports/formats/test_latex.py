@@ -188,6 +188,7 @@ def active_commands(text):
     return {found for line in lines for found in re.findall(r"\\([a-zA-Z@]+)", line.replace("\\\\", ""))}
 
 
+@pytest.mark.simulations
 @given(st.lists(HOSTILE, min_size=8, max_size=8))
 @settings(max_examples=60)
 def test_no_command_of_a_name_is_carried_out(small_run, names):

@@ -157,6 +157,7 @@ def test_an_audit_that_finds_large_violations_only_is_a_weak_test(mine, detectab
     assert bool(answers(folder)[0].weak) == words.endswith("(weak test)")
 
 
+@pytest.mark.simulations
 def test_each_table_offers_one_csv_file_and_the_verdicts_are_explained(ten_runs, tmp_path):
     text = write_site(ten_runs[:3], tmp_path / "site")[0].read_text(encoding="utf-8")
     assert len(re.findall(r'href="tables/(?:claims|history)', text)) == 2

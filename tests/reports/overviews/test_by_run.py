@@ -117,6 +117,7 @@ def test_results_that_no_claim_covers_are_marked(make_run, make_claim):
     assert {row[1]: row[4].endswith("(out of scope)") for row in attacks.rows} == {"none": False, "mine": True}
 
 
+@pytest.mark.simulations
 def test_the_page_of_several_runs_opens_with_their_answer(runs):
     assert "<h1>1 of 3 runs found a violated claim</h1>" in html_of_several(runs)
     assert "<h1>2 runs side by side</h1>" in html_of_several(runs[:2])

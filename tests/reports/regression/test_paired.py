@@ -147,6 +147,7 @@ def test_false_alarms_stay_at_their_level_where_point_estimates_cry_wolf():
     assert by_points == pytest.approx(chance, abs=0.06)
 
 
+@pytest.mark.simulations
 def test_one_cell_that_is_worse_by_one_and_a_half_deviations_is_found():
     # Of 400 repeats the standard error is .01; measured over many: .96.
     assert failed(*simulated(worse=1.5, repeats=400))[:, 0].mean() >= 0.9

@@ -93,6 +93,7 @@ def test_what_is_kept_gives_the_rows_own_interval_and_states_what_it_is_about(as
     assert found["none", "lonely"].shadowed is None
 
 
+@pytest.mark.simulations
 def test_federations_are_trained_once_for_all_attacks_and_not_again_for_what_is_finished(
     assay, suite_file, monkeypatch
 ):
@@ -113,6 +114,7 @@ def test_attacks_that_need_references_have_64_by_default(assay, suite_file):
     assert rows(run, "attack_r")["references"].value == 62
 
 
+@pytest.mark.simulations
 def test_two_runs_say_the_same(assay, suite_file, timeless):
     first, second = (assay(suite_file(**SUITE)) for _ in range(2))
     assert timeless(first.records) == timeless(second.records)

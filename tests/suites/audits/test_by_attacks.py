@@ -150,6 +150,7 @@ def test_attacks_left_out_keep_their_share():
     assert two.alpha == three.alpha == 0.05
 
 
+@pytest.mark.simulations
 def test_the_order_of_members_and_nonmembers_does_not_matter_where_scores_tie():
     """All equal: 200 guesses are right as often as coins fall, five standard deviations."""
     tied, right = MembershipScores(np.zeros(100), np.zeros(100), setting()), 0

@@ -76,6 +76,7 @@ def test_a_correct_defenses_replicas_follow_its_claimed_law(block_of, shown, def
     assert abs(within.std() - spread) < 0.05 * spread
 
 
+@pytest.mark.simulations
 def test_the_control_with_half_the_noise_shows_half_the_noise(block_of, shown):
     block = block_of("control_noise_halved")
     arrays, sigma = shown(block), claimed_release(block).sigma
@@ -103,6 +104,7 @@ def test_no_two_replicas_share_a_draw_of_noise_in_any_batch_or_world(block_of, s
     assert repeated < 0.03  # 1200 numbers on 100,000 places: .012 meet by chance.
 
 
+@pytest.mark.simulations
 def test_another_seed_draws_another_block(block_of, shown):
     one, other = (shown(block_of("ldp_gaussian", seed=seed)) for seed in (0, 1))
     assert not np.intersect1d(one["nonmember"], other["nonmember"]).size > 3

@@ -175,6 +175,7 @@ def test_without_being_prepared_again_the_same_defense_would_be_refuted(audits):
     assert verdict.verdict == "REFUTED", verdict.reason
 
 
+@pytest.mark.simulations
 def test_noise_that_is_missing_is_refuted_in_the_smaller_federation_too(audits):
     _, (verdict, *_) = audits(FromWeights(strength=0.3), 'audit.canary="dirac"')
     assert verdict.verdict == "REFUTED", verdict.reason

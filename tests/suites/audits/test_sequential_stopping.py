@@ -71,6 +71,7 @@ def write_block(store, block, truth, *, stream):
     store.finish(block.cell.cell_id, [row])
 
 
+@pytest.mark.simulations
 def test_a_defense_with_half_of_its_noise_is_refuted_by_a_fraction_of_the_runs(audit_of, carried_out):
     row, made = carried_out(audit_of("alpha=0.01"), BrokenRelease(noise=0.5))
     assert row.verdict == "REFUTED"
@@ -79,6 +80,7 @@ def test_a_defense_with_half_of_its_noise_is_refuted_by_a_fraction_of_the_runs(a
     assert f"after {made} of {REPLICAS} runs per arm" in row.stopped
 
 
+@pytest.mark.simulations
 def test_a_correct_defense_is_not_refuted_and_its_bound_holds_at_the_level_of_all_looks(audit_of, carried_out):
     audit = audit_of("alpha=0.01")
     row, made = carried_out(audit, BrokenRelease())
@@ -88,6 +90,7 @@ def test_a_correct_defense_is_not_refuted_and_its_bound_holds_at_the_level_of_al
     assert made < REPLICAS or MADE_ALL in row.stopped
 
 
+@pytest.mark.simulations
 def test_an_audit_that_cannot_refute_any_more_stops_and_says_so(audit_of, carried_out):
     # A mechanism that reveals nothing errs in every second run: the last runs cannot make up for it.
     audit = audit_of("alpha=0.01")
@@ -101,6 +104,7 @@ def test_an_audit_that_cannot_refute_any_more_stops_and_says_so(audit_of, carrie
     assert row.ceiling == full.ceiling
 
 
+@pytest.mark.simulations
 def test_stopping_never_changes_a_verdict_that_all_runs_would_give(audit_of, carried_out, monkeypatch):
     audit = audit_of("alpha=0.2")
     truths = [(BrokenRelease(noise=noise), stream) for noise in (0.7, 1.0, 3.0) for stream in range(4)]
@@ -113,6 +117,7 @@ def test_stopping_never_changes_a_verdict_that_all_runs_would_give(audit_of, car
     assert all(made == REPLICAS for refuted, made in run_on if not refuted)
 
 
+@pytest.mark.simulations
 def test_a_claim_that_is_exactly_true_is_refuted_no_oftener_than_alpha(audit_of, carried_out):
     # alpha .2: of 20 audits more than 9 would be refuted once in 400 batches, and the seeds are fixed.
     audit = audit_of("alpha=0.2")

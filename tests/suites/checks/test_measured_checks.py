@@ -68,6 +68,7 @@ def test_a_correct_defense_keeps_its_claim_and_is_measured_nearly_as_it_is(part)
     assert 0.6 * found.allowed < found.measured < found.allowed
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "part", [ControlNoClip(), ControlNoiseHalved(), ControlBatchClip(), ControlNoiseOneLayer(), ControlReplaceOne()]
 )
@@ -76,6 +77,7 @@ def test_a_bug_shows_without_a_law(part):
     assert measured(part.prepare(plan), plan).passed is False
 
 
+@pytest.mark.simulations
 def test_rounds_that_are_not_accounted_show():
     plan, half = plan_of(rounds=8), plan_of(rounds=3)
     prepared = LDPGaussian().prepare(half)
@@ -162,6 +164,7 @@ class Louder(DPFedAvgProtection):
         return louder.aggregate(received, context, state, rng)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "kind",
     [Momentum, Delayed, Repeated, Half, Rounded, Signs, Largest, ClippedAgain, Masked, Sketched, Louder],
@@ -205,6 +208,7 @@ class Counted(LDPGaussianProtection):
         return {"rounds": state["rounds"] + 1}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("accounted", "passed"), [(8, True), (3, False)])
 def test_a_law_that_may_be_that_of_one_round_is_no_substitute_for_a_measurement(accounted, passed):
     plan = plan_of(rounds=8)
@@ -266,6 +270,7 @@ def of_case(name, **fields):
     ]
 
 
+@pytest.mark.simulations
 def test_a_client_whose_absence_changes_the_draws_of_others_is_not_measured_by_it():
     """Without one client, those behind it get other coins of the hook, which moves the sum further than a row does."""
     case = versions("secret_cohorts")
@@ -326,6 +331,7 @@ class Shaped(DPFedAvgProtection):
         return total + torch.from_numpy(std * noise).to(total.dtype)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (0.5, False)])
 def test_sums_of_much_noise_are_gaussian_whatever_the_claim_states(factor, passed):
     plan = plan_of()

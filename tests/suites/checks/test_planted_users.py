@@ -152,6 +152,7 @@ def checked(federation):
     return check
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [
@@ -170,6 +171,7 @@ def test_a_bound_that_fails_for_one_shape_of_users_is_found_and_the_shape_named(
     assert shape in found.witness
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", [UserLevelProtection, UserMeans, UnequalShares])
 def test_correct_bounds_of_users_fail_no_check(checked, kind):
     results = checked(kind)

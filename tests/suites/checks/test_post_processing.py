@@ -92,12 +92,14 @@ class Sums(DPFedAvgProtection):
         return self.post(super().aggregate(received, context, state, rng), unit, context, rng)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", NEAR)
 def test_rounding_and_silent_rounds_are_compared_with_the_law_and_no_fault(name, failed):
     assert failed(LDPGaussian(), Reports, post=NEAR[name]) == set()
     assert failed(DPFedAvg(), Sums, post=NEAR[name]) == set()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", FAR)
 def test_post_processing_that_the_law_names_is_no_fault(name, failed):
     assert failed(LDPGaussian(), Reports, then=name, post=FAR[name]) == set()
@@ -148,6 +150,7 @@ class Late(DPFedAvgProtection):
         return {"held": super().aggregate(received, context, state, rng)}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", [Momentum, Repeats, Late])
 @pytest.mark.parametrize("then", ["", None], ids=["law", "no law"])
 def test_rounds_that_use_earlier_releases_are_no_fault(kind, then, failed):
@@ -180,6 +183,7 @@ class Unclipped(Reports):
         return updates.with_values(self.post(values, self.noise_std, context, rng))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", ["half", "bfloat16", "fine grid", "coarse grid"])
 def test_rounding_hides_neither_a_weight_without_noise_nor_a_missing_clip(name, failed):
     assert SCALE in failed(LDPGaussian(), OneWeightBare, post=NEAR[name])

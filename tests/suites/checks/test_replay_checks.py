@@ -150,6 +150,7 @@ def test_correct_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
             assert broken(probed(prepared, plan_of(), seed=seed)) == set(), (name, seed)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("part", "allowed"), [(DPSGD, 1 / 32), (DPFedAvg, 1 / 2), (LDPGaussian, 2.0)], ids=lambda value: str(value)
 )
@@ -202,6 +203,7 @@ class BiasUnclipped(DPSGDProtection):
         return (gradients * (self.clip_norm / lengths.clamp_min(self.clip_norm)) * present.unsqueeze(-1)).sum(1)
 
 
+@pytest.mark.simulations
 def test_a_clip_that_leaves_a_layer_out_is_found_by_a_row_along_it(plan_of, probed):
     prepared = DPSGD().prepare(plan_of())
     unclipped = BiasUnclipped(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
@@ -211,6 +213,7 @@ def test_a_clip_that_leaves_a_layer_out_is_found_by_a_row_along_it(plan_of, prob
     assert found.measured > 1000 * found.allowed
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     ("part", "protection", "words"),
     [
@@ -247,6 +250,7 @@ class SkipsARound(LDPGaussianProtection):
         return updates.with_values(values)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("protection", "where"), [(OwnSeed, "client 0, round 0"), (SkipsARound, "client 1, round 1")])
 def test_noise_of_a_fixed_seed_and_a_skipped_hook_are_no_noise(protection, where, plan_of, probed):
     prepared = LDPGaussian().prepare(plan_of())
@@ -265,6 +269,7 @@ class MoreNoise(LDPGaussianProtection):
         return updates.with_values(clip(updates.values, self.clip_norm) + noise)
 
 
+@pytest.mark.simulations
 def test_more_noise_than_published_breaks_no_claim(plan_of, probed):
     prepared = LDPGaussian().prepare(plan_of())
     generous = MoreNoise(clip_norm=1.0, noise_std=prepared.protection.noise_std)
@@ -387,6 +392,7 @@ def test_a_secure_sum_keeps_every_probe_under_zero_out(name, secure_sum):
     assert found["sensitivity"].measured == pytest.approx(found["sensitivity"].allowed, rel=2e-3)
 
 
+@pytest.mark.simulations
 def test_noise_that_is_drawn_through_the_rows_is_probed_for_all_but_its_sensitivity(secure_sum):
     """Equal draws of biased coins do not cancel."""
     task, plan = secure_sum
@@ -399,6 +405,7 @@ def test_noise_that_is_drawn_through_the_rows_is_probed_for_all_but_its_sensitiv
     assert not failed_words(tuple(found.values()))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("name", "probe"), NEED_MORE_CLIENTS.items())
 def test_lost_shares_of_noise_show_in_its_scale_alone(name, probe, secure_sum):
     """Four clients are probed, two stay, with a quarter of the noise each."""

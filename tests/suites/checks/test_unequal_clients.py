@@ -72,6 +72,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("observer", "fault", "place"), FAULTS)
 def test_the_law_shows_too_much_weight_or_too_little_noise_of_one_client(task, observer, fault, place):
     plan = toy_plan(task, rounds=2)
@@ -81,6 +82,7 @@ def test_the_law_shows_too_much_weight_or_too_little_noise_of_one_client(task, o
     assert bool(failed) == (FAULTY[place] is not None), failed
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("observer", "fault", "place"), FAULTS)
 def test_without_a_law_too_much_weight_or_too_little_noise_of_one_client_is_measured(observer, fault, place):
     # Enough weights for a few draws to show the size of the noise.

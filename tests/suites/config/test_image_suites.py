@@ -30,6 +30,7 @@ def test_the_small_suite_of_writers_scores_writers_and_a_guess(assay):
     assert {row.attack for row in outcome.records} > {"writers_by_upload", "writers_by_models", "random_people"}
 
 
+@pytest.mark.simulations
 def test_each_client_of_writers_is_one_writer_and_none_is_at_two():
     spec, _ = load_suite("writers_cnn")
     task = task_of(spec.federations["main"], 0)

@@ -73,6 +73,7 @@ def test_a_part_beside_the_suite_file_is_found_from_elsewhere_and_in_other_proce
     assert CliRunner().invoke(app, ["plan", str(suite)]).exit_code == 0
 
 
+@pytest.mark.simulations
 def test_resume_looks_where_the_suite_lay_from_wherever_it_is_given(project, tmp_path, monkeypatch):
     suite = project("beside_resume")
     folder = tmp_path / "run"
@@ -96,6 +97,7 @@ def test_resume_looks_where_the_suite_lay_from_wherever_it_is_given(project, tmp
     assert "failed" not in {row.status for row in resumed.records}
 
 
+@pytest.mark.simulations
 def test_a_suite_of_parts_of_the_package_reveals_nothing_of_where_it_lay(finished, suite_file, tmp_path):
     before = list(sys.path)
     fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "again", report=False)
@@ -103,6 +105,7 @@ def test_a_suite_of_parts_of_the_package_reveals_nothing_of_where_it_lay(finishe
     assert "suite_folder" not in json.loads((finished.folder / "manifest.json").read_text())
 
 
+@pytest.mark.simulations
 def test_another_module_of_the_same_name_is_reported_and_not_audited_in_its_place(project, tmp_path, monkeypatch):
     """Two projects of ``fedassay init`` call their defenses the same."""
     one = project("beside_twice", "one")

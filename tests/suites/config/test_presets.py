@@ -82,6 +82,7 @@ def test_a_preset_may_leave_the_audit_out(with_preset):
     assert load_suite(path, preset="smoke")[0].audit is None
 
 
+@pytest.mark.simulations
 def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, tmp_path):
     run = fedassay.run(with_preset(), preset="smoke", jobs=1, folder=tmp_path / "run", report=False)
     assert len({record.seed for record in run.records if record.role == "utility"}) == 2

@@ -21,6 +21,7 @@ EACH = [
 ]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("kind", "name"), EACH)
 def test_a_part_of_the_catalogue_has_no_fault(kind, name):
     outcomes = list(check_part(name, kind=kind))

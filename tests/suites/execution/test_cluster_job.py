@@ -128,6 +128,7 @@ def test_a_worker_that_loaded_a_changed_module_which_the_sender_never_loads_refu
             assert isinstance(cluster_job.do(packed), expected)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", ["__main__", "__mp_main__"])
 def test_the_program_of_a_worker_may_be_another_than_that_of_the_run(store, monkeypatch, tmp_path, name):
     for file in ("run.py", "worker.py"):

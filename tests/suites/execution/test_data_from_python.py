@@ -74,6 +74,7 @@ def test_a_run_with_such_data_is_resumed_from_the_command_line(tiny, tmp_path):
     assert rows[0] == rows[1]
 
 
+@pytest.mark.simulations
 def test_the_identity_is_that_of_the_content(tiny, tmp_path):
     first, equal, other = (begin(suite(tiny, Counted(seed)), tmp_path / f"{n}") for n, seed in enumerate((0, 0, 1)))
     assert first["run_id"] == equal["run_id"] != other["run_id"]

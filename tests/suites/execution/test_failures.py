@@ -55,6 +55,7 @@ def test_a_defense_that_fails_in_the_second_round_fails_its_own_cells_alone(
     assert values(run) == values(finished)
 
 
+@pytest.mark.simulations
 def test_a_failed_cell_is_finished_and_resuming_prints_the_same(assay, suite_file, own_defense):
     module = own_defense("raise RuntimeError('always')")
     run = assay(suite_file(), defenses=[f"{module}:Mine"])
@@ -80,6 +81,7 @@ def test_failed_cells_are_run_again_where_asked_and_their_rows_replaced(
     assert sorted(map(str, timeless(again.records))) == sorted(map(str, timeless(whole.records)))
 
 
+@pytest.mark.simulations
 def test_a_learning_rate_that_lets_every_defense_diverge_fails_them_all_and_stops_nothing(assay, suite_file):
     run = assay(suite_file("learning_rate = 0.5", "learning_rate = 3e38", "rounds = 2", "rounds = 4"))
     found = failures(run)
@@ -88,6 +90,7 @@ def test_a_learning_rate_that_lets_every_defense_diverge_fails_them_all_and_stop
     assert run.verdict.exit_code == 12
 
 
+@pytest.mark.simulations
 def test_a_claim_whose_replicas_failed_is_a_failed_row_with_their_reason(assay, suite_file, own_defense):
     module = own_defense("raise RuntimeError('out of budget')")
     run = assay(suite_file(), defenses=[f"{module}:Signing"])
@@ -150,6 +153,7 @@ def test_two_attacks_may_ask_about_two_clients(assay, suite_file):
     assert not failures(run)
 
 
+@pytest.mark.simulations
 def test_an_attack_that_a_defense_leaves_undefined_is_an_omission_and_no_failure(assay, suite_file):
     run = assay(
         suite_file(
@@ -169,6 +173,7 @@ def test_every_metric_of_a_run_is_in_the_list_of_metrics(finished):
     assert {record.metric for record in finished.records} - {"replicas"} <= set(METRICS)
 
 
+@pytest.mark.simulations
 def test_the_death_of_a_worker_is_incomplete_and_the_run_can_be_resumed(
     suite_file, finished, tmp_path, monkeypatch, timeless
 ):

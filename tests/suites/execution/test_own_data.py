@@ -45,6 +45,7 @@ def test_a_suite_on_own_data_has_at_most_fifteen_lines():
     assert len(SUITE.splitlines()) <= 15
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_on_own_data_goes_on_from_another_folder_and_ends(kind, tmp_path, monkeypatch):
     suite = write_suite(tmp_path, kind)

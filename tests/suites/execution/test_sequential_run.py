@@ -42,6 +42,7 @@ def test_two_processes_give_the_rows_of_one(assay, path, whole, timeless):
     assert timeless(assay(path, jobs=2).records) == timeless(whole.records)
 
 
+@pytest.mark.simulations
 def test_a_run_killed_at_any_place_makes_the_same_runs_when_resumed(
     assay, path, whole, timeless, monkeypatch, tmp_path
 ):

@@ -151,6 +151,7 @@ def test_attacks_that_need_no_class_score_its_samples(suite, tmp_path, task):
     assert {row.status for row in finished.records} == {"ok"}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("task", OPTIONS)
 def test_images_with_such_labels_are_reconstructed_from_their_gradients(tmp_path, task):
     """Undefended gradients of one sample: one in closed form, one by a search over the image and its labels."""

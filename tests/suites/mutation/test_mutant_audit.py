@@ -98,6 +98,7 @@ def test_a_plan_at_power_099_refutes_so_often(halved, planned):
     assert audit_broken(audit, name="power", seeds=range(200), alpha=0.001).refuted >= 190
 
 
+@pytest.mark.simulations
 def test_a_mechanism_at_its_claim_is_accused_no_oftener_than_alpha(halved, planned):
     """400 audits of one seed at alpha .05: more than 39 has a chance below 1e-4 if alpha holds."""
     audit = planned(halved)

@@ -59,6 +59,7 @@ def test_there_are_sixty_pairs_and_forty_correct_cases_and_none_of_them_is_a_def
     assert not summaries("defense").keys() & {*cases("pairs"), *cases("correct")}
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", [name for name, kind in known_mutants().items() if kind in ("mechanism", *CONTROLS)])
 def test_every_mutant_names_its_bug_and_both_versions_state_one_claim(name, monkeypatch):
     for module in (vertical_mutant, vote_mutant):

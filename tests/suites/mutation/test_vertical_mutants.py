@@ -60,6 +60,7 @@ def test_the_checks_refute_the_broken_version_and_not_the_correct_one(name):
     assert not failed(name, False)
 
 
+@pytest.mark.simulations
 def test_labels_of_two_people_that_follow_one_coin_are_found_together():
     assert failed("control_label_coin_shared", True) == {CHANNEL, "all that is received"}
 
@@ -85,6 +86,7 @@ def test_bottom_models_are_trained_where_the_defense_allows_it():
     assert frozen == {"control_bottom_unpaid": False, "control_embedding_unclipped": True}
 
 
+@pytest.mark.simulations
 def test_calls_of_a_sampler_draw_runs_of_their_own_and_equal_generators_equal_runs():
     mutant = versions("control_bits_in_full").mutant()
     first, again, other = (mutant.correct(1, 3, np.random.default_rng(seed)) for seed in (0, 0, 1))
@@ -146,6 +148,7 @@ def one_noise():
     return vertical_versions(OneNoise(epsilon=1.0))
 
 
+@pytest.mark.simulations
 def test_trials_that_share_noise_are_neither_counted_nor_a_failure(one_noise):
     """Each run alone is correct, so trials of runs that share their noise could refute a claim that holds."""
     checks = {check.name: check for check in one_noise.checks(broken=True, trials=True)}
@@ -156,6 +159,7 @@ def test_trials_that_share_noise_are_neither_counted_nor_a_failure(one_noise):
         one_noise.mutant()
 
 
+@pytest.mark.simulations
 def test_a_mutant_whose_runs_share_noise_is_left_to_the_checks(one_noise, monkeypatch):
     monkeypatch.setattr(mutants, "build_mutant", lambda name: one_noise.mutant())
     cells = SimpleNamespace(cell_id="broken")
@@ -163,6 +167,7 @@ def test_a_mutant_whose_runs_share_noise_is_left_to_the_checks(one_noise, monkey
     assert mutants._audit(job, mutants.VERTICAL, {"broken": ()}) is None
 
 
+@pytest.mark.simulations
 def test_one_score_reads_both_versions_where_one_sends_fewer_messages(monkeypatch):
     """The correct version sends an embedding once, the broken one in each epoch, so that it shows more."""
     monkeypatch.setattr(vertical_mutant, "LEARNED_FROM", 200)

@@ -36,6 +36,7 @@ def test_planned_trials_refute_the_broken_version_and_not_the_correct_one(name):
     assert (correct.refuted, correct.decided.verdict) == (0, Verdict.NOT_REFUTED)
 
 
+@pytest.mark.simulations
 def test_a_version_without_a_bug_is_found_no_trials():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class NoBug(ControlVotesNoiseOnce):

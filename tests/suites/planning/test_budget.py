@@ -53,6 +53,7 @@ def test_a_budget_below_the_minimum_is_refused_before_anything_runs(fitted):
         fitted("2s")
 
 
+@pytest.mark.simulations
 def test_more_time_never_gives_an_audit_fewer_runs_and_the_claim_that_needs_more_gets_more(fitted):
     found = [fitted(budget).replicas for budget in ("5s", "20s", "1m", "1h")]
     for label in found[0]:
@@ -80,6 +81,7 @@ def test_the_same_times_give_the_same_runs_and_every_audit_stops_when_it_is_cert
     assert {label: table.replicas for label, table in first.spec.defenses.items() if table.replicas} == first.replicas
 
 
+@pytest.mark.simulations
 def test_an_audit_whose_time_is_over_says_so_and_is_judged_by_the_runs_that_it_made(suite_file, tmp_path, timeless):
     path = suite_file("replicas = 40", "replicas = 400\nsequential = true")
     spec, source = load_suite(str(path))
@@ -102,6 +104,7 @@ def test_an_audit_whose_time_is_over_says_so_and_is_judged_by_the_runs_that_it_m
     assert timeless(resumed.records) == timeless(begun.store.records())
 
 
+@pytest.mark.simulations
 def test_a_run_with_a_budget_ends_with_every_cell_recorded(suite_file, tmp_path):
     found = fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "run", report=False, budget="1000h")
     assert found.verdict.exit_code == 0

@@ -89,6 +89,7 @@ def test_the_estimate_of_an_equal_run_is_what_the_whole_run_took(assay, suite_fi
     assert words.endswith("(learnt from 1 run in runs/)")
 
 
+@pytest.mark.simulations
 def test_runs_without_their_whole_time_leave_an_estimate_of_the_cells_alone(assay, suite_file, plan, tmp_path):
     """The sum of all cells, each with its own time: to the second, as it is printed."""
     done = assay(suite_file(), folder=tmp_path / "runs" / "first")

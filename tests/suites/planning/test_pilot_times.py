@@ -18,6 +18,7 @@ def test_two_pieces_extend_to_the_whole_on_a_line():
     assert module._extended(1.0, 0.9, 100, 3) == 1.0
 
 
+@pytest.mark.simulations
 def test_every_cell_of_a_small_plan_is_timed_and_nothing_is_left_behind(planned, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = planned()
@@ -29,6 +30,7 @@ def test_every_cell_of_a_small_plan_is_timed_and_nothing_is_left_behind(planned,
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.simulations
 def test_ten_times_the_runs_of_an_audit_take_ten_times_as_long(planned, monkeypatch):
     # The clock is replaced by a count of what is run: 2 ms per run and round.
     monkeypatch.setattr(module, "_run_time", lambda block, rounds: 0.002 * block.replicas)

@@ -71,6 +71,7 @@ def test_a_label_that_is_released_as_it_is_fails_the_channel_whichever_it_is(kin
     assert checked(kind(clear))[CHANNEL].passed is False
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", [Response, Renamed])
 def test_the_channel_of_an_honest_randomiser_is_near_its_claim_and_within_it(kind):
     found = checked(kind())[CHANNEL]

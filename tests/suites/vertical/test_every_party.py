@@ -69,6 +69,7 @@ def test_what_another_party_is_sent_is_compared_and_tried_too():
     assert chosen(LABELS, Corrected()).party == 1
 
 
+@pytest.mark.simulations
 def test_a_hook_without_randomness_hides_nothing():
     """Its outputs follow its inputs, so playing them back would hide what the adversary receives."""
     assert released(COLUMNS, Weaker(1.0, 0.0)).passed is False
@@ -84,6 +85,7 @@ class Halves(VerticalProtection):
         return torch.tanh(values) + noise * torch.tensor([1.0, 0.0])
 
 
+@pytest.mark.simulations
 def test_a_number_without_noise_hides_nothing_where_the_adversary_receives_it():
     assert released(COLUMNS, Halves()).passed is False
 
@@ -96,6 +98,7 @@ class Signs(VerticalProtection):
         return torch.where(flips, -1.0, 1.0) * torch.where(values > 0, 1.0, -1.0)
 
 
+@pytest.mark.simulations
 def test_outputs_that_seldom_differ_are_noise_all_the_same():
     claim = Claim.stated(5.0 * 2 * PLAN.epochs, unit="sample", observer=ACTIVE_PARTY, rounds=PLAN.epochs)
     assert released(claim, Signs()).passed

@@ -45,6 +45,7 @@ def test_labels_that_one_party_is_sent_are_found_whichever_it_is(party):
     assert found.alpha == 0.05
 
 
+@pytest.mark.simulations
 def test_noise_alone_is_refuted_no_oftener_than_alpha():
     """Of 40 runs 5 % may be refuted: 9 or more are a chance of 1e-4."""
     assert sum(judge(CLAIM, by_coins(CLAIM, AtOne(), seed)).verdict is Verdict.REFUTED for seed in range(40)) < 9

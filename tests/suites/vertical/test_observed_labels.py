@@ -41,6 +41,7 @@ def test_a_correct_randomiser_is_refuted_no_oftener_than_alpha():
     assert sum(finding(CORRECT, seed).verdict is Verdict.REFUTED for seed in range(400)) < 37
 
 
+@pytest.mark.simulations
 def test_a_correct_randomiser_is_rarely_refuted_and_one_that_flips_half_as_often_almost_always():
     assert sum(finding(CORRECT, seed).verdict is Verdict.REFUTED for seed in range(40)) <= 8
     assert sum(finding(HALVED, seed, n=2000).verdict is Verdict.REFUTED for seed in range(10)) >= 9

@@ -57,6 +57,7 @@ def failed(found):
     return [check.words for check in found.values() if check.passed is False]
 
 
+@pytest.mark.simulations
 def test_a_zero_out_claim_is_held_against_a_row_or_zeros_alone():
     found = checks(columns_claim("zero_out"), Embeddings(), Noised.EMBEDDINGS, FROZEN)
     assert failed(found) == []
@@ -81,6 +82,7 @@ def test_a_claim_of_neighbours_that_no_pair_has_is_skipped_with_the_reason(claim
     assert words in why_not(claim, "independent", frozen=bool(plan.get("frozen")))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("epsilon", "verdict"), [(2.0, "NOT_REFUTED"), (0.02, "REFUTED")])
 def test_runs_of_a_zero_out_claim_have_a_row_or_zeros(epsilon, verdict):
     claim = columns_claim("zero_out", epsilon)
@@ -93,6 +95,7 @@ def test_runs_of_a_zero_out_claim_have_a_row_or_zeros(epsilon, verdict):
     assert str(judge(claim, measured).verdict) == verdict
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("observer", [PASSIVE_PARTY, FINAL_MODEL])
 def test_a_claim_of_one_epoch_is_held_against_the_first_of_two(observer):
     one, two = (Claim.stated(2.0, 1e-5, unit="label", observer=observer, rounds=rounds) for rounds in (1, 2))
@@ -113,6 +116,7 @@ class Redrawn(VerticalProtection):
         return one_hot + self.scale * normal(rng, tuple(one_hot.shape))
 
 
+@pytest.mark.simulations
 def test_released_labels_count_in_the_epochs_of_the_claim():
     found = {
         rounds: checks(

@@ -75,6 +75,7 @@ CORRECT = [
 ]
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("name", "options"), CORRECT)
 def test_a_correct_defense_is_not_refuted_and_fails_no_check(name, options):
     own = {key: value for key, value in options.items() if key == "bottom_clip"}
@@ -123,6 +124,7 @@ def test_the_move_over_noise_of_two_opposite_embeddings_is_the_claim():
     assert checks[MOVE].allowed == 1.0
 
 
+@pytest.mark.simulations
 def test_the_channel_of_randomised_response_is_bounded_closely():
     checks = audited("label_randomised_response", {}, epsilon=4.0)["passive_party"][1]
     assert 3.7 < checks[CHANNEL].measured < 4.0
@@ -130,6 +132,7 @@ def test_the_channel_of_randomised_response_is_bounded_closely():
     assert checks[DIRECTIONS].passed is None
 
 
+@pytest.mark.simulations
 # No 1000 runs certify epsilon 8; the channel's draws and the play-back do. Two checks are of one release of
 # label_laplace: the noise of the labels.
 @pytest.mark.parametrize(
@@ -155,6 +158,7 @@ def test_noise_on_gradients_alone_lets_a_label_move_what_is_sent_about_other_peo
     assert corrected[RELEASED].passed
 
 
+@pytest.mark.simulations
 def test_noise_that_is_smaller_by_the_detectable_share_is_what_the_check_would_find():
     checks = audited("embedding_gaussian", {}, epsilon=1.0, bottom_clip=1.0)["active_party"][1]
     # A pair that moves less than the worst one leaves room for missing noise, and the power says so.
@@ -185,6 +189,7 @@ class SharedNoise(VerticalProtection):
         return values + self.scale * normal(rng, tuple(values.shape[1:]))
 
 
+@pytest.mark.simulations
 def test_a_hook_that_draws_one_noise_for_all_runs_is_not_audited():
     verdict, checks = audited(OneNoise(epsilon=1.0), LOGISTIC)["passive_party"]
     assert verdict == "OUT_OF_SCOPE"
@@ -199,6 +204,7 @@ class LargerOnFew(LabelRandomisedResponse):
         return LabelRandomisedResponse(epsilon=self.epsilon * (1 if plan.people > 50 else 3)).prepare(plan)
 
 
+@pytest.mark.simulations
 def test_one_run_is_not_checked_against_a_claim_about_another_federation():
     """The whole federation is run, and the checks need a small one, about which the defense states another claim."""
     audit = AUDIT | {"design": "one_run"}

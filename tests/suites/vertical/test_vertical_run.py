@@ -136,6 +136,7 @@ def verdicts(run):
     return {row.defense: row.verdict for row in run.records if row.role == "audit"}
 
 
+@pytest.mark.simulations
 def test_randomised_response_keeps_its_claim_and_a_weaker_one_does_not(assay, written):
     run = assay(written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n'))
     assert verdicts(run)["flip"] == "NOT_REFUTED"
@@ -145,6 +146,7 @@ def test_randomised_response_keeps_its_claim_and_a_weaker_one_does_not(assay, wr
     assert found["weak", "accuracy"] > found["flip", "accuracy"]
 
 
+@pytest.mark.simulations
 def test_one_run_with_a_coin_for_each_label_gives_the_same_verdicts(assay, written):
     path = written('[defenses.weak]\npart = "MODULE:Flip"\nspent = 3.0\n')
     text = path.read_text().replace("[vertical.main.audit]", '[vertical.main.audit]\ndesign = "one_run"')
@@ -154,6 +156,7 @@ def test_one_run_with_a_coin_for_each_label_gives_the_same_verdicts(assay, writt
     assert {row.n for row in run.records if row.role == "audit"} == {600}
 
 
+@pytest.mark.simulations
 def test_the_same_seed_gives_the_same_rows(assay, written, timeless):
     path = written()
     assert timeless(assay(path).records) == timeless(assay(path).records)
@@ -177,6 +180,7 @@ def observational(written, more=""):
     return path
 
 
+@pytest.mark.simulations
 def test_labels_as_they_are_refute_nothing_without_a_prior(assay, written):
     run = assay(observational(written))
     assert verdicts(run) == {"flip": "UNDERPOWERED", "weak": "UNDERPOWERED"}
@@ -204,6 +208,7 @@ def test_too_few_people_for_guesses_are_refused_with_their_line(planned, written
     planned(text=few.replace("people = 3\n", "people = 4\n"))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("design", ["independent", "one_run"])
 def test_what_a_plan_says_is_what_the_audit_does(assay, planned, written, design):
     path = written()

@@ -27,6 +27,7 @@ def measured(**settings):
     )
 
 
+@pytest.mark.simulations
 def test_scores_learned_on_fewer_runs_still_find_a_false_claim(monkeypatch):
     whole = measured(pilot=1000)
     monkeypatch.setattr(runs, "MOST_KEPT", 1)

@@ -73,6 +73,7 @@ def test_noise_that_falls_after_the_steps_of_the_small_federation_is_measured():
     assert [check.words for check in checks(FallingNoise(factor=1.0)).values() if check.passed is False] == []
 
 
+@pytest.mark.simulations
 def test_a_federation_that_is_too_large_for_the_checks_is_reported(monkeypatch):
     assert WHOLE not in checks(FallingNoise(factor=0.2))
     monkeypatch.setattr(audit, "MOST_STEPS", 9)

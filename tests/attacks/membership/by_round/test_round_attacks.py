@@ -101,6 +101,7 @@ def test_all_clients_at_once_are_each_client_alone(part, attacked):
         np.testing.assert_allclose(attacked(alone)[0].values, together.values.reshape(CLIENTS, -1)[row], rtol=1e-6)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["fedsgd", "fedavg"])
 @pytest.mark.parametrize("part", [GradientDot, GradientCosine, FedMIACosine, FedMIALoss])
 def test_who_trained_on_a_sample_scores_above_who_did_not(part, algorithm, attacked, toy_task):

@@ -53,6 +53,7 @@ def test_the_sums_over_the_blanket_are_those_of_a_loop(benchmark, epsilon0, clie
     assert benchmark.bennett(epsilon, epsilon0, clients) == pytest.approx(plain, rel=1e-6)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("epsilon0", "clients"), SETTINGS)
 def test_no_bound_lies_below_shuffled_coins_and_the_clones_are_the_smallest(benchmark, epsilon0, clients):
     coins = shuffled_bits(clients=clients, epsilon0=epsilon0)

@@ -156,6 +156,7 @@ class Keeping(BoundedServer):
         return super().report(updates, context, state, rng)
 
 
+@pytest.mark.simulations
 def test_what_hooks_keep_of_rows_with_slopes_reaches_no_other_run(task, recwarn):
     part, _, changes = PARTS["server"]
     plan = toy_plan(task, rounds=ROUNDS, **changes)

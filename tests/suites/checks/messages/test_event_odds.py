@@ -37,6 +37,7 @@ def test_a_paid_clip_norm_and_a_fixed_noise_scale_pass(name, seed):
     assert not {name for name, one in found.items() if one.passed is False}
 
 
+@pytest.mark.simulations
 def test_a_clip_norm_from_the_longest_update_is_found_where_all_others_are_short():
     found = checked("bound_from_longest", broken=True)
     assert found[PUBLIC_STATE].passed is False

@@ -343,6 +343,7 @@ def test_a_raw_number_behind_a_shuffler_is_found(checked):
     assert failed(checked(LDPGaussian(), Shuffles, fields={"raw": False}, **seen)) == set()
 
 
+@pytest.mark.simulations
 def test_a_weaker_observer_is_not_told_what_it_does_not_receive(checked):
     """Who sees models only does not see side arrays, and who sees the last model only sees no state."""
 

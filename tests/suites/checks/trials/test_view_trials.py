@@ -76,6 +76,7 @@ def test_runs_that_share_their_noise_refute_nothing():
     assert found.passed is not False
 
 
+@pytest.mark.simulations
 def test_pairs_of_inputs_are_neighbours_of_the_claim():
     for name in ("share_by_count", "clipped_flag_side", "unary_off", "tagged_reports"):
         versions = versions_of(cases("pairs")[name].load())

@@ -76,6 +76,7 @@ HONEST = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_message_that_shows_the_label_past_its_noise_fails(name):
     assert drawn(OnResiduals(BROKEN[name])).passed is False
@@ -89,6 +90,7 @@ def test_what_is_done_after_the_noise_costs_nothing(name):
     assert found.measured <= 2.0
 
 
+@pytest.mark.simulations
 def test_without_a_law_what_the_party_receives_is_drawn():
     broken = BROKEN["a place by the raw numbers"]
     assert drawn(OnGradients(broken), law=None).passed is False

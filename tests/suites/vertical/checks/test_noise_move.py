@@ -70,6 +70,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("name", SHAPES)
 def test_noise_of_the_stated_size_and_another_distribution_fails(name):
     """Numbers of about the variance that is published, without its distribution."""
