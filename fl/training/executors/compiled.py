@@ -1,6 +1,7 @@
 """Trains the clients of a cohort in blocks, by gradients that ``torch.compile`` has turned into machine code."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, prod
@@ -69,8 +70,7 @@ class Compiled(Batched):
 
     def _in_calls(self, function: _Function, local: Tensor, lots: JoinedLots, plan: Plan, *, weighted: bool) -> Tensor:
         size, found = self.rows_at_once(plan), list[Tensor]()
-        # The limit holds for the code of all models together.
-        with torch._dynamo.config.patch(recompile_limit=_SHAPES, accumulated_recompile_limit=_SHAPES):
+        with _many_shapes():
             for start in range(0, lots.rows, size):
                 part = lots.part(start, size)
                 places = torch.arange(start, start + size, device=local.device).clamp_max(lots.rows - 1)
@@ -78,6 +78,14 @@ class Compiled(Batched):
                 cases += [] if part.dropout is None else [part.dropout]
                 found.append(function(local[places], *cases))
         return torch.cat(found)[: lots.rows]
+
+
+def _many_shapes() -> AbstractContextManager[None]:
+    """PyTorch's limit, which holds for the code of all models together, raised to as many shapes as a run may have."""
+    raised: AbstractContextManager[None] = torch._dynamo.config.patch(
+        recompile_limit=_SHAPES, accumulated_recompile_limit=_SHAPES
+    )
+    return raised
 
 
 def _most_rows(plan: Plan) -> int:
@@ -155,7 +163,8 @@ def _check_traced(network: Network) -> None:
     dropout = network.draw_dropout(np.random.default_rng(0), (2, 2))
     cases += [] if dropout is None else [dropout]
     try:
-        _compiled(vmap(grad(_mean_loss(network))), "eager")(params, *cases)
+        with _many_shapes():
+            _compiled(vmap(grad(_mean_loss(network))), "eager")(params, *cases)
     except Exception as error:
         reason = described(error).strip().splitlines()[0]
         raise ValueError(f"executor compiled cannot compile model {network.model}: {reason}") from error

@@ -10,6 +10,7 @@ from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.engine import run_federation
+from fedassay.fl.models.network import Network
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
@@ -199,3 +200,10 @@ def test_only_many_clients_of_one_plain_step_are_batched_by_default(make_task, m
     assert name(protection=PerSample()) == "Sequential"
     few = replace(task, parts=task.parts[:99])
     assert name(make_plan(few, **plain), few) == "Sequential"
+
+
+@pytest.mark.simulations
+def test_a_run_may_have_more_models_than_pytorch_compiles_by_default():
+    for hidden in range(3, 14):
+        network = Network(model="mlp", shape=(1, 4, 4), classes=3, options={"hidden": hidden})
+        executor_named("compiled").check(network)
