@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from cifar_flower import flower_in_process, flower_on_ray
 from cifar_job import EVERY, LOT, SAMPLES, Draws, Job, plain_loop
-from executors import USUAL, chosen, executors
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.fl.engine import run_federation
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import RoundEvent, UtilityRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.executor_choice import executor_named, known_executors
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from turns import Taken, TurnOver, take_turns
@@ -54,14 +54,14 @@ class _RoundEnd:
         self._turn_over()
 
 
-def engine(job: Job, turn_over: TurnOver, *, executor: str = USUAL) -> Tensor:
+def engine(job: Job, turn_over: TurnOver, *, executor: str | None = None) -> Tensor:
     """This package's engine with the recorders of a run; returns the last model ``(d,)``."""
     return _watched(job, _RoundEnd(turn_over), executor)
 
 
-def _watched(job: Job, end: _RoundEnd, executor: str) -> Tensor:
+def _watched(job: Job, end: _RoundEnd, executor: str | None = None) -> Tensor:
     recorders = [UtilityRecorder(task=job.task, every=EVERY), ViewRecorder(observer=GLOBAL_MODELS), end]
-    options = {"recorders": recorders, "stop_after": job.rounds, **chosen(executor)}
+    options = {"recorders": recorders, "stop_after": job.rounds, "executor": executor and executor_named(executor)}
     return run_federation(job.task, job.plan, Protection(), Streams(0), **options)[0]
 
 
@@ -129,7 +129,7 @@ Run = Callable[..., Any]
 
 def ways(job: Job) -> dict[str, Run]:
     """Return every way of running the job, by name."""
-    own = {f"engine, {name}": partial(engine, job, executor=name) for name in executors()}
+    own = {f"engine, {name}": partial(engine, job, executor=name) for name in known_executors()}
     others = {"pfl": pfl_simulation, "Flower in process": flower_in_process, "Flower on Ray": flower_on_ray}
     return {PLAIN: partial(plain_loop, job), **own, **{name: partial(way, job) for name, way in others.items()}}
 
@@ -146,12 +146,12 @@ def differences(job: Job) -> dict[str, float | str]:
     All clients take part in every round, with the lots that the engine drew.
     """
     end = _RoundEnd(lambda: None, keep_lots=True)
-    _watched(job, end, USUAL)
+    _watched(job, end)
     draws = Draws(clients=job.clients, cohort=job.cohort, given=end.given)
     plain = plain_loop(job, lambda: None, draws=draws)
     moved = float((plain - job.task.initial(Streams(0))).norm())
     # The engine's draws are named by round and client, so every executor has the same ones.
-    compared: dict[str, Run] = {f"engine, {name}": partial(engine, executor=name) for name in executors()}
+    compared: dict[str, Run] = {f"engine, {name}": partial(engine, executor=name) for name in known_executors()}
     compared["pfl"] = partial(pfl_simulation, draws=draws)
     compared["Flower in process"] = partial(flower_in_process, draws=draws)
     found = dict[str, float | str]()

@@ -20,9 +20,9 @@ from statistics import median
 from typing import Any
 
 import torch
-from executors import USUAL, chosen, executors
 from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.executor_choice import executor_named, known_executors
 from fedassay.fl.training.local import Batch
 from replica_job import SAMPLES, Job, jax_federations, plain_loop, run_jax, run_plain
 from torch import Tensor
@@ -33,13 +33,15 @@ WIDTHS = (8, 32, 128, 512, 2048)
 _CHECKED = 64
 
 
-def federations(job: Job, replicas: int, block: int, *, executor: str = USUAL) -> Tensor:
+def federations(job: Job, replicas: int, block: int, *, executor: str | None = None) -> Tensor:
     """Run a batch of federations in this package's engine; returns the last models ``(replicas, d)``."""
-    batch = Batch(replicas=replicas, block=block)
-    return run_federation(job.task, job.plan, job.protection, Streams(0), batch=batch, **chosen(executor))
+    batch, chosen = Batch(replicas=replicas, block=block), executor_named(executor) if executor else None
+    return run_federation(job.task, job.plan, job.protection, Streams(0), batch=batch, executor=chosen)
 
 
-def run_engine(job: Job, turn_over: TurnOver, *, replicas: int, count: int, turns: int, executor: str = USUAL) -> float:
+def run_engine(
+    job: Job, turn_over: TurnOver, *, replicas: int, count: int, turns: int, executor: str | None = None
+) -> float:
     """Run ``count`` batches of so many federations per turn."""
     torch.set_num_threads(1)
     for turn in range(turns):
@@ -55,10 +57,9 @@ def ways(job: Job, *, batch: int, single: int, turns: int) -> dict[str, tuple[Ca
         BATCHES: (partial(run_engine, job, replicas=batch, count=1, turns=turns), batch),
         ONE_BY_ONE: (partial(run_engine, job, replicas=1, count=single, turns=turns), single),
     }
-    for name in executors():
-        if name != USUAL:
-            way = partial(run_engine, job, replicas=batch, count=1, turns=turns, executor=name)
-            found[f"{BATCHES}, {name}"] = (way, batch)
+    for name in known_executors():
+        way = partial(run_engine, job, replicas=batch, count=1, turns=turns, executor=name)
+        found[f"{BATCHES}, {name}"] = (way, batch)
     found[PLAIN] = (partial(run_plain, job, replicas=single, turns=turns), single)
     found["JAX, vmap"] = (partial(run_jax, job, replicas=batch, turns=turns, at_once=batch), batch)
     found["JAX, one by one"] = (partial(run_jax, job, replicas=batch, turns=turns, at_once=1), batch)
@@ -68,7 +69,7 @@ def ways(job: Job, *, batch: int, single: int, turns: int) -> dict[str, tuple[Ca
 def checked(job: Job) -> dict[str, Callable[[int], Any]]:
     """Return the ways as functions of the number of replicas, for comparisons of their models ``(replicas, d)``."""
     found: dict[str, Callable[[int], Any]] = {
-        f"engine, {name}": partial(_of_engine, job, executor=name) for name in executors()
+        f"engine, {name}": partial(_of_engine, job, executor=name) for name in known_executors()
     }
     found[ONE_BY_ONE] = lambda n: torch.cat([federations(job, 1, block) for block in range(n)])
     found[PLAIN] = lambda n: torch.stack([plain_loop(job, seed) for seed in range(n)])
