@@ -75,8 +75,8 @@ class Protection(Hooks):
     ``channel`` changes nothing but the order of the rows: one of ``Sums``. The engine may then handle a large cohort in
     blocks: ``report`` gets a block of clients at a time, ``channel`` is not called, and ``aggregate`` gets one row
     without a sender, whose arrays are those of all reports, such as ``(1, 1, clients)``. A class that overrides
-    ``local_query``, ``report``, ``channel``, ``aggregate`` or ``query`` gets all reports at once unless it states this
-    again; None: always.
+    ``local_query``, ``report``, ``channel``, ``aggregate``, ``query`` or a method that hooks call gets all reports at
+    once unless it states this again; None: always.
     """
 
     def initial_state(self, plan: Plan) -> State:
@@ -149,7 +149,8 @@ class Protection(Hooks):
         recorder needs the reports of a single run; None, the default, if that is what ``sums`` describes.
 
         ``present (R, rows)``: the whole cohort. ``rng`` is the generator of ``report``, with the same draws: what it
-        adds up must equal what ``channel`` returns of all reports.
+        adds up must equal what ``channel`` returns of all reports. A class below that overrides ``local_query``,
+        ``report`` or ``channel`` gets all reports at once unless it defines this hook again.
         """
         return None
 

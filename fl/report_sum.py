@@ -16,21 +16,35 @@ from .protection import BlockSum, Context, Protection, State
 
 NUMBERS = 2**24
 """Numbers of the reports of one block: 64 MiB. Cohorts whose reports hold no more stay one matrix."""
-_BEFORE_SERVER = ("local_query", "report", "channel")
-_AT_SERVER = ("aggregate", "query")
+_IN_BLOCKS = ("local_query", "report", "channel")
+"""The hooks for which ``block_sum`` stands."""
+_SAME = {
+    *("initial_state", "open_round", "participates", "local_step", "sample_weights", "noised_sum"),
+    *("broadcast", "close_round", "numbers", "law"),
+}
+"""The hooks that are called alike for blocks and for one matrix."""
 
 
 def sums_reports(protection: Protection) -> bool:
     """Return whether a protection's reports may be summed block by block: it states ``sums``, and no class below the
-    one that states it overrides a hook that gets the reports.
+    one that states it, or ``block_sum``, overrides a method that may make a difference between blocks and one matrix.
 
-    Where it defines ``block_sum``, which gives the server what it always gets, only hooks before the server count.
+    That is any method, also one that hooks call, but the hooks that are called alike for both. ``block_sum`` stands for
+    ``local_query``, ``report`` and ``channel``: a class below it that overrides one of these would have to define it
+    anew.
     """
-    own = overrides(protection, "block_sum")
-    kinds, by = type(protection).__mro__, "block_sum" if own else "sums"
-    stated = next(place for place, kind in enumerate(kinds) if by in vars(kind))
-    hooks = _BEFORE_SERVER if own else _BEFORE_SERVER + _AT_SERVER
-    return protection.sums is not None and not any(hook in vars(kind) for kind in kinds[:stated] for hook in hooks)
+    below = _overridden(protection, "sums", "block_sum")
+    if overrides(protection, "block_sum"):
+        below |= _overridden(protection, "block_sum").intersection(_IN_BLOCKS)
+    return protection.sums is not None and below <= _SAME
+
+
+def _overridden(protection: Protection, *stated: str) -> set[str]:
+    """The names of the methods that are overridden below the last class that states one of the names ``stated``."""
+    kinds = type(protection).__mro__
+    place = next(place for place, kind in enumerate(kinds) if not vars(kind).keys().isdisjoint(stated))
+    known = {name for kind in kinds[place:] for name in vars(kind) if not name.startswith("__")}
+    return {name for kind in kinds[:place] for name in known & vars(kind).keys() if callable(getattr(kind, name))}
 
 
 def blocks(senders: tuple[int, ...], dim: int) -> Iterator[slice]:

@@ -1,12 +1,14 @@
 """Clients add centred coin tosses to a secure sum, for client-level DP (cpSGD: Agarwal et al. 2018, Theorem 1)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ...audit.arrays import IntArray
 from ...audit.claim import Value
 from ...fl.plan import Plan
+from ...fl.protection import Sums
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import binomial_noise, binomial_noise_epsilon, published_binomial_noise, whole_share
 from ..defense import Prepared, check_variant, provable
@@ -22,6 +24,8 @@ class BinomialProtection(SecureSumProtection):
     """A secure-sum protection in which each client adds Binomial(4 sigma^2 / shares, 1/2) noise minus its mean; the
     number of coin tosses is rounded up to an even number.
     """
+
+    sums: ClassVar[Sums] = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         # An even number of coins per share keeps half of them, the mean, a whole number.

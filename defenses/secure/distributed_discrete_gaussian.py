@@ -1,11 +1,13 @@
 """Clients add discrete Gaussian noise to a secure sum, for client-level DP (Kairouz, Liu, Steinke 2021)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ...audit.arrays import IntArray
 from ...fl.plan import Plan
+from ...fl.protection import Sums
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import discrete_gaussian_noise, whole_share
 from ..defense import Prepared
@@ -18,6 +20,8 @@ class DistributedDiscreteGaussianProtection(SecureSumProtection):
     """A secure-sum protection in which each client adds discrete Gaussian noise of variance sigma^2 / shares, rounded
     up to a whole number.
     """
+
+    sums: ClassVar[Sums] = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return discrete_gaussian(whole_share(self.sized.sigma**2, shares), shape, rng)

@@ -5,11 +5,13 @@ of variance sigma^2 / K make the noise of a trusted server.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ...audit.arrays import IntArray
 from ...fl.plan import Plan
+from ...fl.protection import Sums
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from ..accounting.spending import gaussian_spending
@@ -24,6 +26,8 @@ LEAST_SHARE = 2.0
 @dataclass(frozen=True, kw_only=True)
 class DistributedGaussianProtection(SecureSumProtection):
     """A secure-sum protection in which each client adds noise N(0, sigma^2 / shares), rounded to the integer grid."""
+
+    sums: ClassVar[Sums] = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return rounded_gaussian(self.sized.sigma / shares**0.5, shape, rng)

@@ -1,6 +1,7 @@
 """Clients toss coins biased by their updates, and a secure sum counts the heads (Chen et al. 2022)."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from ...audit.observer import Observer
 from ...fl.laws.law import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, State
+from ...fl.protection import Context, State, Sums
 from ..accounting.accountant import RENYI
 from ..accounting.poisson_binomial import largest_bias
 from ..defense import Prepared
@@ -37,6 +38,7 @@ class PoissonBinomialProtection(SecureSumProtection):
 
     trials: int
     budget: Budget
+    sums: ClassVar[Sums] = "sum"
 
     def bias(self, survivors: int) -> float:
         """Return the bias theta of a coin in a round with ``survivors`` clients; without survivors, return the bias for

@@ -1,11 +1,13 @@
 """Clients add differences of Poisson numbers to a secure sum, for client-level DP (Agarwal, Kairouz, Liu 2021)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ...audit.arrays import IntArray
 from ...fl.plan import Plan
+from ...fl.protection import Sums
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import skellam_noise
 from ..defense import Prepared
@@ -18,6 +20,8 @@ class SkellamProtection(SecureSumProtection):
     """A secure-sum protection in which each client adds Skellam noise of variance sigma^2 / shares; a sum of Skellam
     noise is again Skellam noise.
     """
+
+    sums: ClassVar[Sums] = "sum"
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return skellam(self.sized.sigma**2 / shares, shape, rng)

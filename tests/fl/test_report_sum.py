@@ -340,6 +340,66 @@ def test_a_shuffler_or_secure_sum_whose_hooks_are_overridden_gets_all_reports(ta
     assert not sums_reports(OwnReports(**vars(plain)))
 
 
+class RoundedWords(SkellamProtection):
+    """Adds no noise and rounds to the nearest word, so that what arrives depends on nothing that is drawn."""
+
+    def word(self, vectors, invited, rng):
+        return (vectors / self.sized.grid.step).round().long()
+
+
+class ClampedWords(RoundedWords):
+    """Sends masked words of a few bits: the masks no longer cancel."""
+
+    def _sent(self, updates, survived, words):
+        return super()._sent(updates, survived, words.clamp(-5, 5))
+
+
+class CohortInWords(RoundedWords):
+    """Adds the number of clients to each word, and takes no part of a cohort."""
+
+    def encoded(self, updates, rng):
+        return super().encoded(updates, rng) + updates.present.shape[1]
+
+
+class UnwrappedSum(RoundedWords):
+    """Adds up as many masks as there are clients, without a modulus."""
+
+    def summed(self, total, survived):
+        return super().summed(total, survived).with_values(total.unsqueeze(1))
+
+
+@pytest.mark.parametrize("kind", [RoundedWords, ClampedWords, CohortInWords, UnwrappedSum])
+def test_a_single_run_of_a_changed_secure_sum_is_that_of_a_batch(task, make_plan, in_blocks, make_tape, kind):
+    """With all reports recorded the same arrives bit by bit; in a batch too, where masks cancel."""
+    plan = make_plan(task, rounds=1)
+    protection = kind(**vars(Skellam(bits=28, dropout=0.0).prepare(plan).protection))
+    in_blocks(7, plan.layout.dim)
+    _, alone = trained(task, plan, protection)
+    recorded, batch = make_tape(), Blocks()
+    trained(task, plan, protection, recorded)
+    run_federation(task, plan, protection, Streams(3), batch=Batch(replicas=2), recorders=[batch])
+    (single,), (matrix,), (both,) = alone.events, recorded.events, batch.events
+    assert torch.equal(single.received.values, matrix.received.values)
+    if kind in (RoundedWords, CohortInWords):
+        assert torch.equal(single.received.values.expand_as(both.received.values), both.received.values)
+        assert single.received.values.any()
+
+
+def test_a_method_that_hooks_call_counts_as_a_hook_unless_the_class_states_its_sum_again(task, make_plan):
+    plain = vars(Skellam(bits=28).prepare(make_plan(task)).protection)
+
+    class StatedAgain(RoundedWords):
+        sums = "sum"
+
+    class NewMethod(SkellamProtection):
+        def spare(self):
+            return 0
+
+    assert not sums_reports(RoundedWords(**plain))
+    assert sums_reports(StatedAgain(**plain))
+    assert sums_reports(NewMethod(**plain))
+
+
 def test_a_defense_that_needs_all_reports_gets_them(task, make_plan, in_blocks):
     plan, protection = make_plan(task, rounds=2), OwnReport(clip_norm=0.5, noise_multiplier=0.8)
     found = []
