@@ -22,6 +22,7 @@ def markdown(folder: RunFolder) -> str:
         title=str(folder.manifest.suite.get("name", "")),
         verdict_line=summary.verdict_line(folder),
         problems=_problems(folder),
+        stops=_stops(claim_rows(folder)),
         tables=tables,
         sources=[("Provenance", summary.provenance(folder), summary.reproduce(folder))],
     )
@@ -36,6 +37,11 @@ def markdown_of_several(folders: Sequence[RunFolder]) -> str:
         verdict_line="Each run has its own verdict.",
         problems=[
             f"{cell(name)}: {line}" for name, folder in zip(names, folders, strict=True) for line in _problems(folder)
+        ],
+        stops=[
+            f"{cell(name)}: {line}"
+            for name, folder in zip(names, folders, strict=True)
+            for line in _stops(claim_rows(folder))
         ],
         tables=tables,
         sources=[
@@ -66,6 +72,16 @@ def _claim_problems(rows: Sequence[ClaimRow]) -> list[str]:
 
 def _reason(row: ClaimRow) -> str:
     return f"; {cell(row.record.reason)}" if row.record and row.record.reason else ""
+
+
+def _stops(rows: Sequence[ClaimRow]) -> list[str]:
+    """At which look each sequential audit stopped and why, those with the same words in one line."""
+    many, found = len({row.federation for row in rows}) > 1, dict[str, list[str]]()
+    for row in rows:
+        if row.record and row.record.stopped:
+            defense = f"{row.federation}/{row.label}" if many else row.label
+            found.setdefault(row.record.stopped, []).append(f"{defense} ({row.claim_text})")
+    return [cell(f"{'; '.join(audits)}: {words}") for words, audits in found.items()]
 
 
 def _failures(rows: Sequence[OmissionRow]) -> list[str]:

@@ -2,7 +2,8 @@ from itertools import pairwise
 
 import pytest
 from fedassay.reports.formats.escaped import CUT, LIMIT, cell
-from fedassay.reports.formats.markdown import markdown
+from fedassay.reports.formats.markdown import markdown, markdown_of_several
+from fedassay.reports.formats.page import html
 
 
 def test_failures_come_first(quick_folder):
@@ -27,6 +28,27 @@ def test_a_refuted_correct_claim_and_a_blind_control_are_among_them(run_maker, m
 def test_a_run_without_failures_has_no_such_part(run_maker):
     run_maker.row(value=0.5)
     assert "## Problems" not in markdown(run_maker.write())
+
+
+def test_it_names_where_each_sequential_audit_stopped_as_the_page_does(run_maker, make_claim):
+    early, late = (
+        f"stopped at look {look} of 6, after {runs} of 1,000 runs per arm" for look, runs in ((1, 125), (6, 1))
+    )
+    claim = make_claim()
+    for defense, words in (("dp_fedavg", early), ("dp_sgd", early), ("ldp_gaussian", late), ("none", "")):
+        run_maker.sign(defense, claim)
+        run_maker.verdict_row(claim, defense=defense, verdict="NOT_REFUTED", stopped=words, reason=words)
+    folder = run_maker.write()
+    lines = markdown(folder).split("## Sequential audits\n\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split(": ")[-1] for line in lines] == [early, late]
+    assert all(name in lines[0] for name in ("dp_fedavg (eps 4", "dp_sgd (eps 4"))
+    assert "ldp_gaussian (eps 4" in lines[1]
+    page, several = html(folder), markdown_of_several([folder])
+    assert all(words in page and words in several for words in (early, late))
+
+
+def test_a_run_without_sequential_audits_has_no_such_part(quick_folder):
+    assert "## Sequential audits" not in markdown(quick_folder)
 
 
 def test_every_table_row_has_as_many_cells_as_its_header(quick_folder):
