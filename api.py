@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +163,7 @@ def run(
         report: whether to write report.html and report.md.
         progress: receives the progress; by default a notebook shows a bar, and nothing is shown elsewhere.
         command: the command recorded in the manifest; by default this call.
-        budget: wall time on this machine, such as ``"90s"``, ``"10m"`` or ``"2h"``: audits make as many runs as fit
+        budget: wall time, such as ``"90s"``, ``"10m"`` or ``"2h"``: audits make as many runs as fit
             into it, most where claims are weakest, and stop as soon as they are certain. By default the suite's own
             runs.
 
@@ -208,8 +208,8 @@ def run(
     named, changes = suite if isinstance(suite, str) else source.parse(), [*stated, *options]
     given = {"defenses": list(added), "only": list(kept), "seed": seed, "preset": preset, "overrides": changes}
     called = _call(named, **given, budget=budget)
-    spec, until = _in_budget(spec, source, budget, jobs=jobs, seed=seed, extra=added)
     with chosen_backend(backend, address=address, jobs=jobs) as workers:
+        spec, until = _in_budget(spec, source, budget, workers=workers.at_once, seed=seed, extra=added)
         begun = launch(
             spec,
             source,
@@ -235,6 +235,13 @@ def _in_budget(spec: "Suite", source: "Source", budget: str | None, **options: A
     return fitted.spec, fitted.until
 
 
+def _until_spent(begun: "Launch", budget: str, workers: int) -> float:
+    from .suites.planning.budget import until_spent
+    from .suites.planning.estimate import learnt
+
+    return until_spent(begun.plan, budget, learnt(), workers=workers)
+
+
 def resume(
     folder: str | Path,
     *,
@@ -244,12 +251,17 @@ def resume(
     address: str | None = None,
     report: bool = True,
     progress: "Progress | None" = None,
+    budget: str | None = None,
 ) -> Run:
     """Resume an interrupted run. Finished work is not repeated; with ``retry_failed``, failed work is, and so is all
     work that depends on a part whose code has changed. The backend may be another one than the run began with.
 
+    A run that began with a budget keeps its numbers of runs, and has no limit of time unless ``budget`` sets a new one:
+    wall time from now, after which no further stage of an audit is begun.
+
     Raises:
-        ConfigError: the folder holds no run, or code, data or suite changed since it began; or as for ``run``.
+        ConfigError: the folder holds no run, or code, data or suite changed since it began; a budget for a run whose
+            audits do not stop early; or as for ``run``.
         ClusterError: as for ``run``.
     """
     from .suites.config.arguments import check_folder
@@ -259,6 +271,8 @@ def resume(
     check_folder(folder)
     with chosen_backend(backend, address=address, jobs=jobs) as workers:
         begun = relaunch(Path(folder), retry_failed=retry_failed)
+        if budget is not None:
+            begun = replace(begun, until=_until_spent(begun, budget, workers.at_once))
         gate = carry_out(begun, progress or _display(), workers)
     return _reported(begun, gate, report)
 

@@ -136,11 +136,11 @@ def run(
         command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
         cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
         parts, until = tuple(defense or ()), math.inf
-        if budget is not None:
-            fitted = in_budget(spec, source, budget, times, jobs=jobs, seed=seed, extra=parts)
-            spec, until = fitted.spec, fitted.until
-            print_lines(f"budget {fitted.words}")
         with chosen_backend(backend, address=address, jobs=jobs) as workers:
+            if budget is not None:
+                fitted = in_budget(spec, source, budget, times, workers=workers.at_once, seed=seed, extra=parts)
+                spec, until = fitted.spec, fitted.until
+                print_lines(f"budget {fitted.words}")
             begun = launch(spec, source, seed=seed, extra=parts, folder=output, command=command, cost=cost, until=until)
             print_lines(f"plan   {headline(begun.plan)}")
             if budget is None:  # The line of the budget states the time that was expected.
@@ -165,16 +165,29 @@ def resume(
     jobs: Jobs = None,
     backend: Backend = "local",
     address: Address = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Wall time from now, such as 90s, 10m or 2h, after which no further stage of an audit is begun; for "
+            "runs that began with a budget or whose audits are sequential."
+        ),
+    ] = None,
 ) -> None:
     """Resume an interrupted run; finished work is not repeated."""
     with reported_errors(), resumable(folder):
         from ..api import resume as resume_run
         from .progress import progress
 
-        shown = progress()
-        _close(
-            resume_run(folder, retry_failed=retry_failed, jobs=jobs, backend=backend, address=address, progress=shown)
+        run = resume_run(
+            folder,
+            retry_failed=retry_failed,
+            jobs=jobs,
+            backend=backend,
+            address=address,
+            progress=progress(),
+            budget=budget,
         )
+        _close(run)
 
 
 @app.command()
@@ -206,7 +219,7 @@ def plan(
         )
         parts, times = tuple(defense or ()), learnt()
         if budget is not None:
-            fitted = in_budget(spec, source, budget, times, jobs=jobs, seed=seed, extra=parts)
+            fitted = in_budget(spec, source, budget, times, workers=jobs, seed=seed, extra=parts)
             spec = fitted.spec
             print_lines(f"budget {fitted.words}")
         planned = plan_run(resolve(spec, source, seed=seed, extra=parts))

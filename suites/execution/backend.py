@@ -48,6 +48,11 @@ class Backend(Protocol):
 
     name: str
 
+    @property
+    def at_once(self) -> int:
+        """How many jobs the workers that are there now do at the same time, at least 1; known once entered."""
+        ...
+
     def sends(self, jobs: int) -> bool:
         """Return whether so many jobs are worth sending to workers, instead of doing them in this process."""
         ...

@@ -28,6 +28,11 @@ class DaskBackend:
     def __init__(self, address: str | None, processes: int) -> None:
         self._address, self._processes = address, processes
 
+    @property
+    def at_once(self) -> int:
+        # A worker of more threads computes one cell at a time.
+        return max(1, len(self._client.nthreads()))
+
     def sends(self, jobs: int) -> bool:
         return jobs > 0
 

@@ -23,6 +23,10 @@ class LocalBackend:
     def __init__(self, processes: int) -> None:
         self._processes = processes
 
+    @property
+    def at_once(self) -> int:
+        return self._processes
+
     def sends(self, jobs: int) -> bool:
         return self._processes > 1 and jobs > 1
 

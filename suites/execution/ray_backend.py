@@ -39,6 +39,12 @@ class RayBackend:
     def __init__(self, address: str | None, processes: int) -> None:
         self._address, self._processes = address, processes
 
+    @property
+    def at_once(self) -> int:
+        import ray
+
+        return max(1, int(ray.cluster_resources().get("CPU", 0)))
+
     def sends(self, jobs: int) -> bool:
         return jobs > 0
 

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from ...audit.wording import counted
 from ...defenses.defense import Defense
 from ..audits.power import enough_replicas
 from ..config.resolve import resolve
@@ -69,20 +70,21 @@ def in_budget(
     budget: str,
     times: Times,
     *,
-    jobs: int | None = None,
+    workers: int | None = None,
     seed: int = 0,
     extra: tuple[str | Defense, ...] = (),
 ) -> Budgeted:
-    """Fit a suite into a budget of wall time, which begins now, on ``jobs`` processes of this machine.
+    """Fit a suite into a budget of wall time, which begins now.
 
     Args:
         budget: as for ``budget_seconds``.
-        jobs: number of processes; by default one per core.
+        workers: number of jobs that are done at once, each as fast as on this machine; by default one per core of this
+            machine.
 
     Raises:
         ConfigError: if even the fewest runs are expected to take longer; or as ``resolve`` and ``budget_seconds``.
     """
-    start, seconds, workers = time.monotonic(), budget_seconds(budget), jobs or cores()
+    start, seconds, workers = time.monotonic(), budget_seconds(budget), workers or cores()
     spec = _stopping(spec)
     plan = plan_run(resolve(spec, source, seed=seed, extra=extra))
     costs = _costs(plan, times, workers)
@@ -96,7 +98,7 @@ def in_budget(
     if minimum > seconds:
         raise ConfigError(
             f"budget {budget}: with the fewest runs this suite is expected to take about {minimum:.0f} s on "
-            f"{workers} process{'es' * (workers > 1)}: choose a larger budget, or fewer tables or seeds"
+            f"{counted(workers, 'worker')}: choose a larger budget, or fewer tables or seeds"
         )
     replicas = _filled(least, _most(audits, own), per_run, seconds - fixed)
     return Budgeted(
@@ -106,6 +108,24 @@ def in_budget(
         expected_s=fixed + _seconds(replicas, per_run),
         replicas=replicas,
     )
+
+
+def until_spent(plan: RunPlan, budget: str, times: Times, *, workers: int) -> float:
+    """Return until when the stages of a resumed run's audits may begin, so that their verdicts and the report still fit
+    into a budget of wall time, which begins now: a reading of ``time.monotonic``.
+
+    The numbers of runs stay those of the plan.
+
+    Raises:
+        ConfigError: if no audit of the plan stops early, so that all work must be done; or as ``budget_seconds``.
+    """
+    start, seconds = time.monotonic(), budget_seconds(budget)
+    if plan.stages == 1:
+        raise ConfigError(
+            f"budget {budget}: the audits of this run must make all their runs, because it began without a budget and "
+            "without audit.sequential = true; resume it without a budget"
+        )
+    return start + seconds - _costs(plan, times, workers).after_runs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,25 @@
 """A budget of time: no part of a suite is left out, runs go where claims are weakest, and time alone ends an audit."""
 
 import math
+import sys
 import time
+from types import SimpleNamespace
 
 import fedassay
 import pytest
-from fedassay.suites.config.source import ConfigError
+from fedassay.api import Silent
+from fedassay.suites.config.resolve import resolve
+from fedassay.suites.config.source import ConfigError, Source
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution import run as run_module
+from fedassay.suites.execution.dask_backend import DaskBackend
+from fedassay.suites.execution.local_backend import LocalBackend
+from fedassay.suites.execution.ray_backend import RayBackend
 from fedassay.suites.planning import budget as budget_module
-from fedassay.suites.planning.budget import budget_seconds, in_budget
+from fedassay.suites.planning.budget import budget_seconds, in_budget, until_spent
 from fedassay.suites.planning.estimate import Times
 from fedassay.suites.planning.pilot_times import Pilot
+from fedassay.suites.planning.run_plan import plan_run
 
 NOTHING = Times(exact={}, alike={}, rests={}, runs=0)
 WEAKER = "[defenses.small]\npart = 'ldp_gaussian'\nepsilon = 0.5\ndelta = 1e-5\n\n[attacks.loss]"
@@ -31,7 +39,7 @@ def fitted(suite_file, monkeypatch):
 
     def fit(budget, **options):
         spec, source = load_suite(str(path), overrides=("audit.trials=0",))
-        return in_budget(spec, source, budget, NOTHING, jobs=1, **options)
+        return in_budget(spec, source, budget, NOTHING, **{"workers": 1, **options})
 
     return fit
 
@@ -49,7 +57,7 @@ def test_anything_else_is_a_mistake_that_shows_what_a_budget_is(words):
 
 def test_a_budget_below_the_minimum_is_refused_before_anything_runs(fitted):
     # An eighth of 400 runs, in two arms, of two claims at 10 ms each, and one second.
-    with pytest.raises(ConfigError, match=r"budget 2s: with the fewest runs .* about 3 s on 1 process"):
+    with pytest.raises(ConfigError, match=r"budget 2s: with the fewest runs .* about 3 s on 1 worker"):
         fitted("2s")
 
 
@@ -81,14 +89,69 @@ def test_the_same_times_give_the_same_runs_and_every_audit_stops_when_it_is_cert
     assert {label: table.replicas for label, table in first.spec.defenses.items() if table.replicas} == first.replicas
 
 
+def test_twice_the_workers_do_twice_the_runs_in_the_same_time(fitted):
+    one, two = fitted("9s"), fitted("5s", workers=2)
+    assert one.replicas == two.replicas
+    assert two.expected_s == pytest.approx(1 + (one.expected_s - 1) / 2)
+
+
+@pytest.mark.parametrize(("cpus", "workers"), [({"CPU": 5.0, "memory": 1e9}, 5), ({"CPU": 0.5}, 1), ({}, 1)])
+def test_a_ray_cluster_does_one_job_per_cpu(monkeypatch, cpus, workers):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cluster_resources=lambda: cpus))
+    assert RayBackend("auto", 2).at_once == workers
+
+
+@pytest.mark.parametrize(("threads", "workers"), [({"a": 1, "b": 4, "c": 1}, 3), ({}, 1)])
+def test_a_dask_worker_does_one_job_whatever_its_threads(threads, workers):
+    backend = DaskBackend("tcp://host:8786", 2)
+    backend._client = SimpleNamespace(nthreads=lambda: threads)
+    assert backend.at_once == workers
+
+
+def test_a_run_counts_the_workers_of_its_backend(suite_file, tmp_path, monkeypatch):
+    given = {}
+
+    def refuse(*_, **options):
+        given.update(options)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(budget_module, "in_budget", refuse)
+    with pytest.raises(ConfigError, match="enough"):
+        fedassay.run(str(suite_file()), jobs=3, folder=tmp_path / "run", budget="10m")
+    assert given["workers"] == 3
+
+
+def test_a_resumed_run_has_the_budget_less_what_follows_its_runs(fitted):
+    plan = plan_run(resolve(fitted("20s").spec, Source("suite"), seed=0))
+    before = time.monotonic()
+    until = until_spent(plan, "10s", NOTHING, workers=1)
+    # Half of the second that a run takes beyond its cells.
+    assert before + 9.5 <= until <= time.monotonic() + 9.5
+
+
+def test_a_run_whose_audits_do_not_stop_early_is_not_resumed_with_a_budget(suite_file, tmp_path):
+    spec, source = load_suite(str(suite_file()))
+    run_module.launch(spec, source, folder=tmp_path / "run")
+    with pytest.raises(ConfigError, match="budget 10m: the audits of this run must make all their runs"):
+        fedassay.resume(tmp_path / "run", jobs=1, report=False, budget="10m")
+
+
+@pytest.mark.simulations
+def test_a_resumed_run_begins_no_stage_after_its_budget_and_keeps_its_numbers_of_runs(suite_file, tmp_path, timeless):
+    spec, source = load_suite(str(suite_file("replicas = 40", "replicas = 400\nsequential = true")))
+    for name in ("resumed", "whole"):
+        begun = run_module.launch(spec, source, folder=tmp_path / name, until=time.monotonic())
+    run_module.carry_out(begun, Silent(), LocalBackend(1))
+    resumed = fedassay.resume(tmp_path / "resumed", jobs=1, report=False, budget="0.001s")
+    assert timeless(resumed.records) == timeless(begun.store.records())
+    assert "the budget of time was spent" in next(row.stopped for row in resumed.records if row.role == "audit")
+
+
 @pytest.mark.simulations
 def test_an_audit_whose_time_is_over_says_so_and_is_judged_by_the_runs_that_it_made(suite_file, tmp_path, timeless):
     path = suite_file("replicas = 40", "replicas = 400\nsequential = true")
     spec, source = load_suite(str(path))
     begun = run_module.launch(spec, source, folder=tmp_path / "run", until=time.monotonic())
-    from fedassay.api import Silent
-    from fedassay.suites.execution.local_backend import LocalBackend
-
     run_module.carry_out(begun, Silent(), LocalBackend(1))
     row = next(row for row in begun.store.records() if row.role == "audit")
     assert row.n == 400 // 8
