@@ -44,15 +44,57 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
         set_key(tree, key.split("."), changes[key], change=f"{place}: {key}")
 
 
-def keep_only(tree: dict[str, Any], patterns: Iterable[str], source: Source) -> None:
-    """Remove from a parsed suite, in place, all tables except those that ``patterns`` name.
+def keep_only(tree: dict[str, Any], patterns: Iterable[str], source: Source) -> list[str]:
+    """Remove from a parsed suite, in place, all tables except those that ``patterns`` name; return the names of those
+    that are removed.
 
     A pattern is that of ``keep`` in a preset, such as ``defenses.dp_*``; it restricts only the tables of its kind.
 
     Raises:
         ConfigError: if a pattern matches no table.
     """
-    _leave_out(tree, {KEEP: list(patterns)}, f"only: {source.name}")
+    return _leave_out(tree, {KEEP: list(patterns)}, f"only: {source.name}")
+
+
+def check_left_out(tree: dict[str, Any], gone: Iterable[str], source: Source) -> None:
+    """Raise ConfigError if a table of a parsed suite, not yet checked, names a federation that ``keep_only`` removed;
+    the message states what to keep instead.
+    """
+    named = _named_federations(tree)
+    for table in (key for key in gone if _kind(key) in FEDERATION_TABLES):
+        name = table.partition(".")[2]
+        if needing := [key for key, federations in named.items() if name in federations]:
+            # Without the federation's attacks the others do, unless something else needs it.
+            others = [key for key in named if _kind(key) == "attacks" and key not in needing]
+            only_attacks = others and all(_kind(key) == "attacks" for key in needing)
+            raise ConfigError(
+                f"only: {source.name}: federation {name!r} is left out, and {', '.join(needing)} "
+                f"need{'s' * (len(needing) == 1)} it: keep {table} too"
+                + (f", or of the attacks only {', '.join(others)}" if only_attacks else "")
+            )
+
+
+def _named_federations(tree: dict[str, Any]) -> dict[str, list[Any]]:
+    """The federations that each table names, or has by default."""
+    fields = {
+        "federations": ("calibrated_on", None),
+        "defenses": ("federation", None),
+        "attacks": ("federation", "main"),
+    }
+    found = {
+        f"{kind}.{label}": table.get(*field)
+        for kind, field in fields.items()
+        for label, table in _tables(tree.get(kind)).items()
+    }
+    if (audit := _tables(tree).get(AUDIT)) is not None:
+        found[AUDIT] = audit.get("federation", "main")
+    return {key: names if isinstance(names, list) else [names] for key, names in found.items()}
+
+
+def _tables(found: object) -> dict[str, dict[str, Any]]:
+    """The tables of a value that may be anything: overrides are not checked yet."""
+    items = found.items() if isinstance(found, dict) else ()
+    return {key: value for key, value in items if isinstance(value, dict)}
 
 
 def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> list[str]:

@@ -13,7 +13,7 @@ from .bounds import outside_bounds
 from .bundled_suites import bundled_suites
 from .mistake import mistake_text
 from .plugin_path import folder_of_suite, names_data_files
-from .presets import FEDERATION_TABLES, apply_preset, keep_only
+from .presets import FEDERATION_TABLES, apply_preset, check_left_out, keep_only
 from .source import ConfigError, Source, apply_override
 from .tables.margins import GateSpec
 from .tables.published import Published
@@ -49,9 +49,10 @@ def load_suite(
     if preset is not None:
         check_suite(source.parse(), source)  # Checks the unchanged file first, so that its presets are valid tables.
         apply_preset(tree, preset, source)
+    gone = list[str]()
     if only:
         check_suite(source.parse(), source)  # Checks the whole suite first, so that its tables can be chosen from.
-        keep_only(tree, [pattern for pattern in only if pattern != GIVEN], source)
+        gone = keep_only(tree, [pattern for pattern in only if pattern != GIVEN], source)
     keys = tuple(apply_override(tree, assignment) for assignment in overrides)
     for_mutants = [key for key in keys if key.startswith("mutants.")]
     # Setting such a key would create the table, and an empty [mutants] table stands for all mutants: hours of work.
@@ -61,6 +62,7 @@ def load_suite(
             f"would add every mutant to the suite"
         )
     own = tuple(apply_override(tree, assignment) for assignment in options)
+    check_left_out(tree, gone, source)
     source = replace(source, overrides=keys, options=own, preset=preset or "")
     spec = check_suite(tree, source)
     # The presets are dropped from the resolved suite: editing an unused one must not change a run's identity.

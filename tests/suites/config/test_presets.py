@@ -178,3 +178,46 @@ def test_a_published_figure_of_a_federation_where_it_does_not_run_is_refused(wit
     with pytest.raises(ConfigError) as refused:
         load_suite(with_preset(table, f'{elsewhere}{table}\nfederation = "other"', *changes))
     assert f"row 1: {who} runs only on other" in str(refused.value)
+
+
+TWO = """
+
+[federations.other]
+dataset = "digits"
+model = "logistic"
+clients = 4
+samples = 40
+rounds = 1
+algorithm = { name = "fedsgd", learning_rate = 1.0 }
+
+[attacks.elsewhere]
+part = "loss"
+federation = "other"
+"""
+
+
+def refused_only(path, *only, overrides=()):
+    with pytest.raises(ConfigError) as refused:
+        load_suite(path, only=only, overrides=overrides)
+    return str(refused.value).replace(path, "suite.toml")
+
+
+def test_a_federation_that_is_left_out_although_attacks_need_it_is_named_with_what_to_keep(with_preset):
+    path = with_preset(text=TWO)
+    missed, remedy = refused_only(path, "federations.main").split(": keep ")
+    assert "federation 'other' is left out, and attacks.elsewhere needs it" in missed
+    assert remedy == "federations.other too, or of the attacks only attacks.loss, attacks.random_scores"
+    for kept in ("attacks.loss", "federations.other"):
+        assert load_suite(path, only=("federations.main", kept))
+    # The audit needs the main federation, so that a choice of attacks would not be enough.
+    missed, remedy = refused_only(path, "federations.other").split(": keep ")
+    assert "attacks.loss" in missed
+    assert "audit" in missed
+    assert remedy == "federations.main too"
+
+
+def test_changes_are_made_before_a_federation_is_missed_and_their_mistakes_are_named(with_preset):
+    path = with_preset(text=TWO)
+    assert load_suite(path, only=("federations.main",), overrides=("attacks.elsewhere.federation=main",))
+    for change in ("attacks.elsewhere=3", "attacks=3"):
+        assert "attacks" in refused_only(path, "federations.main", "attacks.loss", overrides=(change,))
