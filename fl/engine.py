@@ -16,7 +16,7 @@ from .message import Message
 from .plan import Plan
 from .protection import Context, Protection, State, check_replica_rows
 from .recorder import RoundEvent
-from .report_sum import block_sum, blocks, sums_reports
+from .report_sum import NUMBERS, block_sum, blocks, sums_reports
 from .resume_state import ResumeState
 from .streams import Streams
 from .task import Samples, Task
@@ -245,13 +245,12 @@ def _gathered(
 ) -> _Gathered:
     """Train the cohort and pass its reports on: as one matrix, or summed in blocks where nothing needs the matrix."""
     protection, lots, keeping = trainer.protection, dict[int, list[Tensor]](), dict(kept)
-    rows, rng = list(blocks(context.senders, model.shape[1])), draws("report")
+    rng, needed = draws("report"), any(map(_needs_reports, recorders))
     # A defense's own sum equals that of one matrix, and saves work in small cohorts too, such as masks.
-    least = 1 if overrides(protection, "block_sum") else 2
-    needed = any(map(_needs_reports, recorders))
-    if len(rows) >= least and len(model) == 1 and sums_reports(protection) and not needed:
+    many = len(context.senders) * model.shape[1] > NUMBERS or overrides(protection, "block_sum")
+    if many and context.senders and len(model) == 1 and sums_reports(protection) and not needed:
         total, sent = block_sum(protection, present, context, state, rng), list[Tensor]()
-        for block in rows:
+        for block in blocks(context.senders, model.shape[1]):
             part = replace(context, senders=context.senders[block])
             reports = total.add(_updates(trainer, results, model, present[:, block], part, lots, keeping), part)
             _show(reports, recorders)
@@ -289,18 +288,23 @@ def _updates(
     """The update of every row (zero where the row is absent), of which the next ``results`` are; the lots behind them
     and what the clients keep are added to ``lots`` and ``keeping``.
     """
-    values = model.new_zeros(len(model), len(context.senders), model.shape[1])
+    single = len(context.senders) == 1
+    values = model.new_empty(len(model), 0 if single else len(context.senders), model.shape[1])
     released = list[Tensor | None]()
     for row, sender in enumerate(context.senders):
         result = next(results)
-        values[:, row] = result.update
+        if single:
+            # A block of one large update, which no other code holds, is not copied.
+            values = result.update.unsqueeze(1)
+        else:
+            values[:, row] = result.update
         keeping[sender] = _kept_where(present[:, row], result.kept, keeping.get(sender, {}))
         # Canary clients have no lot of the task's samples.
         if sender not in trainer.planted_clients:
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
         released.append(result.released)
     if not present.all():
-        values[~present] = 0
+        values = values.masked_fill(~present.unsqueeze(-1), 0)
     return Message(values=values, present=present, senders=context.senders, side=_side(released, present))
 
 

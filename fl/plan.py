@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -78,6 +79,11 @@ class Plan:
     def expected_cohort(self) -> float:
         """The expected number of clients in a round."""
         return self.cohort_rate * self.clients
+
+    @cached_property
+    def largest_lot(self) -> int:
+        """The number of samples of the largest lot that a client may draw."""
+        return max(self.lot.most(size) for size in set(self.sizes))
 
     @property
     def steps(self) -> int:

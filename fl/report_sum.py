@@ -15,7 +15,9 @@ from .message import Message
 from .protection import BlockSum, Context, Protection, State
 
 NUMBERS = 2**24
-"""Numbers of the reports of one block: 64 MiB. Cohorts whose reports hold no more stay one matrix."""
+"""Cohorts whose reports hold no more numbers, 64 MiB, stay one matrix."""
+# Numbers of the reports of one block. Larger ones are returned to the system after each block, and asked for anew.
+_BLOCK = 2**21
 _IN_BLOCKS = ("local_query", "report", "channel")
 """The hooks for which ``block_sum`` stands."""
 _SAME = {
@@ -49,7 +51,7 @@ def _overridden(protection: Protection, *stated: str) -> set[str]:
 
 def blocks(senders: tuple[int, ...], dim: int) -> Iterator[slice]:
     """Yield the rows of each block of a cohort."""
-    rows = max(1, NUMBERS // dim)
+    rows = max(1, _BLOCK // dim)
     return (slice(start, start + rows) for start in range(0, len(senders), rows))
 
 

@@ -10,7 +10,7 @@ per sample; of a text they are the next tokens ``(n, length)``. In a search over
 class probabilities ``(n, k, classes)``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -414,17 +414,41 @@ class Network:
         return self._mapped_or(looped, lambda: vmap(grad(self._weighted))(params, *cases))
 
     def _gradient_of_lot(self, params: Tensor, *case: Tensor) -> Tensor:
+        # Layer by layer: the backward pass of a slice of the flat vector would fill a vector of zeros for each layer.
+        layers = self.layout.unflatten(params)
+        return self.layout.flatten(dict(zip(layers, self._layer_gradients(layers, *case), strict=True)))
+
+    def _layer_gradients(self, layers: Mapping[str, Tensor], *case: Tensor) -> Sequence[Tensor]:
         if self.mixes:
             there = case[2] != 0
             if not there.any():
-                return torch.zeros_like(params)
+                return [torch.zeros_like(layer) for layer in layers.values()]
             case = tuple(part[there] for part in case)
-        # Layer by layer: the backward pass of a slice of the flat vector would fill a vector of zeros for each layer.
-        layers = {name: part.detach().requires_grad_() for name, part in self.layout.unflatten(params).items()}
+        points = {name: layer.detach().requires_grad_() for name, layer in layers.items()}
         images, labels, weights, *dropout = case
-        loss = (self.objective.losses(self._run(layers, images, *dropout), labels) * weights).sum()
-        rows = torch.autograd.grad(loss, list(layers.values()), allow_unused=True, materialize_grads=True)
-        return self.layout.flatten(dict(zip(layers, rows, strict=True)))
+        loss = (self.objective.losses(self._run(points, images, *dropout), labels) * weights).sum()
+        return torch.autograd.grad(loss, list(points.values()), allow_unused=True, materialize_grads=True)
+
+    def descend(
+        self,
+        layers: Mapping[str, Tensor],
+        rate: float,
+        images: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        dropout: Tensor | None = None,
+    ) -> None:
+        """Take one step of SGD in place on a model given by its layers, along minus ``rate`` times the weighted sum of
+        the samples' gradients.
+
+        ``images (n, c, h, w)``, ``labels (n,)``, ``weights (n,)``, ``dropout (n, features)``. The same step as with
+        ``gradient``, up to rounding, without a flat vector: for a million parameters that takes a tenth of the time.
+        """
+        case = (images, labels, weights) if dropout is None else (images, labels, weights, dropout)
+        gradients = self._layer_gradients(layers, *case)
+        with torch.no_grad():
+            for layer, gradient in zip(layers.values(), gradients, strict=True):
+                layer.sub_(gradient, alpha=rate)
 
     def _weighted(
         self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..algorithms.algorithm import FedAvg
 from ..algorithms.local_training import Numbers
 from ..canary import Canaries, CanarySet, UserCanary
 from ..hooks import overrides
@@ -230,6 +231,8 @@ class LocalTrainer(ABC):
         """
         if (ready := self.ready(model, client, context)) is not None:
             return ready
+        if len(model) == 1 and self.descends(client, context):
+            return self.descended(model, client, context)
         algorithm = context.plan.algorithm
         start = moved(model, self.device)
         given = [None if part is None else moved_numbers(part, self.device) for part in (shared, kept)]
@@ -246,6 +249,45 @@ class LocalTrainer(ABC):
             **self.recorded(client, context, taken),
         )
 
+    def descends(self, client: int, context: Context) -> bool:
+        """Whether a client takes steps of plain SGD along mean gradients, with which no hook has to do."""
+        algorithm = context.plan.algorithm
+        return (
+            # Not a subclass, which may step otherwise; a linear model's gradient has a closed form, which is faster.
+            type(algorithm) is FedAvg
+            and algorithm.optimizer == "sgd"
+            and self.task.network.model != "logistic"
+            and not self.protection.per_sample
+            and self._planted_rows(client, context.round) is None
+        )
+
+    def descended(self, model: Tensor, client: int, context: Context) -> LocalResult:
+        """Return the result of a client that ``descends`` from ``model (1, d)``, computed layer by layer."""
+        algorithm, layout = context.plan.algorithm, context.plan.layout
+        assert isinstance(algorithm, FedAvg)
+        start, held, masks = moved(model, self.device), self.held(client), list[Tensor]()
+        layers = {name: layer.clone() for name, layer in layout.unflatten(start[0]).items()}
+        for number in range(algorithm.local_steps):
+            lot = self.lot(held, client, context, number)
+            # The mean over an empty lot is zero.
+            if lot.real.any():
+                with self.exactly():
+                    layers = self.descent(layers, algorithm.learning_rate, lot, context.plan)
+            masks.append(lot.mask)
+        # The difference of weights layer by layer; inert weights have no gradient.
+        update = torch.zeros_like(start)
+        before, after = layout.unflatten(start[0]), layout.unflatten(update[0])
+        for name, layer in layers.items():
+            torch.sub(layer, before[name], out=after[name])
+        return LocalResult(update=moved(update, CPU), lots=self.own_lots(client, context, masks))
+
+    def descent(self, layers: dict[str, Tensor], rate: float, lot: Lot, plan: Plan) -> dict[str, Tensor]:
+        """Return the layers after a step along the mean gradient of a lot; those given may change."""
+        dropout = None if lot.dropout is None else moved(lot.dropout[0], self.device)
+        images, labels, weights = (moved(part[0], self.device) for part in (lot.images, lot.labels, lot.weights))
+        self.network.descend(layers, rate, images, labels, weights, dropout)
+        return layers
+
     def ready(self, model: Tensor, client: int, context: Context) -> LocalResult | None:
         """Return the result of a canary that is a client given as a row; None for a client that trains."""
         row = self._planted_update(client, context.round)
@@ -253,13 +295,16 @@ class LocalTrainer(ABC):
 
     def recorded(self, client: int, context: Context, taken: Sequence[Step]) -> dict[str, Any]:
         """Return the lots and the results of queries of a client's steps, as fields of a ``LocalResult``."""
-        # Recorded lots cover the task's samples only, not canaries.
-        own = 0 if client in self.planted_clients else context.plan.sizes[client]
         answers = [step.answer for step in taken if step.answer is not None]
         return {
-            "lots": [step.drawn[:, :own] for step in taken],
+            "lots": self.own_lots(client, context, [step.drawn for step in taken]),
             "released": torch.stack(answers, dim=1) if answers else None,
         }
+
+    def own_lots(self, client: int, context: Context, masks: Sequence[Tensor]) -> list[Tensor]:
+        """Return the part of the masks of a client's lots that is about the task's samples, not about canaries."""
+        own = 0 if client in self.planted_clients else context.plan.sizes[client]
+        return [mask[:, :own] for mask in masks]
 
     def lot(self, held: Held, client: int, context: Context, step: int) -> Lot:
         """Draw a client's lot; canaries are the last samples and are drawn like any other."""

@@ -25,7 +25,7 @@ from fedassay.defenses.shuffling.s_apes import SAPESProtection
 from fedassay.defenses.without_dp.gradient_pruning import GradientPruningProtection
 from fedassay.defenses.without_dp.plain_noise import PlainNoiseProtection
 from fedassay.defenses.without_dp.sign import SignProtection
-from fedassay.fl import report_sum
+from fedassay.fl import engine, report_sum
 from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
@@ -70,7 +70,9 @@ def in_blocks(monkeypatch):
     """(rows, dim): sets how many reports make a block; None: no limit."""
 
     def limit(rows, dim):
-        monkeypatch.setattr(report_sum, "NUMBERS", 10**9 if rows is None else rows * dim)
+        most = 10**9 if rows is None else rows * dim
+        monkeypatch.setattr(report_sum, "_BLOCK", most)
+        monkeypatch.setattr(engine, "NUMBERS", most)
 
     return limit
 

@@ -38,7 +38,12 @@ class Batched(LocalTrainer):
             results = {client: self.ready(model, client, context) for client in block}
             clients = [client for client, ready in results.items() if ready is None]
             if clients:
-                trained = self._trained(model, clients, context, state, shared, kept)
+                alone = len(clients) == len(model) == 1 and self.descends(clients[0], context)
+                trained = (
+                    iter([self.descended(model, clients[0], context)])
+                    if alone
+                    else self._trained(model, clients, context, state, shared, kept)
+                )
                 results.update(zip(clients, trained, strict=True))
             yield from (result for result in results.values() if result is not None)
 
@@ -48,7 +53,7 @@ class Batched(LocalTrainer):
 
     def rows_at_once(self, plan: Plan) -> int:
         """Return how many rows are computed together, so that they stay in the cache, or in half of a GPU's memory."""
-        lot = max(plan.lot.rate(size) * size for size in plan.sizes)
+        lot = max(plan.lot.rate(size) * size for size in set(plan.sizes))
         gradients = plan.layout.dim * (lot if self.protection.per_sample else 1)
         if self.device == CPU:
             if plan.layout.dim > LARGE:

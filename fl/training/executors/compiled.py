@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from ....audit.outside import described
 from ...models.network import Network
 from ...plan import Plan
 from ..joined_lots import JoinedLots
+from ..local import Lot
 from .batched import LARGE, Batched
 
 # Rows of a call; more do not fit in the cache.
@@ -55,8 +57,7 @@ class Compiled(Batched):
 
     def length(self, longest: int, plan: Plan) -> int:
         # A power of two, so that few lengths are compiled, and no more than the largest lot.
-        most = max(plan.lot.most(size) for size in plan.sizes)
-        return max(longest, min(most, 1 << (longest - 1).bit_length()))
+        return max(longest, min(plan.largest_lot, 1 << (longest - 1).bit_length()))
 
     def gradients(self, local: Tensor, lots: JoinedLots, plan: Plan) -> Tensor:
         if self.task.network.model == "logistic":
@@ -67,6 +68,17 @@ class Compiled(Batched):
         if self.task.network.model == "logistic":
             return super().sample_gradients(local, lots, plan)
         return self._in_calls(_sample_gradients(self.network), local, lots, plan, weighted=False)
+
+    def descent(self, layers: dict[str, Tensor], rate: float, lot: Lot, plan: Plan) -> dict[str, Tensor]:
+        if lot.held.images is not self.task.images:
+            return super().descent(layers, rate, lot, plan)
+        lots = self._joined_lots([lot], plan)
+        cases = [part[0] for part in (lots.images, lots.labels, lots.weights)]
+        cases += [] if lots.dropout is None else [lots.dropout[0]]
+        step = torch.tensor(rate, device=lots.weights.device)
+        with _many_shapes():
+            stepped = _descents(self.network)(tuple(layers.values()), step, *cases)
+        return dict(zip(layers, stepped, strict=True))
 
     def _in_calls(self, function: _Function, local: Tensor, lots: JoinedLots, plan: Plan, *, weighted: bool) -> Tensor:
         size, found = self.rows_at_once(plan), list[Tensor]()
@@ -113,9 +125,26 @@ def _sample_gradients(network: Network) -> _Function:
     return _compiled(vmap(of_row), _BACKEND)
 
 
-def _compiled(function: _Function, backend: str) -> _Function:
-    compiled: _Function = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
-    return compiled
+@cache
+def _descents(network: Network) -> Callable[..., tuple[Tensor, ...]]:
+    """A model's layers after one step, from its layers, the rate, and images, labels, weights and dropout of a lot.
+
+    Not from the flat vector, whose gradient would be joined from those of the layers in every step.
+    """
+    module, names, objective = network.module, network.layout.names, network.objective
+
+    def loss(layers: tuple[Tensor, ...], images: Tensor, labels: Tensor, weights: Tensor, *dropout: Tensor) -> Tensor:
+        logits = functional_call(module, dict(zip(names, layers, strict=True)), (images, *dropout))
+        return (objective.losses(logits, labels) * weights).sum()
+
+    def step(layers: tuple[Tensor, ...], rate: Tensor, *case: Tensor) -> tuple[Tensor, ...]:
+        return tuple(layer - rate * slope for layer, slope in zip(layers, grad(loss)(layers, *case), strict=True))
+
+    return _compiled(step, _BACKEND)
+
+
+def _compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    return torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
 
 
 def _mean_loss(network: Network) -> _Function:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
+from fedassay.fl.models.network import Network
 from fedassay.fl.models.small_models import build_model
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context, Protection
@@ -55,14 +56,36 @@ def naive_update(task, start, lots, algorithm, client=CLIENT):
 )
 @pytest.mark.parametrize(("model", "side"), [("logistic", 4), ("lenet", 7)])
 @pytest.mark.parametrize("lot", [Full(), Poisson(0.2), FixedSize(3)], ids=str)
-def test_a_turn_is_the_plain_loop_over_the_same_lots(make_task, make_plan, algorithm, model, side, lot):
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_a_turn_is_the_plain_loop_over_the_same_lots(make_task, make_plan, algorithm, model, side, lot, replicas):
     task = make_task(model=model, side=side)
     plan = make_plan(task, algorithm=algorithm, lot=lot)
-    models, result = turn(task, plan, replicas=4)
+    models, result = turn(task, plan, replicas=replicas)
     assert len(result.lots) == algorithm.local_steps
     for replica, start in enumerate(models):
         naive = naive_update(task, start, [mask[replica] for mask in result.lots], algorithm)
         torch.testing.assert_close(result.update[replica], naive, rtol=1e-4, atol=1e-5)
+
+
+class ByFlatVectors(FedAvg):
+    """The same algorithm; a subclass could step otherwise, so its steps are taken by the method ``step``."""
+
+
+@pytest.mark.parametrize("model", ["mlp", "lenet", "lenet_dropout", "lenet_bn"])
+def test_steps_layer_by_layer_are_those_of_the_algorithm(make_task, make_plan, monkeypatch, model):
+    task = make_task((6, 1, 3, 5), model=model, side=7, inert=2)
+    steps, descend = [], Network.descend
+    monkeypatch.setattr(Network, "descend", lambda *given: steps.append(1) or descend(*given))
+    for client in (0, 1):
+        found = []
+        for algorithm in (FedAvg, ByFlatVectors):
+            plan = make_plan(task, lot=Poisson(0.4), algorithm=algorithm(learning_rate=0.3, local_steps=4))
+            found.append(turn(task, plan, client=client)[1])
+        assert torch.equal(torch.stack(found[0].lots), torch.stack(found[1].lots))
+        torch.testing.assert_close(found[0].update, found[1].update, rtol=1e-4, atol=1e-6)
+        # Neither a subclass nor an empty lot takes such a step.
+        assert len(steps) == sum(int(mask.any()) for mask in found[0].lots)
+        steps.clear()
 
 
 def test_poisson_lots_of_four_replicas_hold_an_empty_one_and_unequal_ones(make_task, make_plan):

@@ -15,7 +15,7 @@ from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.executor_choice import executor_named, known_executors, usual_executor
-from fedassay.fl.training.executors import compiled
+from fedassay.fl.training.executors import batched, compiled
 from fedassay.fl.training.local import Batch
 
 SIZES = (4, 7, 5, 6, 1)
@@ -50,6 +50,7 @@ def uncompiled(request, monkeypatch):
     """Compiling takes ten seconds a shape: most tests run the same calls of the same functions uncompiled."""
     compiled._mean_gradients.cache_clear()
     compiled._sample_gradients.cache_clear()
+    compiled._descents.cache_clear()
     if request.node.get_closest_marker("simulations") is None:
         monkeypatch.setattr(compiled, "_compiled", lambda function, backend: function)
 
@@ -155,6 +156,32 @@ def test_machine_code_gives_the_sequential_models(make_task, make_plan, make_tap
     task = make_task(SIZES, model=model, side=side)
     plan = make_plan(task, algorithm=algorithm, lot=lot, cohort=cohort)
     assert_equal_runs(both("compiled", task, plan, make_tape, protection))
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Every model counts as large, so that blocks have one client."""
+    for module in (batched, compiled):
+        monkeypatch.setattr(module, "LARGE", 0)
+
+
+@pytest.mark.parametrize(("executor", "case"), [(name, case) for case in CASES for name in others(case)])
+def test_one_client_of_a_large_model_at_a_time_gives_the_sequential_models(
+    make_task, make_plan, make_tape, large, executor, case
+):
+    model, side, algorithm, lot, cohort = CASES[case]
+    task = make_task(SIZES, model=model, side=side, inert=3)
+    plan = make_plan(task, algorithm=algorithm, lot=lot, cohort=cohort)
+    assert_equal_runs(both(executor, task, plan, make_tape))
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("case", ["cnn poisson", "dropout"])
+def test_machine_code_of_a_large_model_gives_the_sequential_models(make_task, make_plan, make_tape, large, case):
+    model, side, algorithm, lot, cohort = CASES[case]
+    task = make_task(SIZES, model=model, side=side, inert=3)
+    plan = make_plan(task, algorithm=algorithm, lot=lot, cohort=cohort)
+    assert_equal_runs(both("compiled", task, plan, make_tape))
 
 
 def test_compiled_refuses_batch_norm_and_a_machine_without_a_compiler(make_task):
