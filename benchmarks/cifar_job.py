@@ -6,9 +6,9 @@ model has no dropout, so that all ways can be compared number by number. Clients
 it, drawn with replacement), because 100,000 clients with images of their own would take 61 GB.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 from fedassay.fl.algorithms.algorithm import FedAvg
@@ -20,6 +20,7 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from torch import Tensor, nn
+from torch.func import functional_call, grad
 from torch.nn.functional import cross_entropy
 from turns import TurnOver
 
@@ -166,8 +167,36 @@ def local_steps(model: nn.Module, images: Tensor, labels: Tensor) -> None:
         optimizer.step()
 
 
-def plain_loop(job: Job, turn_over: TurnOver, *, draws: Draws | None = None) -> Tensor:
-    """FedAvg in PyTorch alone; returns the last model ``(d,)``."""
+@cache
+def _compiled_step() -> Callable[..., tuple[Tensor, ...]]:
+    """The layers of ``small_cnn`` after a step, from its layers, images and labels, as one compiled program."""
+    model = small_cnn(SHAPE, CLASSES)
+    names = [name for name, _ in model.named_parameters()]
+
+    def loss(layers: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(functional_call(model, dict(zip(names, layers, strict=True)), (images,)), labels)
+
+    def step(layers: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        slopes = grad(loss)(layers, images, labels)
+        return tuple(layer - LEARNING_RATE * slope for layer, slope in zip(layers, slopes, strict=True))
+
+    return torch.compile(step, fullgraph=True, dynamic=False)
+
+
+def compiled_steps(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """Take the steps of ``local_steps`` by one compiled program each."""
+    layers = tuple(layer.detach() for layer in model.parameters())
+    for lot, classes in zip(images.split(LOT), labels.split(LOT), strict=True):
+        layers = _compiled_step()(layers, lot, classes)
+    with torch.no_grad():
+        for own, stepped in zip(model.parameters(), layers, strict=True):
+            own.copy_(stepped)
+
+
+def plain_loop(
+    job: Job, turn_over: TurnOver, *, draws: Draws | None = None, steps: Callable[..., None] = local_steps
+) -> Tensor:
+    """FedAvg in PyTorch alone, whose clients take ``steps``; returns the last model ``(d,)``."""
     draws, model, server = draws or job.draws, job.model(), job.model()
     for turn in range(job.rounds):
         sums = [torch.zeros_like(weights) for weights in server.parameters()]
@@ -175,7 +204,7 @@ def plain_loop(job: Job, turn_over: TurnOver, *, draws: Draws | None = None) -> 
             with torch.no_grad():
                 for own, sent in zip(model.parameters(), server.parameters(), strict=True):
                     own.copy_(sent)
-            local_steps(model, *job.lot_data(draws, turn, client))
+            steps(model, *job.lot_data(draws, turn, client))
             for total, own in zip(sums, model.parameters(), strict=True):
                 total.add_(own.detach())
         with torch.no_grad():

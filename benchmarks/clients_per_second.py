@@ -9,8 +9,9 @@ after every tenth round; the others test their models as often. Seconds are CPU 
 
 ``plain loop``, ``pfl`` and ``Flower`` get cohorts and lots from one function, except that pfl draws its cohorts and
 Flower on Ray lets its strategy draw them; the engine draws its own. ``Flower in process`` is a strategy of Flower that
-trains client apps by direct calls, without Ray and without its servers: what Flower takes at least. A library that is
-not installed has a row that says so:
+trains client apps by direct calls, without Ray and without its servers: what Flower takes at least. A step of ``plain
+loop, compiled`` is one program of ``torch.compile``: what compiling gains on this model at most. A library that is not
+installed has a row that says so:
 
     pip install pfl 'flwr[simulation]'
 """
@@ -24,7 +25,7 @@ from typing import Any
 
 import torch
 from cifar_flower import flower_in_process, flower_on_ray
-from cifar_job import EVERY, LOT, SAMPLES, Draws, Job, plain_loop
+from cifar_job import EVERY, LOT, SAMPLES, Draws, Job, compiled_steps, plain_loop
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.fl.engine import run_federation
 from fedassay.fl.protection import Protection
@@ -130,8 +131,14 @@ Run = Callable[..., Any]
 def ways(job: Job) -> dict[str, Run]:
     """Return every way of running the job, by name."""
     own = {f"engine, {name}": partial(engine, job, executor=name) for name in known_executors()}
+    compiled = partial(plain_loop, job, steps=compiled_steps)
     others = {"pfl": pfl_simulation, "Flower in process": flower_in_process, "Flower on Ray": flower_on_ray}
-    return {PLAIN: partial(plain_loop, job), **own, **{name: partial(way, job) for name, way in others.items()}}
+    return {
+        PLAIN: partial(plain_loop, job),
+        f"{PLAIN}, compiled": compiled,
+        **own,
+        **{name: partial(way, job) for name, way in others.items()},
+    }
 
 
 def _one_thread(way: Run, turn_over: TurnOver) -> None:
@@ -152,6 +159,7 @@ def differences(job: Job) -> dict[str, float | str]:
     moved = float((plain - job.task.initial(Streams(0))).norm())
     # The engine's draws are named by round and client, so every executor has the same ones.
     compared: dict[str, Run] = {f"engine, {name}": partial(engine, executor=name) for name in known_executors()}
+    compared[f"{PLAIN}, compiled"] = partial(plain_loop, draws=draws, steps=compiled_steps)
     compared["pfl"] = partial(pfl_simulation, draws=draws)
     compared["Flower in process"] = partial(flower_in_process, draws=draws)
     found = dict[str, float | str]()
