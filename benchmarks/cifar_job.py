@@ -15,6 +15,7 @@ from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.models.network import Network
+from fedassay.fl.models.small_models import build_model
 from fedassay.fl.partitions.sampling import FixedSize
 from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
@@ -26,6 +27,7 @@ from turns import TurnOver
 
 SHAPE, CLASSES = (3, 32, 32), 10
 ROUNDS, SAMPLES, LOT, STEPS, LEARNING_RATE = 1500, 50, 10, 5, 0.1
+SMALL_CNN = "cifar_job:small_cnn"
 EVERY = 10
 """Rounds between two tests of the server's model."""
 _POOL, _TESTED = 10_000, 1000
@@ -75,13 +77,15 @@ class Draws:
 class Job:
     """The federation: ``clients`` in all, ``rounds`` that are run, ``cohort`` per round.
 
-    ``data``: "synthetic", or the name of a data set of 3x32x32 images.
+    ``data``: "synthetic", or the name of a data set of 3x32x32 images. ``network``: a model of the catalogue, or that
+    of this file.
     """
 
     clients: int
     rounds: int
     cohort: int = 50
     data: str = "synthetic"
+    network: str = SMALL_CNN
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -111,7 +115,7 @@ class Job:
         """The federation as the engine takes it."""
         data = self.dataset
         return Task(
-            network=Network(model="cifar_job:small_cnn", shape=SHAPE, classes=CLASSES),
+            network=Network(model=self.network, shape=SHAPE, classes=CLASSES),
             images=data.train_images,
             labels=data.train_labels,
             parts=self.parts.unbind(),
@@ -140,7 +144,7 @@ class Job:
 
     def model(self) -> nn.Module:
         """Return a new model with the engine's initial weights."""
-        model = small_cnn(SHAPE, CLASSES)
+        model = build_model(self.network, shape=SHAPE, classes=CLASSES)
         with torch.no_grad():
             nn.utils.vector_to_parameters(self.task.initial(Streams(0)), model.parameters())
         return model
@@ -168,9 +172,8 @@ def local_steps(model: nn.Module, images: Tensor, labels: Tensor) -> None:
 
 
 @cache
-def _compiled_step() -> Callable[..., tuple[Tensor, ...]]:
-    """The layers of ``small_cnn`` after a step, from its layers, images and labels, as one compiled program."""
-    model = small_cnn(SHAPE, CLASSES)
+def _compiled_step(model: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
+    """The layers of a model after a step, from its layers, images and labels, as one compiled program."""
     names = [name for name, _ in model.named_parameters()]
 
     def loss(layers: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
@@ -187,7 +190,7 @@ def compiled_steps(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     """Take the steps of ``local_steps`` by one compiled program each."""
     layers = tuple(layer.detach() for layer in model.parameters())
     for lot, classes in zip(images.split(LOT), labels.split(LOT), strict=True):
-        layers = _compiled_step()(layers, lot, classes)
+        layers = _compiled_step(model)(layers, lot, classes)
     with torch.no_grad():
         for own, stepped in zip(model.parameters(), layers, strict=True):
             own.copy_(stepped)

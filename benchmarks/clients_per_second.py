@@ -1,6 +1,7 @@
 """Clients per second on the job of pfl-research's CIFAR-10 benchmark: this engine, pfl, Flower and a plain loop.
 
     OMP_NUM_THREADS=1 python benchmarks/clients_per_second.py [--clients 1000 10000 100000] [--rounds 20] [--only ...]
+    OMP_NUM_THREADS=1 python benchmarks/clients_per_second.py --model cnn26k    # a model that blocks of clients suit
     python benchmarks/clients_per_second.py --check      # that all ways compute the same models
 
 The job is that of ``cifar_job.py``. Each way is a process of its own with one thread; the processes take turns, a round
@@ -25,7 +26,7 @@ from typing import Any
 
 import torch
 from cifar_flower import flower_in_process, flower_on_ray
-from cifar_job import EVERY, LOT, SAMPLES, Draws, Job, compiled_steps, plain_loop
+from cifar_job import EVERY, LOT, SAMPLES, SMALL_CNN, Draws, Job, compiled_steps, plain_loop
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.fl.engine import run_federation
 from fedassay.fl.protection import Protection
@@ -184,17 +185,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="rounds that are counted")
     parser.add_argument("--only", nargs="+", default=[], help="ways whose names contain one of these words")
     parser.add_argument("--data", default="synthetic", help="synthetic, or a data set such as cifar10")
+    parser.add_argument("--model", default=SMALL_CNN, help="another model of the catalogue, such as cnn26k")
     parser.add_argument("--check", action="store_true", help="compare the models of all ways after two small rounds")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # Of the ways' processes too.
     torch.set_num_threads(1)
     if given.check:
-        for name, apart in differences(Job(clients=4, cohort=4, rounds=2)).items():
+        for name, apart in differences(Job(clients=4, cohort=4, rounds=2, network=given.model)).items():
             print(f"{name:22} {apart if isinstance(apart, str) else f'{apart:.1e}'}")
         return
     print(f"{'':22}{'clients/s':>9}{'first s':>9}{'GiB':>8}   CPU seconds of a round, {PLAIN} = 1 (range)")
     for clients in given.clients:
-        job = Job(clients=clients, rounds=given.rounds + 1, data=given.data)
+        job = Job(clients=clients, rounds=given.rounds + 1, data=given.data, network=given.model)
         chosen = {
             name: partial(_one_thread, way)
             for name, way in ways(job).items()
