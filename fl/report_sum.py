@@ -90,7 +90,7 @@ class ReportSum:
         rows, present = reports.values[0], reports.present[0]
         for row, sent, weight in zip(rows, present.tolist(), self._weights(context), strict=True):
             if sent:
-                self.total[0].add_(row.double(), alpha=weight)
+                self.total[0].add_(row, alpha=weight)
                 self.weight += weight
         for name, array in reports.side.items():
             self.side.setdefault(name, []).append(array[:, present])

@@ -275,7 +275,8 @@ class LocalTrainer(ABC):
                     layers = self.descent(layers, algorithm.learning_rate, lot, context.plan)
             masks.append(lot.mask)
         # The difference of weights layer by layer; inert weights have no gradient.
-        update = torch.zeros_like(start)
+        update = torch.empty_like(start)
+        update[:, layout.model_dim :] = 0
         before, after = layout.unflatten(start[0]), layout.unflatten(update[0])
         for name, layer in layers.items():
             torch.sub(layer, before[name], out=after[name])
