@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from ..fields import check_count
+from ...audit.nearest import nearest
+from ..fields import check_count, check_positive
 
 
 class LowRank(nn.Module):
@@ -25,8 +26,7 @@ class LowRank(nn.Module):
                 f"rank must be at most {min(base.in_features, base.out_features)}, the rank of the adapted layer, "
                 f"got {rank}"
             )
-        if not alpha > 0:
-            raise ValueError(f"alpha must be > 0, got {alpha}")
+        check_positive("alpha", alpha)
         self.base, self.scale = base, alpha / rank
         self.down = nn.Linear(base.in_features, rank, bias=False)
         self.up = nn.Linear(rank, base.out_features, bias=False)
@@ -40,12 +40,25 @@ class LowRank(nn.Module):
 def adapt(module: nn.Module, layers: Iterable[str], *, rank: int, alpha: float) -> None:
     """Freeze all parameters of ``module`` and give each of its linear ``layers``, named as paths, an adapter, in place.
 
-    Raises ValueError for a path that is no linear layer, a ``rank`` above a layer's, or ``alpha`` of at most 0.
+    Raises ValueError, and leaves the module as it is, for a single string in place of paths, no path, a path that is no
+    linear layer below the module or is named twice, a ``rank`` above a layer's, or an ``alpha`` that is not above 0.
     """
+    paths = layers if isinstance(layers, str) else [*layers]
+    if isinstance(paths, str) or not paths or len({*paths}) < len(paths):
+        raise ValueError(f"layers must be a list of at least one path, and none twice, got {paths!r}")
+    adapters = {path: LowRank(_linear(module, path), rank, alpha) for path in paths}
     module.requires_grad_(False)
-    for path in layers:
-        layer = module.get_submodule(path)
-        if not isinstance(layer, nn.Linear):
-            raise ValueError(f"layer {path} must be linear to be adapted, got {type(layer).__name__}")
+    for path, adapter in adapters.items():
         parent, _, name = path.rpartition(".")
-        setattr(module.get_submodule(parent), name, LowRank(layer, rank, alpha))
+        setattr(module.get_submodule(parent), name, adapter)
+
+
+def _linear(module: nn.Module, path: str) -> nn.Linear:
+    below = dict(module.named_modules(remove_duplicate=False))
+    found = below.get(path)
+    # The module itself has no parent in which an adapter could replace it.
+    if found is module or not isinstance(found, nn.Linear):
+        linear = [name for name, layer in below.items() if name and isinstance(layer, nn.Linear)]
+        got = "no layer" if found is None else "the module itself" if found is module else type(found).__name__
+        raise ValueError(f"layer {path!r} must be linear to be adapted, got {got}; known: {nearest(str(path), linear)}")
+    return found

@@ -71,13 +71,39 @@ def test_sample_gradients_are_those_of_a_loop():
 def test_wrong_layers_ranks_and_texts_are_refused():
     with pytest.raises(ValueError, match="rank must be at most 64"):
         build_model("text_lora", shape=(1, 1, 32), classes=TOKENS, rank=65)
-    with pytest.raises(ValueError, match="alpha must be > 0, got 0"):
+    with pytest.raises(ValueError, match="alpha must be a number > 0, got 0"):
         build_model("text_lora", shape=(1, 1, 32), classes=TOKENS, alpha=0)
     for shape, tokens in (((1, 1, 33), TOKENS), ((1, 1, 32), 9)):
         with pytest.raises(ValueError, match="at most 32 places and 65 tokens"):
             build_model("text_lora", shape=shape, classes=tokens)
-    with pytest.raises(ValueError, match="layer 1 must be linear to be adapted, got ReLU"):
-        adapt(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), ["1"], rank=1, alpha=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"layers": ["1"]}, "layer '1' must be linear to be adapted, got ReLU; known: 0 or 2"),
+        ({"layers": ["0", "attention"]}, "layer 'attention' must be linear to be adapted, got no layer"),
+        ({"layers": [""]}, "layer '' must be linear to be adapted, got the module itself"),
+        ({"layers": "02"}, "layers must be a list of at least one path, and none twice, got '02'"),
+        ({"layers": []}, "layers must be a list"),
+        ({"layers": ["0", "0"]}, "layers must be a list"),
+        ({"layers": ["0", "2"], "rank": 2}, "rank must be at most 1"),
+        ({"alpha": float("inf")}, "alpha must be a number > 0, got inf"),
+        ({"alpha": "8"}, "alpha must be a number > 0, got '8'"),
+    ],
+)
+def test_adapters_that_do_not_fit_a_module_leave_it_as_it_was(changed, words):
+    module = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+    with pytest.raises(ValueError, match=words):
+        adapt(module, **({"layers": ["0"], "rank": 1, "alpha": 1.0} | changed))
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    assert not any(isinstance(layer, LowRank) for layer in module.modules())
+
+
+def test_a_module_that_is_one_linear_layer_has_no_place_for_an_adapter():
+    # It would contain itself.
+    with pytest.raises(ValueError, match="layer '' must be linear to be adapted, got the module itself"):
+        adapt(nn.Linear(2, 2), [""], rank=1, alpha=1.0)
 
 
 @pytest.mark.skipif("FEDASSAY_DATA" not in os.environ, reason="FEDASSAY_DATA is not set: no text is here")
