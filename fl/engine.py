@@ -16,7 +16,7 @@ from .message import Message
 from .plan import Plan
 from .protection import Context, Protection, State, check_replica_rows
 from .recorder import RoundEvent
-from .report_sum import NUMBERS, block_sum, blocks, sums_reports
+from .report_sum import NUMBERS, block_sum, blocks, check_sums, sums_reports
 from .resume_state import ResumeState
 from .streams import Streams
 from .task import Samples, Task
@@ -78,8 +78,8 @@ def run_federation(
 
     Raises:
         ValueError: if the plan is not this task's, the canary does not fit it, a hook returns a wrong shape, the
-            protection or the canary needs per-sample gradients and the model has none, the executor cannot train the
-            model here, or ``resume_from`` belongs to another federation.
+            protection's ``sums`` is none of ``Sums``, the protection or the canary needs per-sample gradients and the
+            model has none, the executor cannot train the model here, or ``resume_from`` belongs to another federation.
     """
     rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
     trainer = _trainer(executor, task, plan, protection, streams, batch, canary, device)
@@ -173,6 +173,7 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
             f"got {plan.clients} clients and {plan.layout.dim} coordinates, "
             f"task has {task.clients} and {task.network.layout.dim}"
         )
+    check_sums(protection)
     # Without per_sample the engine computes mean gradients and never calls these hooks: their noise would be missing.
     for hook in ("local_step", "local_query"):
         if overrides(protection, hook) and not protection.per_sample:

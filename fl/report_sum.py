@@ -25,11 +25,19 @@ _SAME = {
     *("broadcast", "close_round", "numbers", "law"),
 }
 """The hooks that are called alike for blocks and for one matrix."""
+_KNOWN = ("mean", "unweighted mean", "sum", None)
+
+
+def check_sums(protection: Protection) -> None:
+    """Raise ValueError where ``sums`` of a protection is none of ``Sums``."""
+    if protection.sums not in _KNOWN:
+        raise ValueError(f"{type(protection).__name__}.sums must be one of {_KNOWN}, got {protection.sums!r}")
 
 
 def sums_reports(protection: Protection) -> bool:
     """Return whether a protection's reports may be summed block by block: it states ``sums``, and no class below the
-    one that states it, or ``block_sum``, overrides a method that may make a difference between blocks and one matrix.
+    one that states it, or ``block_sum``, nor the object overrides a method that may make a difference between blocks
+    and one matrix.
 
     That is any method, also one that hooks call, but the hooks that are called alike for both. ``block_sum`` stands for
     ``local_query``, ``report`` and ``channel``: a class below it that overrides one of these would have to define it
@@ -42,11 +50,13 @@ def sums_reports(protection: Protection) -> bool:
 
 
 def _overridden(protection: Protection, *stated: str) -> set[str]:
-    """The names of the methods that are overridden below the last class that states one of the names ``stated``."""
-    kinds = type(protection).__mro__
-    place = next(place for place, kind in enumerate(kinds) if not vars(kind).keys().isdisjoint(stated))
-    known = {name for kind in kinds[place:] for name in vars(kind) if not name.startswith("__")}
-    return {name for kind in kinds[:place] for name in known & vars(kind).keys() if callable(getattr(kind, name))}
+    """The names of the methods that are overridden below the last class that states one of the names ``stated``, or on
+    the object.
+    """
+    owners = (protection, *type(protection).__mro__)
+    place = next(place for place, owner in enumerate(owners) if not vars(owner).keys().isdisjoint(stated))
+    known = {name for owner in owners[place:] for name in vars(owner) if not name.startswith("__")}
+    return {name for owner in owners[:place] for name in known & vars(owner).keys() if callable(getattr(owner, name))}
 
 
 def blocks(senders: tuple[int, ...], dim: int) -> Iterator[slice]:

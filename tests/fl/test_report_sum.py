@@ -317,6 +317,23 @@ def test_a_defense_with_hooks_of_its_own_gets_all_reports_unless_it_states_that_
     assert all(map(sums_reports, PROTECTIONS.values()))
 
 
+@pytest.mark.parametrize("hook", ["report", "channel", "aggregate", "query", "local_query"])
+def test_a_hook_that_is_set_on_the_object_gets_all_reports_too(hook):
+    protection = Protection()
+    setattr(protection, hook, lambda *given: given)
+    assert not sums_reports(protection)
+    protection.sums = "sum"
+    assert sums_reports(protection)
+
+
+def test_an_unknown_sum_is_refused_in_small_cohorts_too(task, make_plan):
+    class Average(Protection):
+        sums = "average"
+
+    with pytest.raises(ValueError, match=r"Average\.sums must be one of \('mean', .*got 'average'"):
+        run_federation(task, make_plan(task), Average(), Streams(0))
+
+
 class OwnShuffler(CLDPSGDProtection):
     """A shuffler that adds reports of its own."""
 
