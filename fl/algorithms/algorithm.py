@@ -46,7 +46,8 @@ class Algorithm(Protocol):
     def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
         """Return a client's state at the start of a round, such as the moments of its optimiser.
 
-        ``kept`` is what the client stored after its last round, None or empty until it has taken part.
+        ``kept`` is what the client stored after its last round; None, empty or zeros until it has taken part. Every
+        tensor that is shared, kept or part of a state has a first dimension of replicas (independent runs).
         """
         ...
 

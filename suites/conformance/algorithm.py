@@ -5,6 +5,7 @@ import dataclasses
 import torch
 
 from ...fl.algorithms.algorithm import Algorithm
+from ...fl.algorithms.local_training import LocalState, Numbers
 from ...fl.engine import run_federation
 from ...fl.protection import Protection
 from ...fl.streams import Streams, normal
@@ -16,10 +17,26 @@ _REPLICAS, _DIM = 3, 7
 
 
 def shapes(subject: Subject) -> str | None:
-    """Its step, update, model and gradient keep the shape (replicas, parameters) and single precision."""
-    for name, value in _round(subject.make(), *_vectors()).items():
+    """Its steps and models are (replicas, parameters) in single precision; what it keeps has replicas first."""
+    algorithm, (model, directions) = subject.make(), _vectors()
+    for name, value in _round(algorithm, model, directions).items():
         require(tuple(value.shape) == (_REPLICAS, _DIM), f"{name} has shape {tuple(value.shape)}")
         require(value.dtype == torch.float32, f"{name} is {value.dtype}")
+    for name, value in {**algorithm.share(model), **_kept(algorithm, model, directions)}.items():
+        require(value.shape[:1] == (_REPLICAS,), f"{name} has shape {tuple(value.shape)}: replicas must come first")
+    return None
+
+
+def begins(subject: Subject) -> str | None:
+    """A client that has not taken part begins alike with nothing kept and with zeros."""
+    algorithm, (model, directions) = subject.make(), _vectors()
+    kept = _kept(algorithm, model, directions)
+    if not kept:
+        return "not checked: its clients keep nothing"
+    # Clients that train in one block share one tensor, in which those that were never there are zeros.
+    zeros = {name: torch.zeros_like(value) for name, value in kept.items()}
+    first, other = (_round(algorithm, model, directions, kept=before) for before in (None, zeros))
+    require(equal(first, other), "its round differs: start must take zeros for a client that has not taken part")
     return None
 
 
@@ -99,21 +116,35 @@ def _vectors() -> tuple[torch.Tensor, torch.Tensor]:
     return normal(rng, (_REPLICAS, _DIM)), normal(rng, (8, _REPLICAS, _DIM))
 
 
-def _round(algorithm: Algorithm, model: torch.Tensor, directions: torch.Tensor) -> dict[str, torch.Tensor]:
+def _round(
+    algorithm: Algorithm, model: torch.Tensor, directions: torch.Tensor, *, kept: Numbers | None = None
+) -> dict[str, torch.Tensor]:
     """All tensors of one client's round and of the server's step after it."""
-    shared = algorithm.share(model)
-    state, local = algorithm.start(model, shared, None), model
-    for direction in directions[: algorithm.local_steps]:
-        local, state = algorithm.step(local, direction, state)
+    local, _ = _local(algorithm, model, directions, kept)
     update = algorithm.update(model, local)
     new = algorithm.combine(model, update)
     return {"local": local, "update": update, "model": new, "gradient": algorithm.gradient(update)}
+
+
+def _kept(algorithm: Algorithm, model: torch.Tensor, directions: torch.Tensor) -> Numbers:
+    """What a client keeps after its first round."""
+    return algorithm.keep(model, *_local(algorithm, model, directions, None))
+
+
+def _local(
+    algorithm: Algorithm, model: torch.Tensor, directions: torch.Tensor, kept: Numbers | None
+) -> tuple[torch.Tensor, LocalState]:
+    state, local = algorithm.start(model, algorithm.share(model), kept), model
+    for direction in directions[: algorithm.local_steps]:
+        local, state = algorithm.step(local, direction, state)
+    return local, state
 
 
 CHECKS: tuple[Check, ...] = (
     built,
     shapes,
     replicas_apart,
+    begins,
     no_side_effects,
     inverse,
     linear,

@@ -22,6 +22,7 @@ from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.canary import Canary
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.partitions.partitions import IID
@@ -191,6 +192,20 @@ BAD = {
         "algorithm",
         dataclass_of("FedSGD", "def combine(self, model, aggregate):\n        return model + aggregate.mean(0)"),
         "with the other replicas",
+    ),
+    "one count for all replicas": (
+        "algorithm",
+        dataclass_of("Scaffold", "def keep(self, model, local, state):\n        return {'count': torch.ones(1)}"),
+        r"count has shape \(1,\): replicas must come first",
+    ),
+    "another start where nothing was kept": (
+        "algorithm",
+        dataclass_of(
+            "Scaffold",
+            "def start(self, model, shared=None, kept=None):\n"
+            "        return super(part, self).start(model, shared, kept or {'control': torch.ones_like(model)})",
+        ),
+        "start must take zeros for a client that has not taken part",
     ),
     "any learning rate": (
         "algorithm",
