@@ -123,7 +123,7 @@ def run(
         from ..suites.config.suite_file import load_suite, named_changes
         from ..suites.execution.backend_choice import chosen_backend
         from ..suites.execution.run import carry_out, launch
-        from ..suites.planning.budget import in_budget
+        from ..suites.planning.budget import budget_seconds, in_budget
         from ..suites.planning.estimate import estimate, learnt
         from ..suites.planning.plan_text import headline
         from ..suites.results.cost import Cost
@@ -136,6 +136,8 @@ def run(
         command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
         cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
         parts, until = tuple(defense or ()), math.inf
+        if budget is not None:
+            budget_seconds(budget)  # Refused before a cluster is started.
         with chosen_backend(backend, address=address, jobs=jobs) as workers:
             if budget is not None:
                 fitted = in_budget(spec, source, budget, times, workers=workers.at_once, seed=seed, extra=parts)

@@ -21,7 +21,7 @@ from .resume_state import ResumeState
 from .streams import Streams
 from .task import Samples, Task
 from .training.executor_choice import usual_executor
-from .training.local import Batch, LocalResult, LocalTrainer
+from .training.local import Batch, LocalResult, LocalTrainer, check_unchanged
 
 Draws = Callable[[str], np.random.Generator]
 Tamper = Callable[[Tensor], Tensor]
@@ -291,12 +291,13 @@ def _updates(
     """
     single = len(context.senders) == 1
     values = model.new_empty(len(model), 0 if single else len(context.senders), model.shape[1])
-    released = list[Tensor | None]()
+    released, version = list[Tensor | None](), model._version
     for row, sender in enumerate(context.senders):
         result = next(results)
         if single:
-            # A block of one large update, which no other code holds, is not copied.
-            values = result.update.unsqueeze(1)
+            # A block of one large update is not copied, unless it is a canary's row, which later rounds use.
+            own = result.update.clone() if sender in trainer.planted_clients else result.update
+            values = own.unsqueeze(1)
         else:
             values[:, row] = result.update
         keeping[sender] = _kept_where(present[:, row], result.kept, keeping.get(sender, {}))
@@ -304,6 +305,8 @@ def _updates(
         if sender not in trainer.planted_clients:
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
         released.append(result.released)
+    # Later clients would have trained from another model.
+    check_unchanged(model, version, context.plan.algorithm, trainer.protection)
     if not present.all():
         values = values.masked_fill(~present.unsqueeze(-1), 0)
     return Message(values=values, present=present, senders=context.senders, side=_side(released, present))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms.algorithm import FedAvg
+from ..algorithms.algorithm import Algorithm, FedAvg
 from ..algorithms.local_training import Numbers
 from ..canary import Canaries, CanarySet, UserCanary
 from ..hooks import overrides
@@ -163,6 +163,17 @@ class Step:
     answer: Tensor | None = None
 
 
+def check_unchanged(model: Tensor, version: int, algorithm: Algorithm, protection: Protection) -> None:
+    """Raise ValueError if the model that clients receive is no longer at ``version``, which PyTorch counts up with
+    every change in place.
+    """
+    if model._version != version:
+        raise ValueError(
+            f"{type(algorithm).__name__} or {type(protection).__name__} changed in place the model that clients "
+            "receive: their methods must return new tensors"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalTrainer(ABC):
     """The base class of executors, which run the local training of the clients, including canary clients.
@@ -235,6 +246,7 @@ class LocalTrainer(ABC):
             return self.descended(model, client, context)
         algorithm = context.plan.algorithm
         start = moved(model, self.device)
+        version = start._version
         given = [None if part is None else moved_numbers(part, self.device) for part in (shared, kept)]
         local, local_state = start, algorithm.start(start, *given)
         held = self.held(client)
@@ -243,6 +255,7 @@ class LocalTrainer(ABC):
             step = self.step(local, self.lot(held, client, context, number), context, state)
             local, local_state = algorithm.step(local, step.direction, local_state)
             taken.append(step)
+        check_unchanged(start, version, algorithm, self.protection)
         return LocalResult(
             update=moved(algorithm.update(start, local), CPU),
             kept=moved_numbers(algorithm.keep(start, local, local_state), CPU),

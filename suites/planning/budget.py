@@ -58,7 +58,7 @@ class Budgeted:
 
 def budget_seconds(budget: str) -> float:
     """Return the seconds of a budget such as ``90s``, ``10m`` or ``1.5h``; raise ConfigError for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget) if isinstance(budget, str) else None
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh])", budget) if isinstance(budget, str) else None
     if found is None or float(found[1]) == 0:
         raise ConfigError(f"budget must be a time above 0 in s, m or h, such as 90s, 10m or 1.5h, got {budget!r}")
     return float(found[1]) * _UNITS[found[2]]

@@ -15,6 +15,7 @@ from fedassay.fl.models.small_models import build_model
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.executor_choice import executor_named
 from fedassay.fl.training.local import Batch
 from torch.nn.functional import cross_entropy
 
@@ -75,6 +76,19 @@ def test_fedsgd_with_poisson_lots_and_cohorts_is_the_plain_loop_on_the_same_draw
                     total += gradient * task.sizes[client] / sum(task.sizes[k] for k in cohort)
             torch.nn.utils.vector_to_parameters(flat(server) - 0.7 * total, server.parameters())
         torch.testing.assert_close(final[replica], flat(server), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("executor", ["sequential", "batched"])
+def test_an_algorithm_that_steps_in_place_is_refused(make_task, make_plan, executor):
+    class InPlace(FedAvg):
+        def step(self, local, direction, state):
+            local -= self.learning_rate * direction
+            return local, state
+
+    task = make_task()
+    plan = make_plan(task, algorithm=InPlace(learning_rate=0.3, local_steps=2))
+    with pytest.raises(ValueError, match="InPlace or Protection changed in place the model that clients receive"):
+        run_federation(task, plan, Protection(), Streams(0), executor=executor_named(executor))
 
 
 @pytest.mark.parametrize(("model", "side"), [("logistic", 4), ("mlp", 4), ("lenet", 7)])

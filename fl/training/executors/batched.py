@@ -12,7 +12,7 @@ from ...plan import Plan
 from ...protection import Context, State
 from ..devices import CPU, free_numbers, moved, moved_numbers, numbers_of_sample
 from ..joined_lots import JoinedLots
-from ..local import LocalResult, LocalTrainer, Lot, Step
+from ..local import LocalResult, LocalTrainer, Lot, Step, check_unchanged
 from ..sums_by_norm import sums_by_norm
 
 # Larger blocks do not fit in the cache.
@@ -83,12 +83,13 @@ class Batched(LocalTrainer):
                 moved_numbers(_joined([kept.get(client, {}) for client in clients]), self.device),
             ),
         )
-        held, taken = [self.held(client) for client in clients], list[list[Step]]()
+        held, taken, version = [self.held(client) for client in clients], list[list[Step]](), start._version
         for number in range(algorithm.local_steps):
             lots = [self.lot(own, client, context, number) for own, client in zip(held, clients, strict=True)]
             steps = self._steps(local.reshape(count, replicas, -1), lots, context, state)
             local, local_state = algorithm.step(local, torch.cat([step.direction for step in steps]), local_state)
             taken.append(steps)
+        check_unchanged(start, version, algorithm, self.protection)
         updates = moved(algorithm.update(start, local), CPU).reshape(count, replicas, -1)
         keep = moved_numbers(algorithm.keep(start, local, local_state), CPU)
         for place, client in enumerate(clients):

@@ -119,8 +119,10 @@ def _sample_gradients(network: Network) -> _Function:
         return losses(params, *(part.unsqueeze(0) for part in case))[0]
 
     def of_row(params: Tensor, *cases: Tensor) -> Tensor:
-        rows: Tensor = vmap(grad(loss), in_dims=(None, *[0] * len(cases)))(params, *cases)
-        return rows
+        if network.plain:
+            return vmap(grad(loss), in_dims=(None, *[0] * len(cases)))(params, *cases)  # type: ignore[no-any-return]
+        # The same parameters for every sample, without memory: recurrent cells write in place into their products.
+        return vmap(grad(loss))(params.expand(len(cases[0]), -1), *cases)  # type: ignore[no-any-return]
 
     return _compiled(vmap(of_row), _BACKEND)
 
@@ -180,7 +182,7 @@ def _check_compiler() -> None:
     try:
         get_cpp_compiler()
     except (InvalidCxxCompiler, FileNotFoundError) as error:
-        raise ValueError("executor compiled needs a C++ compiler, such as g++, and found none") from error
+        raise ValueError("executor compiled needs a C++ compiler, such as g++, and found none; choose executor sequential") from error
 
 
 @cache
@@ -196,4 +198,6 @@ def _check_traced(network: Network) -> None:
             _compiled(vmap(grad(_mean_loss(network))), "eager")(params, *cases)
     except Exception as error:
         reason = described(error).strip().splitlines()[0]
-        raise ValueError(f"executor compiled cannot compile model {network.model}: {reason}") from error
+        raise ValueError(
+            f"executor compiled cannot compile model {network.model}: {reason}; choose executor sequential"
+        ) from error

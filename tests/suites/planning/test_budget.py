@@ -49,7 +49,10 @@ def test_a_budget_is_a_number_with_a_unit(words, seconds):
     assert budget_seconds(words) == seconds
 
 
-@pytest.mark.parametrize("words", ["0", "0s", "-5m", "abc", "1y", "", "10", "10 m", "nan s", "1e3s", 600, None])
+@pytest.mark.parametrize(
+    "words",
+    ["0", "0s", "-5m", "abc", "1y", "", "10", "10 m", "nan s", "1e3s", "\N{ARABIC-INDIC DIGIT THREE}m", 600, None],
+)
 def test_anything_else_is_a_mistake_that_shows_what_a_budget_is(words):
     with pytest.raises(ConfigError, match=r"budget must be a time above 0 .* such as 90s, 10m or 1.5h"):
         budget_seconds(words)
