@@ -182,7 +182,9 @@ def _check_compiler() -> None:
     try:
         get_cpp_compiler()
     except (InvalidCxxCompiler, FileNotFoundError) as error:
-        raise ValueError("executor compiled needs a C++ compiler, such as g++, and found none; choose executor sequential") from error
+        raise ValueError(
+            "executor compiled needs a C++ compiler, such as g++, and found none; choose executor sequential"
+        ) from error
 
 
 @cache

@@ -184,6 +184,17 @@ def test_machine_code_of_a_large_model_gives_the_sequential_models(make_task, ma
     assert_equal_runs(both("compiled", task, plan, make_tape))
 
 
+@pytest.mark.simulations
+@pytest.mark.parametrize("protection", [Protection(), PerSample()], ids=["mean", "per sample"])
+def test_traced_recurrent_cells_give_the_sequential_models(make_task, make_plan, make_tape, monkeypatch, protection):
+    """Their products with the parameters are written in place, which a function transform refuses at first."""
+    monkeypatch.setattr(compiled, "_BACKEND", "eager")
+    task = make_task(SIZES, model="own_models:recurrent", side=4)
+    executor_named("compiled").check(task.network)
+    plan = make_plan(task, algorithm=FEDAVG, lot=FixedSize(2))
+    assert_equal_runs(both("compiled", task, plan, make_tape, protection))
+
+
 def test_compiled_refuses_batch_norm_and_a_machine_without_a_compiler(make_task):
     check = executor_named("compiled").check
     with pytest.raises(ValueError, match="batch norm mixes"):
