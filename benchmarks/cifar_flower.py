@@ -10,14 +10,14 @@ from turns import TurnOver
 
 
 @cache
-def _job_of(clients: int, rounds: int, cohort: int, data: str) -> tuple[Job, nn.Module]:
+def _job_of(clients: int, rounds: int, cohort: int, data: str, network: str) -> tuple[Job, nn.Module]:
     """The job and a model, once per process."""
     torch.set_num_threads(1)
-    job = Job(clients=clients, rounds=rounds, cohort=cohort, data=data)
+    job = Job(clients=clients, rounds=rounds, cohort=cohort, data=data, network=network)
     return job, job.model()
 
 
-def client_app(facts: tuple[int, int, int, str], draws: Draws | None = None) -> Any:
+def client_app(facts: tuple[int, int, int, str, str], draws: Draws | None = None) -> Any:
     """Return a client app that trains on the lots of its client; ``facts`` are those of the job."""
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
@@ -104,5 +104,5 @@ def flower_on_ray(job: Job, turn_over: TurnOver) -> Tensor:
     return found[0]
 
 
-def _facts(job: Job) -> tuple[int, int, int, str]:
-    return job.clients, job.rounds, job.cohort, job.data
+def _facts(job: Job) -> tuple[int, int, int, str, str]:
+    return job.clients, job.rounds, job.cohort, job.data, job.network
