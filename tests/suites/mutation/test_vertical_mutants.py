@@ -47,8 +47,6 @@ def failed(name, broken):
 QUICK = (
     "control_bits_in_full",
     "control_embedding_unclipped",
-    "control_label_flips_halved",
-    "control_top_on_raw_labels",
 )
 
 
