@@ -7,7 +7,7 @@ stay. A client that drops out takes its share along, and the remaining sum has l
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...fl.protection import Protection
+from ...fl.protection import Protection, Sums
 from ..secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
 from .control import Control
 
@@ -17,6 +17,9 @@ class LostSharesProtection(DistributedGaussianProtection):
     """A broken protection that splits the noise over all invited clients, so the sum has enough noise only if no client
     drops out.
     """
+
+    # Blocks call ``shares_needed`` as one matrix does.
+    sums: ClassVar[Sums] = "sum"
 
     def shares_needed(self, invited: int) -> int:
         return invited

@@ -9,6 +9,7 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.client_level.user_level import UserLevelProtection
+from fedassay.defenses.controls.control_lost_shares import ControlLostShares
 from fedassay.defenses.layers.protection import LayeredProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
@@ -56,7 +57,7 @@ PROTECTIONS = {
     "largest": SAPESProtection(radius=0.1, budgets=BUDGETS, kept=200),
     "random": SAPESProtection(radius=0.1, budgets=BUDGETS, kept=200, selection="random"),
 }
-SECURE = (Binomial, DistributedDiscreteGaussian, DistributedGaussian, PoissonBinomial, Skellam)
+SECURE = (Binomial, ControlLostShares, DistributedDiscreteGaussian, DistributedGaussian, PoissonBinomial, Skellam)
 
 
 @pytest.fixture
