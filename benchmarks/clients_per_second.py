@@ -1,7 +1,7 @@
 """Clients per second on the job of pfl-research's CIFAR-10 benchmark: this engine, pfl, Flower and a plain loop.
 
     OMP_NUM_THREADS=1 python benchmarks/clients_per_second.py [--clients 1000 10000 100000] [--rounds 20] [--only ...]
-    OMP_NUM_THREADS=1 python benchmarks/clients_per_second.py --model cnn26k    # a model that blocks of clients suit
+    OMP_NUM_THREADS=1 python benchmarks/clients_per_second.py --model cnn26k    # a model of 26,010 weights
     python benchmarks/clients_per_second.py --check      # that all ways compute the same models
 
 The job is that of ``cifar_job.py``. Each way is a process of its own with one thread; the processes take turns, a round
