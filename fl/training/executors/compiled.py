@@ -1,6 +1,6 @@
 """Trains the clients of a cohort in blocks, by gradients that ``torch.compile`` has turned into machine code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -133,11 +133,10 @@ def _descents(network: Network) -> Callable[..., tuple[Tensor, ...]]:
 
     Not from the flat vector, whose gradient would be joined from those of the layers in every step.
     """
-    module, names, objective = network.module, network.layout.names, network.objective
+    losses = _losses_of_layers(network)
 
-    def loss(layers: tuple[Tensor, ...], images: Tensor, labels: Tensor, weights: Tensor, *dropout: Tensor) -> Tensor:
-        logits = functional_call(module, dict(zip(names, layers, strict=True)), (images, *dropout))
-        return (objective.losses(logits, labels) * weights).sum()
+    def loss(layers: Sequence[Tensor], images: Tensor, labels: Tensor, weights: Tensor, *dropout: Tensor) -> Tensor:
+        return (losses(layers, images, labels, *dropout) * weights).sum()
 
     def step(layers: tuple[Tensor, ...], rate: Tensor, *case: Tensor) -> tuple[Tensor, ...]:
         return tuple(layer - rate * slope for layer, slope in zip(layers, grad(loss)(layers, *case), strict=True))
@@ -159,18 +158,25 @@ def _mean_loss(network: Network) -> _Function:
 
 
 def _losses(network: Network) -> _Function:
-    """The losses of a batch, computed without the network's cached properties, which cannot be traced."""
-    module, layout, objective = network.module, network.layout, network.objective
+    """The losses of a batch at a flat vector."""
+    losses, layout = _losses_of_layers(network), network.layout
     sizes = [prod(shape) for shape in layout.shapes]
-    layers, dim = list(zip(layout.names, layout.shapes, strict=True)), layout.model_dim
 
-    def losses(params: Tensor, images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
-        parts = {
-            name: part.reshape(shape)
-            for (name, shape), part in zip(layers, torch.split(params[:dim], sizes), strict=True)
-        }
+    def of_vector(params: Tensor, *case: Tensor) -> Tensor:
+        parts = torch.split(params[: layout.model_dim], sizes)
+        return losses([part.reshape(shape) for part, shape in zip(parts, layout.shapes, strict=True)], *case)
+
+    return of_vector
+
+
+def _losses_of_layers(network: Network) -> _Function:
+    """The losses of a batch, computed without the network's cached properties, which cannot be traced."""
+    module, names, objective = network.module, network.layout.names, network.objective
+
+    def losses(layers: Sequence[Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
         # Without the replacements for second derivatives, which a first derivative does not need.
-        return objective.losses(functional_call(module, parts, (images, *dropout)), labels)
+        logits = functional_call(module, dict(zip(names, layers, strict=True)), (images, *dropout))
+        return objective.losses(logits, labels)
 
     return losses
 
