@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from ...audit.check_result import CheckResult
 from ...audit.finding import Verdict, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
+from ...checks.coverage import Coverage
+from ...checks.law_check import law_checks
 from ..attacking.finished_cells import Clock, failures_as_rows, finish_cell
-from ..checks.check import check_rows
-from ..checks.coverage import Coverage
-from ..checks.law_check import law_checks
-from ..checks.verdict_row import verdict_row, verdict_rows
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit
+from ..jobs.verdict_rows import check_rows, verdict_row, verdict_rows
 from ..results.record import Record
 from ..results.store import Store
 from .audit_method import Reading

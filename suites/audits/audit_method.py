@@ -15,14 +15,14 @@ from ...audit.finding import CheckPower, Weakness
 from ...audit.measurement import Measurement
 from ...audit.outside import Spec
 from ...audit.power.looks import Look
+from ...checks.canaries import why_not_covered
+from ...checks.check_power import power_of_checks
+from ...checks.coverage import Coverage, coverage_of
+from ...checks.measured_checks import MEASURED
+from ...checks.own_model import on_own_model
+from ...checks.pure_checks import PURE
+from ...checks.replay_checks import SENSITIVITY
 from ...fl.plan import Plan
-from ..checks.check_power import power_of_checks
-from ..checks.coverage import Coverage, coverage_of
-from ..checks.measured_checks import MEASURED
-from ..checks.own_model import on_own_model
-from ..checks.pure_checks import PURE
-from ..checks.replay_checks import SENSITIVITY
-from ..config.canaries import why_not_covered
 from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit

@@ -10,6 +10,7 @@ from ...attacks.attack import Knowledge, Level
 from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Unit
 from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.observer import FINAL_MODEL
+from ...checks.canaries import check_covered
 from ...fl.canary import Canaries, Canary, CanarySet, DataCanary
 from ...fl.engine import run_federation
 from ...fl.laws.law import GaussianLaw, Law
@@ -19,7 +20,6 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ...fl.view import View
-from ..config.canaries import check_covered
 from ..config.resolve import audited, executor_of, plan_of, task_of
 from ..jobs.block_job import AuditRequest, BlockJob
 

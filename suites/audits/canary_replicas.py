@@ -15,14 +15,14 @@ from ...audit.evidence import Projections
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ...audit.outside import name_and_options
+from ...checks.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
+from ...checks.noise.replica_checks import expected_repeats
 from ...fl.canary import Canary, DataCanary
 from ...fl.laws.law import GaussianLaw
 from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
-from ..checks.noise.replica_checks import expected_repeats
-from ..config.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
 from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit

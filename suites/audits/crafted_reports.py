@@ -16,11 +16,11 @@ from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ...audit.observer import SHUFFLED
+from ...checks.canaries import COORDINATE, JOINT, rows_that_differ
+from ...checks.report_checks import FITS, report_checks
 from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
-from ..checks.report_checks import FITS, report_checks
-from ..config.canaries import COORDINATE, JOINT, rows_that_differ
 from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit

@@ -1,6 +1,6 @@
 """Add a mislabelled or crafted sample (canary) to a client's data, and score runs by projections onto the canary."""
 
-from ..config.canaries import CANARIES
+from ...checks.canaries import CANARIES
 from .canary_replicas import CanaryMethod
 
 

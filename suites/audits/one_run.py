@@ -24,11 +24,11 @@ from ...audit.finding import Weakness
 from ...audit.measurement import Kind, Measurement
 from ...audit.outside import Spec
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_canaries
+from ...checks.canaries import check_covered
 from ...fl.canary import CanarySet
 from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
-from ..config.canaries import check_covered
 from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit

@@ -17,10 +17,10 @@ from ...audit.evidence import MembershipScores, Projections, Setting
 from ...audit.finding import Weakness, refutes
 from ...audit.measurement import Measurement
 from ...audit.power.looks import Look
+from ...checks.canaries import CANARIES
+from ...checks.noise.replica_checks import ARRIVES, check_centred, replica_checks
 from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw
-from ..checks.noise.replica_checks import ARRIVES, check_centred, replica_checks
-from ..config.canaries import CANARIES
 from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, UPLOADS
+from ...checks.law_check import law_checks
 from ...fl.plan import Plan
 from ...fl.protection import Protection
-from ..checks.law_check import law_checks
 from ..config.calibration import calibrated
 from ..jobs.block_job import AuditRequest
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.evidence import Projections, Setting
 from ...audit.observer import UPLOADS
+from ...checks.canaries import why_not_covered
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import Streams
-from ..config.canaries import why_not_covered
 from ..config.resolve import plan_of, task_of
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit

@@ -9,13 +9,13 @@ from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
 from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
+from ...checks.replay_checks import ReplaySetup, replay_setup
 from ...fl.canary import Canary
 from ...fl.laws.law import describes_release
 from ...fl.partitions.sampling import Full
 from ...fl.plan import Plan
 from ...fl.replay import frozen_federation
 from ...fl.task import Task
-from ..checks.replay_checks import ReplaySetup, replay_setup
 from ..jobs.block_job import BlockJob
 from .audited_federation import audited_federation, federation_of, published_law
 

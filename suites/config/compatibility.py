@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from ...attacks.attack import Attack
 from ...audit.outside import Spec, label
+from ...checks.canaries import canary_kind
 from ...fl.data.datasets import load_dataset
 from ...fl.data.files.lookup import DataFile
 from ...fl.objective import OBJECTIVES, Objective, objective_of
 from ...fl.task import network_of
-from .canaries import canary_kind
 from .source import ConfigError
 from .tables.suite import Suite
 

@@ -6,11 +6,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...audit.outside import KINDS, Spec, find_outside, label, name_and_options, points, version_of
+from ...checks.canaries import CANARIES
 from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS
 from ...fl.data.datasets import KNOWN_DATASETS
 from ...fl.models.small_models import known_models
 from ...fl.partitions.partitions import KNOWN_PARTITIONS
-from .canaries import CANARIES
 
 KEYS = {
     "dataset": "dataset",

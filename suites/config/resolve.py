@@ -14,6 +14,7 @@ from ...attacks.transfer.vote_attack import VoteAttack
 from ...audit.claim import Claim
 from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from ...audit.outside import find_outside, label, name_and_options
+from ...checks.canaries import canary_kind
 from ...defenses.defense import Defense, Prepared
 from ...defenses.transfer.defense import TransferDefense
 from ...fl.algorithms.algorithm import algorithm_from
@@ -30,7 +31,6 @@ from ...fl.training.executor_choice import executor_named
 from ...fl.training.local import LocalTrainer
 from ...fl.warm_start import WarmStartRule
 from .calibration import calibrated
-from .canaries import canary_kind
 from .catalogue import Part, build, find, part_from_instance
 from .compatibility import check_audit, check_federations
 from .identity import plain_data

@@ -3,12 +3,12 @@
 import torch
 
 from ...audit.claim import Adjacency, Unit
+from ...checks.canaries import COVERED, CanaryInputs, CanaryKind
 from ...fl.canary import Canary, DataCanary
 from ...fl.engine import run_federation
 from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
-from ..config.canaries import COVERED, CanaryInputs, CanaryKind
 from .check import Check, Subject, built, equal, no_global_randomness, require
 from .toy import toy_plan, toy_task
 

@@ -11,6 +11,7 @@ from ...attacks.vertical.attack import VerticalAttack
 from ...audit.estimators.catalogue import Estimator, describe, estimators
 from ...audit.nearest import nearest
 from ...audit.outside import KINDS, build, find_outside, points
+from ...checks.canaries import CANARIES, canary_kind
 from ...defenses.defense import DefensePart
 from ...defenses.transfer.defense import TransferDefense
 from ...defenses.vertical.defense import VerticalDefense
@@ -21,7 +22,6 @@ from ...fl.data.files.lookup import names_a_file
 from ...fl.models.small_models import known_models
 from ...fl.partitions.partitions import KNOWN_PARTITIONS, Partition, partition_from
 from ...fl.partitions.sampling import Sampling, cohort_from
-from ..config.canaries import CANARIES, canary_kind
 from ..config.catalogue import build as build_class
 from ..config.catalogue import find as find_class
 from ..config.part_files import own_parts

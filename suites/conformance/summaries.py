@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...audit.outside import load, points
+from ...checks.canaries import CANARIES
 from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS
 from ...fl.models.small_models import find_model, known_models
 from ...fl.partitions.partitions import KNOWN_PARTITIONS
 from ...fl.partitions.sampling import Epoch, FixedSize, Full, Poisson
-from ..config.canaries import CANARIES
 from ..config.source import ConfigError
 
 

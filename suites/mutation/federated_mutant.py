@@ -12,6 +12,8 @@ from ...audit.arrays import FloatArray
 from ...audit.check_result import CheckResult
 from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
+from ...checks.canaries import absent_row, clients_of_user, copies_of
+from ...checks.worst_results import worst_results
 from ...defenses.controls.case import Case
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant, Score
@@ -33,8 +35,6 @@ from ..audits.audited_federation import release_of
 from ..audits.claim_checks import claim_checks, received_checks
 from ..audits.planted_canary import canary_words
 from ..audits.prepared_again import Fitted
-from ..checks.worst_results import worst_results
-from ..config.canaries import absent_row, clients_of_user, copies_of
 from .versions import Versions, check_claims
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5

@@ -17,8 +17,6 @@ from ...audit.nearest import nearest
 from ...defenses.controls import mechanisms
 from ...defenses.controls.mutant import Mutant
 from ..attacking.finished_cells import Clock, failures_as_rows
-from ..checks.check import check_rows
-from ..checks.verdict_row import verdict_row
 from ..config.catalogue import find, from_entry_points
 from ..config.part_files import PartFile
 from ..config.part_listing import cases, control_kind, controls
@@ -26,6 +24,7 @@ from ..config.source import ConfigError
 from ..config.tables.suite import MutantsSpec
 from ..jobs.cell import Cell
 from ..jobs.mutant_job import MutantJob
+from ..jobs.verdict_rows import check_rows, verdict_row
 from ..results.record import Record
 from ..results.store import Store
 from ..vertical.runs import DependentRuns

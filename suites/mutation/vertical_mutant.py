@@ -12,6 +12,8 @@ from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.finding import Verdict, judge
 from ...audit.measurement import Measurement
+from ...checks.trials.view_check import VIEW
+from ...checks.worst_results import worst_results
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant, Score
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
@@ -19,8 +21,6 @@ from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
-from ..checks.trials.view_check import VIEW
-from ..checks.worst_results import worst_results
 from ..vertical.checks.claim_checks import CHECK_ALPHA, vertical_checks
 from ..vertical.discriminant import discriminant
 from ..vertical.pairs import Pair, pair_of_claim, pairs_of_claim

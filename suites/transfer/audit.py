@@ -9,13 +9,13 @@ from dataclasses import replace
 from ...audit.finding import Finding, Verdict, not_audited
 from ...audit.mechanism.mechanism import audit_mechanism
 from ...audit.observer import ANSWERS
+from ...checks.same_claim import same_claim
 from ...defenses.transfer.worst_votes import mechanism_of, sums_votes
 from ...fl.transfer.protection import votes_of
 from ..attacking.finished_cells import finish_cell
-from ..checks.same_claim import same_claim
-from ..checks.verdict_row import verdict_rows
 from ..config.resolve_transfer import teachers_of, transfer_plan_of, transfer_task_of
 from ..jobs.transfer_job import TransferAuditJob
+from ..jobs.verdict_rows import verdict_rows
 from ..results.store import Store
 
 

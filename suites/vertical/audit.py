@@ -12,6 +12,8 @@ from ...audit.claim import Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
 from ...audit.measurement import Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
+from ...checks.same_claim import same_claim
+from ...checks.worst_results import worst_results
 from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
 from ...fl.vertical.law import Noised, VerticalLaw
@@ -19,11 +21,9 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from ..attacking.finished_cells import finish_cell
-from ..checks.same_claim import same_claim
-from ..checks.verdict_row import verdict_rows
-from ..checks.worst_results import worst_results
 from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
 from ..config.tables.vertical import VerticalAuditSpec
+from ..jobs.verdict_rows import verdict_rows
 from ..jobs.vertical_job import VerticalAuditJob
 from ..results.store import Store
 from .checks.claim_checks import vertical_checks

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ....audit.nearest import nearest
 from ....audit.outside import Spec, find_outside, is_path, label, name_and_options, points, written
+from ....checks.canaries import CANARIES
 from ....fl.algorithms.algorithm import algorithm_from
 from ....fl.data.datasets import KNOWN_DATASETS
 from ....fl.data.files.from_python import is_object, keep
@@ -17,7 +18,6 @@ from ....fl.models.small_models import known_models
 from ....fl.partitions.partitions import partition_from
 from ....fl.partitions.sampling import cohort_from, sampling_from
 from ....fl.training.executor_choice import known_executors
-from ..canaries import CANARIES
 from ..part_files import texts_of
 from . import json_schemas as shapes
 

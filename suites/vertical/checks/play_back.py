@@ -18,6 +18,7 @@ from torch import Tensor
 from ....audit.check_result import CheckResult
 from ....audit.claim import Claim, Unit
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
+from ....checks.worst_results import worst_results
 from ....fl.hooks import overrides
 from ....fl.streams import Streams
 from ....fl.vertical.engine import run_vertical
@@ -25,7 +26,6 @@ from ....fl.vertical.law import VerticalLaw
 from ....fl.vertical.plan import VerticalPlan
 from ....fl.vertical.protection import VerticalContext, VerticalProtection
 from ....fl.vertical.task import VerticalTask
-from ...checks.worst_results import worst_results
 from ..pairs import Pair, covered, why_no_pair
 from ..received import Received, all_numbers
 from .constants import Constants

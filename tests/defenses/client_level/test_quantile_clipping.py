@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from fedassay.checks.replay_checks import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.client_level.quantile_clipping import QuantileClipping, QuantileClippingProtection
 from fedassay.fl.engine import run_federation
@@ -13,7 +14,6 @@ from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context, Protection
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
-from fedassay.suites.checks.replay_checks import check_claim
 
 FIELDS = {"clip_norm": 1.0, "sum_noise": 3.0, "count_noise": 0.5, "quantile": 0.5, "learning_rate": 0.2}
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from fedassay.checks.replay_checks import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.client_level.regularised_sparsified import RegularisedSparsified
 from fedassay.fl.algorithms.algorithm import FedAvg
@@ -12,7 +13,6 @@ from fedassay.fl.laws.sparse import prune
 from fedassay.fl.message import Message
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context, Protection
-from fedassay.suites.checks.replay_checks import check_claim
 
 ALGORITHM = BoundedUpdate(learning_rate=0.1, local_steps=2, mu=1.0, radius=1.0)
 

@@ -11,6 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
+from fedassay.checks.replay_checks import check_claim
 from fedassay.defenses.accounting.accountant import gaussian_steps, renyi_divergences
 from fedassay.defenses.accounting.filter import planned_filter
 from fedassay.defenses.accounting.filter import renyi_epsilon as converted
@@ -23,7 +24,6 @@ from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
-from fedassay.suites.checks.replay_checks import check_claim
 
 VARIANTS = ["corrected", "as_published"]
 ROWS = torch.tensor([[[3.0, 4.0], [0.3, 0.4], [9.0, 9.0]]])

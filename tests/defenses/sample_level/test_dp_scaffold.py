@@ -4,13 +4,13 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
+from fedassay.checks.replay_checks import check_claim
 from fedassay.defenses.sample_level.dp_scaffold import DPScaffold
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.training.local import Batch
-from fedassay.suites.checks.replay_checks import check_claim
 
 ALGORITHM = Scaffold(learning_rate=0.2, local_steps=3)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
+from fedassay.checks.replay_checks import check_claim
 from fedassay.defenses.sample_level.nbafl import NbAFL, NbAFLProtection
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.engine import run_federation
@@ -16,7 +17,6 @@ from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
-from fedassay.suites.checks.replay_checks import check_claim
 
 
 @pytest.fixture

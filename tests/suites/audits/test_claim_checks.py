@@ -5,6 +5,10 @@ from dataclasses import dataclass, replace
 import pytest
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import AGGREGATE
+from fedassay.checks.law_check import AS_SAMPLED
+from fedassay.checks.replay_checks import SENSITIVITY
+from fedassay.checks.trials.repeats import NUMBERS, VECTORS
+from fedassay.checks.trials.view_check import VIEW
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.laws.law import GaussianLaw, clip
 from fedassay.fl.protection import Protection
@@ -13,10 +17,6 @@ from fedassay.suites.audits.audit_method import BlockMethod
 from fedassay.suites.audits.audited_federation import checked_federation
 from fedassay.suites.audits.known_methods import block_method
 from fedassay.suites.audits.prepared_again import fitted
-from fedassay.suites.checks.law_check import AS_SAMPLED
-from fedassay.suites.checks.replay_checks import SENSITIVITY
-from fedassay.suites.checks.trials.repeats import NUMBERS, VECTORS
-from fedassay.suites.checks.trials.view_check import VIEW
 from fedassay.suites.mutation.federated_mutant import FederatedVersions
 
 TRIALS = (VIEW, VECTORS, NUMBERS)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import fedassay
 import numpy as np
 import pytest
+from fedassay.checks.trials.view_check import VIEW
 from fedassay.defenses.controls.control import correct_version
 from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
 from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
@@ -16,7 +17,6 @@ from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradient
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.engine import public_order
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.checks.trials.view_check import VIEW
 from fedassay.suites.config.part_listing import control_kind
 from fedassay.suites.mutation import mutants, vertical_mutant
 from fedassay.suites.mutation.mutants import known_mutants, versions

@@ -1,0 +1,239 @@
+"""Draw the surroundings of one unit: who holds it, what it holds in each round, and what all others hold."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...fl.streams import Streams, normal
+
+_SHORTEST, _LONGEST = 0.3, 1e3
+"""Lengths of rows in clip norms, from those that no clip shortens to those that outweigh all others. Bands whose ends
+differ by one factor hold equally many: a bug may only exist for some lengths between.
+"""
+_LONG = 10.0
+"""Clip norms from which every clip shortens a row."""
+_SMALLEST = 1e-3
+"""The smallest entries of a row, as a share of the largest."""
+
+COSINES = tuple(2.0 ** -(0.5**step) for step in range(10))
+"""Cosines of the others' rows to the unit's row in a star, from 1/2 to nearly 1. Two rows of one star have the square
+of it, which is the next smaller cosine: a filter by similarity has its threshold between them at one of these cosines.
+"""
+LEVELS = ((0.01, 1.0), (0.5, 5.0), (1.0, 100.0))
+"""Pairs of lengths in clip norms that the others' rows have, some the one and some the other."""
+GROUPS = 3
+"""How many of the constellations have groups: the size of the group changes from run to run."""
+CONSTELLATIONS = (
+    *(f"a star around the unit's row at cosine {cosine:.3g}" for cosine in COSINES),
+    *(f"two opposite stars of equal size at cosine {cosine:.3g}" for cosine in COSINES[1::2]),
+    "two opposite groups of equal rows",
+    "rows that all equal the unit's",
+    "rows that are all opposite to the unit's",
+    *("some rows that equal the unit's, and others at right angles to it" for _ in range(GROUPS)),
+    *(
+        f"rows along the unit's, some of {low:g} and some of {high:g} clip norms, and the unit one of {own:g}"
+        for low, high in LEVELS
+        for own in (low, high)
+    ),
+)
+"""What all others hold, relative to the unit's row. A filter of similar rows may act from any number of them on. A
+median of lengths changes where half of the rows have one length and half another, and one row more has one of them.
+"""
+
+PLACES = ("the first sample of a client", "its last sample", "any of its samples")
+"""Where the unit lies among its holder's samples, by the number in ``Surroundings.kinds``."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Surroundings:
+    """The inputs of independent runs (replicas), each with a unit and surroundings of its own.
+
+    Args:
+        holders: ``(R,)``, the client that is the unit, or that holds it.
+        places: ``(R,)`` numbers in [0, 1), the place of the unit among the holder's samples as a share of them.
+        kinds: ``(R,)``, numbers of ``PLACES``.
+        units: ``(R, T, d)``, the unit's row in each round.
+        others: ``(R, clients, d)``, the rows of all clients; a client's samples are multiples of its row.
+        parts: one slice of coordinates per round, in which the unit's row of this round lies as ``draw_surroundings``
+            makes it, and one more in which no such row ever lies.
+        long: ``(R,)``, whether the unit's rows have 10 published clip norms or more (10, where none is published), so
+            that every clip is expected to shorten them.
+    """
+
+    holders: Tensor
+    places: Tensor
+    kinds: Tensor
+    units: Tensor
+    others: Tensor
+    parts: tuple[slice, ...]
+    long: Tensor
+    neighbours: Tensor | None = None
+    """``(R, n, d)``, the rows of the holder's first n samples, where they are no multiples of its row."""
+
+    @property
+    def replicas(self) -> int:
+        """Return the number of runs."""
+        return len(self.holders)
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of rounds."""
+        return self.units.shape[1]
+
+
+def draw_surroundings(
+    *, holders: list[int], clients: int, dim: int, rounds: int, replicas: int, clip_norm: float, seed: int
+) -> Surroundings:
+    """Draw the surroundings of ``replicas`` runs; each of ``holders`` holds the unit in equally many of them.
+
+    The rows of all other clients are zero, random, along the unit's row, against it, or along one coordinate. Each run
+    has lengths of its own, of the unit's rows and of all others, and most runs have rows of unequal entries.
+    """
+    rng = Streams(seed).generator("surroundings")
+    held = torch.tensor(holders).repeat(replicas)[:replicas]
+    edges = torch.linspace(0, dim, rounds + 2).long().tolist()
+    parts = tuple(slice(low, high) for low, high in pairwise(edges))
+    signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=(replicas, dim))).float()
+    units = torch.zeros(replicas, rounds, dim)
+    for turn, part in enumerate(parts[:rounds]):
+        units[:, turn, part] = signs[:, part] / max(1, part.stop - part.start) ** 0.5
+    lengths = torch.stack([_lengths(rng, replicas) for _ in range(2)])
+    random = normal(rng, (replicas, clients, dim))
+    random /= torch.linalg.vector_norm(random, dim=-1, keepdim=True).clamp_min(1e-12)
+    along = (signs / dim**0.5).unsqueeze(1).expand_as(random)
+    single = torch.zeros_like(random)
+    single[..., -1] = 1.0
+    kinds = torch.stack([torch.zeros_like(random), random, along, -along, single])
+    chosen = kinds[torch.from_numpy(rng.integers(len(kinds), size=replicas)), torch.arange(replicas)]
+    places = torch.from_numpy(rng.random(replicas))
+    sorts = torch.from_numpy(rng.integers(len(PLACES), size=replicas))
+    units = _shaped(units, parts[:rounds], rng)
+    return Surroundings(
+        holders=held,
+        places=torch.where(sorts == 0, 0.0, torch.where(sorts == 1, 1 - 1e-9, places)),
+        kinds=sorts,
+        units=clip_norm * lengths[0].view(-1, 1, 1) * units,
+        others=clip_norm * lengths[1].view(-1, 1, 1) * chosen,
+        parts=parts,
+        long=lengths[0] >= _LONG,
+    )
+
+
+def _shaped(units: Tensor, parts: tuple[slice, ...], rng: np.random.Generator) -> Tensor:
+    """Rows of the same length and other shapes, because a clip may treat them in another way: half of the runs keep
+    some entries alone, from one to all, an eighth has one large entry and many small ones, and an eighth has entries
+    that fall from the largest to the smallest by one factor.
+    """
+    replicas = len(units)
+    shares = torch.from_numpy(rng.permutation(np.arange(replicas) / replicas)).float()
+    shaped, order = units.clone(), torch.from_numpy(rng.random(units.shape[::2]))
+    for turn, part in enumerate(parts):
+        size = part.stop - part.start
+        ranks = order[:, part].argsort(dim=1).argsort(dim=1)
+        kept = torch.where(shares < 0.5, (size + 1) ** (2 * shares), float(size)).long().clamp(1, max(1, size))
+        sizes = (ranks < kept.unsqueeze(1)).float()
+        # From equal entries to those of a thousandth.
+        small = _SMALLEST ** (8 * shares).fmod(1).unsqueeze(1)
+        spiked, falling = (shares >= 0.75) & (shares < 0.875), shares >= 0.875
+        sizes = torch.where(spiked.unsqueeze(1), torch.where(ranks == 0, 1.0, small), sizes)
+        sizes = torch.where(falling.unsqueeze(1), small ** (ranks / max(1, size - 1)), sizes)
+        lengths = torch.linalg.vector_norm(sizes, dim=1, keepdim=True).clamp_min(1e-30)
+        shaped[:, turn, part] *= sizes * size**0.5 / lengths
+    return shaped
+
+
+def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float, seed: int) -> Surroundings:
+    """Return the same runs, in which the others' rows lie around the unit's or against it.
+
+    The unit's rows are the same in all rounds and fill all coordinates. Where the lengths are not those of the
+    constellation, every clip shortens them and the others'.
+
+    Args:
+        chosen: ``(R,)`` numbers of ``CONSTELLATIONS``. How many rows belong to a group, or have the shorter length,
+            changes from run to run of one constellation.
+    """
+    clients = around.others.shape[1]
+    order = (torch.arange(clients) - around.holders.unsqueeze(1)) % clients
+    units, others, long = _constellations(around, chosen, order, clip_norm=clip_norm, seed=seed)
+    return replace(around, units=units, others=others, long=long)
+
+
+def among_samples(around: Surroundings, chosen: Tensor, *, samples: int, clip_norm: float, seed: int) -> Surroundings:
+    """Return the same runs, in which the first samples of the holder lie around the unit, which is the first of them.
+
+    All other clients hold zeros. ``chosen`` is that of ``in_constellations``.
+    """
+    order = torch.arange(samples).expand(around.replicas, -1)
+    units, rows, long = _constellations(around, chosen, order, clip_norm=clip_norm, seed=seed)
+    others = torch.zeros_like(around.others)
+    return replace(
+        around, units=units, others=others, long=long, neighbours=rows, places=torch.zeros_like(around.places)
+    )
+
+
+def _constellations(
+    around: Surroundings, chosen: Tensor, order: Tensor, *, clip_norm: float, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The unit's rows ``(R, T, d)``, the rows around it ``(R, n, d)``, and whether every clip shortens the unit.
+
+    Args:
+        order: ``(R, n)``, the places of the rows as seen from the unit, which has place 0.
+    """
+    rng = Streams(seed).generator("constellations")
+    (replicas, count), dim = order.shape, around.others.shape[2]
+    units = torch.from_numpy(rng.choice([-1.0, 1.0], size=(replicas, dim))).float() / dim**0.5
+    apart = normal(rng, (replicas, count, dim))
+    apart -= (apart @ units.unsqueeze(-1)) * units.unsqueeze(1)
+    apart /= torch.linalg.vector_norm(apart, dim=-1, keepdim=True).clamp_min(1e-12)
+    # The unit stands with its own half, which is the larger one where their sizes differ.
+    halves = torch.where(order < (count + 1) // 2, 1.0, -1.0)
+    stars, pairs, ones = len(COSINES), len(COSINES[1::2]), torch.ones_like(halves)
+    groups = stars + pairs + 3
+    levels = groups + GROUPS
+    turns = _turns(chosen)
+    first = chosen.clamp_max(groups)
+    cosines = torch.tensor([*COSINES, *COSINES[1::2], 1.0, 1.0, 1.0, 1.0])[first].view(-1, 1).expand(-1, count)
+    sizes = _sizes(count)[(turns * GROUPS + (chosen - groups).clamp(0, GROUPS - 1)) % len(_sizes(count))]
+    grouped = ((chosen >= groups) & (chosen < levels)).unsqueeze(1)
+    cosines = torch.where(grouped & (order > sizes.unsqueeze(1)), 0.0, cosines).unsqueeze(-1)
+    signs = torch.where((chosen < stars).unsqueeze(1), ones, halves)
+    signs = torch.where((chosen == stars + pairs + 1).unsqueeze(1) | (chosen >= groups).unsqueeze(1), ones, signs)
+    signs = torch.where((chosen == stars + pairs + 2).unsqueeze(1), -ones, signs)
+    rows = cosines * signs.unsqueeze(-1) * units.unsqueeze(1) + (1 - cosines.square()).sqrt() * apart
+    lengths = _LONG * (_LONGEST / _LONG) ** torch.from_numpy(rng.random((replicas, 1))).float()
+    own, short = lengths.expand(-1, count), _halves(count)[turns % len(_halves(count))].unsqueeze(1)
+    pair = torch.tensor(LEVELS)[((chosen - levels) // 2).clamp_min(0)]
+    level = (chosen >= levels).unsqueeze(1)
+    own = torch.where(level, torch.where(order <= short, pair[:, :1], pair[:, 1:]), own)
+    lengths = torch.where(level, pair.gather(1, ((chosen - levels) % 2).unsqueeze(1)), lengths)
+    along = clip_norm * (lengths * units).unsqueeze(1).expand(-1, around.rounds, -1)
+    return along, clip_norm * own.unsqueeze(-1) * rows, lengths[:, 0] >= _LONG
+
+
+def _turns(chosen: Tensor) -> Tensor:
+    """How many earlier runs have the same constellation, ``(R,)``."""
+    same = chosen.unsqueeze(0) == chosen.unsqueeze(1)
+    return same.tril(-1).sum(1)
+
+
+def _sizes(clients: int) -> Tensor:
+    """Sizes of a group among all others: small ones, from which filters act, and those next to shares of them."""
+    near = [*range(1, 9), *_halves(clients).tolist(), clients - 2]
+    return torch.tensor(sorted({min(max(1, size), max(1, clients - 1)) for size in near}))
+
+
+def _halves(clients: int) -> Tensor:
+    """Numbers of rows next to which the median and other quantiles of all change."""
+    half, quarter = clients // 2, clients // 4
+    near = [half, half - 1, half + 1, quarter, 3 * quarter, 1, clients - 1, 2]
+    return torch.tensor(list(dict.fromkeys(min(max(1, size), max(1, clients - 1)) for size in near)))
+
+
+def _lengths(rng: np.random.Generator, replicas: int) -> Tensor:
+    """Lengths ``(R,)`` whose logarithms are evenly spread, in random order: no band is empty by chance."""
+    shares = (torch.arange(replicas) + torch.from_numpy(rng.random(replicas))) / replicas
+    lengths = _SHORTEST * (_LONGEST / _SHORTEST) ** shares
+    return lengths[torch.from_numpy(rng.permutation(replicas))].float()

@@ -1,0 +1,42 @@
+"""Reports on extreme rows: a randomiser that treats one number of its range unlike the others is found."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from fedassay.audit.claim import Claim
+from fedassay.checks.hooks.event_checks import EVENTS, event_checks
+from fedassay.checks.hooks.hook_run import HookSetup
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.partitions.sampling import Full
+from fedassay.fl.protection import Protection
+from fedassay.fl.streams import uniform
+from toy_federation import toy_plan, toy_task
+
+ROUNDS, EPSILON = 2, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSign(Protection):
+    """The sign of one random number of a row by randomised response; ``zero``: what counts as the sign of zero."""
+
+    zero: float
+
+    def report(self, updates, context, state, rng):
+        rows = updates.values
+        place = torch.from_numpy(rng.integers(0, rows.shape[-1], (*rows.shape[:2], 1)))
+        entry = rows.gather(-1, place)
+        sign = torch.where(entry == 0, self.zero, entry.sign())
+        lie = uniform(rng, tuple(sign.shape), dtype=torch.float64) < 1 / (1 + math.exp(EPSILON / ROUNDS))
+        return updates.with_values(torch.zeros_like(rows).scatter(-1, place, torch.where(lie, -sign, sign)))
+
+
+@pytest.mark.parametrize(("zero", "passed"), [(1.0, True), (0.0, False)])
+def test_a_zero_that_randomised_response_leaves_as_it_is_is_found(zero, passed):
+    task = toy_task((4, 5, 6), side=4, inert=1)
+    plan = toy_plan(task, rounds=ROUNDS, algorithm=FedSGD(learning_rate=1.0), lot=Full(), cohort=Full())
+    claim = Claim.stated(EPSILON, unit="report", rounds=ROUNDS)
+    setup = HookSetup(task=task, plan=plan, protection=OneSign(zero=zero), claim=claim, seed=0)
+    (found,) = event_checks(setup, 2**22)
+    assert (found.name, found.passed) == (EVENTS, passed), found.words

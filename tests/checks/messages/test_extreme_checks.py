@@ -1,0 +1,289 @@
+"""Extreme rows: a broken and a correct version of each class, and every bundled defense."""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from fedassay.audit.claim import Claim, Unit
+from fedassay.audit.observer import FINAL_MODEL
+from fedassay.checks import replay_checks
+from fedassay.checks.messages.extreme_checks import EXTREME, extreme_rows
+from fedassay.checks.replay_checks import check_claim
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.fl.algorithms.proximal import BoundedUpdate
+from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.canary import AnyRow, Canary
+from fedassay.fl.laws.law import clip, clip_entries
+from fedassay.fl.partitions.sampling import FixedSize
+from fedassay.fl.protection import Protection
+from fedassay.fl.streams import normal, uniform
+from known_parts import parts_by_name
+from thinned import every
+from toy_federation import toy_plan, toy_task
+
+DEFENSES = parts_by_name("defense")
+UNBOUNDED = {
+    "control_no_clip",
+    "control_batch_clip",
+    "control_clip_after_mean",
+    "control_adaptive_clip_raw",
+    "control_user_clip_per_client",
+}
+"""Controls whose fault is the clip."""
+ALGORITHMS = {
+    "blur_lus": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
+    "regularised_sparsified": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
+    "dp_scaffold": Scaffold(learning_rate=0.2, local_steps=2),
+}
+
+
+@pytest.fixture(scope="module")
+def task():
+    return toy_task((4, 7, 5), side=4, inert=1)
+
+
+@pytest.fixture(scope="module")
+def extreme(task):
+    """(protection, claim, plan) -> the result of the check of extreme rows."""
+
+    def check(protection, claim, plan=None, task=task):
+        found = check_claim(task, plan or toy_plan(task, rounds=2), protection, claim)
+        (result,) = (one for one in found if one.name == EXTREME)
+        return result
+
+    return check
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clips(LDPGaussianProtection):
+    """Clips in a way of its own, correct or broken, and adds the noise."""
+
+    correct: bool
+
+    def clipped(self, rows):
+        raise NotImplementedError
+
+    def report(self, updates, context, state, rng):
+        rows = self.clipped(updates.values)
+        return updates.with_values(rows + self.noise_std * normal(rng, tuple(rows.shape)))
+
+
+class ByLength(Clips):
+    """An infinite row divided by its length is no number."""
+
+    def clipped(self, rows):
+        rows = rows.nan_to_num() if self.correct else rows
+        lengths = torch.linalg.vector_norm(rows.double(), dim=-1, keepdim=True)
+        return (rows * (self.clip_norm / lengths.clamp_min(self.clip_norm))).float()
+
+
+class InHalf(Clips):
+    """Half precision overflows above 65,504, before the clip or after it."""
+
+    def clipped(self, rows):
+        return clip(rows, self.clip_norm).half().float() if self.correct else self.other(rows.half().float())
+
+    def other(self, rows):
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        return rows * (self.clip_norm / lengths.clamp_min(self.clip_norm))
+
+
+class ByRoundedLength(Clips):
+    """A length that overflows counts as none."""
+
+    def clipped(self, rows):
+        if self.correct:
+            return clip(rows, self.clip_norm)
+        rows = rows.nan_to_num(nan=0.0, posinf=1e30, neginf=-1e30)
+        lengths = rows.square().sum(-1, keepdim=True).sqrt().nan_to_num(posinf=0.0)
+        return rows * (self.clip_norm / lengths.clamp_min(self.clip_norm))
+
+
+class OfUnitLength(Clips):
+    """Every row gets the same length: zeros have none, and the squares of denormal entries underflow."""
+
+    def clipped(self, rows):
+        rows = rows.nan_to_num(nan=0.0, posinf=1e18, neginf=-1e18).clamp(-1e18, 1e18)
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        return rows * (self.clip_norm / (lengths.clamp_min(1e-12) if self.correct else lengths))
+
+
+class DropsNoNumbers(Clips):
+    """What is no number after the noise is sent as zero, without noise."""
+
+    def clipped(self, rows):
+        return clip(rows, self.clip_norm) if self.correct else rows
+
+    def report(self, updates, context, state, rng):
+        rows = clip(updates.values, self.clip_norm)
+        odd = ~updates.values.isfinite().all(-1, keepdim=True)
+        noisy = super().report(updates.with_values(rows), context, state, rng)
+        return noisy if self.correct else noisy.with_values(noisy.values.masked_fill(odd, 0.0))
+
+
+class ByComparedLength(Clips):
+    """A length that is no number is not larger than the clip norm; what is no number is zeroed after the clip."""
+
+    def clipped(self, rows):
+        if self.correct:
+            rows = rows.nan_to_num(nan=0.0, posinf=1e18, neginf=-1e18).clamp(-1e18, 1e18)
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        factors = torch.where(lengths > self.clip_norm, self.clip_norm / lengths, 1.0)
+        return (rows * factors).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+class PassesInfinity(Clips):
+    """A row with an infinite entry counts as one that no clip need shorten."""
+
+    def clipped(self, rows):
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        factors = (self.clip_norm / lengths.clamp_min(self.clip_norm)).nan_to_num(nan=0.0)
+        factors = factors if self.correct else torch.where(rows.isinf().any(-1, keepdim=True), 1.0, factors)
+        return (rows * factors).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (ByComparedLength, "no number, and others of 1e12"),
+        (PassesInfinity, "infinite, and others of 1e12"),
+        (ByLength, "infinite"),
+        (InHalf, "not finite"),
+        (ByRoundedLength, "with a norm that overflows"),
+        (OfUnitLength, "not finite"),
+        (DropsNoNumbers, "from a row of zeros"),
+    ],
+)
+def test_a_clip_that_some_row_passes_is_found_and_a_correct_one_is_not(kind, words, extreme, task):
+    prepared = LDPGaussian(epsilon=1.0, delta=1e-5).prepare(toy_plan(task, rounds=2))
+    fields, claim = vars(prepared.protection), prepared.claims[0]
+    assert extreme(kind(**fields, correct=True), claim).passed
+    found = extreme(kind(**fields, correct=False), claim)
+    assert found.passed is False
+    assert words in found.words
+
+
+class UnboundedSum(DPFedAvgProtection):
+    def report(self, updates, context, state, rng):
+        kept = super().report(updates, context, state, rng)
+        huge = updates.values.abs().amax(-1, keepdim=True) > 1e19
+        return kept.with_values(torch.where(huge, updates.values, kept.values))
+
+
+class UnboundedSample(DPSGDProtection):
+    def total(self, gradients, present):
+        odd = (gradients.isnan() & present.unsqueeze(-1)).any(1)
+        return super().total(gradients, present).masked_fill(odd, math.nan)
+
+
+class LastRoundUnbounded(DPFedAvgProtection):
+    """Clips all updates but those of the last round."""
+
+    def report(self, updates, context, state, rng):
+        kept = super().report(updates, context, state, rng)
+        return updates if context.round == context.plan.rounds - 1 else kept
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(
+    ("part", "kind", "observer"),
+    [
+        (DPFedAvg, UnboundedSum, None),
+        (DPSGD, UnboundedSample, None),
+        (DPFedAvg, UnboundedSum, FINAL_MODEL),
+        (DPFedAvg, LastRoundUnbounded, FINAL_MODEL),
+    ],
+)
+def test_a_row_that_passes_a_sum_is_found(part, kind, observer, extreme, task):
+    prepared = part().prepare(toy_plan(task, rounds=2))
+    claim = replace(prepared.claims[0], observer=observer or prepared.claims[0].observer)
+    kept = extreme(prepared.protection, claim)
+    assert kept.passed
+    assert kept.measured > 0
+    assert extreme(kind(**vars(prepared.protection)), claim).passed is False
+
+
+class Silent(LDPGaussianProtection):
+    def report(self, updates, context, state, rng):
+        return updates.with_values(torch.zeros_like(updates.values))
+
+
+def test_a_release_of_zeros_was_not_looked_at(extreme, task):
+    prepared = LDPGaussian(epsilon=1.0, delta=1e-5).prepare(toy_plan(task, rounds=2))
+    assert extreme(Silent(**vars(prepared.protection)), prepared.claims[0]).passed is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coins(Protection):
+    """Sends a sign for each entry, by a coin whose chance is linear in the entry; entries are clamped or not."""
+
+    epsilon: float
+    clamped: bool
+
+    def report(self, updates, context, state, rng):
+        rows = clip_entries(updates.values, 1.0) if self.clamped else updates.values.nan_to_num()
+        share = math.tanh(self.epsilon / (2 * rows.shape[-1]))
+        drawn = uniform(rng, tuple(rows.shape)) < (1 + share * rows) / 2
+        return updates.with_values(2.0 * drawn - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace(Protection):
+    """Laplace noise without a law; the entries are clamped or not."""
+
+    clamped: bool
+
+    def report(self, updates, context, state, rng):
+        rows = clip_entries(updates.values, 1.0) if self.clamped else updates.values.nan_to_num(0.0, 1e30, -1e30)
+        drawn = uniform(rng, tuple(rows.shape)) - 0.5
+        return updates.with_values(rows - 100 * drawn.sign() * torch.log1p(-2 * drawn.abs()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        (Coins, {"epsilon": 1.0}, "is the same in 1024 draws"),
+        (Laplace, {}, "a number of this many times its usual size"),
+    ],
+)
+def test_a_local_randomiser_of_rows_outside_its_radius_is_found_and_a_correct_one_is_not(kind, fields, words, extreme):
+    claim = Claim.stated(epsilon=1.0, unit=Unit.REPORT, rounds=2)
+    assert extreme(kind(**fields, clamped=True), claim).passed
+    found = extreme(kind(**fields, clamped=False), claim)
+    assert found.passed is False
+    assert words in found.words
+
+
+@pytest.mark.parametrize("name", every(3, DEFENSES))
+def test_every_bundled_defense_bounds_every_row_unless_that_is_its_fault(name, monkeypatch):
+    lots = {"lot": FixedSize(1)} if name == "cldp_sgd" else {}
+    algorithm = {"algorithm": ALGORITHMS[name]} if name in ALGORITHMS else {}
+    task = toy_task((4, 5, 3), side=4, inert=1)
+    plan = toy_plan(task, rounds=2, **lots, **algorithm)
+    prepared = DEFENSES[name]().prepare(plan)
+    # Only the check of extreme rows is made: the others have tests of their own.
+    monkeypatch.setattr(replay_checks, "_pairs", lambda setup: iter(()))
+    monkeypatch.setattr(replay_checks, "_noise", lambda setup, draws, moved, constant: [])
+    found = [one for claim in prepared.claims for one in check_claim(task, plan, prepared.protection, claim)]
+    results = [one for one in found if one.name == EXTREME]
+    assert [one.words for one in results if one.passed is False and name not in UNBOUNDED] == []
+    assert name not in UNBOUNDED or any(one.passed is False for one in results)
+
+
+def test_the_rows_hold_what_their_words_name():
+    rows = dict(extreme_rows(6))
+    assert sum(bool(row.isnan().any()) for row in rows.values()) == 3
+    assert sum(bool(row.isinf().any()) for row in rows.values()) == 3
+    denormal = next(row for words, row in rows.items() if "denormal" in words)
+    assert bool(((denormal > 0) & (denormal < torch.finfo(torch.float32).tiny)).all())
+
+
+def test_only_an_audit_of_extreme_rows_plants_a_row_that_is_not_finite():
+    row = torch.tensor([math.inf, 0.0])
+    assert AnyRow(unit=Unit.CLIENT, present=row).present is row
+    with pytest.raises(ValueError, match="must have shape"):
+        Canary(unit=Unit.CLIENT, present=row)

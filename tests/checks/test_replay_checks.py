@@ -1,0 +1,416 @@
+"""Probes: every control that can be seen without sampling is broken by the probe meant for it; its twin is kept."""
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.check_result import CheckResult
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.observer import AGGREGATE
+from fedassay.checks.noise.draw_checks import DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SHAPE
+from fedassay.checks.noise.structure_checks import DIRECTIONS as MOVED
+from fedassay.checks.noise.structure_checks import REPEATS
+from fedassay.checks.replay_checks import check_claim
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.laws.law import clip
+from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.plan import Plan
+from fedassay.fl.protection import Protection
+from fedassay.fl.streams import normal
+from fedassay.suites.config.resolve import task_of
+from fedassay.suites.config.tables.suite import FederationSpec
+from fedassay.suites.jobs.verdict_rows import failed_words
+from known_parts import parts_by_name
+from thinned import thinned
+
+ROUNDS = 8
+DEFENSES = parts_by_name("defense")
+CONTROLS = {name: part for name, part in DEFENSES.items() if part.control}
+HONEST = {name: part for name, part in DEFENSES.items() if name in ("dp_sgd", "dp_fedavg", "ldp_gaussian")}
+PLANS = {
+    "full": {"lot": Full(), "cohort": Full(), "algorithm": FedSGD(learning_rate=1.0)},
+    "poisson": {"lot": Poisson(0.1), "cohort": Poisson(0.5), "algorithm": FedSGD(learning_rate=1.0)},
+    "local steps": {
+        "lot": Poisson(0.1),
+        "cohort": Poisson(0.5),
+        "algorithm": FedAvg(learning_rate=0.1, local_steps=3),
+    },
+    "adam": {
+        "lot": Poisson(0.2),
+        "cohort": Full(),
+        "algorithm": FedAvg(learning_rate=0.01, local_steps=2, optimizer="adam"),
+    },
+}
+BREAKS = {
+    "control_no_clip": {"sensitivity", "whole message", "extreme rows", MOVED},
+    "control_clip_after_mean": {"sensitivity", "extreme rows"},
+    "control_batch_clip": {"sensitivity", "extreme rows"},
+    "control_actual_lot": {"sensitivity", "noise scale"},
+    "control_noise_halved": {"noise scale"},
+    "control_noise_one_round": {"noise scale"},
+    "control_variance_for_deviation": {"noise scale"},
+    "control_replace_one": {"noise scale"},
+    "control_noise_one_layer": {"noise present", "noise scale"},
+    "control_seed_shared": {"noise fresh between clients"},
+    "control_noise_reused": {"noise fresh between rounds"},
+    "control_adaptive_clip_raw": {"public state", "extreme rows"},
+}
+"""The probes of which at least one breaks the control, and no other does."""
+
+DRAWN = {DIRECTIONS, GIVEN_ROUNDS, SHAPE, OTHER_DATA, REPEATS, MOVED}
+"""The probes of many draws; noise that is broken for other probes may break these too."""
+
+NEED_MORE_CLIENTS = {"control_lost_shares": "noise scale"}
+"""Two clients make no secure sum: see the test of its own."""
+NEED_USERS = {"control_user_clip_per_sample", "control_user_clip_per_client"}
+"""The checks plant one row, and a user has rows at several clients: see the audit of users."""
+SECURE_SUMS = ("distributed_gaussian", "skellam", "distributed_discrete_gaussian", "binomial")
+
+
+@pytest.fixture(scope="module")
+def task():
+    """The digits of two clients with 32 samples each: what an audit's replicas have."""
+    algorithm = {"name": "fedsgd", "learning_rate": 1.0}
+    spec = FederationSpec(dataset="digits", model="logistic", clients=2, samples=64, rounds=ROUNDS, algorithm=algorithm)
+    return task_of(spec, 0).with_inert(1)
+
+
+@pytest.fixture(scope="module")
+def plan_of(task):
+    """(changes) -> eight rounds of the task."""
+
+    def build(**changes):
+        fields = {"rounds": ROUNDS, **PLANS["full"]} | changes
+        return Plan(sizes=task.sizes, layout=task.network.layout, **fields)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def probed(task):
+    """(prepared, plan, changes of its one claim) -> its exposures by name."""
+
+    def probe(prepared, plan, *, protection=None, seed=0, **changes):
+        (claim,) = prepared.claims
+        found = check_claim(task, plan, protection or prepared.protection, replace(claim, **changes), seed=seed)
+        return {exposure.name: exposure for exposure in found}
+
+    return probe
+
+
+def broken(exposures):
+    return {name for name, exposure in exposures.items() if exposure.passed is False}
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(("name", "plan"), thinned(HONEST, PLANS))
+def test_a_correct_defense_keeps_every_probe(name, plan, plan_of, probed):
+    laid_out = plan_of(**PLANS[plan])
+    found = probed(HONEST[name]().prepare(laid_out), laid_out)
+    assert all(exposure.passed for exposure in found.values()), failed_words(tuple(found.values()))
+    between = {"noise fresh between clients", GIVEN_CLIENTS} if name != "dp_fedavg" else set()
+    always = {
+        "sensitivity",
+        "noise present",
+        "noise fresh between rounds",
+        "noise scale",
+        "whole message",
+        "extreme rows",
+    }
+    assert set(found) == always | between | DRAWN
+
+
+def test_every_control_has_a_probe_that_is_meant_for_it():
+    assert {*BREAKS, *NEED_MORE_CLIENTS, *NEED_USERS} == set(CONTROLS)
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(("name", "plan"), thinned(BREAKS, PLANS))
+def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan, plan_of, probed):
+    laid_out = plan_of(**PLANS[plan])
+    found = broken(probed(CONTROLS[name]().prepare(laid_out), laid_out))
+    noisy = any(probe.startswith("noise") for probe in BREAKS[name])
+    assert set() < found & BREAKS[name]
+    # A row that is not clipped moves a release farther than any noise.
+    assert found <= BREAKS[name] | (DRAWN | {GIVEN_CLIENTS} if noisy else {MOVED})
+
+
+@pytest.mark.simulations
+def test_correct_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
+    """Six standard errors: at this many groups of numbers one false alarm in some 10^7 seeds."""
+    for name, part in HONEST.items():
+        prepared = part().prepare(plan_of())
+        for seed in range(1, 6):
+            assert broken(probed(prepared, plan_of(), seed=seed)) == set(), (name, seed)
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(
+    ("part", "allowed"), [(DPSGD, 1 / 32), (DPFedAvg, 1 / 2), (LDPGaussian, 2.0)], ids=lambda value: str(value)
+)
+def test_the_sensitivity_of_a_correct_defense_is_reached_exactly(part, allowed, plan_of, probed):
+    """One of 32 samples, one of two clients, two reports at opposite ends; clip norm 1."""
+    found = probed(part().prepare(plan_of()), plan_of())["sensitivity"]
+    assert found.allowed == pytest.approx(allowed)
+    assert found.measured == pytest.approx(allowed, rel=1e-4)
+
+
+@pytest.mark.simulations
+def test_a_missing_clip_shows_the_rows_own_length(plan_of, probed):
+    found = probed(CONTROLS["control_no_clip"]().prepare(plan_of()), plan_of())["sensitivity"]
+    # Rows of a million times the usual length move the release as far without a clip, and 2 with one.
+    assert found.measured > 1e4
+    assert re.match(
+        r"sensitivity \S+ > 2 allowed \(another label for all samples, with gradients of 1e\+06", found.words
+    )
+
+
+@pytest.mark.simulations
+def test_the_noise_scale_is_the_share_that_the_control_adds(plan_of, probed):
+    for name, share in (("control_replace_one", 0.5), ("control_noise_one_round", ROUNDS**-0.5)):
+        found = probed(CONTROLS[name]().prepare(plan_of()), plan_of())["noise scale"]
+        assert found.measured == pytest.approx(share, rel=0.01)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstClientUnclipped(DPFedAvgProtection):
+    def report(self, updates, context, state, rng):
+        reports = super().report(updates, context, state, rng).values
+        reports[:, 0] = updates.values[:, 0]
+        return updates.with_values(reports)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstSampleUnclipped(DPSGDProtection):
+    def total(self, gradients, present):
+        first = gradients[:, :1].mul(present[:, :1, None]).sum(1)
+        return first + super().total(gradients[:, 1:], present[:, 1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasUnclipped(DPSGDProtection):
+    def total(self, gradients, present):
+        # A layer of few weights decides little of the length of rows along all of them.
+        bias = torch.zeros(gradients.shape[-1])
+        bias[-11:-1] = 1.0
+        lengths = torch.linalg.vector_norm(gradients * (1 - bias), dim=-1, keepdim=True)
+        return (gradients * (self.clip_norm / lengths.clamp_min(self.clip_norm)) * present.unsqueeze(-1)).sum(1)
+
+
+@pytest.mark.simulations
+def test_a_clip_that_leaves_a_layer_out_is_found_by_a_row_along_it(plan_of, probed):
+    prepared = DPSGD().prepare(plan_of())
+    unclipped = BiasUnclipped(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
+    found = probed(prepared, plan_of(), protection=unclipped)["sensitivity"]
+    assert found.passed is False
+    assert "along output.bias" in found.witness
+    assert found.measured > 1000 * found.allowed
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(
+    ("part", "protection", "words"),
+    [
+        (DPFedAvg, FirstClientUnclipped, "all clients, round 0"),
+        (DPSGD, FirstSampleUnclipped, "with gradients of 1e+06 times the length, client 0"),
+    ],
+)
+def test_a_row_that_no_clip_reaches_is_found_where_one_client_more_or_a_planted_sample_is_clipped(
+    part, protection, words, plan_of, probed
+):
+    prepared = part().prepare(plan_of())
+    unclipped = protection(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
+    found = probed(prepared, plan_of(), protection=unclipped)
+    assert "sensitivity" in broken(found) <= {"sensitivity", "extreme rows", MOVED}
+    assert words in found["sensitivity"].witness
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSeed(LDPGaussianProtection):
+    """Draws from a generator of its own: the streams do not move it."""
+
+    def report(self, updates, context, state, rng):
+        return super().report(updates, context, state, np.random.default_rng(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipsARound(LDPGaussianProtection):
+    """Forgets the hook in the second round, for the second client."""
+
+    def report(self, updates, context, state, rng):
+        values = super().report(updates, context, state, rng).values
+        if context.round == 1:
+            values[:, 1] = clip(updates.values[:, 1], self.clip_norm)
+        return updates.with_values(values)
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(("protection", "where"), [(OwnSeed, "client 0, round 0"), (SkipsARound, "client 1, round 1")])
+def test_noise_of_a_fixed_seed_and_a_skipped_hook_are_no_noise(protection, where, plan_of, probed):
+    prepared = LDPGaussian().prepare(plan_of())
+    broken_one = protection(clip_norm=1.0, noise_std=prepared.protection.noise_std)
+    found = probed(prepared, plan_of(), protection=broken_one)
+    assert {"noise present", "noise scale"} <= broken(found)
+    assert found["noise present"].measured == 0
+    assert found["noise present"].witness.startswith(where)
+    assert "no noise, or noise that no stream moves" in found["noise present"].witness
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreNoise(LDPGaussianProtection):
+    def report(self, updates, context, state, rng):
+        noise = 3 * self.noise_std * normal(rng, tuple(updates.values.shape))
+        return updates.with_values(clip(updates.values, self.clip_norm) + noise)
+
+
+@pytest.mark.simulations
+def test_more_noise_than_published_breaks_no_claim(plan_of, probed):
+    prepared = LDPGaussian().prepare(plan_of())
+    generous = MoreNoise(clip_norm=1.0, noise_std=prepared.protection.noise_std)
+    found = probed(prepared, plan_of(), protection=generous)
+    assert broken(found) == set()
+    assert found["noise scale"].measured > 2.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyBound(DPFedAvgProtection):
+    """An adaptive clip norm from what was released: its noise hides what one client does to it."""
+
+    def initial_state(self, plan):
+        return {"clip_norm": torch.tensor(self.clip_norm)}
+
+    def close_round(self, aggregate, context, state):
+        return {"clip_norm": torch.linalg.vector_norm(aggregate, dim=-1, keepdim=True)}
+
+
+def test_a_public_state_made_of_released_numbers_is_kept(plan_of, probed):
+    prepared = DPFedAvg().prepare(plan_of())
+    adaptive = NoisyBound(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
+    found = probed(prepared, plan_of(), protection=adaptive)
+    assert broken(found) == set()
+    assert found["public state"].measured > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoLaw(DPFedAvgProtection):
+    def law(self, observer, plan, client):
+        return None
+
+
+def test_without_a_law_sensitivity_and_scale_cannot_be_probed_and_the_reason_is_said(plan_of, probed):
+    prepared = DPFedAvg().prepare(plan_of())
+    silent = NoLaw(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
+    found = probed(prepared, plan_of(), protection=silent)
+    assert {name for name, exposure in found.items() if exposure.passed is None} == {"sensitivity", "noise scale"}
+    assert found["sensitivity"].words == "sensitivity: no Gaussian law is published for this observer"
+    assert found["noise present"].passed
+    assert found["noise present"].allowed == pytest.approx(1 / 651)
+
+
+def test_a_defense_without_any_noise_breaks_a_probe_though_it_publishes_no_law(plan_of, probed):
+    found = probed(LDPGaussian().prepare(plan_of()), plan_of(), protection=Protection())
+    assert broken(found) == {"noise present", "whole message", "extreme rows"}
+    assert found["noise fresh between clients"].passed is None
+
+
+def test_noise_of_the_broadcast_model_cannot_be_checked_on_a_fixed_model(plan_of, probed):
+    class NoisyBroadcast(Protection):
+        def broadcast(self, model, context, state, rng):
+            return model + normal(rng, tuple(model.shape))
+
+    found = probed(DPFedAvg().prepare(plan_of()), plan_of(), protection=NoisyBroadcast())
+    assert found["noise present"].passed is None
+    assert "the broadcast model" in found["noise present"].witness
+
+
+def test_a_unit_that_cannot_be_planted_is_said_to_be_so(plan_of, probed):
+    found = probed(DPFedAvg().prepare(plan_of()), plan_of(), unit=Unit.USER, adjacency=Adjacency.ZERO_OUT)
+    assert found["sensitivity"].passed is None
+    assert "no row of one user under zero-out can be planted" in found["sensitivity"].words
+
+
+def test_a_claim_against_the_server_that_sees_the_sum_is_probed_like_one_against_the_models(plan_of, probed):
+    found = probed(DPFedAvg().prepare(plan_of()), plan_of(), observer=AGGREGATE)
+    assert broken(found) == set()
+    assert found["sensitivity"].measured == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.simulations
+def test_the_same_seed_gives_the_same_exposures(plan_of, probed):
+    prepared = DPSGD().prepare(plan_of())
+    assert probed(prepared, plan_of(), seed=4) == probed(prepared, plan_of(), seed=4)
+
+
+def test_the_words_name_numbers_limits_and_witness():
+    kept = CheckResult(name="sensitivity", passed=True, measured=1.0, allowed=1.0, witness="a row")
+    short = CheckResult(name="noise scale", passed=False, measured=0.5, allowed=0.95, relation=">=", witness="all")
+    unknown = CheckResult(name="sensitivity", passed=None, witness="no law")
+    assert [found.words for found in (kept, short, unknown)] == [
+        "sensitivity 1 <= 1 allowed (a row)",
+        "noise scale 0.5 < 0.95 required (all)",
+        "sensitivity: no law",
+    ]
+    assert failed_words((kept, short, unknown)) == "; probe: noise scale 0.5 < 0.95 required (all)"
+    assert failed_words((kept, unknown)) == ""
+
+
+@pytest.fixture(scope="module")
+def secure_sum():
+    """Six clients with 16 samples each, all in every round: three drop out, and the canary makes seven."""
+    algorithm = {"name": "fedsgd", "learning_rate": 1.0}
+    spec = FederationSpec(dataset="digits", model="logistic", clients=6, samples=96, rounds=3, algorithm=algorithm)
+    task = task_of(spec, 0).with_inert(1)
+    return task, Plan(sizes=task.sizes, layout=task.network.layout, rounds=3, **PLANS["full"])
+
+
+@pytest.mark.parametrize(
+    "name", [*SECURE_SUMS[:2], *(pytest.param(n, marks=pytest.mark.simulations) for n in SECURE_SUMS[2:])]
+)
+def test_a_secure_sum_keeps_every_probe_under_zero_out(name, secure_sum):
+    """Integer noise on a grid of some thousand steps: no two draws of 651 numbers are equal."""
+    task, plan = secure_sum
+    prepared = DEFENSES[name]().prepare(plan)
+    found = {item.name: item for item in check_claim(task, plan, prepared.protection, prepared.claims[0])}
+    always = {
+        "sensitivity",
+        "noise present",
+        "noise fresh between rounds",
+        "noise scale",
+        "whole message",
+        "extreme rows",
+    }
+    assert set(found) == always | DRAWN
+    assert {name for name, item in found.items() if not item.passed} <= {SHAPE, MOVED, REPEATS}
+    assert not failed_words(tuple(found.values()))
+    # The canary's clipped row is there or zero, and reaches its bound up to rounding.
+    assert found["sensitivity"].measured == pytest.approx(found["sensitivity"].allowed, rel=2e-3)
+
+
+@pytest.mark.simulations
+def test_noise_that_is_drawn_through_the_rows_is_probed_for_all_but_its_sensitivity(secure_sum):
+    """Equal draws of biased coins do not cancel."""
+    task, plan = secure_sum
+    prepared = DEFENSES["poisson_binomial"]().prepare(plan)
+    found = {item.name: item for item in check_claim(task, plan, prepared.protection, prepared.claims[0])}
+    assert found.pop("sensitivity").passed is None
+    always = {"noise present", "noise fresh between rounds", "noise scale", "whole message", "extreme rows"}
+    assert set(found) == always | DRAWN
+    assert {name for name, item in found.items() if not item.passed} <= {SHAPE, MOVED, REPEATS}
+    assert not failed_words(tuple(found.values()))
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize(("name", "probe"), NEED_MORE_CLIENTS.items())
+def test_lost_shares_of_noise_show_in_its_scale_alone(name, probe, secure_sum):
+    """Four clients are probed, two stay, with a quarter of the noise each."""
+    task, plan = secure_sum
+    prepared = CONTROLS[name]().prepare(plan)
+    found = {item.name: item for item in check_claim(task, plan, prepared.protection, prepared.claims[0])}
+    assert {probe} <= broken(found) <= {probe} | DRAWN
+    assert found[probe].measured == pytest.approx(math.sqrt(2 / 4), rel=0.05)

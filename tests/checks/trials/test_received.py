@@ -1,0 +1,104 @@
+"""The numbers to which everything that an observer receives is reduced: nothing else is in them, and bugs show."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from fedassay.checks.trials.received import ReceivedNumbers
+from fedassay.fl.message import Message
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import RoundEvent
+
+RUNS, CLIENTS, DIM = 40, 3, 12
+
+
+class Plain(Protection):
+    """No protection."""
+
+
+def event(values, *, round=0, side=None, shuffled=False, state=None):
+    present = torch.ones(values.shape[:2], dtype=torch.bool)
+    message = Message(values=values, present=present, senders=tuple(range(values.shape[1])), side=side or {})
+    received = replace(message, senders=None) if shuffled else message
+    total = values.sum(1)
+    return RoundEvent(
+        round=round,
+        broadcast=torch.zeros_like(total),
+        cohort=present,
+        reports=message,
+        received=received,
+        aggregate=total,
+        model=total,
+        lots={},
+        state=state or {},
+    )
+
+
+def recorded(observer, *events):
+    direction = torch.ones(DIM) / DIM**0.5
+    recorder = ReceivedNumbers(observer=observer, protection=Plain(), holder=0, direction=direction)
+    for one in events:
+        recorder.watch(one)
+    return recorder
+
+
+def numbers(observer, *events):
+    return recorded(observer, *events).numbers(torch.zeros(RUNS, DIM))
+
+
+@pytest.fixture
+def values():
+    return torch.from_numpy(np.random.default_rng(0).standard_normal((RUNS, CLIENTS, DIM))).float()
+
+
+def exchanged(values):
+    """The same sum, from other reports."""
+    return torch.cat([values[:, 1:2], values[:, :1], values[:, 2:]], dim=1)
+
+
+def test_an_observer_of_sums_gets_no_number_of_single_reports(values):
+    for observer in (AGGREGATE, GLOBAL_MODELS):
+        one, other = (numbers(observer, event(rows)) for rows in (values, exchanged(values)))
+        assert np.allclose(one, other, atol=1e-5)
+    assert not np.allclose(numbers(UPLOADS, event(values)), numbers(UPLOADS, event(exchanged(values))))
+
+
+def test_the_order_of_shuffled_rows_is_in_the_numbers_by_place_alone(values):
+    kinds = [recorded(SHUFFLED, event(rows, shuffled=True)).rounds[0] for rows in (values, exchanged(values))]
+    moved = {name for name in kinds[0] if not np.allclose(kinds[0][name], kinds[1][name], atol=1e-5)}
+    assert moved == {name for name in kinds[0] if name.endswith(" by place")} != set()
+
+
+def test_a_number_that_travels_with_shuffled_rows_gives_them_an_order(values):
+    names = torch.arange(CLIENTS).expand(RUNS, CLIENTS)
+    one, other = (
+        numbers(SHUFFLED, event(rows, shuffled=True, side={"id": names})) for rows in (values, exchanged(values))
+    )
+    assert not np.allclose(one, other)
+
+
+def test_the_step_of_a_grid_and_the_parity_on_it_are_numbers(values):
+    grid = (values / 0.25).round()
+    even = 0.25 * (2 * (grid / 2).round())
+    odd = even + 0.25
+    assert not np.allclose(numbers(UPLOADS, event(even)), numbers(UPLOADS, event(odd)), atol=0.3)
+
+
+def test_arrays_of_the_public_state_are_numbers_of_every_run(values):
+    counts = torch.arange(RUNS, dtype=torch.float32).view(-1, 1)
+    found = numbers(GLOBAL_MODELS, event(values, state={"nested": {"count": counts}}))
+    assert any(np.array_equal(column, np.arange(RUNS)) for column in found.T)
+
+
+def test_numbers_that_are_none_or_infinite_stay_finite(values):
+    values[0, 0, 0], values[1, 0, 0] = float("nan"), float("inf")
+    assert np.isfinite(numbers(UPLOADS, event(values))).all()
+
+
+def test_rounds_are_kept_one_by_one_and_together(values):
+    found = numbers(UPLOADS, event(values), event(2 * values, round=1))
+    first = values[:, 0].double().sum(1).numpy()
+    for wanted in (first, 2 * first, 3 * first):
+        assert any(np.allclose(column, wanted, atol=1e-4) for column in found.T)
