@@ -137,21 +137,25 @@ def test_commands_that_build_an_environment_are_run_by_ci():
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert 'eval "$command"' in ci
     assert 'fedassay" run quick' in ci
-    assert "documents" in run_by_ci()
 
 
-def run_by_ci():
-    """The markers whose tests .ci/run selects, by themselves or as `one or another`."""
-    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    chosen = re.findall(r"^\.venv/bin/python -m pytest -q .*-m \"?([a-z ]+)\"?$", ci, re.MULTILINE)
-    return {marker for expression in chosen for marker in expression.split(" or ")}
+OPTIONS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+MARKERS = [line.partition(":")[0] for line in OPTIONS["markers"]]
 
 
-def test_ci_runs_every_test_that_the_default_run_leaves_out():
-    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
-    left_out = [marker.partition(":")[0] for marker in options["markers"]]
-    assert f"-m '{' and '.join(f'not {marker}' for marker in left_out)}'" in options["addopts"]
-    assert run_by_ci() == set(left_out)
+def selections():
+    """The marker expressions of all calls of pytest without paths: the default run's, and those of `run` and `full`."""
+    calls = [OPTIONS["addopts"].partition("-m ")[2].strip("'")]
+    for name in ("run", "full"):
+        text = (ROOT / ".ci" / name).read_text(encoding="utf-8")
+        calls += re.findall(r'/python"? -m pytest -q .*-m "([a-z ]+)"$', text, re.MULTILINE)
+    return calls
+
+
+@pytest.mark.parametrize("marked", [(), *((one,) for one in MARKERS), ("simulations", "long"), ("processes", "long")])
+def test_ci_runs_every_test_once(marked):
+    names = {marker: marker in marked for marker in MARKERS}
+    assert [eval(call, names.copy()) for call in selections()].count(True) == 1
 
 
 @pytest.mark.documents

@@ -87,6 +87,17 @@ def test_a_release_is_built_and_checked_before_it_is_published():
         assert done.returncode == code
 
 
+def test_the_times_of_all_stages_are_printed_also_where_one_fails(tmp_path):
+    spin = "python3 -c 'import time\nwhile time.process_time() < 1.6: pass'"
+    script = f"set -e\n. .ci/stages\nstage first\nsleep 1\nstage second\n{spin}\nfalse\n"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    rows = re.findall(r"^ *(\d+) s +(\d+) CPU s  (\w+)$", done.stdout, re.MULTILINE)
+    assert [name for _, _, name in rows] == ["first", "second", "together"]
+    assert (int(rows[0][0]) >= 1, rows[0][1]) == (True, "0")
+    assert int(rows[1][1]) >= 1
+
+
 def test_the_scoreboard_of_a_release_is_the_site_of_the_suites_that_it_runs(tmp_path):
     jobs = parsed(".github/workflows/release.yml")["jobs"]
     assert ".ci/scoreboard board" in [step.get("run") for step in jobs["scoreboard"]["steps"]]
