@@ -1,6 +1,14 @@
-"""Build canaries, which an audit adds to a federation, for the unit and adjacency of a claim."""
+"""Build canaries, which an audit adds to a federation, for the unit and adjacency of a claim.
 
-from collections.abc import Callable
+Users of several shapes, which the replays plant.
+
+A defense must bound what all samples of a user contribute together, however many there are, at whichever clients, in
+whichever order among the samples of others, and in whichever directions.
+
+Find the rows at the ends of a local randomiser's range, where its reports differ most.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +18,7 @@ from torch import Tensor
 
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ..audit.outside import Spec, call, find_outside, name_and_options
-from ..fl.canary import Canary, DataCanary
+from ..fl.canary import Canary, DataCanary, UserCanary
 from ..fl.laws.law import ReportLaw
 from ..fl.plan import Plan
 from ..fl.streams import Streams, normal
@@ -267,3 +275,75 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
     partly = absent.clone()
     partly[place] = present[place]
     return absent, partly
+
+
+_USER_COPIES, _MANY = 4, 16
+"""Samples of most shapes at each client: a clip of each sample lets all of them pass; and of the largest one."""
+_STEP, _MOST = 3, 8
+"""By how much the numbers of samples of the clients of one user differ, and the bound below which they stay."""
+
+
+def user_shapes(row: Tensor, holders: Sequence[int], seed: int) -> Iterator[tuple[str, UserCanary]]:
+    """Yield users of different shapes at the given clients, with words.
+
+    Args:
+        row: (d,), the gradient of each sample; of its length where the samples have different directions.
+    """
+    where = _words(holders)
+
+    def equal(numbers: Sequence[int], apart: bool = False) -> UserCanary:
+        return _user({client: row.expand(n, -1) for client, n in zip(holders, numbers, strict=True)}, apart)
+
+    alike = [_USER_COPIES] * len(holders)
+    yield f"{_COPIES} equal samples at {where}", equal(alike)
+    yield f"one sample at {where}", equal([1] * len(holders))
+    yield f"{_COPIES} samples that lie apart among others' samples at {where}", equal(alike, apart=True)
+    if len(holders) > 1:
+        unequal = [1 + _STEP * turn % _MOST for turn in range(len(holders))]
+        yield f"unequal numbers of samples, {min(unequal)} to {max(unequal)}, at {where}", equal(unequal)
+        first = holders[0]
+        yield f"one sample at client {first} alone", _user({first: row.unsqueeze(0)})
+    drawn = normal(Streams(seed).generator("user directions"), (_USER_COPIES, len(row)))
+    drawn *= torch.linalg.vector_norm(row) / torch.linalg.vector_norm(drawn, dim=1, keepdim=True)
+    yield f"{_COPIES} samples of different directions at {where}", _user(dict.fromkeys(holders, drawn), apart=True)
+
+
+def against_others(row: Tensor, holders: Sequence[int]) -> Iterator[tuple[str, UserCanary]]:
+    """Yield users with a few and with many equal samples: what a sum is divided by may depend on their number."""
+    for number in (_USER_COPIES, _MANY):
+        rows = row.expand(number, -1)
+        yield f"{number} samples at {_words(holders)}", _user(dict.fromkeys(holders, rows))
+
+
+def _user(held: dict[int, Tensor], apart: bool = False) -> UserCanary:
+    rows = tuple(sorted(held.items()))
+    return UserCanary(present=rows[0][1][0], held=rows, apart=apart)
+
+
+def _words(holders: Sequence[int]) -> str:
+    return f"client {holders[0]}" if len(holders) == 1 else f"each of {len(holders)} clients"
+
+
+FAR = 1e3
+"""Entries outside of the range, in its halves."""
+
+
+def range_ends(law: object, claim: Claim, dim: int, radius: float) -> tuple[Tensor, Tensor]:
+    """Return the lowest and the highest row of the range, ``(dim,)`` each: those of the law, or else of the claim.
+
+    Args:
+        law: the published law, or None.
+        radius: of each entry, where neither the law nor the claim's parameter ``radius`` states one.
+    """
+    if isinstance(law, ReportLaw):
+        low, high = (row.float() for row in law.worst_pair(dim))
+    else:
+        stated = claim.parameters.get("radius", radius)
+        high = torch.full((dim,), float(stated) if isinstance(stated, int | float) else 1.0)
+        low = -high
+    return (low, high) if bool((high != low).any()) else (low - 1, high + 1)
+
+
+def in_turn(low: Tensor, high: Tensor) -> Tensor:
+    """Return the row whose entries are those of ``high`` and of ``low`` in turn."""
+    return torch.where(torch.arange(len(low)) % 2 == 0, high, low)

@@ -1,18 +1,26 @@
-"""State what the implementation checks of a claim looked at and what they did not, from the results that they gave."""
+"""State what the implementation checks of a claim looked at and what they did not, from the results that they gave.
+
+State the smallest epsilon that the implementation checks of a claim would have found, and what this assumes.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..audit.check_result import CheckResult
-from .law_check import AS_SAMPLED, LAW_CURVE, LAW_EPSILON
-from .measured_checks import MEASURED
-from .messages.message_checks import MESSAGE, PUBLIC_STATE
-from .noise.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
-from .noise.replica_checks import ARRIVES, EVERY_ROUND, REPEATED
-from .pure_checks import PURE
-from .replay_checks import SENSITIVITY
-from .report_checks import AMPLIFIED, FITS, LOCAL, PLACE
-from .trials.view_check import VIEW
+from ..audit.claim import Claim
+from ..audit.finding import CheckPower
+from ..fl.plan import Plan
+from ..fl.protection import Protection
+from .events import EVENTS
+from .law import AS_SAMPLED, LAW_CURVE, LAW_EPSILON, law_checks, law_of_all_rounds
+from .measured import MEASURED, states_gaussian
+from .messages import MESSAGE, PUBLIC_STATE
+from .noise_replicas import ARRIVES, EVERY_ROUND, REPEATED
+from .noise_structure import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
+from .pure import PURE
+from .replay import SENSITIVITY
+from .shuffled import AMPLIFIED, FITS, LOCAL, PLACE
+from .trials import VIEW
 
 NEVER = ("the timing of messages: no check measures it",)
 """What no check of this package can look at."""
@@ -77,3 +85,75 @@ def coverage_of(
         not_looked_at=tuple(dict.fromkeys(missing)),
         half_blind=half if 2 * len(unseen) > len(tried) else "",
     )
+
+
+def power_of_checks(
+    checks: Sequence[CheckResult], protection: Protection, claim: Claim, plan: Plan
+) -> CheckPower | None:
+    """Return the power of those checks that held the defense against the claim's epsilon; of several, the smallest
+    detectable epsilon.
+
+    Four chains of checks reach an epsilon: the law's epsilon is at most the claim's, and the noise of many runs and
+    the move by one unit are as the law states; or the law's epsilon is at most the claim's, and reports fit the law; or
+    the measured move over the measured noise implies at most the claim's epsilon; or trials of everything that is
+    received, or of reports on extreme rows, did not refute it, nor did the tails of additive noise.
+
+    All need something that says what the noise is: a law, a claim that states it or has no delta, or runs that show it.
+    Else its shape and size are held against nothing, and a defense would gain by publishing less.
+
+    Args:
+        checks: all results for the claim.
+        plan: the plan for which the defense was prepared.
+
+    Returns:
+        None where no chain is complete, where it covers some of the claim's rounds only, or where a check failed.
+    """
+    if any(check.passed is False for check in checks):
+        return None
+    made = {check.name: check for check in checks if check.passed is not None}
+    if _says_nothing(made, protection, claim, plan):
+        return None
+    found = [_of_noise(checks, made, protection, claim, plan)]
+    if LAW_EPSILON in made and FITS in made and not law_of_all_rounds(protection):
+        found.append(
+            _power(claim, made[FITS].detects, "the privacy losses of its reports exceed the law's by one factor")
+        )
+    for name in (MEASURED, AS_SAMPLED):
+        if name in made:
+            words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
+            found.append(_power(claim, made[name].detects, words))
+    for name, what in ((EVENTS, "its reports"), (PURE, "its releases"), (VIEW, "all that is received")):
+        if name in made:
+            words = f"the privacy losses of {what} exceed those of the runs by one factor"
+            found.append(_power(claim, made[name].detects, words))
+    return min((one for one in found if one is not None), key=lambda one: one.detectable, default=None)
+
+
+def _says_nothing(made: dict[str, CheckResult], protection: Protection, claim: Claim, plan: Plan) -> bool:
+    """Whether neither a law nor the claim nor runs say what the noise of a release is."""
+    if claim.delta == 0 or SCALE in made or states_gaussian(claim):
+        return False
+    if MEASURED in made and made[MEASURED].measured == 0:
+        # What no unit moves needs no noise.
+        return False
+    return protection.law(claim.observer, plan, 0) is None
+
+
+def _of_noise(
+    checks: Sequence[CheckResult], made: dict[str, CheckResult], protection: Protection, claim: Claim, plan: Plan
+) -> CheckPower | None:
+    share = made[SCALE].detects if SCALE in made else None
+    # A unit that moves the release further than the law's bound has a number too, although it alone is no fault.
+    moved = any(check.name == SENSITIVITY and check.measured is not None for check in checks)
+    if not share or not moved or LAW_EPSILON not in made or law_of_all_rounds(protection):
+        return None
+    first = law_checks(protection, claim, plan, checks, noise=share)[0]
+    if first.measured is None or first.unit != "epsilon":
+        return None
+    words = f"its noise is {share:.3g} of the law's or less in all weights and rounds"
+    return _power(claim, first.measured, words)
+
+
+def _power(claim: Claim, detectable: float | None, assumption: str) -> CheckPower | None:
+    # A looser claim is broken later than its law: then every violation is found.
+    return None if detectable is None else CheckPower(detectable=max(claim.epsilon, detectable), assumption=assumption)

@@ -11,7 +11,7 @@ from ...audit.check_result import CheckResult
 from ...audit.finding import Verdict, judge, not_audited, refutes, with_evidence
 from ...audit.measurement import Measurement
 from ...checks.coverage import Coverage
-from ...checks.law_check import law_checks
+from ...checks.law import law_checks
 from ..attacking.finished_cells import Clock, failures_as_rows, finish_cell
 from ..jobs.block_job import AuditRequest, BlockJob
 from ..jobs.planned_audit import PlannedAudit

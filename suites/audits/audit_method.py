@@ -16,12 +16,10 @@ from ...audit.measurement import Measurement
 from ...audit.outside import Spec
 from ...audit.power.looks import Look
 from ...checks.canaries import why_not_covered
-from ...checks.check_power import power_of_checks
-from ...checks.coverage import Coverage, coverage_of
-from ...checks.measured_checks import MEASURED
-from ...checks.own_model import on_own_model
-from ...checks.pure_checks import PURE
-from ...checks.replay_checks import SENSITIVITY
+from ...checks.coverage import Coverage, coverage_of, power_of_checks
+from ...checks.measured import MEASURED
+from ...checks.pure import PURE
+from ...checks.replay import SENSITIVITY, on_own_model
 from ...fl.plan import Plan
 from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob

@@ -16,7 +16,7 @@ from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ...audit.outside import name_and_options
 from ...checks.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
-from ...checks.noise.replica_checks import expected_repeats
+from ...checks.noise_replicas import expected_repeats
 from ...fl.canary import Canary, DataCanary
 from ...fl.laws.law import GaussianLaw
 from ...fl.plan import Plan

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
-from ...checks.hooks.hook_checks import HookRuns, hook_runs
-from ...checks.law_check import with_law_checks
-from ...checks.measured_checks import measured_checks
-from ...checks.messages.message_checks import MESSAGE
-from ...checks.own_model import with_own_model
-from ...checks.pure_checks import pure_checks
-from ...checks.replay_checks import check_claim
-from ...checks.trials.view_check import VIEW, view_checks
+from ...checks.hook_checks import HookRuns, hook_runs
+from ...checks.law import with_law_checks
+from ...checks.measured import measured_checks
+from ...checks.messages import MESSAGE
+from ...checks.pure import pure_checks
+from ...checks.replay import check_claim, with_own_model
+from ...checks.trials import VIEW, view_checks
 from ...fl.plan import Plan
 from ...fl.task import Task
 from ..config.tables.suite import MOST_TRIALS

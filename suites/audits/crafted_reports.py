@@ -17,7 +17,7 @@ from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ...audit.observer import SHUFFLED
 from ...checks.canaries import COORDINATE, JOINT, rows_that_differ
-from ...checks.report_checks import FITS, report_checks
+from ...checks.shuffled import FITS, report_checks
 from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan

@@ -18,7 +18,7 @@ from ...audit.finding import Weakness, refutes
 from ...audit.measurement import Measurement
 from ...audit.power.looks import Look
 from ...checks.canaries import CANARIES
-from ...checks.noise.replica_checks import ARRIVES, check_centred, replica_checks
+from ...checks.noise_replicas import ARRIVES, check_centred, replica_checks
 from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw
 from ..config.tables.suite import AuditSpec

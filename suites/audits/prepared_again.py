@@ -10,7 +10,7 @@ import numpy as np
 
 from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, UPLOADS
-from ...checks.law_check import law_checks
+from ...checks.law import law_checks
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ..config.calibration import calibrated

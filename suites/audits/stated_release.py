@@ -9,7 +9,7 @@ from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
 from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
-from ...checks.replay_checks import ReplaySetup, replay_setup
+from ...checks.replay import ReplaySetup, replay_setup
 from ...fl.canary import Canary
 from ...fl.laws.law import describes_release
 from ...fl.partitions.sampling import Full

@@ -13,7 +13,7 @@ from ...audit.check_result import CheckResult
 from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
 from ...checks.canaries import absent_row, clients_of_user, copies_of
-from ...checks.worst_results import worst_results
+from ...checks.results import worst_results
 from ...defenses.controls.case import Case
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant, Score

@@ -12,8 +12,8 @@ from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.finding import Verdict, judge
 from ...audit.measurement import Measurement
-from ...checks.trials.view_check import VIEW
-from ...checks.worst_results import worst_results
+from ...checks.results import worst_results
+from ...checks.trials import VIEW
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant, Score
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...audit.finding import Finding, Verdict, not_audited
 from ...audit.mechanism.mechanism import audit_mechanism
 from ...audit.observer import ANSWERS
-from ...checks.same_claim import same_claim
+from ...checks.results import same_claim
 from ...defenses.transfer.worst_votes import mechanism_of, sums_votes
 from ...fl.transfer.protection import votes_of
 from ..attacking.finished_cells import finish_cell

@@ -12,8 +12,7 @@ from ...audit.claim import Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
 from ...audit.measurement import Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
-from ...checks.same_claim import same_claim
-from ...checks.worst_results import worst_results
+from ...checks.results import same_claim, worst_results
 from ...defenses.vertical.defense import VerticalDefense
 from ...fl.streams import Streams
 from ...fl.vertical.law import Noised, VerticalLaw

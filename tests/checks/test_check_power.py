@@ -9,13 +9,13 @@ import pytest
 from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.gaussian import epsilon_from_mu
-from fedassay.checks.check_power import power_of_checks
+from fedassay.checks.coverage import power_of_checks
 from fedassay.checks.false_alarms import least_scale, share_found
-from fedassay.checks.law_check import LAW_EPSILON, with_law_checks
-from fedassay.checks.measured_checks import MEASURED, measured_checks
-from fedassay.checks.noise.noise_checks import SCALE
-from fedassay.checks.replay_checks import SENSITIVITY, check_claim
-from fedassay.checks.report_checks import FITS, report_checks
+from fedassay.checks.law import LAW_EPSILON, with_law_checks
+from fedassay.checks.measured import MEASURED, measured_checks
+from fedassay.checks.noise_structure import SCALE
+from fedassay.checks.replay import SENSITIVITY, check_claim
+from fedassay.checks.shuffled import FITS, report_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.suites.conformance.toy import toy_plan

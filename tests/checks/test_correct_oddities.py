@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from fedassay.audit.claim import Unit
-from fedassay.checks.law_check import LAW_EPSILON, with_law_checks
-from fedassay.checks.noise.noise_checks import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT
-from fedassay.checks.replay_checks import SENSITIVITY, check_claim
+from fedassay.checks.law import LAW_EPSILON, with_law_checks
+from fedassay.checks.noise_structure import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT
+from fedassay.checks.replay import SENSITIVITY, check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection

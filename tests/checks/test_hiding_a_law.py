@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fedassay.checks.check_power import power_of_checks
+from fedassay.checks.coverage import power_of_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import clip

@@ -11,8 +11,8 @@ from fedassay.audit.claim import AS_PUBLISHED, PROVABLE, Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
-from fedassay.checks.law_check import LAW_CURVE, LAW_EPSILON, law_check, law_checks, rounds_alike, with_law_checks
-from fedassay.checks.replay_checks import SENSITIVITY
+from fedassay.checks.law import LAW_CURVE, LAW_EPSILON, law_check, law_checks, rounds_alike, with_law_checks
+from fedassay.checks.replay import SENSITIVITY
 from fedassay.defenses.accounting.gaussian import SampledGaussian
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.layers.fedre import FedRE

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from fedassay.checks.losses import cautious_rates, likely_counts, smallest_factor
+from fedassay.checks.events import cautious_rates, likely_counts, smallest_factor
 
 
 def rate(epsilon):

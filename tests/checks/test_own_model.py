@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 from fedassay.checks.coverage import coverage_of
-from fedassay.checks.own_model import on_own_model, with_own_model
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.replay import check_claim, on_own_model, with_own_model
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from toy_federation import toy_plan, toy_task
 

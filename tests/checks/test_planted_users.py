@@ -7,8 +7,8 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.checks.planted_users import user_shapes
-from fedassay.checks.replay_checks import SENSITIVITY, check_claim
+from fedassay.checks.canaries import user_shapes
+from fedassay.checks.replay import SENSITIVITY, check_claim
 from fedassay.defenses.client_level.user_level import UserLevel, UserLevelProtection, user_sums
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.canary import UserCanary

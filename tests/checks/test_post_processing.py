@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from fedassay.audit.observer import UPLOADS
-from fedassay.checks.noise.noise_checks import BETWEEN_ROUNDS, SCALE
-from fedassay.checks.replay_checks import SENSITIVITY, check_claim
+from fedassay.checks.noise_structure import BETWEEN_ROUNDS, SCALE
+from fedassay.checks.replay import SENSITIVITY, check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.laws.law import clip

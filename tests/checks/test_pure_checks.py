@@ -7,7 +7,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.checks.pure_checks import PURE, pure_checks
+from fedassay.checks.pure import PURE, pure_checks
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.protection import Protection
@@ -133,7 +133,7 @@ def test_a_claim_with_a_delta_is_for_other_checks():
 
 def test_the_bound_is_that_of_the_laplace_tail():
     """P(z > t) / P(z > t + h) is e^(h / b), whatever t: the loss of a shift is the shift over b."""
-    from fedassay.checks.pure_checks import _of_tails
+    from fedassay.checks.pure import _of_tails
 
     rng = torch.distributions.Laplace(0.0, 2.0)
     sizes = rng.sample((400_000,)).abs().double().numpy()

@@ -10,10 +10,10 @@ import torch
 from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE
-from fedassay.checks.noise.draw_checks import DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SHAPE
-from fedassay.checks.noise.structure_checks import DIRECTIONS as MOVED
-from fedassay.checks.noise.structure_checks import REPEATS
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.noise_law import DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SHAPE
+from fedassay.checks.noise_structure import DIRECTIONS as MOVED
+from fedassay.checks.noise_structure import REPEATS
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection

@@ -7,8 +7,8 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.checks.measured_checks import measured_checks
-from fedassay.checks.replay_checks import check_claim, moves_of_all, replay_setup
+from fedassay.checks.measured import measured_checks
+from fedassay.checks.replay import check_claim, moves_of_all, replay_setup
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.laws.law import GaussianLaw, clip
 from fedassay.fl.partitions.sampling import Poisson

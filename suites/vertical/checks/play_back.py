@@ -18,7 +18,7 @@ from torch import Tensor
 from ....audit.check_result import CheckResult
 from ....audit.claim import Claim, Unit
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
-from ....checks.worst_results import worst_results
+from ....checks.results import worst_results
 from ....fl.hooks import overrides
 from ....fl.streams import Streams
 from ....fl.vertical.engine import run_vertical

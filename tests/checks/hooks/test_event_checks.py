@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from fedassay.audit.claim import Claim
-from fedassay.checks.hooks.event_checks import EVENTS, event_checks
-from fedassay.checks.hooks.hook_run import HookSetup
+from fedassay.checks.events import EVENTS, event_checks
+from fedassay.checks.given_rows import HookSetup
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.protection import Protection

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from fedassay.checks.hooks.followed_checks import FOLLOWED, followed_check
-from fedassay.checks.hooks.hook_checks import _runs
-from fedassay.checks.hooks.hook_run import HookSetup
+from fedassay.checks.given_rows import HookSetup
+from fedassay.checks.hook_checks import _runs
+from fedassay.checks.searches import FOLLOWED, followed_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import normal

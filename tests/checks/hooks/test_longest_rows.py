@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.checks.hooks.hook_checks import hook_runs
-from fedassay.checks.hooks.longest_rows import longest_check
-from fedassay.checks.law_check import AS_SAMPLED
+from fedassay.checks.hook_checks import hook_runs
+from fedassay.checks.law import AS_SAMPLED
+from fedassay.checks.searches import longest_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection

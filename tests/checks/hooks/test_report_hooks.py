@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-from fedassay.checks.hooks.hook_checks import hook_runs
+from fedassay.checks.hook_checks import hook_runs
 from fedassay.defenses.local.categories.ldp_grr import LDPGRR
 from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
 from fedassay.defenses.local.numbers.ldp_laplace import LDPLaplace

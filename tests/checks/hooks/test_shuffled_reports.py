@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.claim import Unit
-from fedassay.checks.hooks.amplified_checks import _pairs, amplified_checks
-from fedassay.checks.hooks.event_checks import local_checks
-from fedassay.checks.hooks.hook_checks import _masks
-from fedassay.checks.hooks.hook_run import HookSetup
-from fedassay.checks.hooks.mask_checks import MASKS, _between_runs
-from fedassay.checks.hooks.shuffle_checks import ORDER, shuffle_checks
-from fedassay.checks.report_checks import AMPLIFIED, LOCAL
+from fedassay.checks.events import local_checks
+from fedassay.checks.given_rows import HookSetup
+from fedassay.checks.hook_checks import _masks
+from fedassay.checks.masks import MASKS, _between_runs
+from fedassay.checks.shuffled import AMPLIFIED, LOCAL, ORDER, _pairs, amplified_checks, shuffle_checks
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
 from fedassay.defenses.secure.masks import Masks, draw_masks
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD, CLDPSGDProtection, OneBitLaw

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.checks.messages.bare_numbers import bare_checks
-from fedassay.checks.noise.noise_sample import NoiseSample
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.noise_sample import NoiseSample
+from fedassay.checks.noise_structure import bare_checks
+from fedassay.checks.replay import check_claim
 from fedassay.suites.mutation.mutants import versions
 
 RUNS, ROWS, ROUNDS, DIM = 48, 3, 4, 40

@@ -7,9 +7,9 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.checks.messages.event_odds import ODDS, EventOdds, _State
-from fedassay.checks.messages.message_checks import PUBLIC_STATE
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.event_odds import ODDS, EventOdds, _State
+from fedassay.checks.messages import PUBLIC_STATE
+from fedassay.checks.replay import check_claim
 from fedassay.suites.mutation.mutants import versions
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from fedassay.audit.claim import Claim, Unit
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.checks import replay_checks
-from fedassay.checks.messages.extreme_checks import EXTREME, extreme_rows
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks import replay as replay_checks
+from fedassay.checks.extreme import EXTREME, extreme_rows
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection

@@ -10,9 +10,9 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, Observer
-from fedassay.checks.messages.extreme_checks import EXTREME
-from fedassay.checks.messages.message_checks import MESSAGE, PUBLIC_STATE
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.extreme import EXTREME
+from fedassay.checks.messages import MESSAGE, PUBLIC_STATE
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
@@ -511,7 +511,7 @@ def test_no_bundled_defense_sends_anything_that_no_law_covers(name):
 
 
 def test_every_client_is_probed_at_its_own_size_and_of_many_the_largest_and_the_smallest_first():
-    from fedassay.checks.replay_checks import ReplaySetup, frozen_federation
+    from fedassay.checks.replay import ReplaySetup, frozen_federation
 
     for sizes, count in (((3, 9, 2, 5, 4, 8), 6), (tuple(range(2, 42)), 16)):
         task = toy_task(sizes)

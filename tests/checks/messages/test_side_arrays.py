@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.checks.messages.message_checks import MESSAGE
-from fedassay.checks.messages.side_arrays import SIDE_ARRAYS, heavy_tailed_epsilon
-from fedassay.checks.noise.draw_checks import OTHER_DATA
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.event_odds import SIDE_ARRAYS, heavy_tailed_epsilon
+from fedassay.checks.messages import MESSAGE
+from fedassay.checks.noise_law import OTHER_DATA
+from fedassay.checks.replay import check_claim
 from fedassay.fl.streams import normal
 from fedassay.suites.mutation.mutants import versions
 from scipy.stats import laplace as laplace_law

@@ -6,25 +6,26 @@ import numpy as np
 import pytest
 import torch
 from fedassay.checks import false_alarms
-from fedassay.checks.messages.event_odds import ODDS
-from fedassay.checks.messages.extreme_checks import EXTREME
-from fedassay.checks.noise import draw_checks as draw_checks_module
-from fedassay.checks.noise.draw_checks import (
+from fedassay.checks import noise_law as draw_checks_module
+from fedassay.checks.event_odds import ODDS
+from fedassay.checks.extreme import EXTREME
+from fedassay.checks.noise_law import (
     DIRECTIONS,
     GIVEN_CLIENTS,
     GIVEN_ROUNDS,
     OTHER_DATA,
     SHAPE,
+    Columns,
     LawOfDraws,
+    along_public,
     draw_checks,
+    lagged_noise,
+    public_vectors,
 )
-from fedassay.checks.noise.lagged_noise import Columns, lagged_noise
-from fedassay.checks.noise.noise_checks import BETWEEN_ROUNDS, PRESENT, SCALE
-from fedassay.checks.noise.noise_sample import NoiseSample
-from fedassay.checks.noise.public_directions import along_public, public_vectors
-from fedassay.checks.noise.structure_checks import DIRECTIONS as MOVED
-from fedassay.checks.noise.structure_checks import REPEATS
-from fedassay.checks.replay_checks import SENSITIVITY, check_claim
+from fedassay.checks.noise_sample import NoiseSample
+from fedassay.checks.noise_structure import BETWEEN_ROUNDS, PRESENT, REPEATS, SCALE
+from fedassay.checks.noise_structure import DIRECTIONS as MOVED
+from fedassay.checks.replay import SENSITIVITY, check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection

@@ -10,7 +10,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.checks.noise.replica_checks import (
+from fedassay.checks.noise_replicas import (
     ARRIVES,
     EVERY_ROUND,
     REPEATED,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.checks.noise.noise_sample import NoiseSample
-from fedassay.checks.noise.structure_checks import REPEATS, Move, structure_checks
+from fedassay.checks.noise_sample import NoiseSample
+from fedassay.checks.noise_structure import REPEATS, Move, structure_checks
 
 DIM, ROUNDS = 40, 12
 

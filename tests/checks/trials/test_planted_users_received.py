@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from fedassay.audit.claim import Unit
-from fedassay.checks.replay_checks import replay_setup
-from fedassay.checks.trials.neighbours import neighbours_of
-from fedassay.checks.trials.view_check import VIEW, view_checks
+from fedassay.checks.replay import replay_setup
+from fedassay.checks.trials import VIEW, neighbours_of, view_checks
 from fedassay.defenses.client_level.user_level import UserLevelProtection, user_sums
 from fedassay.defenses.controls.control_user_clip_per_client import ControlUserClipPerClient
 from fedassay.fl.laws.law import clip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS
-from fedassay.checks.trials.received import ReceivedNumbers
+from fedassay.checks.received import ReceivedNumbers
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import RoundEvent

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.checks.trials.repeats import NUMBERS, VECTORS, Repeats
+from fedassay.checks.received import NUMBERS, VECTORS, Repeats
 
 RUNS, ROUNDS = 600, 10
 

@@ -6,9 +6,8 @@ One claim is refuted falsely with probability 1e-6 at most, by the level of its 
 from dataclasses import dataclass, replace
 
 import pytest
-from fedassay.checks.replay_checks import replay_setup
-from fedassay.checks.trials.neighbours import neighbours_of
-from fedassay.checks.trials.view_check import VIEW, view_checks
+from fedassay.checks.replay import replay_setup
+from fedassay.checks.trials import VIEW, neighbours_of, view_checks
 from fedassay.defenses.controls.case import ReportCase
 from fedassay.suites.config.part_listing import cases
 from fedassay.suites.mutation.federated_mutant import versions_of

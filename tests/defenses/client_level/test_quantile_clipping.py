@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.client_level.quantile_clipping import QuantileClipping, QuantileClippingProtection
 from fedassay.fl.engine import run_federation

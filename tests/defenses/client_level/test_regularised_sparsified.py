@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.client_level.regularised_sparsified import RegularisedSparsified
 from fedassay.fl.algorithms.algorithm import FedAvg

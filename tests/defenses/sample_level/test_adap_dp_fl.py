@@ -11,7 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.accounting.accountant import gaussian_steps, renyi_divergences
 from fedassay.defenses.accounting.filter import planned_filter
 from fedassay.defenses.accounting.filter import renyi_epsilon as converted

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.sample_level.dp_scaffold import DPScaffold
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.algorithms.scaffold import Scaffold

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
-from fedassay.checks.replay_checks import check_claim
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.sample_level.nbafl import NbAFL, NbAFLProtection
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.engine import run_federation

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import pytest
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import AGGREGATE
-from fedassay.checks.law_check import AS_SAMPLED
-from fedassay.checks.replay_checks import SENSITIVITY
-from fedassay.checks.trials.repeats import NUMBERS, VECTORS
-from fedassay.checks.trials.view_check import VIEW
+from fedassay.checks.law import AS_SAMPLED
+from fedassay.checks.received import NUMBERS, VECTORS
+from fedassay.checks.replay import SENSITIVITY
+from fedassay.checks.trials import VIEW
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.laws.law import GaussianLaw, clip
 from fedassay.fl.protection import Protection

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import fedassay
 import numpy as np
 import pytest
-from fedassay.checks.trials.view_check import VIEW
+from fedassay.checks.trials import VIEW
 from fedassay.defenses.controls.control import correct_version
 from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
 from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped

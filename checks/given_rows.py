@@ -1,0 +1,507 @@
+"""Draw the surroundings of one unit: who holds it, what it holds in each round, and what all others hold.
+
+Run the hooks of a defense on given rows, round by round, with cohorts and lots as the plan samples them.
+
+No model is trained: rows of clients and of samples are given, so that hundreds of runs cost no more than their noise.
+Runs with equal streams share every draw, and differ only in the unit, in the data or in the hooks' noise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit.claim import Claim, Unit
+from ..audit.observer import AGGREGATE, SHUFFLED
+from ..fl.channels import changes_broadcast, state_channels, state_numbers
+from ..fl.hooks import overrides
+from ..fl.laws.law import GaussianLaw
+from ..fl.message import Message, clear_absent
+from ..fl.partitions.sampling import lot_indices
+from ..fl.plan import Plan
+from ..fl.protection import Context, Protection, State
+from ..fl.replay import Consumed, ReplayedStreams
+from ..fl.streams import Streams, normal
+from ..fl.task import Task
+from .canaries import JOINT
+
+_SHORTEST, _LONGEST = 0.3, 1e3
+"""Lengths of rows in clip norms, from those that no clip shortens to those that outweigh all others. Bands whose ends
+differ by one factor hold equally many: a bug may only exist for some lengths between.
+"""
+_LONG = 10.0
+"""Clip norms from which every clip shortens a row."""
+_SMALLEST = 1e-3
+"""The smallest entries of a row, as a share of the largest."""
+
+COSINES = tuple(2.0 ** -(0.5**step) for step in range(10))
+"""Cosines of the others' rows to the unit's row in a star, from 1/2 to nearly 1. Two rows of one star have the square
+of it, which is the next smaller cosine: a filter by similarity has its threshold between them at one of these cosines.
+"""
+LEVELS = ((0.01, 1.0), (0.5, 5.0), (1.0, 100.0))
+"""Pairs of lengths in clip norms that the others' rows have, some the one and some the other."""
+GROUPS = 3
+"""How many of the constellations have groups: the size of the group changes from run to run."""
+CONSTELLATIONS = (
+    *(f"a star around the unit's row at cosine {cosine:.3g}" for cosine in COSINES),
+    *(f"two opposite stars of equal size at cosine {cosine:.3g}" for cosine in COSINES[1::2]),
+    "two opposite groups of equal rows",
+    "rows that all equal the unit's",
+    "rows that are all opposite to the unit's",
+    *("some rows that equal the unit's, and others at right angles to it" for _ in range(GROUPS)),
+    *(
+        f"rows along the unit's, some of {low:g} and some of {high:g} clip norms, and the unit one of {own:g}"
+        for low, high in LEVELS
+        for own in (low, high)
+    ),
+)
+"""What all others hold, relative to the unit's row. A filter of similar rows may act from any number of them on. A
+median of lengths changes where half of the rows have one length and half another, and one row more has one of them.
+"""
+
+PLACES = ("the first sample of a client", "its last sample", "any of its samples")
+"""Where the unit lies among its holder's samples, by the number in ``Surroundings.kinds``."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Surroundings:
+    """The inputs of independent runs (replicas), each with a unit and surroundings of its own.
+
+    Args:
+        holders: ``(R,)``, the client that is the unit, or that holds it.
+        places: ``(R,)`` numbers in [0, 1), the place of the unit among the holder's samples as a share of them.
+        kinds: ``(R,)``, numbers of ``PLACES``.
+        units: ``(R, T, d)``, the unit's row in each round.
+        others: ``(R, clients, d)``, the rows of all clients; a client's samples are multiples of its row.
+        parts: one slice of coordinates per round, in which the unit's row of this round lies as ``draw_surroundings``
+            makes it, and one more in which no such row ever lies.
+        long: ``(R,)``, whether the unit's rows have 10 published clip norms or more (10, where none is published), so
+            that every clip is expected to shorten them.
+    """
+
+    holders: Tensor
+    places: Tensor
+    kinds: Tensor
+    units: Tensor
+    others: Tensor
+    parts: tuple[slice, ...]
+    long: Tensor
+    neighbours: Tensor | None = None
+    """``(R, n, d)``, the rows of the holder's first n samples, where they are no multiples of its row."""
+
+    @property
+    def replicas(self) -> int:
+        """Return the number of runs."""
+        return len(self.holders)
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of rounds."""
+        return self.units.shape[1]
+
+
+def draw_surroundings(
+    *, holders: list[int], clients: int, dim: int, rounds: int, replicas: int, clip_norm: float, seed: int
+) -> Surroundings:
+    """Draw the surroundings of ``replicas`` runs; each of ``holders`` holds the unit in equally many of them.
+
+    The rows of all other clients are zero, random, along the unit's row, against it, or along one coordinate. Each run
+    has lengths of its own, of the unit's rows and of all others, and most runs have rows of unequal entries.
+    """
+    rng = Streams(seed).generator("surroundings")
+    held = torch.tensor(holders).repeat(replicas)[:replicas]
+    edges = torch.linspace(0, dim, rounds + 2).long().tolist()
+    parts = tuple(slice(low, high) for low, high in pairwise(edges))
+    signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=(replicas, dim))).float()
+    units = torch.zeros(replicas, rounds, dim)
+    for turn, part in enumerate(parts[:rounds]):
+        units[:, turn, part] = signs[:, part] / max(1, part.stop - part.start) ** 0.5
+    lengths = torch.stack([_lengths(rng, replicas) for _ in range(2)])
+    random = normal(rng, (replicas, clients, dim))
+    random /= torch.linalg.vector_norm(random, dim=-1, keepdim=True).clamp_min(1e-12)
+    along = (signs / dim**0.5).unsqueeze(1).expand_as(random)
+    single = torch.zeros_like(random)
+    single[..., -1] = 1.0
+    kinds = torch.stack([torch.zeros_like(random), random, along, -along, single])
+    chosen = kinds[torch.from_numpy(rng.integers(len(kinds), size=replicas)), torch.arange(replicas)]
+    places = torch.from_numpy(rng.random(replicas))
+    sorts = torch.from_numpy(rng.integers(len(PLACES), size=replicas))
+    units = _shaped(units, parts[:rounds], rng)
+    return Surroundings(
+        holders=held,
+        places=torch.where(sorts == 0, 0.0, torch.where(sorts == 1, 1 - 1e-9, places)),
+        kinds=sorts,
+        units=clip_norm * lengths[0].view(-1, 1, 1) * units,
+        others=clip_norm * lengths[1].view(-1, 1, 1) * chosen,
+        parts=parts,
+        long=lengths[0] >= _LONG,
+    )
+
+
+def _shaped(units: Tensor, parts: tuple[slice, ...], rng: np.random.Generator) -> Tensor:
+    """Rows of the same length and other shapes, because a clip may treat them in another way: half of the runs keep
+    some entries alone, from one to all, an eighth has one large entry and many small ones, and an eighth has entries
+    that fall from the largest to the smallest by one factor.
+    """
+    replicas = len(units)
+    shares = torch.from_numpy(rng.permutation(np.arange(replicas) / replicas)).float()
+    shaped, order = units.clone(), torch.from_numpy(rng.random(units.shape[::2]))
+    for turn, part in enumerate(parts):
+        size = part.stop - part.start
+        ranks = order[:, part].argsort(dim=1).argsort(dim=1)
+        kept = torch.where(shares < 0.5, (size + 1) ** (2 * shares), float(size)).long().clamp(1, max(1, size))
+        sizes = (ranks < kept.unsqueeze(1)).float()
+        # From equal entries to those of a thousandth.
+        small = _SMALLEST ** (8 * shares).fmod(1).unsqueeze(1)
+        spiked, falling = (shares >= 0.75) & (shares < 0.875), shares >= 0.875
+        sizes = torch.where(spiked.unsqueeze(1), torch.where(ranks == 0, 1.0, small), sizes)
+        sizes = torch.where(falling.unsqueeze(1), small ** (ranks / max(1, size - 1)), sizes)
+        lengths = torch.linalg.vector_norm(sizes, dim=1, keepdim=True).clamp_min(1e-30)
+        shaped[:, turn, part] *= sizes * size**0.5 / lengths
+    return shaped
+
+
+def in_constellations(around: Surroundings, chosen: Tensor, *, clip_norm: float, seed: int) -> Surroundings:
+    """Return the same runs, in which the others' rows lie around the unit's or against it.
+
+    The unit's rows are the same in all rounds and fill all coordinates. Where the lengths are not those of the
+    constellation, every clip shortens them and the others'.
+
+    Args:
+        chosen: ``(R,)`` numbers of ``CONSTELLATIONS``. How many rows belong to a group, or have the shorter length,
+            changes from run to run of one constellation.
+    """
+    clients = around.others.shape[1]
+    order = (torch.arange(clients) - around.holders.unsqueeze(1)) % clients
+    units, others, long = _constellations(around, chosen, order, clip_norm=clip_norm, seed=seed)
+    return replace(around, units=units, others=others, long=long)
+
+
+def among_samples(around: Surroundings, chosen: Tensor, *, samples: int, clip_norm: float, seed: int) -> Surroundings:
+    """Return the same runs, in which the first samples of the holder lie around the unit, which is the first of them.
+
+    All other clients hold zeros. ``chosen`` is that of ``in_constellations``.
+    """
+    order = torch.arange(samples).expand(around.replicas, -1)
+    units, rows, long = _constellations(around, chosen, order, clip_norm=clip_norm, seed=seed)
+    others = torch.zeros_like(around.others)
+    return replace(
+        around, units=units, others=others, long=long, neighbours=rows, places=torch.zeros_like(around.places)
+    )
+
+
+def _constellations(
+    around: Surroundings, chosen: Tensor, order: Tensor, *, clip_norm: float, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The unit's rows ``(R, T, d)``, the rows around it ``(R, n, d)``, and whether every clip shortens the unit.
+
+    Args:
+        order: ``(R, n)``, the places of the rows as seen from the unit, which has place 0.
+    """
+    rng = Streams(seed).generator("constellations")
+    (replicas, count), dim = order.shape, around.others.shape[2]
+    units = torch.from_numpy(rng.choice([-1.0, 1.0], size=(replicas, dim))).float() / dim**0.5
+    apart = normal(rng, (replicas, count, dim))
+    apart -= (apart @ units.unsqueeze(-1)) * units.unsqueeze(1)
+    apart /= torch.linalg.vector_norm(apart, dim=-1, keepdim=True).clamp_min(1e-12)
+    # The unit stands with its own half, which is the larger one where their sizes differ.
+    halves = torch.where(order < (count + 1) // 2, 1.0, -1.0)
+    stars, pairs, ones = len(COSINES), len(COSINES[1::2]), torch.ones_like(halves)
+    groups = stars + pairs + 3
+    levels = groups + GROUPS
+    turns = _turns(chosen)
+    first = chosen.clamp_max(groups)
+    cosines = torch.tensor([*COSINES, *COSINES[1::2], 1.0, 1.0, 1.0, 1.0])[first].view(-1, 1).expand(-1, count)
+    sizes = _sizes(count)[(turns * GROUPS + (chosen - groups).clamp(0, GROUPS - 1)) % len(_sizes(count))]
+    grouped = ((chosen >= groups) & (chosen < levels)).unsqueeze(1)
+    cosines = torch.where(grouped & (order > sizes.unsqueeze(1)), 0.0, cosines).unsqueeze(-1)
+    signs = torch.where((chosen < stars).unsqueeze(1), ones, halves)
+    signs = torch.where((chosen == stars + pairs + 1).unsqueeze(1) | (chosen >= groups).unsqueeze(1), ones, signs)
+    signs = torch.where((chosen == stars + pairs + 2).unsqueeze(1), -ones, signs)
+    rows = cosines * signs.unsqueeze(-1) * units.unsqueeze(1) + (1 - cosines.square()).sqrt() * apart
+    lengths = _LONG * (_LONGEST / _LONG) ** torch.from_numpy(rng.random((replicas, 1))).float()
+    own, short = lengths.expand(-1, count), _halves(count)[turns % len(_halves(count))].unsqueeze(1)
+    pair = torch.tensor(LEVELS)[((chosen - levels) // 2).clamp_min(0)]
+    level = (chosen >= levels).unsqueeze(1)
+    own = torch.where(level, torch.where(order <= short, pair[:, :1], pair[:, 1:]), own)
+    lengths = torch.where(level, pair.gather(1, ((chosen - levels) % 2).unsqueeze(1)), lengths)
+    along = clip_norm * (lengths * units).unsqueeze(1).expand(-1, around.rounds, -1)
+    return along, clip_norm * own.unsqueeze(-1) * rows, lengths[:, 0] >= _LONG
+
+
+def _turns(chosen: Tensor) -> Tensor:
+    """How many earlier runs have the same constellation, ``(R,)``."""
+    same = chosen.unsqueeze(0) == chosen.unsqueeze(1)
+    return same.tril(-1).sum(1)
+
+
+def _sizes(clients: int) -> Tensor:
+    """Sizes of a group among all others: small ones, from which filters act, and those next to shares of them."""
+    near = [*range(1, 9), *_halves(clients).tolist(), clients - 2]
+    return torch.tensor(sorted({min(max(1, size), max(1, clients - 1)) for size in near}))
+
+
+def _halves(clients: int) -> Tensor:
+    """Numbers of rows next to which the median and other quantiles of all change."""
+    half, quarter = clients // 2, clients // 4
+    near = [half, half - 1, half + 1, quarter, 3 * quarter, 1, clients - 1, 2]
+    return torch.tensor(list(dict.fromkeys(min(max(1, size), max(1, clients - 1)) for size in near)))
+
+
+def _lengths(rng: np.random.Generator, replicas: int) -> Tensor:
+    """Lengths ``(R,)`` whose logarithms are evenly spread, in random order: no band is empty by chance."""
+    shares = (torch.arange(replicas) + torch.from_numpy(rng.random(replicas))) / replicas
+    lengths = _SHORTEST * (_LONGEST / _SHORTEST) ** shares
+    return lengths[torch.from_numpy(rng.permutation(replicas))].float()
+
+
+ABSENT, ZERO, PRESENT, OPPOSITE = "absent", "zero", "present", "opposite"
+"""What a run holds in the unit's place: nothing, a row of zeros, the unit's row, or its opposite."""
+_FEW_SAMPLES = 2
+"""Samples of a client that does not hold the unit."""
+
+
+class CannotRun(ValueError):
+    """A defense's hooks cannot be run on given rows; the message is the reason."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HookRun:
+    """What the hooks gave in one run of each replica, one entry per round.
+
+    Args:
+        cohort: ``(R, clients)``, who took part, as the plan and the hook ``participates`` drew it.
+        updates, reports, received: the messages before and after the hooks ``report`` and ``channel``.
+        aggregates: ``(R, d)``.
+        states: the public states after the rounds.
+        first_state: whether the round's public state is that of the first round, for which a law is published.
+        consumed: how far the hooks' streams were used.
+    """
+
+    cohort: Sequence[Tensor]
+    updates: Sequence[Message]
+    reports: Sequence[Message]
+    received: Sequence[Message]
+    aggregates: Sequence[Tensor]
+    states: Sequence[State]
+    first_state: Sequence[bool]
+    consumed: Sequence[Consumed]
+
+    def releases(self, claim: Claim, holders: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the claim's observer receives of the holder, ``(R, T, d)`` in double precision, and whether
+        anything was sent, ``(R, T)``: the holder's report where the observer sees reports, else the aggregate.
+        """
+        if claim.observer.rank < SHUFFLED.rank:
+            values = torch.stack(list(self.aggregates), dim=1).double()
+            return values, torch.ones(values.shape[:2], dtype=torch.bool)
+        found, sent = list[Tensor](), list[Tensor]()
+        replicas = torch.arange(len(holders))
+        for message in self.reports:
+            if message.senders is None or set(holders.tolist()) - {*message.senders}:
+                raise CannotRun("the defense's reports name no senders")
+            rows = torch.tensor([message.senders.index(one) for one in holders.tolist()])
+            found.append(message.values[replicas, rows].double())
+            sent.append(message.present[replicas, rows])
+        return torch.stack(found, dim=1), torch.stack(sent, dim=1)
+
+    def rows(self, claim: Claim, clients: int) -> Tensor:
+        """Return what the claim's observer receives, ``(R, T, clients, d)`` in double precision, with zeros for clients
+        that sent nothing; of a sum ``(R, T, 1, d)``.
+        """
+        if claim.observer.rank < SHUFFLED.rank:
+            return torch.stack(list(self.aggregates), dim=1).double().unsqueeze(2)
+        found = list[Tensor]()
+        for message in self.reports:
+            if message.senders is None or set(range(clients)) - {*message.senders}:
+                raise CannotRun("the defense's reports name no senders")
+            order = torch.tensor([message.senders.index(one) for one in range(clients)])
+            found.append(message.values[:, order].double() * message.present[:, order].unsqueeze(-1))
+        return torch.stack(found, dim=1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HookSetup:
+    """A federation whose hooks are run: ``task`` gives the initial model and the samples that hooks may ask for."""
+
+    task: Task
+    plan: Plan
+    protection: Protection
+    claim: Claim
+    seed: int
+
+    @property
+    def length(self) -> float:
+        """The clip norm that the law or the claim publishes; 1 where neither does."""
+        law = self.protection.law(self.claim.observer, self.plan, 0)
+        published = law.clip_norm if isinstance(law, GaussianLaw) else self.claim.parameters.get("clip_norm", 1.0)
+        return float(published) if isinstance(published, int | float) and published > 0 else 1.0
+
+    def surroundings(self, holders: Sequence[int], *, rounds: int, runs: int, further: int = 0) -> Surroundings:
+        """Return drawn surroundings of so many runs; another number ``further`` gives others."""
+        return draw_surroundings(
+            holders=list(holders),
+            clients=self.plan.clients,
+            dim=self.plan.layout.dim,
+            rounds=rounds,
+            replicas=runs,
+            clip_norm=self.length,
+            seed=self.seed + further,
+        )
+
+    def why_not(self) -> str:
+        """Return why the hooks cannot be run on given rows; empty if they can."""
+        unit = self.claim.unit
+        if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
+            return f"no row of one {unit} can be given to the hooks"
+        if self.claim.part != JOINT:
+            return f"the claim is about {self.claim.part} alone"
+        if overrides(self.protection, "local_query"):
+            return "clients answer queries about their lots, which given rows do not have"
+        if unit is not Unit.SAMPLE and self.protection.per_sample:
+            return "clients protect their samples one by one, which given rows of clients do not have"
+        if self.claim.observer.rank < AGGREGATE.rank and changes_broadcast(self.protection):
+            return "noise may be added to the broadcast model"
+        return ""
+
+    def run(
+        self, around: Surroundings, arm: str, *, noise: int = 0, data: bool = True, garbage: float = 0.0
+    ) -> HookRun:
+        """Run all replicas once.
+
+        Args:
+            arm: what is in the unit's place.
+            noise: another number gives the hooks other noise.
+            data: whether all others hold their rows, or rows of zeros.
+            garbage: length of the rows of samples that are in no lot, which must not matter.
+        """
+        plan, protection, replicas = self.plan, self.protection, around.replicas
+        around = around if data else replace(around, neighbours=None)
+        streams = ReplayedStreams(self.seed, noise, watched=True)
+        model = self.task.initial(streams).expand(replicas, -1).clone()
+        state, first = protection.initial_state(plan), None
+        others = around.others if data else torch.zeros_like(around.others)
+        found: dict[str, list[Any]] = {name: [] for name in HookRun.__dataclass_fields__}
+        for turn in range(around.rounds):
+            draws = partial(streams.generator, round=turn)
+            context = Context(
+                plan=plan,
+                round=turn,
+                replicas=replicas,
+                senders=tuple(range(plan.clients)),
+                public_loss=partial(self.task.public_loss, model),
+                samples=partial(self.task.samples, model),
+            )
+            state = protection.open_round(context, state)
+            numbers = state_numbers(state_channels(state)[0])
+            first = numbers if first is None else first
+            found["first_state"].append(_equal(first, numbers))
+            present = self._cohort(context, state, streams)
+            protection.broadcast(model, context, state, draws("broadcast"))
+            updates = self._updates(around, arm, others, present, context, state, streams, garbage)
+            reports = protection.report(updates, context, state, draws("report"))
+            received = protection.channel(reports, context, state, draws("channel"))
+            aggregate = protection.aggregate(received, context, state, draws("aggregate"))
+            for name, value in (
+                ("cohort", present),
+                ("updates", updates),
+                ("reports", reports),
+                ("received", received),
+                ("aggregates", aggregate),
+            ):
+                found[name].append(value)
+            state = protection.query(received, context, state, draws("query"))
+            state = protection.close_round(aggregate, context, state)
+            found["consumed"].append(streams.consumed())
+            found["states"].append(state)
+        return HookRun(**found)
+
+    def _cohort(self, context: Context, state: State, streams: ReplayedStreams) -> Tensor:
+        plan, replicas = self.plan, context.replicas
+        present = plan.draw_cohort(streams.generator, replicas, plan.clients, round=context.round)
+        rng = streams.generator("participation", round=context.round)
+        thinned = self.protection.participates(context, state, rng)
+        return present if thinned is None else present & thinned
+
+    def _updates(
+        self,
+        around: Surroundings,
+        arm: str,
+        others: Tensor,
+        present: Tensor,
+        context: Context,
+        state: State,
+        streams: ReplayedStreams,
+        garbage: float,
+    ) -> Message:
+        turn, replicas = context.round, torch.arange(around.replicas)
+        unit = _row(around.units[:, turn], arm)
+        if self.claim.unit is not Unit.SAMPLE:
+            values, there = others.clone(), present.clone()
+            values[replicas, around.holders] = unit
+            if arm == ABSENT:
+                there[replicas, around.holders] = False
+            return Message(values=clear_absent(values, there), present=there, senders=context.senders)
+        algorithm = self.plan.algorithm
+        scale = algorithm.linear_scale or -1.0
+        values = torch.zeros_like(others)
+        for client in range(self.plan.clients):
+            here = around.holders == client
+            for step in range(algorithm.local_steps):
+                rng = streams.generator("lot", round=turn, client=client, step=step)
+                lot = self._lot(around, arm, others[:, client], unit, here, client, rng, garbage)
+                noise = streams.generator("local noise", round=turn, client=client, step=step)
+                values[:, client] += scale * self._direction(*lot, client, context, state, noise)
+        return Message(values=clear_absent(values, present), present=present, senders=context.senders)
+
+    def _direction(
+        self, rows: Tensor, real: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
+    ) -> Tensor:
+        if self.protection.per_sample:
+            return self.protection.local_step(rows, real, client, context, state, rng)
+        weights = real / real.sum(1, keepdim=True).clamp_min(1)
+        return torch.einsum("rl,rld->rd", weights, rows)
+
+    def _lot(
+        self,
+        around: Surroundings,
+        arm: str,
+        base: Tensor,
+        unit: Tensor,
+        here: Tensor,
+        client: int,
+        rng: np.random.Generator,
+        garbage: float,
+    ) -> tuple[Tensor, Tensor]:
+        """The rows of a client's lot ``(R, L, d)`` and which of them count, ``(R, L)``."""
+        size = self.plan.sizes[client] if bool(here.any()) else min(_FEW_SAMPLES, self.plan.sizes[client])
+        mask = self.plan.lot.draw(rng, around.replicas, size)
+        chosen, real = lot_indices(mask)
+        # A client's samples point to both sides, so that their sum is neither zero nor as long as it can be.
+        rows = base.unsqueeze(1) * (1 - 0.75 * (chosen % 3)).unsqueeze(-1)
+        if around.neighbours is not None:
+            near = around.neighbours[torch.arange(len(rows)).unsqueeze(1), chosen % around.neighbours.shape[1]]
+            rows = torch.where(here.view(-1, 1, 1), near, rows)
+        if garbage:
+            rows = torch.where(real.unsqueeze(-1), rows, garbage * (1 + chosen).unsqueeze(-1))
+        places = (around.places * size).long()
+        units = (chosen == places.unsqueeze(1)) & here.unsqueeze(1) & real
+        rows = rows.to(torch.promote_types(rows.dtype, unit.dtype))
+        run, place = units.nonzero(as_tuple=True)
+        rows[run, place] = unit[run].to(rows.dtype)
+        return rows, real & ~units if arm == ABSENT else real
+
+
+def _row(unit: Tensor, arm: str) -> Tensor:
+    return {PRESENT: unit, OPPOSITE: -unit}.get(arm, torch.zeros_like(unit))
+
+
+def _equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Whether two public states hold equal numbers, also in every replica."""
+    if one.keys() != other.keys():
+        return False
+    return all(one[name].shape == other[name].shape and bool((one[name] == other[name]).all()) for name in one)

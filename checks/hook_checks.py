@@ -1,0 +1,195 @@
+"""Run every check that calls the hooks of a defense in many small surroundings, drawn by seed."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+from ..audit.check_result import CheckResult
+from ..audit.claim import Claim, Unit
+from ..audit.observer import FINAL_MODEL, SHUFFLED
+from ..fl.plan import Plan
+from ..fl.protection import Protection
+from ..fl.task import Task
+from .events import EVENTS, event_checks, local_checks
+from .given_rows import HookSetup, Surroundings
+from .law import AS_SAMPLED
+from .masks import MASKS, mask_checks
+from .release_form import SeenLaws
+from .sampled import Sampled, sampled_checks
+from .searches import chosen_check, driven_check, followed_check, joint_checks, longest_check, state_check
+from .shuffled import AMPLIFIED, LOCAL, ORDER, amplified_checks, shuffle_checks
+
+_ROUNDS, _RUNS, _LEAST = 5, 256, 8
+"""Rounds and runs of one claim at most, and runs at least."""
+_NUMBERS = 2**20
+"""Numbers of one round of all runs: rows of clients, or of the samples of a lot."""
+_MOST = 2**22
+"""The same, at most, where no fewer would make enough runs; they take about 2 GB."""
+_HOLDERS = 4
+"""Clients that hold the unit: the largest, the smallest and random ones."""
+_DISCRETE = 2**17
+"""Noised numbers of one round of all runs of a secure sum, at most."""
+_SEEDS = 2**32
+"""Distance of the seeds of batches of runs in one claim."""
+_ORDERED = 1024
+"""Runs in which the order of shuffled reports is compared."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HookRuns:
+    """Runs of a claim's hooks, which show laws where none is published, and of which most checks are made."""
+
+    setup: HookSetup
+
+    @cached_property
+    def sampled(self) -> Sampled | str:
+        """The runs with cohorts and lots as sampled, or why there are none."""
+        return _runs(self.setup)
+
+    @property
+    def seen(self) -> SeenLaws:
+        """The laws that runs show where none is published."""
+        try:
+            return SeenLaws() if isinstance(self.sampled, str) else self.sampled.seen
+        except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
+            return SeenLaws()
+
+    def checks(self) -> tuple[CheckResult, ...]:
+        """The checks that need no training."""
+        setup = self.setup
+        claim, plan = setup.claim, setup.plan
+        made: list[tuple[str, Callable[[], Iterable[CheckResult]]]] = [(AS_SAMPLED, lambda: _sampled(self))]
+        if claim.observer.sees_masked_words:
+            made.append((MASKS, lambda: _masks(setup)))
+        if claim.observer.rank >= SHUFFLED.rank and claim.unit in (Unit.REPORT, Unit.CLIENT):
+            # Behind a shuffler all clients report, of which one is looked at.
+            numbers = 2 * _NUMBERS if claim.observer.rank > SHUFFLED.rank else _NUMBERS // 2
+            made.append((EVENTS, lambda: event_checks(setup, numbers)))
+        if claim.observer.rank == SHUFFLED.rank:
+            made.append((AMPLIFIED, lambda: amplified_checks(setup)))
+            made.append((LOCAL, lambda: local_checks(setup, _holders(setup), 2 * _NUMBERS)))
+            runs = min(_ORDERED, 2 * _NUMBERS // (plan.clients * plan.layout.dim))
+            made.append((ORDER, lambda: shuffle_checks(setup, runs)))
+        return tuple(result for name, checks in made for result in _guarded(name, checks))
+
+
+def hook_runs(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> HookRuns:
+    """Return the runs of a claim's hooks; none is made before it is needed.
+
+    Args:
+        task: gives the initial model, and the samples that hooks ask for.
+        plan: the plan for which the protection was prepared, with the layout of the task's model.
+    """
+    return HookRuns(setup=HookSetup(task=task, plan=plan, protection=protection, claim=claim, seed=seed))
+
+
+def _sampled(runs: HookRuns) -> Iterator[CheckResult]:
+    setup, sampled = runs.setup, runs.sampled
+    if isinstance(sampled, str):
+        yield CheckResult(name=AS_SAMPLED, passed=None, witness=sampled)
+        return
+    found = sampled_checks(sampled)
+    most = sampled.around.replicas
+    searches: tuple[Callable[[], CheckResult | None], ...] = (
+        partial(chosen_check, setup, _holders(setup), most=most),
+        partial(longest_check, sampled),
+        partial(driven_check, sampled),
+    )
+    moved = next(found)
+    for search in searches:
+        moved = moved if moved.passed is False else _worse(moved, _tried(search))
+    yield moved
+    yield from found
+    yield from joint_checks(sampled)
+    for further in (state_check, followed_check):
+        result = _tried(partial(further, sampled))
+        yield from () if result is None else (result,)
+
+
+def _runs(setup: HookSetup) -> Sampled | str:
+    """The runs of hooks with cohorts and lots as sampled, or why there are none."""
+    claim, plan = setup.claim, setup.plan
+    reason = setup.why_not()
+    if not reason and claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank):
+        reason = "the adversary receives neither a report nor the sum of one round"
+    rounds, dim = min(claim.rounds, _ROUNDS), plan.layout.dim
+    # Only one row in several is the unit's where samples are drawn, so that more runs are needed.
+    size = _rows(setup) * dim
+    runs = min(_RUNS, max((2 if claim.unit is Unit.SAMPLE else 1) * _NUMBERS // size, min(_LEAST, _MOST // size)))
+    if claim.observer.sees_masked_words:
+        rounds, runs = min(rounds, 2), min(runs, masked_runs(plan, _RUNS // 8, _DISCRETE))
+    if not reason and runs < _LEAST:
+        reason = f"{plan.clients} clients and {dim} weights are too many for {_LEAST} runs"
+    if reason:
+        return reason
+
+    def batch(number: int) -> Sampled:
+        other = replace(setup, seed=setup.seed + _SEEDS * number)
+        return Sampled(setup=other, around=_around(other, rounds=rounds, runs=runs))
+
+    return replace(batch(0), further=batch)
+
+
+def _tried(check: Callable[[], CheckResult | None]) -> CheckResult | None:
+    try:
+        return check()
+    except Exception:  # A user's own hooks may raise anything on rows that training hardly gives.
+        return None
+
+
+def _worse(found: CheckResult, chosen: CheckResult | None) -> CheckResult:
+    """Of the rows that are drawn and those that are chosen, the result that fails."""
+    return chosen if found.passed is not False and chosen is not None and chosen.passed is False else found
+
+
+def masked_runs(plan: Plan, most: int, numbers: int) -> int:
+    """Return the number of runs of a secure sum: ``numbers`` noised ones of a round or fewer, but for the least runs
+    from which anything is compared.
+    """
+    rows = plan.clients * plan.layout.dim
+    # Each pair of clients has a mask; discrete noise is drawn number by number, at ten times the cost.
+    return min(most, _NUMBERS // (plan.clients * rows), max(_LEAST, numbers // rows))
+
+
+def _masks(setup: HookSetup) -> Iterator[CheckResult]:
+    plan = setup.plan
+    runs = masked_runs(plan, _RUNS // 4, 2 * _DISCRETE)
+    if reason := setup.why_not() or ("" if runs >= _LEAST else "too many words for a few runs"):
+        yield CheckResult(name=MASKS, passed=None, witness=reason)
+        return
+    yield from mask_checks(setup, _around(setup, rounds=min(2, setup.claim.rounds), runs=runs))
+
+
+def _around(setup: HookSetup, *, rounds: int, runs: int) -> Surroundings:
+    return setup.surroundings(sorted(_holders(setup)), rounds=rounds, runs=runs)
+
+
+def _rows(setup: HookSetup) -> int:
+    """Rows of a round: clients, or the samples of the lots of those clients that hold the unit."""
+    plan = setup.plan
+    if setup.claim.unit is not Unit.SAMPLE:
+        return plan.clients
+    lots = sum(math.ceil(1.5 * plan.lot.rate(plan.sizes[one]) * plan.sizes[one]) + 4 for one in _holders(setup))
+    return max(plan.clients, lots * plan.algorithm.local_steps)
+
+
+def _holders(setup: HookSetup) -> list[int]:
+    """The largest client, the smallest one, and others."""
+    sizes = setup.plan.sizes
+    if setup.claim.subjects != "all":
+        client = setup.claim.parameters.get("client", 0)
+        return [client if isinstance(client, int) and 0 <= client < len(sizes) else 0]
+    order = sorted(range(len(sizes)), key=lambda client: (-sizes[client], client))
+    return [order[0], *order[:0:-1][:1], *order[1:-1]][:_HOLDERS]
+
+
+def _guarded(name: str, made: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:
+    given = set[str]()
+    try:
+        for result in made():
+            given.add(result.name)
+            yield result
+    except Exception as error:  # A user's own hooks may raise anything, and other checks still apply.
+        words = f"the hooks could not be run: {type(error).__name__}: {error}"
+        yield CheckResult(name=f"checks after {name}" if name in given else name, passed=None, witness=words)

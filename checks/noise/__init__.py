@@ -1,1 +1,0 @@
-"""Checks of the noise that a defense draws: its presence, scale, shape, independence and freshness."""

@@ -1,0 +1,597 @@
+"""Hold the noise of many runs against the published Gaussian law: every number, given all others, in every margin.
+
+One principle: whatever is known about the rest of a release, each number of it must scatter as much as the law states.
+Noise that is missing, small, shared, repeated, of few dimensions, or that cancels in a sum leaves a number that does
+not. All tests are one-sided and exact for Gaussian noise, also if anything independent was added to it: more noise than
+the law's is no fault, and neither is noise of another kind on top of it.
+
+Look for noise that two rows share at different positions: overlapping parts of one table, or a repeated pattern.
+
+A regression on equal positions does not see it. Within each run every noise vector is compared with every other one,
+and with itself, at all lags, forwards and backwards: where a number is explained by another vector's, less is left than
+the law states.
+
+Check each round's noise along what is public before the round: aggregates, their sums, and the public state.
+
+Noise that is projected off such a direction has full rank over many runs, in which the direction is another one each
+time. Along the direction of its own run it is missing.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.stats import beta, binom, chi2, norm
+
+from ..audit.arrays import BoolArray, FloatArray, IntArray
+from ..audit.check_result import CheckResult
+from ..audit.claim import Claim
+from ..audit.gaussian import delta_from_mu
+from ..fl.laws.law import GaussianLaw
+from .false_alarms import Shortfall, least_result, least_scale, level, share_found
+from .noise_sample import NoiseSample
+from .noise_structure import SCALE
+
+DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS = (
+    "noise in every direction",
+    "noise given other clients",
+    "noise given other rounds",
+)
+SHAPE, OTHER_DATA = "noise distribution", "noise under other data"
+_AXES = ("row", "round", "weight")
+_BOUNDS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
+"""Distances from the centre, in standard deviations, within which no more noise may lie than the law states."""
+_BOUNDS_OF_ONE = (0.25, 1.0, 2.0)
+"""The same for a single weight, of which there are few numbers."""
+_SHARES_OF_LENGTHS = (0.5, 0.84, 0.975)
+"""Shares of noise vectors that are shorter than a bound under the law; no more may be."""
+_RIDGE = 1e-9
+"""Share of the law's variance that is added where columns are exactly dependent."""
+_COLUMNS = 512
+"""Rows and rounds that are compared with each other, at most."""
+_LAGGED = 24
+"""Runs, and rows of rounds, whose noise is compared at all lags."""
+_PARTNERS = 2048
+"""Weights among which each one's nearest relative is looked for, where there are too few runs for all together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawOfDraws:
+    """The published noise of each row of a release.
+
+    ``laws``: one per row; ``stds``: ``(rows, d)`` or ``(rows, 1)``; ``layers``: coordinates of each layer.
+    """
+
+    laws: Sequence[GaussianLaw]
+    layers: Mapping[str, slice]
+
+    @property
+    def stds(self) -> FloatArray:
+        """The standard deviation of each row's noise, ``(rows,)``."""
+        return np.array([law.noise_std for law in self.laws])
+
+
+def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[CheckResult]:
+    """Check the scale of the noise in every margin, its conditional scale, and its distribution.
+
+    The law is published for the public state of the first round, so that only rounds with this state are checked.
+    """
+    tested = _Tested.of(sample, law, silent=sample.silent)
+    if not tested.there.any():
+        reason = "no row was sent in all runs in a round with the first round's public state"
+        return [CheckResult(name=SCALE, passed=None, witness=reason)]
+    paired, scales = _Tested.of(sample, law, sample.paired, silent=sample.silent), list[Shortfall]()
+    depend = _rounds_depend(tested)
+    lagged = _lagged(sample, tested.of_one_round() if depend else tested)
+    between = [*_between_clients(tested, lagged.get("rows")), *_between_rounds(tested, claim, lagged.get("rounds"))]
+    public = [] if depend else _public(sample, tested)
+    if depend:
+        # Sums over dependent rounds have other distributions: each round is tested alone, and the first in all ways.
+        scales = [*_margins(tested, each_round=True), *map(_in_pairs, _margins(paired, each_round=True))]
+        tested, paired = tested.of_one_round(), paired.of_one_round()
+    scales += [*_margins(tested), *map(_in_pairs, _margins(paired))]
+    degrees = float(len(tested.noise) * tested.there.sum() * tested.noise.shape[-1])
+    return [
+        replace(least_result(SCALE, scales), detects=share_found(degrees, tested.slack)),
+        least_result(DIRECTIONS, [*_directions(tested), *_of_kind(lagged, "itself"), *public]),
+        *between,
+        *_distribution(sample, tested),
+    ]
+
+
+def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws, silent: BoolArray) -> CheckResult:
+    """Check the scale of the noise in runs on other data, by what the data are.
+
+    ``silent``: ``(rows, rounds)``, where nothing is released on the usual data either.
+    """
+    found = []
+    for words, sample in samples.items():
+        # Zeros that only such data give are noise that is missing.
+        tested = _Tested.of(sample, law, silent=silent[:, : sample.values.shape[2]])
+        if tested.there.any():
+            found += [one._replace(witness=f"{words}: {one.witness}") for one in _margins(tested)]
+    if not found:
+        return CheckResult(name=OTHER_DATA, passed=None, witness="no row was sent in all runs")
+    return least_result(OTHER_DATA, found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tested:
+    """Noise in standard deviations of the law.
+
+    ``noise``: ``(m, rows, rounds, d)`` independent vectors; ``there``: ``(rows, rounds)``; ``slack``: rounding.
+    """
+
+    noise: FloatArray
+    there: BoolArray
+    slack: float
+    law: LawOfDraws
+    rows: Sequence[str]
+
+    @classmethod
+    def of(
+        cls, sample: NoiseSample, law: LawOfDraws, noise: FloatArray | None = None, *, silent: BoolArray
+    ) -> "_Tested":
+        stds = law.stds
+        there = sample.present & ~silent & sample.steady & (stds > 0)[:, None]
+        noise = (sample.contrasts if noise is None else noise) / np.where(stds > 0, stds, 1.0)[:, None, None]
+        noise[:, ~there] = 0.0
+        grids = np.array([one.grid for one in law.laws]) / 2
+        slack = float((np.maximum(sample.rounding, grids) / np.where(stds > 0, stds, 1.0)).max())
+        return cls(noise=noise, there=there, slack=slack, law=law, rows=sample.row_names)
+
+    def of_one_round(self) -> "_Tested":
+        """The noise of the first round that can be tested."""
+        there = np.zeros_like(self.there)
+        first = int(np.flatnonzero(self.there.any(0))[0])
+        there[:, first] = self.there[:, first]
+        return replace(self, noise=np.where(there[:, :, None], self.noise, 0.0), there=there)
+
+    def vectors(self) -> FloatArray:
+        """The noise vectors of all rows and rounds, ``(n, d)``."""
+        return np.asarray(self.noise[:, self.there].reshape(-1, self.noise.shape[-1]))
+
+
+def _margins(tested: _Tested, *, each_round: bool = False) -> Iterator[Shortfall]:
+    """The scale of every margin of rows, rounds and weights, and of layers; ``each_round``: only those of one round."""
+    squares = np.einsum("m...,m...->...", tested.noise, tested.noise)
+    rows, rounds, dim = squares.shape
+    degrees = np.broadcast_to(len(tested.noise) * tested.there[:, :, None].astype(float), squares.shape)
+    names = (tested.rows, [f"round {turn}" for turn in range(rounds)], [f"weight {w}" for w in range(dim)])
+    sizes = (rows, rounds, dim)
+    for count in range(4):
+        for kept in combinations(range(3), count):
+            # A margin over an axis of length one is another margin.
+            if any(sizes[axis] == 1 for axis in kept) or (each_round and 1 not in kept):
+                continue
+            gone = tuple(axis for axis in range(3) if axis not in kept)
+            found, place = least_scale(
+                squares.sum(gone).reshape(-1),
+                degrees.sum(gone).reshape(-1),
+                ["all releases" if not kept else "one number of the release"],
+                slack=tested.slack,
+            )
+            if kept:
+                where = np.unravel_index(place, [sizes[axis] for axis in kept])
+                words = ", ".join(names[axis][int(one)] for axis, one in zip(kept, where, strict=True))
+                found = found._replace(witness=words + found.witness.removeprefix("one number of the release"))
+            yield found
+    if not each_round:
+        yield from _layers(tested, squares, degrees)
+
+
+def _in_pairs(found: Shortfall) -> Shortfall:
+    return found._replace(witness=f"{found.witness}, between runs of one place in two batches")
+
+
+def _layers(tested: _Tested, squares: FloatArray, degrees: FloatArray) -> Iterator[Shortfall]:
+    layers = {name: place for name, place in tested.law.layers.items() if squares[..., place].size}
+    each = {name: (squares[..., place], degrees[..., place]) for name, place in layers.items()}
+    for axes, words in (((0, 1, 2), "{layer}"), ((1, 2), "{layer}, {row}"), ((2,), "{layer}, {row}, round {turn}")):
+        sums = np.concatenate([part.sum(axes).reshape(-1) for part, _ in each.values()])
+        counts = np.concatenate([part.sum(axes).reshape(-1) for _, part in each.values()])
+        found, place = least_scale(sums, counts, ["layer"], slack=tested.slack)
+        shape = squares.shape[: 3 - len(axes)]
+        layer, *where = np.unravel_index(place, (len(layers), *shape))
+        row, turn = [*map(int, where), 0, 0][:2]
+        name = words.format(layer=list(layers)[int(layer)], row=tested.rows[row], turn=turn)
+        yield found._replace(witness=name + found.witness.removeprefix("layer"))
+
+
+def _directions(tested: _Tested) -> Iterator[Shortfall]:
+    """The scale of each weight's noise given that of other weights, and of sums over the weights of a layer."""
+    vectors = tested.vectors()
+    count, dim = vectors.shape
+    yield _sums(tested, vectors)
+    if count >= dim + max(16, dim // 8):
+        yield _given_others(vectors, [np.arange(dim)], tested.slack)
+        return
+    # Too few vectors for all weights together: blocks of neighbours, of weights far apart, and of random ones.
+    size = max(2, count // 2)
+    parts = math.ceil(dim / size)
+    order = np.random.default_rng(0).permutation(dim)
+    orders = (np.arange(dim), _strided(dim, parts), order)
+    yield _given_others(vectors, [part for one in orders for part in np.array_split(one, parts)], tested.slack)
+    if count >= 8:
+        yield _given_nearest(vectors, tested.slack)
+
+
+def _strided(dim: int, parts: int) -> IntArray:
+    return np.concatenate([np.arange(start, dim, parts) for start in range(parts)])
+
+
+def _sums(tested: _Tested, vectors: FloatArray) -> Shortfall:
+    """Sums over all weights and over each layer, and sums of alternating sign: noise could cancel in them."""
+    dim = vectors.shape[1]
+    signs = (np.ones(dim), np.where(np.arange(dim) % 2, -1.0, 1.0))
+    places = {"all weights": slice(0, dim), **tested.law.layers}
+    names, columns = [], []
+    for name, place in places.items():
+        for sign, words in zip(signs, ("the sum over", "the alternating sum over"), strict=True):
+            part = np.zeros(dim)
+            part[place] = sign[place]
+            if part.any():
+                names.append(f"{words} {name}")
+                columns.append(part / np.linalg.norm(part))
+    found = vectors @ np.stack(columns, axis=1)
+    degrees = np.full(len(names), float(len(vectors)))
+    return least_scale((found**2).sum(0), degrees, names, slack=tested.slack)[0]
+
+
+def _given_others(vectors: FloatArray, blocks: Sequence[IntArray], slack: float) -> Shortfall:
+    """Each weight's noise given the others of its block: residual sums of squares of a regression on them.
+
+    They are chi-squared with n - k + 1 degrees of freedom, whatever the distribution of the others.
+    """
+    squares, degrees, names = [], [], []
+    for block in blocks:
+        part = vectors[:, block]
+        gram = part.T @ part
+        gram[np.diag_indices_from(gram)] += _RIDGE * len(part)
+        squares.append(1 / np.diag(np.linalg.inv(gram)))
+        degrees.append(np.full(len(block), float(len(part) - len(block) + 1)))
+        names += [f"weight {weight} given {len(block) - 1} other weights" for weight in block]
+    found, _ = least_scale(np.concatenate(squares), np.concatenate(degrees), names, slack=slack)
+    return found
+
+
+def _given_nearest(vectors: FloatArray, slack: float) -> Shortfall:
+    """Each weight's noise given that of the weight to which it is the most similar in the other half of the vectors."""
+    rng = np.random.default_rng(1)
+    dim = vectors.shape[1]
+    chosen = np.sort(rng.permutation(dim)[:_PARTNERS])
+    # Vectors of one run lie far apart: each half holds every run.
+    search, test = vectors[::2][:, chosen], vectors[1::2][:, chosen]
+    lengths = np.sqrt((search**2).sum(0)) + 1e-300
+    similar = np.abs(search.T @ search) / lengths / lengths[:, None]
+    np.fill_diagonal(similar, -1.0)
+    partner = similar.argmax(1)
+    own, other = (test**2).sum(0), (test * test[:, partner]).sum(0)
+    left = own - other**2 / ((test[:, partner] ** 2).sum(0) + _RIDGE * len(test))
+    names = [f"weight {w} given weight {chosen[p]}" for w, p in zip(chosen, partner, strict=True)]
+    return least_scale(left, np.full(len(chosen), float(len(test) - 1)), names, slack=slack)[0]
+
+
+def _between_clients(tested: _Tested, lagged: Shortfall | None) -> Iterator[CheckResult]:
+    """The scale of a row's noise given the same weights of other rows, or other weights of one of them."""
+    rows = tested.noise.shape[1]
+    turns = np.flatnonzero(tested.there.all(0))
+    if rows > 1 and len(turns):
+        columns = tested.noise[:, :, turns].transpose(1, 0, 2, 3).reshape(rows, -1)
+        found = [_given_columns(columns, tested.rows, tested.slack)]
+        yield least_result(GIVEN_CLIENTS, found if lagged is None else [*found, lagged])
+
+
+def _lagged(sample: NoiseSample, tested: _Tested) -> dict[str, Shortfall]:
+    """What is left of noise given a vector at another lag in the same run."""
+    places = np.argwhere(tested.there.T)[: 2 * len(tested.rows) + _LAGGED]
+    turns, rows = places[:, 0], places[:, 1]
+    noise = sample.residuals[:_LAGGED, rows, turns] / tested.law.stds[rows][:, None]
+    columns = Columns(noise, rows.tolist(), turns.tolist())
+    return dict(lagged_noise(columns, tested.rows, tested.slack))
+
+
+def _of_kind(lagged: Mapping[str, Shortfall], kind: str) -> list[Shortfall]:
+    return [found for name, found in lagged.items() if name == kind]
+
+
+def _public(sample: NoiseSample, tested: _Tested) -> list[Shortfall]:
+    """The scale of the noise along public vectors, in rounds of any public state."""
+    stds = tested.law.stds
+    there = sample.present & ~sample.silent & (stds > 0)[:, None]
+    noise = sample.residuals / np.where(stds > 0, stds, 1.0)[:, None, None]
+    return list(along_public(noise, there, sample.public, tested.slack))
+
+
+def _between_rounds(tested: _Tested, claim: Claim, lagged: Shortfall | None) -> Iterator[CheckResult]:
+    """The scale of a row's noise given the same weights of other rounds and rows, or other weights of one of them."""
+    if tested.there.any(0).sum() < 2:
+        return
+    found = _given_columns(*_of_rounds(tested), tested.slack)
+    if lagged is not None and found.measured >= found.allowed and lagged.measured < lagged.allowed:
+        found = lagged
+    result = least_result(GIVEN_ROUNDS, [found])
+    # Correlated noise is a mechanism of its own: it is a fault only if one round alone would break the claim.
+    if result.passed is False and not _breaks(claim, tested.law.laws[0], found.measured / max(found.allowed, 1e-300)):
+        reason = f"noise depends on other rounds, and one round alone does not break the claim: {found.witness}"
+        result = CheckResult(name=GIVEN_ROUNDS, passed=None, witness=reason)
+    yield result
+
+
+def _of_rounds(tested: _Tested) -> tuple[FloatArray, list[str]]:
+    """The noise of each row and round as a column ``(k, n)``, and their names."""
+    most = max(2, min(_COLUMNS, tested.noise.shape[0] * tested.noise.shape[-1] // 4))
+    pairs = [(int(row), int(turn)) for turn, row in np.argwhere(tested.there.T)][:most]
+    columns = np.stack([tested.noise[:, row, turn].reshape(-1) for row, turn in pairs])
+    return columns, [f"{tested.rows[row]}, round {turn}" for row, turn in pairs]
+
+
+def _rounds_depend(tested: _Tested) -> bool:
+    """Whether the noise of any row and round depends on others, whatever its scale."""
+    columns, _ = _of_rounds(tested)
+    count, size = columns.shape
+    own = (columns**2).sum(1)
+    share = np.divide(_left(columns), own, out=np.ones(count), where=own > 0)
+    return count > 1 and bool(share.min() < beta.ppf(level(count), (size - count + 1) / 2, (count - 1) / 2))
+
+
+def _given_columns(columns: FloatArray, names: Sequence[str], slack: float) -> Shortfall:
+    """Each column's scale given the others, ``columns (k, n)``."""
+    squares = _left(columns)
+    degrees = np.full(len(columns), float(columns.shape[1] - len(columns) + 1))
+    return least_scale(squares, degrees, [f"{name} given the others" for name in names], slack=slack)[0]
+
+
+def _left(columns: FloatArray) -> FloatArray:
+    """Residual sums of squares of each column given the others, ``(k,)``."""
+    gram = columns @ columns.T
+    gram[np.diag_indices_from(gram)] += _RIDGE * columns.shape[1]
+    return np.asarray(1 / np.diag(np.linalg.inv(gram)))
+
+
+def _breaks(claim: Claim, law: GaussianLaw, share: float) -> bool:
+    """Whether one step with this share of the law's noise, or less, exceeds the whole claim."""
+    if law.noise_std <= 0 or share <= 0:
+        return True
+    mu = abs(law.scale) * law.clip_norm / (law.noise_std * min(1.0, share))
+    # A sampled row: the hockey-stick divergence of the mixture (Balle, Barthe and Gaboardi 2018, theorem 2).
+    epsilon = math.log1p((math.expm1(min(claim.epsilon, 500.0))) / law.rate) if law.rate > 0 else math.inf
+    return law.rate > 0 and law.rate * delta_from_mu(mu, epsilon) > claim.delta
+
+
+def _distribution(sample: NoiseSample, tested: _Tested) -> Iterator[CheckResult]:
+    """Check that no more noise lies near its centre than under the law, within several distances.
+
+    The centre comes from other runs: around any point that does not depend on it, Gaussian noise lies within a distance
+    no more often than around zero.
+    """
+    if any(law.grid for law in tested.law.laws):
+        yield CheckResult(name=SHAPE, passed=None, witness="the law has a grid: its noise is not exactly Gaussian")
+        return
+    half = sample.runs // 2
+    stds = tested.law.stds[:, None, None]
+    values = np.where(tested.there[:, :, None], sample.values / np.where(stds > 0, stds, 1.0), 0.0)
+    centre = values[:half].mean(0)
+    weights = tested.there[:, :, None].sum(1, keepdims=True)
+    common = centre.sum(1, keepdims=True) / np.maximum(weights, 1)
+    apart = float(np.square(centre - common)[tested.there].mean()) * half
+    # Equal data give all rounds one centre, unless the defense adds up rounds.
+    centre = np.broadcast_to(common, centre.shape) if apart < 2 else centre
+    away = np.abs(values[half:] - centre)[:, tested.there].reshape(-1, values.shape[-1])
+    found = []
+    for bound in _BOUNDS:
+        counts = (away <= bound - tested.slack).sum(0)
+        found.append(_most_within(counts.sum(keepdims=True), away.size, bound, ["all weights"], 1))
+        if bound in _BOUNDS_OF_ONE:
+            names = [f"weight {weight}" for weight in range(len(counts))]
+            found.append(_most_within(counts, len(away), bound, names, len(counts)))
+        layers = [name for name, place in tested.law.layers.items() if counts[place].size]
+        for name in layers:
+            part = counts[tested.law.layers[name]]
+            found.append(_most_within(part.sum(keepdims=True), part.size * len(away), bound, [name], len(layers)))
+    found += _lengths(tested)
+    # Of all weights together a shortfall is the clearest.
+    worst = min(found, key=lambda one: (one[1] <= one[2], one[0]))
+    yield CheckResult.at_most(SHAPE, worst[1], worst[2], unit="share of the noise", witness=worst[3])
+
+
+def _lengths(tested: _Tested) -> Iterator[tuple[float, float, float, str]]:
+    """Check that no more noise vectors are short than under the law: those of a bounded length hide no unit at all.
+
+    Independent noise on top of the law's makes no length smaller, in distribution.
+    """
+    squares = np.square(tested.vectors()).sum(axis=1)
+    for share in _SHARES_OF_LENGTHS:
+        bound = float(chi2.ppf(share, tested.noise.shape[-1]))
+        count = int((squares <= bound).sum())
+        allowed = float(binom.isf(level(len(_SHARES_OF_LENGTHS)), len(squares), share))
+        surprise = float(binom.logsf(count - 1, len(squares), share))
+        words = f"vectors of {len(squares)} that are as short as {share:g} of them are under the law"
+        yield surprise, count / len(squares), allowed / len(squares), words
+
+
+def _most_within(
+    counts: FloatArray, total: int, bound: float, names: Sequence[str], tests: int
+) -> tuple[float, float, float, str]:
+    """The largest count of numbers within a distance, with the logarithm of its probability and its limit as shares."""
+    chance = float(2 * norm.cdf(bound) - 1)
+    worst = int(np.argmax(counts))
+    allowed = float(binom.isf(level(tests), total, chance))
+    surprise = float(binom.logsf(counts[worst] - 1, total, chance)) + math.log(tests)
+    words = f"{names[worst]}: within {bound:g} standard deviations of the law, of {total} numbers"
+    return surprise, float(counts[worst]) / total, allowed / total, words
+
+
+_LEAST = 32
+"""Numbers that two vectors must have in common, at least."""
+_VECTORS, _NUMBERS = 24, 2**22
+"""Vectors of a run that are compared with each other, and numbers of all lags of all pairs, at most."""
+_LONGEST = 2**14
+"""Weights that are compared, at most."""
+_CHUNK = 2**20
+"""Numbers of all lags that are computed at once."""
+
+
+class Columns(NamedTuple):
+    """Noise of runs, ``(runs, k, d)`` in standard deviations of the law, with the row and the round of each column."""
+
+    noise: FloatArray
+    rows: Sequence[int]
+    rounds: Sequence[int]
+
+
+def lagged_noise(columns: Columns, names: Sequence[str], slack: float) -> Iterator[tuple[str, Shortfall]]:
+    """Return what is left of noise given a vector at another lag: of one vector, two rows, and two rounds, each with
+    the kind: ``itself``, ``rows`` or ``rounds``.
+
+    Sums of squares that a regression on one other vector leaves are chi-squared, whatever the other vector holds. Parts
+    of one vector are compared in blocks that do not overlap.
+
+    Args:
+        names: of the rows.
+        slack: rounding of the released values, in standard deviations of the law.
+    """
+    noise = columns.noise[..., :_LONGEST]
+    dim = noise.shape[-1]
+    count = min(noise.shape[1], _VECTORS)
+    if dim <= _LEAST:
+        return
+    every = [(one, other) for one in range(count) for other in range(one + 1)]
+    kinds = {
+        "itself": [pair for pair in every if pair[0] == pair[1]],
+        "rows": [(a, b) for a, b in every if columns.rows[a] != columns.rows[b]],
+        "rounds": [(a, b) for a, b in every if a != b and columns.rows[a] == columns.rows[b]],
+    }
+    for kind, pairs in kinds.items():
+        most = max(1, _NUMBERS // (3 * 4 * dim))
+        runs = min(len(noise), max(1, most // max(1, len(pairs))))
+        if not pairs:
+            continue
+        found = [
+            one
+            for backwards in ((False,) if kind == "itself" else (False, True))
+            for one in _best(noise[:runs], pairs[:most], backwards)
+        ]
+        tests = len(found) * 2 * dim
+        squares, degrees = (np.array([getattr(one, name) for one in found]) for name in ("squares", "degrees"))
+        words = [_words(columns, names, one) for one in found]
+        yield kind, least_scale(squares, degrees, words, tests=tests, slack=slack)[0]
+
+
+class _Left(NamedTuple):
+    """What is left of a vector given another one at a lag: of ``degrees`` of freedom."""
+
+    squares: float
+    degrees: float
+    pair: tuple[int, int]
+    lag: int
+    backwards: bool
+
+
+def _words(columns: Columns, names: Sequence[str], left: _Left) -> str:
+    one, other = (f"{names[columns.rows[place]]}, round {columns.rounds[place]}" for place in left.pair)
+    way = " backwards" if left.backwards else ""
+    return f"{one}, given {'itself' if one == other else other}{way} at a distance of {left.lag} weights"
+
+
+def _best(noise: FloatArray, pairs: list[tuple[int, int]], backwards: bool) -> Iterator[_Left]:
+    """The lag of each pair and run that explains the most."""
+    dim = noise.shape[-1]
+    lags = np.arange(-(dim - _LEAST), dim - _LEAST + 1)
+    # A vector lies on itself at lag 0.
+    lags = lags[lags > 0] if pairs[0][0] == pairs[0][1] else lags
+    overlap = dim - np.abs(lags)
+    allowed = chi2.ppf(level(len(pairs) * len(noise) * 2 * dim), np.arange(dim + 1).clip(2) - 1)[overlap]
+    size, step = next_fast_len(2 * dim, real=True), max(1, _CHUNK // (4 * dim))
+    chosen = [(run, *pair) for run in range(len(noise)) for pair in pairs]
+    for start in range(0, len(chosen), step):
+        part = np.array(chosen[start : start + step])
+        one, other = noise[part[:, 0], part[:, 1]], noise[part[:, 0], part[:, 2]]
+        other = other[:, ::-1] if backwards else other
+        product = irfft(rfft(one, size) * np.conj(rfft(other, size)), size)[:, lags % size]
+        squares = [np.concatenate([np.zeros((len(part), 1)), np.cumsum(v**2, axis=1)], axis=1) for v in (one, other)]
+        # Numbers of ``one`` from ``lag`` on lie on those of ``other`` from 0 on.
+        low, high = np.maximum(lags, 0), np.minimum(dim + lags, dim)
+        own = squares[0][:, high] - squares[0][:, low]
+        given = squares[1][:, high - lags] - squares[1][:, low - lags]
+        share = (own - product**2 / np.maximum(given, 1e-300)) / np.maximum(allowed, 1e-300)
+        best = share.argmin(1)
+        for number, (_, first, second) in enumerate(part.tolist()):
+            lag = int(lags[best[number]])
+            if first == second:
+                left, degrees = _of_itself(one[number], lag)
+            else:
+                left, degrees = float(share[number, best[number]] * allowed[best[number]]), overlap[best[number]] - 1.0
+            yield _Left(max(0.0, left), float(degrees), (first, second), lag, backwards)
+
+
+def _of_itself(vector: FloatArray, lag: int) -> tuple[float, float]:
+    """What is left of every second block of ``lag`` numbers given the blocks between them, and its degrees."""
+    places = np.arange(len(vector) - lag)
+    places = places[places // lag % 2 == 0]
+    one, other = vector[places], vector[places + lag]
+    return float(one @ one - (one @ other) ** 2 / max(float(other @ other), 1e-300)), max(0.0, len(places) - 1.0)
+
+
+_DECAY = 0.9
+"""Decay of a sum of aggregates, as under momentum."""
+_MARGIN = 2.0
+"""Factor by which the squares may fall short of chance besides, where a law of another public state is unknown."""
+_FEWEST = 64
+"""Projections from which their scale is tested."""
+
+
+def public_vectors(aggregates: FloatArray, state: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Return the vectors ``(runs, rounds, d)`` that are public before each round, by their words.
+
+    Args:
+        aggregates: ``(runs, rounds, d)``, those of each round.
+        state: arrays of the public state as each round finds it, ``(runs, rounds, d)``.
+    """
+    last, total, decayed = (np.zeros_like(aggregates) for _ in range(3))
+    for turn in range(1, aggregates.shape[1]):
+        last[:, turn] = aggregates[:, turn - 1]
+        total[:, turn] = total[:, turn - 1] + aggregates[:, turn - 1]
+        decayed[:, turn] = _DECAY * decayed[:, turn - 1] + aggregates[:, turn - 1]
+    found = {"the last aggregate": last, "the sum of all aggregates": total, "a decaying sum of aggregates": decayed}
+    return found | {f"{name} of the public state": values for name, values in state.items()}
+
+
+def along_public(
+    noise: FloatArray, there: BoolArray, public: Mapping[str, FloatArray], slack: float
+) -> Iterator[Shortfall]:
+    """Return the scale of the noise along each public vector, which differs between the runs.
+
+    Squares are compared with those of the same weights in all runs, or with the law's where it states less: the law of
+    a later round, with another public state, is not published.
+
+    Args:
+        noise: ``(runs, rows, rounds, d)`` in standard deviations of the law, of mean zero over the runs.
+        there: ``(rows, rounds)``, which of it is tested.
+        slack: rounding of the released values, in standard deviations of the law.
+    """
+    there = there.copy()
+    there[:, 0] = False
+    scales = np.minimum(np.square(noise).mean(0), 1.0)
+    squares, degrees, names = [], [], []
+    for name, vectors in public.items():
+        # A vector that is the same in all runs is seen in the covariance of the noise.
+        moving = (vectors != vectors[:1]).any((0, 2)) & (np.square(vectors).sum(-1) > 0).all(0)
+        tested = there & moving
+        if not tested.any():
+            continue
+        rows, turns = np.nonzero(tested)
+        units = vectors[:, turns] / np.linalg.norm(vectors[:, turns], axis=-1, keepdims=True)
+        along = np.einsum("rkd,rkd->rk", noise[:, rows, turns], units)
+        expected = np.einsum("kd,rkd->rk", scales[rows, turns], np.square(units))
+        known = expected > 0
+        if known.sum() >= _FEWEST:
+            squares.append(_MARGIN * float((along[known] ** 2 / expected[known]).sum()))
+            degrees.append(float(known.sum()))
+            names.append(f"along {name} before the round")
+    if names:
+        yield least_scale(np.array(squares), np.array(degrees), names, slack=slack)[0]

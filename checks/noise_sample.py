@@ -1,0 +1,250 @@
+"""Many runs of one federation that differ in the hooks' noise alone, run together, so that the noise can be tested."""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit.arrays import BoolArray, FloatArray
+from ..audit.observer import SHUFFLED, Observer
+from ..fl.canary import Canary
+from ..fl.channels import state_channels, state_numbers
+from ..fl.engine import run_federation
+from ..fl.protection import Protection
+from ..fl.recorder import RoundEvent
+from ..fl.replay import FixedTrainer, FrozenFederation, ReplayedStreams
+from ..fl.training.local import Batch
+from .noise_law import public_vectors
+from .noise_structure import equal_states
+
+NUMBERS = 2**23
+"""Released numbers of all runs of one sample together, at most."""
+_STREAM = 64
+"""Number of the noise of the first sample: the single runs of the other checks have lower ones."""
+_LEAST, _FEWEST, _MOST = 6, 10, 64
+"""Runs of a sample: of large models, of small ones, and at most."""
+_DIGITS, _SINGLE = 4, 2.0**-20
+"""Last bits that numbers of full precision leave unused at most; rounding of single precision."""
+_FEW, _NEAR = 12, 0.05
+"""Numbers that show a lattice, at least, and their distance from it in its steps, at most."""
+_TAILS = 2**16
+"""Numbers of all runs of a sample together, at least where few runs give them."""
+
+
+@dataclass(kw_only=True)
+class NoiseSample:
+    """What ``observer`` received in two batches of runs with equal data, cohorts and lots.
+
+    ``values``: ``(runs, rows, rounds, d)``, the second batch after the first; ``present``: ``(rows, rounds)``, whether
+    a row was sent in all runs; ``steady``: ``(rounds,)``, whether a round started from the public state of the first
+    round; ``senders``: None for an aggregate; ``public``: vectors ``(runs, rounds, d)`` that are public before each
+    round, by their words.
+    """
+
+    values: FloatArray
+    present: BoolArray
+    steady: BoolArray
+    senders: tuple[int, ...] | None
+    public: dict[str, FloatArray] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return len(self.values)
+
+    @cached_property
+    def silent(self) -> BoolArray:
+        """Whether a row was zeros in all runs, ``(rows, rounds)``, as in a round that is skipped."""
+        return np.asarray(~self.values.any(axis=(0, 3)))
+
+    @property
+    def row_names(self) -> list[str]:
+        """Names of the rows."""
+        return ["the sum"] if self.senders is None else [f"client {sender}" for sender in self.senders]
+
+    @cached_property
+    def contrasts(self) -> FloatArray:
+        """Independent noise ``(runs - 1, rows, rounds, d)``: orthonormal contrasts of the runs, in which all that the
+        runs share cancels. Independent Gaussian noise stays independent, with the same variance.
+        """
+        # Helmert's matrix: run k less the mean of the runs before it.
+        rows = np.tril(np.ones((self.runs, self.runs)), -1)[1:]
+        counts = np.arange(1, self.runs)
+        rows[np.arange(self.runs - 1), counts] = -counts
+        rows /= np.sqrt(counts * (counts + 1))[:, None]
+        flat = rows @ self.values.reshape(self.runs, -1)
+        return np.asarray(flat.reshape(self.runs - 1, *self.values.shape[1:]))
+
+    @cached_property
+    def residuals(self) -> FloatArray:
+        """Noise of each run, ``(runs, rows, rounds, d)``: values less their mean over the runs, at the noise's scale.
+        Noise of different numbers of one run is independent where the noise itself is.
+        """
+        scale = math.sqrt(self.runs / (self.runs - 1))
+        return np.asarray((self.values - self.values.mean(0)) * scale)
+
+    @cached_property
+    def paired(self) -> FloatArray:
+        """Noise ``(runs / 2, rows, rounds, d)`` from runs of one place in the two batches: their differences, in which
+        noise cancels that the hooks draw from seeds of their own.
+        """
+        half = self.runs // 2
+        return np.asarray((self.values[:half] - self.values[half:]) / math.sqrt(2))
+
+    @cached_property
+    def rounding(self) -> FloatArray:
+        """Half the distance between values that a row can take, ``(rows,)``, as far as the values show it.
+
+        It is the largest of what is seen of a few vectors: the smallest distance between numbers of one vector, and the
+        last digit in use of its largest number.
+        """
+        found = np.zeros(self.values.shape[1])
+        for row in range(len(found)):
+            vectors = self.values[:3, row, self.present[row]][:, :3].reshape(-1, self.values.shape[-1])
+            found[row] = max((spacing(vector) for vector in vectors), default=0.0) / 2
+        return found
+
+
+@dataclass(kw_only=True)
+class _SampleRecorder:
+    """A recorder that keeps the releases of all runs."""
+
+    observer: Observer
+    rounds: list[tuple[Tensor, Tensor, tuple[int, ...] | None]] = field(default_factory=list)
+    steady: list[bool] = field(default_factory=list)
+    first: dict[str, Tensor] = field(default_factory=dict)
+    aggregates: list[Tensor] = field(default_factory=list)
+    vectors: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def watch(self, event: RoundEvent) -> None:
+        state = state_numbers(state_channels(event.state)[0])
+        shape, held = event.aggregate.shape, state.items()
+        self.aggregates.append(event.aggregate.double())
+        self.vectors.append({name: one.double().expand(shape) for name, one in held if one.shape in (shape, shape[1:])})
+        self.first = state if not self.rounds else self.first
+        self.steady.append(equal_states(self.first, state))
+        if self.observer.rank < SHUFFLED.rank:
+            values = event.aggregate.unsqueeze(1)
+            self.rounds.append((values.double(), torch.ones(values.shape[:2], dtype=torch.bool), None))
+        else:
+            reports = event.reports
+            self.rounds.append((reports.values.double(), reports.present, reports.senders or ()))
+
+
+def runs_needed(dim: int, rows: int, rounds: int) -> int:
+    """Return the number of runs whose noise vectors, of all rows and rounds, are a quarter more than the weights, and
+    whose numbers show a missing tail.
+    """
+    enough = math.ceil(max(1.25 * dim + 64, _TAILS / dim) / max(1, rows * rounds)) + 1
+    found = min(_MOST, max(_FEWEST, enough), NUMBERS // max(1, rows * rounds * dim))
+    return max(_LEAST, found + found % 2)
+
+
+def noise_sample(
+    federation: FrozenFederation,
+    protection: Protection,
+    observer: Observer,
+    *,
+    seed: int,
+    runs: int,
+    rounds: int,
+    number: int = 0,
+    canary: Canary | None = None,
+) -> NoiseSample:
+    """Run a federation with a frozen model many times, in two batches; ``number`` distinguishes samples of other noise,
+    and ``canary`` is there in all runs.
+    """
+    batches = [
+        _batch(federation, protection, observer, seed, runs // 2, rounds, 2 * number + n, canary) for n in range(2)
+    ]
+    came = {sender for one in batches for _, _, senders in one.rounds for sender in senders or ()}
+    senders = tuple(sorted(came)) if batches[0].rounds[0][2] is not None else None
+    count, half = 1 if senders is None else len(senders), runs // 2
+    dim = batches[0].rounds[0][0].shape[-1]
+    values, present = np.zeros((2 * half, count, rounds, dim)), np.ones((count, rounds), dtype=bool)
+    for batch, start in zip(batches, (0, half), strict=True):
+        for turn, (rows, there, names) in enumerate(batch.rounds):
+            places = [0] if names is None or senders is None else [senders.index(name) for name in names]
+            values[start : start + half, places, turn] = rows.numpy()
+            here = np.zeros(count, dtype=bool)
+            here[places] = there.all(0).numpy()
+            present[:, turn] &= here
+    steady = np.array([all(pair) for pair in zip(*(batch.steady for batch in batches), strict=True)])
+    public = public_vectors(*_of_runs(batches))
+    return NoiseSample(values=values, present=present, steady=steady, senders=senders, public=public)
+
+
+def _of_runs(batches: list[_SampleRecorder]) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """The aggregates of all runs, ``(runs, rounds, d)``, and the vectors of the public state."""
+
+    def together(kept: list[list[Tensor]]) -> FloatArray:
+        return np.asarray(torch.cat([torch.stack(rounds, dim=1) for rounds in kept]).numpy())
+
+    rounds = [held for batch in batches for held in batch.vectors]
+    names = [name for name in rounds[0] if all(name in held for held in rounds)]
+    state = {name: together([[held[name] for held in batch.vectors] for batch in batches]) for name in names}
+    return together([batch.aggregates for batch in batches]), state
+
+
+def _batch(
+    federation: FrozenFederation,
+    protection: Protection,
+    observer: Observer,
+    seed: int,
+    runs: int,
+    rounds: int,
+    number: int,
+    canary: Canary | None,
+) -> _SampleRecorder:
+    recorder = _SampleRecorder(observer=observer)
+    run_federation(
+        federation.task,
+        federation.plan,
+        protection,
+        ReplayedStreams(seed, _STREAM + number),
+        batch=Batch(replicas=runs, world=0 if canary is None else 1),
+        canary=canary,
+        recorders=[recorder],
+        stop_after=rounds,
+        executor=FixedTrainer,
+    )
+    return recorder
+
+
+def spacing(vector: FloatArray, *, share: float = 1.0) -> float:
+    """Return the distance between neighbouring values that a vector's numbers can take, at the largest of them; 0 for
+    numbers of full single precision.
+
+    ``share``: of the numbers that must lack digits; less than 1 where something of full precision was subtracted, which
+    gives digits to the numbers that were small before.
+    """
+    largest = float(np.abs(vector).max(initial=0.0))
+    if not 0 < largest < math.inf:
+        return 0.0
+    bits = vector.astype(np.float32).view(np.uint32)
+    if share < 1:
+        # The last digit of each number, of those that have the fewest digits.
+        last = np.sort((bits & -bits)[bits != 0])
+        bits = last[int((1 - share) * len(last)) :]
+    digits = int(np.bitwise_or.reduce(bits))
+    unused = (digits & -digits).bit_length() - 1 if digits else 0
+    digit = math.ldexp(largest, unused - 23) if unused > _DIGITS else 0.0
+    return max(lattice(vector, largest), digit)
+
+
+def lattice(vector: FloatArray, largest: float) -> float:
+    """The distance of the lattice on which all numbers of a vector lie; 0 without one."""
+    gaps = np.diff(np.unique(vector))
+    # Numbers that differ by rounding in single precision are one value.
+    least = float(gaps[gaps > largest * _SINGLE].min(initial=math.inf))
+    if math.isinf(least):
+        return largest
+    for parts in (1, 2, 3):
+        steps = (vector - vector[0]) / (least / parts)
+        # Numbers of no lattice lie anywhere between two of its points.
+        if len(vector) >= _FEW and float(np.abs(steps - np.rint(steps)).max()) < _NEAR:
+            return least / parts
+    return 0.0

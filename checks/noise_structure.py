@@ -1,0 +1,471 @@
+"""Compare runs that differ only in the defense's random draws, so that the difference between them is the noise.
+
+Check the noise of many runs where no law is published: it must not repeat, nor leave a direction that a unit moves.
+
+Correlated, sparse, discrete and shared noise are mechanisms of their own. Noise is at fault only where the adversary of
+a claim can use its structure: a direction in which a unit moves a release and noise does not, or noise that comes
+twice in different runs, because its seeds are few.
+
+Find numbers of a release that sometimes have no noise, where no law is published: values that runs of other noise
+repeat bit for bit, and that move with the unit.
+
+Continuous noise hardly ever repeats a number in several runs. A number that is clamped or set to zero after the noise
+was added repeats too, and honestly so: its value does not depend on the data. A correct defense fails once in 10^7
+checks.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import gammaln
+from torch import Tensor
+
+from ..audit.arrays import BoolArray, FloatArray, IntArray
+from ..audit.check_result import CheckResult
+from ..audit.claim import Claim
+from ..fl.laws.law import GaussianLaw
+from ..fl.replay import Recording
+from .noise_sample import NoiseSample
+
+PRESENT, BETWEEN_CLIENTS, BETWEEN_ROUNDS, SCALE = (
+    "noise present",
+    "noise fresh between clients",
+    "noise fresh between rounds",
+    "noise scale",
+)
+_SHARED = 0.99999
+"""Cosine from which two noise vectors count as one draw. Noise that adds up over the rounds, as under momentum or in a
+running sum, comes near 1; noise used twice gives 1 up to rounding.
+"""
+_LEVELS = 32
+"""Distinct numbers of all releases together up to which they count as coins or levels."""
+_FEWEST, _FEWEST_DRAWN = 10, 50
+"""Numbers that both noise vectors must move before they are compared; coins are equal by chance, Gaussians never."""
+
+
+def noise_checks(
+    draws: Sequence[Recording],
+    laws: Sequence[GaussianLaw] | None,
+    layers: Mapping[str, slice],
+    *,
+    drawn: bool = False,
+    rounded: bool = False,
+    reason: str = "",
+    constant: Collection[int] = (),
+) -> list[CheckResult]:
+    """Check that noise is present and fresh between clients and between rounds; how large it is needs more draws.
+
+    Args:
+        draws: at least two recordings with equal data, cohorts and lots.
+        laws: one per row of a release; None where the defense publishes no Gaussian law.
+        rounded: whether the released numbers are rounded, so that other noise may leave a number as it was.
+        reason: why no law can be compared, where ``laws`` is None.
+        layers: coordinates of each layer.
+        drawn: whether reports are drawn from a law of their own, such as coins.
+        constant: rounds whose releases no unit moved. They need no noise, unless a law publishes some.
+    """
+    releases = torch.stack([torch.stack(draw.releases) for draw in draws])
+    # A release of zeros, as in a round that is skipped, tells nothing.
+    sent = present = torch.stack(draws[0].present) & (releases != 0).any(0).any(-1)
+    senders = draws[0].senders
+    if not laws:
+        present = sent.clone()
+        present[[turn for turn in constant if turn < len(present)]] = False
+    if drawn:
+        found = [_any_presence(releases, present)]
+    else:
+        places = layers if laws and not rounded else {"release": slice(None)}
+        found = [_presence(releases, present, places, senders, gaussian=bool(laws) and not rounded)]
+        if not laws and found[0].passed is False and _few_values(releases[:, present]):
+            reason = "its numbers take few values, which other noise may leave as they are"
+            found = [CheckResult(name=PRESENT, passed=None, witness=reason)]
+    # Data, cohorts and lots cancel in the difference of two draws.
+    found += freshness_checks(releases[0] - releases[1], present, senders, drawn=drawn)
+    if not bool(present.any()):
+        none = "no unit was seen to move a release" if bool(sent.any()) else "only zeros were released"
+        found = [replace(one, witness=none) for one in found]
+    if laws is None:
+        found.append(CheckResult(name=SCALE, passed=None, witness=reason))
+    return found
+
+
+def freshness_checks(
+    noise: Tensor, present: Tensor, senders: tuple[int, ...] | None, *, drawn: bool = False
+) -> list[CheckResult]:
+    """Check that no two clients of a round, and no two rounds of a client, share their noise.
+
+    Noise in one direction only has this direction everywhere: it has to be compared over several independent draws. Of
+    five draws of one number, two have a cosine above ``_SHARED`` by chance once in 10^9.
+
+    Args:
+        noise: ``(rounds, rows, n)``, the numbers of all draws of a row after each other.
+        present: ``(rounds, rows)``, whether a row was sent.
+        drawn: whether reports are drawn from a law of their own, such as coins.
+    """
+    fewest = _FEWEST_DRAWN if drawn else _FEWEST
+    noise = noise.masked_fill(~present.unsqueeze(-1), 0)
+    rounds, found = [f"round {t}" for t in range(len(noise))], []
+    if senders is not None and len(senders) > 1:
+        found.append(_freshness(BETWEEN_CLIENTS, noise, rounds, _names(senders), fewest))
+    if len(noise) > 1:
+        found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
+    return found
+
+
+def same_state(recording: Recording, number: int) -> bool:
+    """Return whether a round started from the same public state as the first round, for which the noise distribution is
+    published.
+    """
+    return equal_states(recording.states[0], recording.states[number])
+
+
+def equal_states(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Return whether two public states hold the same numbers; a number that is not one equals itself."""
+    return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _names(senders: tuple[int, ...] | None) -> list[str]:
+    return ["the sum"] if senders is None else [f"client {sender}" for sender in senders]
+
+
+def _presence(
+    releases: Tensor, present: Tensor, layers: Mapping[str, slice], senders: tuple[int, ...] | None, *, gaussian: bool
+) -> CheckResult:
+    """Check the least share of a layer's numbers that other noise moves.
+
+    Under a Gaussian law all of them must move, under another law at least one number of a release.
+    """
+    # Layer by layer: one small layer without noise would hardly change the share of the whole release.
+    moved = (releases[1:] != releases[:1]).any(0)
+    names, least, where, allowed = _names(senders), math.inf, "", 1.0
+    for number, row in present.nonzero().tolist():
+        for layer, place in layers.items():
+            share = float(moved[number, row, place].double().mean())
+            if share < least:
+                least, where = share, f"{names[row]}, round {number}, {layer}"
+    if not gaussian:
+        allowed = 1 / releases.shape[-1]
+    if math.isinf(least):
+        return CheckResult(name=PRESENT, passed=None, witness=where)
+    none = ": no noise, or noise that no stream moves, as from a seed of its own" if least == 0 else ""
+    return CheckResult.at_least(PRESENT, least, allowed, unit="share of numbers", witness=where + none)
+
+
+def _few_values(rows: Tensor) -> bool:
+    """Whether the numbers of ``rows (draws, n, d)`` are as coins or levels, of which there are few."""
+    return len(np.unique(rows[0].numpy())) <= _LEVELS
+
+
+def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
+    """Check that other draws move any number of all reports: a single report may be drawn twice by chance."""
+    moved = (releases[1:] != releases[:1]).any(0)[present]
+    if len(moved) < _FEWEST:
+        return CheckResult(name=PRESENT, passed=None, witness=f"fewer than {_FEWEST} reports were sent")
+    share = float(moved.double().mean())
+    return CheckResult(
+        name=PRESENT,
+        passed=share > 0,
+        measured=share,
+        allowed=1 / moved.numel(),
+        relation=">=",
+        unit="share of numbers",
+        witness=f"{len(moved)} reports together",
+    )
+
+
+def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequence[str], fewest: int) -> CheckResult:
+    """Check the largest absolute cosine between the noise of two members of a group: noise used twice gives 1.
+
+    Args:
+        noise: (groups, members, d).
+        fewest: numbers that both members' noise must move at least; other pairs are not compared.
+    """
+    lengths = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
+    unit = noise / lengths.clamp_min(torch.finfo(noise.dtype).tiny)
+    # Rounded: the last digit must not decide which of several equal pairs is named.
+    cosines = (unit @ unit.transpose(1, 2)).abs().tril(-1).round(decimals=6)
+    moved = (noise != 0).to(noise.dtype)
+    compared = (moved @ moved.transpose(1, 2)).tril(-1) >= fewest
+    # Below every cosine, so that a pair that is not compared is never the largest.
+    cosines = cosines.masked_fill(~compared, -1.0)
+    if not bool(compared.any()):
+        return CheckResult(name=name, passed=None, witness="no two releases carry noise that the streams move")
+    group, one, other = torch.unravel_index(cosines.argmax(), cosines.shape)
+    measured = float(cosines.max())
+    return CheckResult(
+        name=name,
+        passed=measured < _SHARED,
+        measured=measured,
+        allowed=_SHARED,
+        unit="cosine",
+        witness=f"{members[int(other)]} and {members[int(one)]}, {groups[int(group)]}",
+    )
+
+
+REPEATS, DIRECTIONS = "noise of its own in every run", "noise where a unit moves the release"
+_HIDES = 1000.0
+"""Move over noise, in any direction, from which no noise of a finite budget is left to hide it."""
+_CONTINUOUS, _FEWEST_NUMBERS = 0.9, 8
+"""Share of distinct numbers from which noise counts as continuous, of so many numbers at least."""
+_SPARE = 16
+"""Noise vectors beyond the number of weights, at least."""
+_ROUNDING = 2.0**-22
+"""Rounding of a release in single precision as a share of its largest number, with a margin."""
+
+
+class Move(NamedTuple):
+    """How far one unit moved a row of a release, ``vector (d,)``, in runs of equal draws; ``turn``: the round."""
+
+    vector: FloatArray
+    witness: str
+    turn: int = 0
+
+
+def structure_checks(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> list[CheckResult]:
+    """Return the checks that need no law: noise of its own in every run, and in every direction that a unit moves.
+
+    A sample that shows no continuous noise is not checked: coins and grids repeat by chance.
+    """
+    reason = _unfit(sample)
+    if reason:
+        return [CheckResult(name=name, passed=None, witness=reason) for name in (REPEATS, DIRECTIONS)]
+    return [_repeats(sample), _free_moves(sample, moves, claim)]
+
+
+def _unfit(sample: NoiseSample) -> str:
+    """Why the sample cannot be checked; empty if it can."""
+    noisy = sample.values[:, sample.present & ~sample.silent]
+    moved = (noisy != noisy[:1]).any(0)
+    if not moved.any():
+        return "the runs of one batch show no noise"
+    numbers = noisy[:, moved]
+    seen = numbers[numbers != 0][:20_000]
+    if len(seen) < _FEWEST_NUMBERS or len(np.unique(seen)) < _CONTINUOUS * len(seen):
+        return "its noise takes few values, which repeat by chance"
+    return ""
+
+
+def _repeats(sample: NoiseSample) -> CheckResult:
+    """Equal releases of two runs: noise of single precision never gives two equal vectors, noise of few seeds does."""
+    repeated, total, where = 0, 0, ""
+    for row, name in enumerate(sample.row_names):
+        turns = [turn for turn in np.flatnonzero(sample.present[row]) if _is_continuous(sample.values[:, row, turn])]
+        if not turns:
+            continue
+        vectors = sample.values[:, row][:, turns].reshape(sample.runs * len(turns), -1)
+        # Two releases of zeros, as of a report that is lost or withheld after the noise, show nothing.
+        sent = vectors.any(axis=1)
+        copies = _copies(vectors[sent], np.repeat(np.arange(sample.runs), len(turns))[sent])
+        repeated, total = repeated + copies, total + int(sent.sum())
+        where = where or (name if copies else "")
+    if not total:
+        return CheckResult(name=REPEATS, passed=None, witness="no release has noise in enough numbers")
+    witness = f"of {total} releases of {sample.runs} runs those that equal one of another run bit for bit"
+    witness += f", {where}" if where else ""
+    return CheckResult.at_most(REPEATS, float(repeated), 0.0, unit="releases", witness=witness)
+
+
+def _is_continuous(vectors: FloatArray) -> bool:
+    """Whether the runs of one release differ in so many numbers that two of them are never equal by chance."""
+    vectors = vectors[vectors.any(axis=1)]
+    if not len(vectors):
+        return False
+    moved = (vectors != vectors[:1]).any(0)
+    if moved.sum() < _FEWEST_NUMBERS:
+        return False
+    # Mostly distinct within one vector, since all runs' vectors may be few.
+    first = vectors[0, moved]
+    seen = first[first != 0]
+    return len(seen) >= _FEWEST_NUMBERS and len(np.unique(seen)) >= _CONTINUOUS * len(seen)
+
+
+def _copies(vectors: FloatArray, runs: IntArray) -> int:
+    """Vectors that equal one of another run."""
+    _, group = np.unique(vectors, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    pairs = np.unique(np.stack([group, runs]), axis=1)
+    others = np.bincount(pairs[0])
+    return int((others[group] > 1).sum())
+
+
+def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> CheckResult:
+    """The largest move over the noise in its direction, over all directions (the Mahalanobis length of the move)."""
+    allowed = max(_HIDES, 3 * largest_move(claim))
+    there, dim = sample.present & ~sample.silent, sample.values.shape[-1]
+    # Clip norms may adapt: the noise of each round, and its moves, count in units of the round's noise.
+    scales = np.where(there, np.sqrt(np.square(sample.contrasts).mean(axis=(0, 3))), 0.0)
+    units = np.where(scales > 0, scales, 1.0)
+    vectors = (sample.contrasts / units[..., None])[:, there].reshape(-1, dim)
+    largest = scales.max(axis=0)
+    # A later round than those of the sample is compared with the loudest one.
+    moves = [
+        move._replace(vector=move.vector / scale)
+        for move in moves
+        if (scale := float(largest[move.turn] if move.turn < len(largest) else largest.max())) > 0
+    ]
+    count = len(vectors)
+    if not moves or count < 2 * _SPARE + 2:
+        reason = "no unit moves a release in runs of equal draws" if not moves else f"only {count} noise vectors"
+        return CheckResult(name=DIRECTIONS, passed=None, witness=reason)
+    # A release of zeros adds nothing to what its round's other runs show, though its contrasts with them differ.
+    sent = (sample.values[:, there] != 0).sum(0) - 1
+    counts = np.minimum((vectors != 0).sum(0), np.maximum(sent, 0).sum(0))
+    # Weights that are rarely sent show no noise in a few vectors; the whole message is compared where they are.
+    shown = np.flatnonzero(counts >= 2 * _SPARE)
+    if len(shown) == 0:
+        return CheckResult(name=DIRECTIONS, passed=None, witness="each weight is sent too rarely")
+    blocks = [shown[block] for block in _blocks(counts[shown])]
+    sizes = np.abs(sample.values).max(axis=(0, 3))
+    floor = (_ROUNDING * float((sizes / units)[there].max())) ** 2
+    worst, witness = -1.0, ""
+    for block in blocks:
+        part = vectors[:, block]
+        # Rounds that send other weights say nothing about the noise of these.
+        part = part[(part != 0).any(1)]
+        covariance = part.T @ part / max(1, len(part))
+        covariance[np.diag_indices_from(covariance)] += floor
+        rows = np.stack([move.vector[block] for move in moves])
+        lengths = np.sqrt(np.maximum(0.0, (rows * np.linalg.solve(covariance, rows.T).T).sum(1)))
+        best = int(lengths.argmax())
+        if lengths[best] > worst:
+            worst, witness = float(lengths[best]), moves[best].witness
+    scope = "all weights" if len(blocks) == 1 else f"{max(map(len, blocks))} weights at a time"
+    witness = f"{witness}; in the direction with the least noise over {scope}, from {count} noise vectors"
+    return CheckResult.at_most(DIRECTIONS, worst, allowed, unit="standard deviations of the noise", witness=witness)
+
+
+def _blocks(counts: IntArray) -> list[IntArray]:
+    """Weights in blocks that are smaller than the number of noise vectors that move every weight of the block.
+
+    In more directions than vectors some direction has no noise by chance. A weight without any noise, or with too few
+    vectors, is a block of its own.
+    """
+    # A random order, since neighbouring weights may share their noise; those of many vectors first.
+    order = np.random.default_rng(0).permutation(len(counts))
+    order = order[np.argsort(-counts[order], kind="stable")]
+    blocks, start = list[IntArray](), 0
+    while start < len(order):
+        # The least count of a block decides its size.
+        sizes = np.arange(1, len(order) - start + 1)
+        least = counts[order[start:]]
+        fits = sizes <= least - np.maximum(_SPARE, least // 8)
+        end = start + max(1, int(fits.argmin()) if not fits.all() else len(fits))
+        blocks.append(order[start:end])
+        start = end
+    return blocks
+
+
+def largest_move(claim: Claim) -> float:
+    """Return the largest distance of two means, in standard deviations, that (epsilon, delta)-DP allows.
+
+    Two distributions whose means lie m standard deviations s apart differ by m^2 / (m^2 + 4 s^2) in total variation at
+    least (Cantelli's inequality), and (epsilon, delta)-DP allows (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
+    """
+    if claim.delta >= 1 or claim.epsilon > 600:
+        return math.inf
+    return math.sqrt(2 * (math.expm1(claim.epsilon) + 2 * claim.delta) / (1 - claim.delta))
+
+
+BARE = "noise in every number of every run"
+_CHANCE = 1e-7
+"""Chance, at most, that continuous noise repeats any number of a sample so often."""
+_SINGLE, _MARGIN = 2.0**-22, 16.0
+"""Distance of numbers of single precision as a share of their size, and factor by which values are more likely than it
+and the mean over all numbers say.
+"""
+_DISTINCT_RUNS, _FEWEST_RUNS = 0.9, 4
+"""Share of distinct numbers among the other runs, so many at least, from which the noise counts as continuous."""
+_MOST = 64
+"""Repeated numbers that are compared in runs with the unit."""
+
+
+class _Repeated(NamedTuple):
+    """A value that several runs repeat: its row, round and coordinate, the runs, and the value."""
+
+    row: int
+    turn: int
+    place: int
+    runs: BoolArray
+    value: float
+
+
+def bare_checks(
+    sample: NoiseSample, claim: Claim, with_unit: Callable[[int], NoiseSample | None]
+) -> Iterator[CheckResult]:
+    """Check that no value moves with the unit of those that runs repeat; nothing where none is repeated.
+
+    Args:
+        with_unit: a sample of equal draws, in which a row moves by a unit, from the number of the row.
+    """
+    found = list(_repeated(sample))[:_MOST]
+    if not found:
+        return
+    moved = list[tuple[int, str]]()
+    for row in sorted({one.row for one in found}):
+        other = with_unit(row)
+        if other is None or other.values.shape != sample.values.shape:
+            continue
+        for one in found:
+            if one.row == row and _moves(one, other):
+                words = f"{sample.row_names[row]}, round {one.turn}, weight {one.place}"
+                moved.append((int(one.runs.sum()), words))
+    if not moved:
+        words = f"{len(found)} numbers repeat a value that no unit moves, as after a clamp"
+        yield CheckResult.at_most(BARE, 0.0, claim.delta, unit="share of runs", witness=words)
+        return
+    count, words = max(moved)
+    witness = f"{words}: {count} of {sample.runs} runs have one value, which moves with the unit ({len(moved)} such)"
+    yield CheckResult.at_most(BARE, count / sample.runs, claim.delta, unit="share of runs", witness=witness)
+
+
+def _moves(one: _Repeated, other: NoiseSample) -> bool:
+    """Whether the same runs repeat another value with the unit."""
+    values = other.values[one.runs, one.row, one.turn, one.place]
+    return bool((values == values[0]).all() and abs(values[0] - one.value) > 2 * _SINGLE * abs(one.value))
+
+
+def _repeated(sample: NoiseSample) -> Iterator[_Repeated]:
+    """Values that more runs repeat than noise on a grid of floats does, those of most runs first."""
+    runs, values = sample.runs, np.sort(sample.values, axis=0)
+    same = values[1:] == values[:-1]
+    counts = _longest(same) + 1
+    # (numbers) chance that two runs have one value: of the spacing of floats, and as often as all numbers show it
+    spread = values[3 * runs // 4] - values[runs // 4]
+    step = np.maximum(_SINGLE * np.abs(values).max(axis=0), 2 * sample.rounding[:, None, None])
+    common = float(same.mean(axis=0)[counts <= 2].mean()) / runs if (counts <= 2).any() else 1.0
+    chance = _MARGIN * np.maximum(step / np.maximum(spread, 1e-300), common)
+    # A number that no run moves has no noise at all, which other checks find.
+    noisy = (values[-1] > values[0]) & (counts > 2) & (spread > 0)
+    expected = _log_repeats(runs, counts, np.minimum(chance, 1.0)) + np.log(max(1, counts.size))
+    odd = np.argwhere(noisy & (expected < np.log(_CHANCE)))
+    for row, turn, place in sorted(odd.tolist(), key=lambda where: -counts[tuple(where)]):
+        numbers = sample.values[:, row, turn, place]
+        seen, often = np.unique(numbers, return_counts=True)
+        most = int(often.argmax())
+        rest = runs - int(often[most])
+        # Coins take few values, which the unit may move in all runs of some draws.
+        if rest >= _FEWEST_RUNS and len(seen) - 1 >= _DISTINCT_RUNS * rest:
+            yield _Repeated(row, turn, place, numbers == seen[most], float(seen[most]))
+
+
+def _longest(same: BoolArray) -> FloatArray:
+    """The length of the longest sequence of true values along the first axis."""
+    length, longest = np.zeros(same.shape[1:]), np.zeros(same.shape[1:])
+    for here in same:
+        length = np.where(here, length + 1, 0)
+        longest = np.maximum(longest, length)
+    return longest
+
+
+def _log_repeats(runs: int, counts: FloatArray, chance: FloatArray) -> FloatArray:
+    """The logarithm of a bound on the chance that so many of the runs have one value: choices times chance each."""
+    choices = gammaln(runs + 1) - gammaln(counts + 1) - gammaln(np.maximum(runs - counts, 0) + 1)
+    return np.asarray(choices + (counts - 1) * np.log(np.maximum(chance, 1e-300)))

@@ -1,0 +1,201 @@
+"""Measure what noise of any shape is worth where a claim has no delta, and hold it against the claim's epsilon.
+
+One unit shifts a release by a vector, which runs of equal draws show. Where the noise is that of a random vector with
+independent numbers of one distribution, the largest privacy loss is the sum of those of all numbers. That of one number
+is bounded from below by tails: if P(z > t) is r times P(z > t + h), then a shift by h / k has a loss of ln(r) / k or
+more in one of k steps. The noise is seen in differences of two draws, whose losses are no larger than those of one.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit.arrays import FloatArray
+from ..audit.binomial import upper_bound
+from ..audit.check_result import CheckResult
+from ..audit.claim import Adjacency, Claim
+from ..audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
+from ..audit.wording import plain
+from ..fl.channels import changes_broadcast
+from ..fl.laws.law import GaussianLaw
+from ..fl.plan import Plan
+from ..fl.protection import Protection
+from ..fl.streams import Streams, normal
+from ..fl.task import Task
+from .canaries import JOINT
+from .law import NotCheckable, subject_of
+from .measured import Direction, Runs, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
+from .replay import ReplaySetup, replay_setup
+
+PURE = "pure epsilon of the releases"
+_DRAWS = 4
+"""Runs of different noise, with and without the unit."""
+_VECTORS, _NUMBERS, _MOST = 512, 2048, 2**24
+"""Vectors of noise by which dependence shows, and numbers at least and at most."""
+_TAILS = ((0.5, 0.02), (0.2, 0.005), (0.05, 0.002))
+"""Shares of the numbers beyond two thresholds; each pair of thresholds gives a bound."""
+_CHANCE = 1e-10
+"""Probability, at most, that one of the two shares lies outside of its bound."""
+_CONSTANT = 1e-3
+"""Share of the shift by which shifts of different draws may differ."""
+_ERRORS = 6.0
+"""Standard errors by which sizes of noise may differ between weights, rounds and vectors."""
+_SLACK = 0.1
+"""Share of the epsilon by which the bound may exceed it: dependence too weak to be seen may lower the loss."""
+
+
+def pure_checks(
+    task: Task, plan: Plan, protection: Protection, claim: Claim, own: Plan, *, seed: int = 0
+) -> tuple[CheckResult, ...]:
+    """Compare a claim without delta with the privacy loss that shift and noise of the releases imply; empty for a claim
+    with a delta.
+
+    Args:
+        task, plan: the federation that is run.
+        own: the plan for which the defense was prepared, with its cohorts.
+    """
+    if claim.delta > 0 or isinstance(protection.law(claim.observer, plan, 0), GaussianLaw):
+        return ()
+    try:
+        setup = replay_setup(task, plan, protection, claim, seed=seed)
+        found = _result(setup, own)
+    except NotCheckable as reason:
+        found = CheckResult(name=PURE, passed=None, witness=str(reason))
+    return (found,)
+
+
+def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
+    claim, protection = setup.claim, setup.protection
+    if claim.part != JOINT:
+        raise NotCheckable(f"the claim is about {claim.part} alone")
+    if claim.observer.rank in (SHUFFLED.rank, FINAL_MODEL.rank) or (
+        claim.observer.rank < AGGREGATE.rank and changes_broadcast(protection)
+    ):
+        raise NotCheckable("the adversary receives neither a report nor a sum of one round")
+    if claim.observer.rank < SHUFFLED.rank and setup.still.plan.clients < own.clients:
+        raise NotCheckable("a sum of fewer clients may hold less noise than one of all")
+    if steps_of(claim, own, protection) > 1:
+        raise NotCheckable("a release is the sum of several noised steps")
+    rate = own.cohort_rate * rate_of(claim, own, protection)
+    worst = max((_loss(setup, direction, rate) for direction in _directions(setup)), key=lambda loss: loss.least)
+    if worst.least == 0:
+        raise NotCheckable("one unit does not move the release")
+    words = f"one {claim.unit} moves all releases by {worst.moved:.4g} in the L1 norm, {worst.direction.words}"
+    words += f", rate {plain(rate)}" if rate < 1 else ""
+    witness = f"{words}; the tails of its noise fall by {worst.slope:.4g} per unit"
+    slack = _SLACK * claim.epsilon
+    found = CheckResult.at_most(PURE, worst.least, claim.epsilon, unit="epsilon", witness=witness, slack=slack)
+    detects = max(claim.epsilon, worst.seen * (claim.epsilon + slack) / worst.least)
+    return replace(found, detects=detects) if found.passed else found
+
+
+def _directions(setup: ReplaySetup) -> list[Direction]:
+    dim = setup.still.plan.layout.dim
+    signs = normal(Streams(setup.seed).generator("pure directions"), (dim,), dtype=torch.float64).sign()
+    one = torch.zeros(dim, dtype=torch.float64)
+    one[-1] = 1.0
+    return [
+        Direction(values=signs / math.sqrt(dim), words="along all weights"),
+        Direction(values=one, words="along the last weight"),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loss:
+    """A lower bound ``least`` on the privacy loss of all rounds, and the loss ``seen`` without allowance for errors.
+
+    ``moved``: the L1 norm of the shift of all rounds; ``slope``: of the logarithm of the tails.
+    """
+
+    least: float
+    seen: float
+    moved: float
+    slope: float
+    direction: Direction
+
+
+def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
+    subject = subject_of(setup.claim, setup.still.plan)
+    client = setup.holder if subject is None else subject
+    releases = releases_of(Runs(setup=setup, draws=_DRAWS), direction, client)
+    if releases.fewer:
+        raise NotCheckable("a client's absence takes its noise away")
+    share = 2.0 if setup.claim.adjacency is Adjacency.REPLACE_ONE else 1.0
+    moves = share * (releases.after - releases.before)
+    shift = moves.mean(0)
+    noise = _noise(setup, direction, client)
+    apart = noise[0::2] - noise[1::2]
+    sent = (apart != 0).any(-1).all(0) | (shift != 0).any(-1)
+    apart, shift, moves = apart[:, sent], shift[sent], moves[:, sent]
+    _check_additive(moves, shift)
+    # Of one draw each, which show a common length more than differences of two draws do.
+    _check_alike((noise - noise.mean(0))[:, sent])
+    check_independent(releases.before[:, sent], setup)
+    sizes, steps = apart.abs().flatten().numpy(), shift.abs().numpy()
+    bounds = [_of_tails(sizes, steps, *shares, rate=rate) for shares in _TAILS]
+    least, seen, slope = max(bounds)
+    return _Loss(least=least, seen=seen, moved=float(steps.sum()), slope=slope, direction=direction)
+
+
+def _noise(setup: ReplaySetup, direction: Direction, client: int) -> Tensor:
+    """Releases that differ in their noise alone, ``(runs, rounds, d)``."""
+    plan, canary = setup.still.plan, canary_along(setup, direction, client)
+    pairs = math.ceil(_VECTORS / setup.still.rounds)
+    if 2 * pairs * setup.still.rounds * (plan.clients + 1) * plan.layout.dim > _MOST:
+        raise NotCheckable(f"{_VECTORS} vectors of noise have more than {_MOST} numbers")
+    runs = setup.run_many(2 * pairs, noise=_DRAWS, canary=None if canary.added else canary, world=0)
+    return torch.stack([rows_of(run, client) for run in runs])
+
+
+def _check_additive(moves: Tensor, shift: Tensor) -> None:
+    """Raise NotCheckable unless one unit moves the release by one vector, whatever the noise."""
+    if float((moves - shift).abs().amax()) > _CONSTANT * float(shift.abs().amax()):
+        raise NotCheckable("the release is not a vector plus noise of its own")
+
+
+def _check_alike(noise: Tensor) -> None:
+    """Raise NotCheckable unless ``noise (runs, rounds, d)`` looks like independent numbers of one distribution."""
+    sizes = noise.abs().flatten(0, 1)
+    vectors, dim = sizes.shape
+    if sizes.numel() < _NUMBERS:
+        raise NotCheckable(f"{vectors} vectors of {dim} numbers are too few to show their noise")
+    variance = float(sizes.var())
+    if variance == 0:
+        raise NotCheckable("the release shows no noise, or noise of one size")
+    ratios = {
+        "weights": (vectors * float(sizes.mean(0).var()) / variance, dim),
+        "vectors": (dim * float(sizes.mean(1).var()) / variance, vectors),
+    }
+    for what, (ratio, count) in ratios.items():
+        if abs(ratio - 1) > _ERRORS * math.sqrt(2 / count) + 0.1:
+            raise NotCheckable(f"the noise of different {what} is dependent or of unequal size")
+    if bool((sizes == 0).double().mean() > 0.5):
+        raise NotCheckable("the release shows its noise in some numbers only")
+
+
+def _of_tails(
+    sizes: FloatArray, steps: FloatArray, near: float, far: float, *, rate: float = 1.0
+) -> tuple[float, float, float]:
+    """The loss at least, the loss as seen, and the slope, from the tails of ``sizes`` beyond two thresholds, for shifts
+    ``steps (rounds, d)`` of a unit that takes part in a round with probability ``rate``.
+    """
+    half = np.sort(sizes[::2])
+    first, second = (float(half[min(len(half) - 1, int((1 - share) * len(half)))]) for share in (near, far))
+    rest = sizes[1::2]
+    counts = [int((rest > threshold).sum()) for threshold in (first, second)]
+    if not second > first or not counts[0] or not counts[1]:
+        return 0.0, 0.0, 0.0
+    low = 1 - float(upper_bound(len(rest) - counts[0], len(rest), _CHANCE))
+    ratio = low / float(upper_bound(counts[1], len(rest), _CHANCE))
+    if ratio <= 1:
+        return 0.0, 0.0, 0.0
+    with np.errstate(divide="ignore"):
+        least = math.log(ratio) / np.ceil((second - first) / steps)
+    slope = math.log(counts[0] / counts[1]) / (second - first)
+    seen = np.minimum(slope * steps, math.log(len(rest)))
+    # The unit takes part or not: the largest loss of a mixture.
+    total, likely = (float(np.log1p(rate * np.expm1(np.minimum(one.sum(1), 700))).sum()) for one in (least, seen))
+    return total, likely, slope

@@ -1,0 +1,61 @@
+"""The worst of several results of each check: of several claims, pairs of data sets or federations.
+
+Compare the claims that one defense states about two plans.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..audit.check_result import CheckResult
+from ..audit.claim import NOT_PROVABLE, PROVABLE, Claim
+
+
+def worst_results(results: Iterable[CheckResult], what: str, *, required: str = "") -> tuple[CheckResult, ...]:
+    """Return one result per check, in their order: the first failure; else the pass that is nearest to its limit, whose
+    witness states for how many of ``what`` the check was not judged; else the first one that was not judged.
+
+    ``required``: the name of a check that has not passed unless it was judged in all cases.
+    """
+    by_name: dict[str, list[CheckResult]] = {}
+    for result in results:
+        by_name.setdefault(result.name, []).append(result)
+    return tuple(_worst(found, what, required) for found in by_name.values())
+
+
+def _worst(results: Sequence[CheckResult], what: str, required: str) -> CheckResult:
+    failed = [result for result in results if result.passed is False]
+    skipped = [result for result in results if result.passed is None]
+    passed = [result for result in results if result.passed]
+    if failed or not passed or (skipped and results[0].name == required):
+        return (failed or skipped or passed)[0]
+    found = max(passed, key=_ratio)
+    if not skipped:
+        return found
+    words = f"not judged for {len(skipped)} of {len(results)} {what}: {skipped[0].witness}"
+    return replace(found, witness=f"{found.witness}; {words}")
+
+
+def _ratio(result: CheckResult) -> float:
+    """How near a result that passed is to its limit."""
+    measured = (result.measured or 0.0) / (result.allowed or 1.0)
+    return measured if result.relation == "<=" else -measured
+
+
+def same_claim(one: Claim, other: Claim) -> bool:
+    """Return whether two claims promise the same, whatever noise their plans need for it."""
+    return _promise(one) == _promise(other)
+
+
+def _promise(claim: Claim) -> tuple[object, ...]:
+    return (
+        round(claim.epsilon, 6),
+        claim.delta,
+        claim.unit,
+        claim.adjacency,
+        claim.observer,
+        claim.rounds,
+        claim.subjects,
+        claim.part,
+        claim.parameters.get(PROVABLE),
+        NOT_PROVABLE in claim.parameters,
+    )

@@ -1,0 +1,822 @@
+"""Hold how far and how often one unit moves a release against the law, with cohorts and lots as they are sampled.
+
+Runs with equal draws that differ in one unit show in which rounds its row was used, and how far it moved the release in
+every single cohort and lot. The row of each round lies in coordinates of its own, so that what is left of earlier
+rounds (momentum, delays) is not taken for another use.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import binom, chi2, hypergeom
+from torch import Tensor
+
+from ..audit.arrays import BoolArray, FloatArray, IntArray
+from ..audit.check_result import CheckResult
+from ..audit.claim import Adjacency, Unit
+from ..audit.observer import SHUFFLED
+from ..audit.wording import plain
+from ..fl.hooks import overrides
+from ..fl.laws.law import GaussianLaw, Law
+from ..fl.partitions.sampling import Epoch, Full, Poisson
+from ..fl.protection import Context
+from ..fl.replay import ReplayedStreams, unequal_stream
+from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings
+from .hook_level import level
+from .law import AS_SAMPLED, NotCheckable, law_check
+from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of
+from .messages import other_inputs
+from .noise_sample import spacing
+from .release_form import SeenLaws, Shown, seen_laws
+
+PARTICIPATION, UNUSED, ONCE = (
+    "participation as accounted",
+    "rows outside the lot",
+    "rows used once",
+)
+_SLACK, _ROUNDING = 1e-3, 2.0**-20
+_MANY = 2048
+"""Cohorts that are drawn to compare clients with each other."""
+_GARBAGE = 1e3
+"""Length in clip norms of rows that are in no lot."""
+_CORRELATED = 8.0
+"""Standard errors from which the noise of two rounds counts as dependent."""
+_LEAST_SENT = 8
+"""Runs that sent a pair of rounds, from which their noise is compared."""
+_SCATTER, _SHIFTS = 32, 8
+"""Runs of noise and runs of rows from which their ratio is measured without a law."""
+_CLEAR, _BATCHES = 0.5, 8
+"""Share of the shift over noise that its lower bound must reach, and batches of runs from which it is measured else."""
+_THINNED = 16
+"""Batches of runs in which rows are counted that must be used less often than the plan samples them."""
+_DOUBTFUL = 1e-3
+"""Chance of what was counted, at most, below which more runs are made to count it again."""
+_DITHER, _ROUNDED = 1.0, 8
+"""Steps of a grid from which noise makes errors of rounding independent, and runs whose errors are averaged."""
+_EXACT_ZERO = 2.0**-22
+"""Chance, at most, that a normal number of single precision is exactly zero."""
+_MARGIN = 1.1
+"""Share by which a measured number of a whole sample may exceed the law's."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sampled:
+    """Four runs of all replicas: with and without the unit, on rows of others and on rows of zeros."""
+
+    setup: HookSetup
+    around: Surroundings
+    further: Callable[[int], "Sampled"] | None = None
+    """Other runs in surroundings of their own, by their number from 1."""
+
+    @property
+    def base(self) -> str:
+        """What takes the unit's place: nothing, where the claim compares with it and the observer's view allows it."""
+        claim = self.setup.claim
+        seen = claim.observer.rank >= SHUFFLED.rank and claim.unit is not Unit.SAMPLE
+        return ABSENT if claim.adjacency is Adjacency.ADD_REMOVE and not seen else ZERO
+
+    @cached_property
+    def runs(self) -> tuple[HookRun, HookRun, HookRun, HookRun]:
+        """The unit and its absence among others, and a row of zeros and its absence among zeros."""
+        run = self.setup.run
+        alone = run(self.around, ZERO, data=False)
+        empty = alone if self.base == ZERO else run(self.around, self.base, data=False)
+        return run(self.around, PRESENT), run(self.around, self.base), alone, empty
+
+    @cached_property
+    def releases(self) -> list[Tensor]:
+        return [run.releases(self.setup.claim, self.around.holders)[0] for run in self.runs]
+
+    @cached_property
+    def unequal(self) -> str:
+        """The stream from which runs with and without the unit drew different amounts; empty if there is none."""
+        within, without, alone, empty = (run.consumed for run in self.runs)
+        return unequal_stream(within, without, self.around.rounds) or unequal_stream(alone, empty, self.around.rounds)
+
+    @cached_property
+    def moved(self) -> Tensor:
+        """How the unit moved each release, ``(R, T, d)``, without what its mere presence does to the noise."""
+        return _moved(self.releases, absent=self.base == ABSENT)
+
+    @cached_property
+    def step(self) -> float:
+        """The distance of the values that the numbers of releases can take, 0 for numbers of full precision: as the
+        law states it, or as the numbers show.
+        """
+        stated = max((law.grid for law in self.laws or ()), default=0.0)
+        if stated:
+            return stated
+        return _step_of(self.releases[0])
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """How far each round's row moved the releases of all rounds, ``(R, rows of rounds, releases)``, at least: less
+        what rounding after the noise adds to it.
+
+        Noise that is larger than the step makes errors of rounding independent and zero on average. Each moves a number
+        by less than a step, so that their sum along a direction is bounded by Hoeffding's inequality; runs of other
+        noise lower it further.
+        """
+        parts, size = self.around.parts[:-1], self.step
+        norms = torch.stack([torch.linalg.vector_norm(self.moved[:, :, part], dim=-1) for part in parts], 1)
+        if not size:
+            return norms
+        changed = torch.stack([(self.moved[:, :, part] != 0).sum(-1) for part in parts], 1)
+        certain = (norms - size * changed.sqrt()).clamp_min(0)
+        if self.laws is None or min(law.noise_std for law in self.laws) < _DITHER * size:
+            return certain
+        mean = torch.stack([self.moved, *(self._again(number) for number in range(1, _ROUNDED))]).mean(0)
+        units = self.around.units.double()
+        units = units / torch.linalg.vector_norm(units, dim=-1, keepdim=True).clamp_min(1e-300)
+        # A row of one round lies in coordinates of its own.
+        along = torch.einsum("rtd,rud->rut", mean, units).abs()
+        error = size * math.sqrt(math.log(2 / level(along.numel())) / 2 / _ROUNDED)
+        return torch.maximum(certain, torch.where(changed > 0, along - error, 0.0).clamp_min(0))
+
+    def _again(self, noise: int) -> Tensor:
+        """The moves under other noise."""
+        run = partial(self.setup.run, self.around, noise=noise)
+        alone = run(ZERO, data=False)
+        empty = alone if self.base == ZERO else run(self.base, data=False)
+        runs = (run(PRESENT), run(self.base), alone, empty)
+        releases = [one.releases(self.setup.claim, self.around.holders)[0] for one in runs]
+        return _moved(releases, absent=self.base == ABSENT)
+
+    @property
+    def _opposite(self) -> Tensor:
+        """The moves by the unit's opposite rows."""
+        run = self.setup.run(self.around, OPPOSITE)
+        within = run.releases(self.setup.claim, self.around.holders)[0]
+        return _moved([within, *self.releases[1:]], absent=self.base == ABSENT)
+
+    @property
+    def noise(self) -> Tensor:
+        """The releases where all rows are zeros, ``(R, T, d)``."""
+        return self.releases[2]
+
+    @cached_property
+    def silenced(self) -> Tensor:
+        """Where a release is exactly zero for lack of the unit alone, ``(R, T)``, if that follows from who is there.
+
+        A noisy count may silence a round too: then a release is sometimes zero with a client, or not zero without one.
+        """
+        setup, around = self.setup, self.around
+        again = [setup.run(around, arm, noise=1, data=False) for arm in (ZERO, self.base)]
+        both = [self.releases[2:], [run.releases(setup.claim, around.holders)[0] for run in again]]
+        cohorts = torch.stack(list(self.runs[2].cohort), dim=1)
+        unit = cohorts[torch.arange(around.replicas), :, around.holders]
+        lonely = unit & (cohorts.sum(-1) == 1)
+        sent = [[(release != 0).any(-1) for release in pair] for pair in both]
+        follows = all(
+            bool((alone[unit].all()) & (~empty[lonely]).all() & empty[unit & ~lonely].all()) for alone, empty in sent
+        )
+        return lonely & follows & bool(lonely.sum() >= _LEAST_SENT)
+
+    @cached_property
+    def clean(self) -> bool:
+        """Whether a row moves no coordinate in which it, and every row of an earlier round, is zero."""
+        parts = self.around.parts
+        return all(
+            not bool((self.moved[:, turn, parts[later]] != 0).any())
+            for turn in range(self.around.rounds)
+            for later in range(turn + 1, len(parts))
+        )
+
+    @cached_property
+    def fresh(self) -> Tensor:
+        """How far each round's own row moved its release, ``(R, T)``; the whole move, if rows are not separable."""
+        if not self.clean:
+            whole: Tensor = torch.linalg.vector_norm(self.moved, dim=-1)
+            return whole
+        parts = enumerate(self.around.parts[:-1])
+        return torch.stack([torch.linalg.vector_norm(self.moved[:, turn, part], dim=-1) for turn, part in parts], dim=1)
+
+    @cached_property
+    def used(self) -> BoolArray:
+        """Whether the unit's row of each round moved any release, ``(R, T)``."""
+        parts = self.around.parts[:-1]
+        found = [(self.moved[:, turn:, part] != 0).flatten(1).any(1) for turn, part in enumerate(parts)]
+        return torch.stack(found, dim=1).numpy()
+
+    @property
+    def visible(self) -> bool:
+        """Whether the adversary sees who takes part."""
+        observer = self.setup.claim.observer
+        return observer.rank >= SHUFFLED.rank or observer.sees_participation
+
+    @cached_property
+    def counted(self) -> BoolArray:
+        """Rounds in which a row may be used, ``(R, T)``: where the observer sees who takes part, a sample's chance is
+        that of the lots of a client that does.
+        """
+        around = self.around
+        if not (self.visible and self.setup.claim.unit is Unit.SAMPLE):
+            return np.ones((around.replicas, around.rounds), dtype=bool)
+        cohorts = torch.stack(list(self.runs[0].cohort), dim=1)
+        return cohorts[torch.arange(around.replicas), :, around.holders].bool().numpy()
+
+    @cached_property
+    def seen(self) -> SeenLaws:
+        """The laws that these runs show where none is published."""
+        setup, holders = self.setup, range(self.setup.plan.clients)
+        if setup.claim.delta == 0 or any(self._published(client) is not None for client in holders):
+            return SeenLaws()
+        shown = Shown(
+            noise=self.runs[2].rows(setup.claim, setup.plan.clients),
+            moved=self.moved,
+            again=self._again(1),
+            own=self.noise,
+            rows=self.around.units,
+            opposite=self._opposite if setup.claim.adjacency is Adjacency.REPLACE_ONE else None,
+            alone=(self.around.others == 0).flatten(1).all(1),
+            parts=self.around.parts,
+            rounded=_step_of(self.releases[0]) > 0,
+        )
+        return seen_laws(shown, setup.claim, setup.plan, setup.protection, clip_norm=setup.length)
+
+    def law(self, client: int) -> GaussianLaw | None:
+        """Return the Gaussian law of what is released of a client, published or seen, if the release can be compared
+        with it.
+        """
+        law = self._published(client)
+        if law is None:
+            return self.seen.of(client)
+        return law if isinstance(law, GaussianLaw) and not law.then and law.additive else None
+
+    def _published(self, client: int) -> Law | None:
+        return self.setup.protection.law(self.setup.claim.observer, self.setup.plan, client)
+
+    @cached_property
+    def laws(self) -> list[GaussianLaw] | None:
+        """The law of each replica's holder; None where one of them has none."""
+        known = {client: self.law(client) for client in set(self.around.holders.tolist())}
+        laws = [known[client] for client in self.around.holders.tolist()]
+        return None if any(law is None for law in laws) else [law for law in laws if law is not None]
+
+
+def _step_of(releases: Tensor) -> float:
+    """The distance of the values that the numbers of releases ``(R, T, d)`` can take; 0 for full precision."""
+    seen = [spacing(row.numpy()) for row in releases.flatten(0, 1)[:64] if bool(row.any())]
+    # A release without noise takes few values too: rounding shows in all of them.
+    return max(seen) if seen and min(seen) > 0 else 0.0
+
+
+def _moved(releases: Sequence[Tensor], *, absent: bool) -> Tensor:
+    """How the unit moved each release; ``absent``: whether the runs without it have one client less."""
+    within, without, alone, empty = releases
+    # A round that is skipped in one run alone shows all other rows, and not how far the unit moves them.
+    sent = [(release != 0).any(-1, keepdim=True) for release in releases]
+    same = (sent[0] == sent[1]) & (sent[2] == sent[3]) if absent else torch.ones_like(sent[0])
+    return torch.where(same, within - without - (alone - empty), 0.0)
+
+
+def sampled_checks(sampled: Sampled) -> Iterator[CheckResult]:
+    """Check that no unit moves a release further or in more rounds than the law states, in any cohort or lot drawn."""
+    yield _of_equal_draws(sampled, _as_sampled(sampled))
+    yield from _participation(sampled)
+    yield from _by_data(sampled)
+    yield from (_of_equal_draws(sampled, one) for one in _once(sampled))
+    yield from _unused(sampled)
+
+
+def _of_equal_draws(sampled: Sampled, result: CheckResult) -> CheckResult:
+    """The result; not made where it failed, and other draws in runs with the unit may be the reason."""
+    # Without a law a shift is told from noise by many runs, whatever they draw.
+    if result.passed is not False or sampled.laws is None or not sampled.unequal:
+        return result
+    words = f"equal draws do not cancel: with the unit other amounts are drawn from the stream {sampled.unequal}"
+    return CheckResult(name=result.name, passed=None, witness=words)
+
+
+def _as_sampled(sampled: Sampled) -> CheckResult:
+    """The largest shift of a release, and the largest shift over its noise, in what the law states."""
+    laws = sampled.laws
+    if laws is not None and not sampled.seen:
+        return _by_law(sampled, laws)
+    stated = states_gaussian(sampled.setup.claim) and not sampled.step
+    found = (_coarse(sampled) if stated else None) or held_by_claim(sampled)
+    if laws is None or found.passed is False:
+        return found
+    seen = sampled.seen.named(_by_law(sampled, laws))
+    return seen if seen.passed is False else found
+
+
+def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
+    setup = sampled.setup
+    moved = sampled.fresh.numpy()
+    first = np.array(sampled.runs[0].first_state)
+    allowed = np.array([abs(law.scale) * law.clip_norm * law.steps for law in laws])[:, None]
+    size = torch.linalg.vector_norm(sampled.releases[1], dim=-1).numpy()
+    slack = _SLACK * allowed + _ROUNDING * size
+    if ((moved > allowed + slack)[:, first]).any():
+        # Numbers that are rounded after the noise was added move by one step more.
+        changed = (sampled.moved != 0).sum(-1).numpy() ** 0.5
+        slack = slack + changed * sampled.step
+    share = np.where(first, moved / (allowed + slack), 0.0)
+    run, turn = np.unravel_index(int(share.argmax()), share.shape)
+    where = (
+        f"a row of client {int(sampled.around.holders[run])}, round {turn}, in {_words(sampled, int(run), int(turn))}"
+    )
+    shift = CheckResult.at_most(
+        AS_SAMPLED,
+        float(moved[run, turn]),
+        float(allowed[run, 0]),
+        unit="L2 norm",
+        witness=where,
+        slack=float(np.broadcast_to(slack, moved.shape)[run, turn]),
+    )
+    if shift.passed is False:
+        return shift
+    if (
+        setup.claim.adjacency is Adjacency.ADD_REMOVE
+        and sampled.base == ABSENT
+        and not setup.claim.observer.sees_participation
+    ):
+        silenced = sampled.silenced.numpy() & first
+        if silenced.any():
+            run, turn = np.argwhere(silenced)[0]
+            witness = (
+                f"{where.split(',')[0]}, round {turn}: without it, a release of exact zeros shows that it is missing"
+            )
+            return CheckResult(
+                name=AS_SAMPLED, passed=False, measured=1.0, allowed=0.0, unit="releases", witness=witness
+            )
+    if not sampled.step and (found := _bare(sampled, first) or _coarse(sampled)):
+        return found
+    if sampled.step and not sampled.clean:
+        # How far a single run's release moved holds its rounding too, which nothing here tells from the move.
+        return shift
+    least = sampled.reach.diagonal(dim1=1, dim2=2).numpy() if sampled.step else moved
+    return _over_noise(sampled, laws, least, allowed, first) or shift
+
+
+def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
+    """The failed check where a row moves numbers whose noise is exactly zero; None where it moves no more than chance
+    gives in single precision.
+    """
+    sent = torch.from_numpy(first) & (sampled.noise != 0).any(-1)
+    moved = (sampled.moved != 0) & sent.unsqueeze(-1)
+    count, bare = int(moved.sum()), int((moved & (sampled.noise == 0)).sum())
+    allowed = float(binom.isf(level(1), max(1, count), _EXACT_ZERO))
+    if bare <= allowed:
+        return None
+    run, turn, place = (moved & (sampled.noise == 0)).nonzero()[0].tolist()
+    witness = (
+        f"of {count} numbers that a row moves, those without any noise: number {place} of client "
+        f"{int(sampled.around.holders[run])}, round {turn}, in {_words(sampled, run, turn)}"
+    )
+    return CheckResult(
+        name=AS_SAMPLED, passed=False, measured=float(bare), allowed=allowed, unit="bare numbers", witness=witness
+    )
+
+
+def _coarse(sampled: Sampled) -> CheckResult | None:
+    """The failed check where noise takes fewer values than releases do: the digits that it lacks are those of rows."""
+    noise, releases = sampled.noise, sampled.releases[0]
+    step = _step_of(noise)
+    single = [bool((numbers == numbers.float().double()).all()) for numbers in (noise, releases)]
+    if step:
+        words = f"noise lies on a grid of steps of {step:.3g}"
+    elif single == [True, False]:
+        words = "noise has single precision"
+    else:
+        return None
+    return CheckResult(
+        name=AS_SAMPLED,
+        passed=False,
+        measured=1.0,
+        allowed=0.0,
+        unit="releases with digits that the noise lacks",
+        witness=f"the {words}, and releases of rows do not: their last digits are those of the rows",
+    )
+
+
+def _over_noise(
+    sampled: Sampled, laws: list[GaussianLaw], moved: FloatArray, allowed: FloatArray, first: BoolArray
+) -> CheckResult | None:
+    """The release whose shift over noise exceeds the law's by the most; None if none does."""
+    stds = np.array([law.noise_std for law in laws])[:, None]
+    if not (stds > 0).all():
+        return None
+    dim = sampled.noise.shape[-1]
+    squares = sampled.noise.square().sum(-1).numpy() / stds**2
+    counted = (moved > 0) & first
+    if not counted.any():
+        return None
+    # Under the law the squares are chi-squared; where the noise is smaller, the shift must be smaller too.
+    least = chi2.ppf(level(moved.size), dim)
+    grids = np.array([law.grid / law.noise_std for law in laws])[:, None] * dim**0.5
+    ratio = np.where(counted, moved / allowed / ((np.sqrt(squares) + grids) / math.sqrt(least) + 1e-12), 0.0)
+    run, turn = np.unravel_index(int(ratio.argmax()), ratio.shape)
+    if ratio[run, turn] <= 1 + 2 * _SLACK:
+        return None
+    witness = (
+        f"shift over noise, in shares of the law's: noise of {math.sqrt(squares[run, turn] / dim):.3g} standard "
+        f"deviations, a row of client {int(sampled.around.holders[run])}, round {turn}, in "
+        f"{_words(sampled, int(run), int(turn))}"
+    )
+    return CheckResult(
+        name=AS_SAMPLED, passed=False, measured=float(ratio[run, turn]), allowed=1.0, unit="law's", witness=witness
+    )
+
+
+def _words(sampled: Sampled, run: int, turn: int) -> str:
+    present = sampled.runs[0].cohort[turn][run]
+    return f"a cohort of {int(present.sum())} of {len(present)} clients"
+
+
+def held_by_claim(sampled: Sampled) -> CheckResult:
+    """Return the check without a law: the shift along each holder's rows over the noise in many runs, by the claim.
+
+    Noise is measured along the row of each round, whatever its weights share: its runs are independent.
+    """
+    setup, claim = sampled.setup, sampled.setup.claim
+    try:
+        check_stated(claim)
+        rate, steps = rate_of(claim, setup.plan, setup.protection), steps_of(claim, setup.plan, setup.protection)
+        shifts = [_shifts_of(sampled)]
+        worst = _worst(shifts)
+        found = hold(worst, claim, setup.plan, rate, steps)
+        # Where equal draws do not cancel, a few runs do not tell the shift from the noise.
+        if sampled.further is not None and found.passed and worst.each < _CLEAR * worst.true:
+            shifts += [_shifts_of(sampled.further(number)) for number in range(1, _BATCHES)]
+            worst = _worst(shifts)
+            found = hold(worst, claim, setup.plan, rate, steps)
+    except NotCheckable as reason:
+        return CheckResult(name=AS_SAMPLED, passed=None, witness=str(reason))
+    return replace(
+        found, name=AS_SAMPLED, witness=f"as sampled, {worst.direction.words}, without a law: {found.witness}"
+    )
+
+
+class _Shifts(NamedTuple):
+    """Shifts and noise of runs along two directions, ``(R, T)`` each, which rounds count, and holders ``(R,)``."""
+
+    rows: tuple[Tensor, Tensor, BoolArray]
+    others: tuple[Tensor, Tensor, BoolArray]
+    holders: IntArray
+    direction: Tensor
+
+
+def _shifts_of(sampled: Sampled) -> _Shifts:
+    around = sampled.around
+    # Noise on the same rows: what is done with a release afterwards may depend on them.
+    again = sampled.setup.run(around, sampled.base, noise=1).releases(sampled.setup.claim, around.holders)[0]
+    scattered = (again - sampled.releases[1]) / math.sqrt(2)
+    # Rows within the clip norm move less.
+    long = around.long.unsqueeze(1).expand(-1, around.rounds).numpy()
+    others = around.others.sum(1, keepdim=True).expand_as(sampled.moved).double()
+    used = (sampled.used if sampled.clean else np.ones_like(long)) & long
+    found = []
+    for towards, counted in ((around.units.double(), used), (others, long & (others != 0).any(-1).numpy())):
+        unit = towards / torch.linalg.vector_norm(towards, dim=-1, keepdim=True).clamp_min(1e-300)
+        found.append(((sampled.moved * unit).sum(-1), (scattered * unit).sum(-1), counted))
+    return _Shifts(rows=found[0], others=found[1], holders=around.holders.numpy(), direction=around.units[0, 0])
+
+
+def _worst(shifts: Sequence[_Shifts]) -> Ratio:
+    """The largest ratio of all runs together."""
+    holders = np.concatenate([one.holders for one in shifts])
+    ratios = list[Ratio]()
+    for parts, words in (
+        ([one.rows for one in shifts], "along rows"),
+        ([one.others for one in shifts], "along the sum of all others"),
+    ):
+        moved, noise = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        counted = np.concatenate([part[2] for part in parts])
+        ratios += _ratios(holders, moved, noise, counted, shifts[0].direction, words)
+    if not ratios:
+        raise NotCheckable("too few rows were used in the runs made")
+    return max(ratios, key=lambda one: one.each)
+
+
+def _ratios(
+    holders: IntArray, moved: Tensor, noise: Tensor, counted: BoolArray, direction: Tensor, words: str
+) -> Iterator[Ratio]:
+    """The ratio of shift and noise of each holder, and of all together, over all rounds in which rows were used.
+
+    Mean shifts over the root of the mean squared noise are no larger than the largest ratio of one holder.
+    """
+    # A round that is not sent holds no noise.
+    whole = noise[(noise != 0).all(1)]
+    if len(whole) < _SCATTER or len(torch.unique(whole)) < 0.9 * whole.numel():
+        return
+    groups = {f"client {client}": holders == client for client in sorted(set(holders.tolist()))}
+    for name, here in {**groups, "all clients": np.ones(len(holders), dtype=bool)}.items():
+        columns = [moved[here & counted[:, turn], turn] for turn in range(moved.shape[1])]
+        few = min(map(len, columns))
+        if few < _SHIFTS:
+            continue
+        own = noise[torch.from_numpy(here) & (noise != 0).all(1)]
+        # Where each client adds noise of its own, only its own runs show it.
+        own = own if len(own) >= _SCATTER else whole
+        shift = torch.stack([column[:few] for column in columns], dim=1)
+        each, true, error = bound_of(shift, own.T @ own / len(own), float(len(own)))
+        yield Ratio(
+            each=each,
+            rounds=shift.shape[1],
+            direction=Direction(values=direction, words=f"{words} of {name}"),
+            true=true,
+            error=error,
+        )
+
+
+def _participation(sampled: Sampled) -> Iterator[CheckResult]:
+    """How often rows are used, given what happened to the unit in earlier rounds, at the rate of the claim."""
+    setup = sampled.setup
+    rates = {client: _rate(sampled, client) for client in sorted(set(sampled.around.holders.tolist()))}
+    if not any(rate < 1 for rate in rates.values()):
+        return
+    if not sampled.clean:
+        yield CheckResult(
+            name=PARTICIPATION, passed=None, witness="equal draws do not cancel: a row moves other numbers too"
+        )
+        return
+    counted = _counts(sampled, rates)
+    thinned = any(rate < _rate_of_plan(sampled, client) for client, rate in rates.items())
+    numbers = range(1, _THINNED if thinned else _BATCHES)
+    others = [] if sampled.further is None else [partial(sampled.further, number) for number in numbers]
+    if thinned:
+        # Hooks must leave out what the plan samples, which few runs cannot show.
+        for more in _counts_of(others, rates):
+            counted = {words: one + more[words] if words in more else one for words, one in counted.items()}
+        others = []
+    words, worst = min(counted.items(), key=lambda one: one[1].chance)
+    # Half of the level for what these runs show, half for one hypothesis that they raised, on fresh runs.
+    limit = level(2 * len(counted))
+    if limit <= worst.chance < _DOUBTFUL and others:
+        fresh = replace(worst, hits=0, count=0, chosen=0)
+        for more in _counts_of(others, rates):
+            fresh = fresh + more[words] if words in more else fresh
+        worst, limit = (fresh, level(2)) if fresh.chance < level(2) else (worst, limit)
+    result = CheckResult(
+        name=PARTICIPATION,
+        passed=worst.chance >= limit,
+        measured=worst.hits / max(1, worst.count),
+        allowed=worst.rate,
+        unit="share of rounds",
+        witness=f"{words}: {worst.hits} of {worst.count}, chance {worst.chance:.2g} at the rate of the claim",
+    )
+    if result.passed:
+        together = None if setup.claim.unit is Unit.SAMPLE else _between_clients(sampled)
+        # A share above the rate is no fault in itself, within chance.
+        result = together or replace(result, measured=min(result.measured or 0.0, worst.rate))
+    yield result
+
+
+def _counts_of(others: Sequence[Callable[[], Sampled]], rates: Mapping[int, float]) -> Iterator[dict[str, "_Uses"]]:
+    """The uses in other runs, but for those whose rows are not separable."""
+    for other in others:
+        again = other()
+        if again.clean:
+            yield _counts(again, rates)
+
+
+def _rate(sampled: Sampled, client: int) -> float:
+    """The chance that a row is used in a round, where the claim would not hold if it always were; else 1."""
+    claim, plan = sampled.setup.claim, sampled.setup.plan
+    law = sampled.law(client)
+    if law is None:
+        stated = stated_rate(claim)
+        return _of_steps(stated if stated is not None and 0 < stated <= 1 else 1.0, sampled)
+    if law.rate >= 1:
+        return 1.0
+    full = replace(plan, cohort=Full())
+    always = law_check(replace(law, rate=1.0), claim, full)
+    return _of_steps(law.rate, sampled) if any(one.passed is False for one in always) else 1.0
+
+
+def _rate_of_plan(sampled: Sampled, client: int) -> float:
+    """The chance that a row is used in a counted round where no hook leaves anything out, less rounding."""
+    claim, plan = sampled.setup.claim, sampled.setup.plan
+    cohort = 1.0 if sampled.visible else plan.cohort_rate
+    return (1 - _SLACK) * (
+        cohort * _of_steps(plan.lot.rate(plan.sizes[client]), sampled)
+        if claim.unit is Unit.SAMPLE
+        else plan.cohort_rate
+    )
+
+
+def _of_steps(rate: float, sampled: Sampled) -> float:
+    steps = sampled.setup.plan.algorithm.local_steps if sampled.setup.claim.unit is Unit.SAMPLE else 1
+    return 1 - (1 - rate) ** steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Uses:
+    """How often a row was used, among how many times, where ``rate`` is the largest chance of each.
+
+    Args:
+        chosen: how many times there were in all, where any number of them may have been chosen by outcomes; 0 where
+            none was.
+    """
+
+    hits: int
+    count: int
+    rate: float
+    chosen: int = 0
+
+    @property
+    def chance(self) -> float:
+        """The chance of so many uses or more, at most."""
+        if not self.hits:
+            return 1.0
+        return min(1.0, max(1, self.chosen) * float(binom.sf(self.hits - 1, self.count, self.rate)))
+
+    def __add__(self, other: "_Uses") -> "_Uses":
+        return replace(
+            self,
+            hits=self.hits + other.hits,
+            count=self.count + other.count,
+            chosen=self.chosen + other.chosen,
+        )
+
+
+def _counts(sampled: Sampled, rates: Mapping[int, float]) -> dict[str, _Uses]:
+    """The uses of rows by client, round, place in the lot and history, in words."""
+    found, cohort = dict[str, _Uses](), sampled.setup.plan.cohort
+    for client, rate in rates.items():
+        held = (sampled.around.holders == client).numpy()
+        used, counted = sampled.used[held], sampled.counted[held]
+        if rate < 1:
+            found |= {f"client {client}, {words}": one for words, one in _histories(used, counted, rate, cohort)}
+            for kind, words in enumerate(PLACES if sampled.setup.claim.unit is Unit.SAMPLE else ()):
+                there = (sampled.around.kinds == kind).numpy() & held
+                of_kind = sampled.used[there][sampled.counted[there]]
+                found[f"client {client}, {words}"] = _Uses(hits=int(of_kind.sum()), count=of_kind.size, rate=rate)
+    if len(set(rates.values())) == 1:
+        rate = next(iter(rates.values()))
+        found |= {
+            f"all clients, {words}": one for words, one in _histories(sampled.used, sampled.counted, rate, cohort)
+        }
+    return found
+
+
+def _histories(used: BoolArray, counted: BoolArray, rate: float, cohort: object) -> Iterator[tuple[str, _Uses]]:
+    """Uses in rounds that follow a given history, in words; ``counted``: rounds in which the row may be used.
+
+    Given any history the row is used with probability ``rate`` at most, so that the number used is at most binomial.
+    Where rounds of several histories are counted together, any number of them may have been chosen by their outcome.
+    """
+
+    def uses(picked: BoolArray, chosen: int = 0) -> _Uses:
+        return _Uses(hits=int(picked.sum()), count=picked.size, rate=rate, chosen=chosen)
+
+    yield "all rounds", uses(used[counted])
+    rounds = used.shape[1]
+    for turn in range(rounds):
+        yield f"round {turn}", uses(used[counted[:, turn], turn])
+    # The rounds of one pass depend on each other by design.
+    if isinstance(cohort, Epoch):
+        return
+    for lag in range(1, rounds):
+        before, after, may = used[:, :-lag], used[:, lag:], counted[:, lag:]
+        for state, words in ((True, "used"), (False, "not used")):
+            yield f"rounds {lag} after it was {words}", uses(after[may & (before == state)], after.size)
+    for turn in range(1, rounds):
+        never = ~used[:, :turn].any(1)
+        yield f"round {turn}, after no use", uses(used[never & counted[:, turn], turn])
+
+
+def _between_clients(sampled: Sampled) -> CheckResult | None:
+    """The failed check where who takes part, by the hook ``participates``, depends on who else does, by Fisher's exact
+    test; None where it does not, or may.
+    """
+    setup, plan = sampled.setup, sampled.setup.plan
+    own = overrides(setup.protection, "participates")
+    # Where a unit is added or removed, amplification by sampling rests on independent coins.
+    added = isinstance(plan.cohort, Full) and setup.claim.adjacency is Adjacency.ADD_REMOVE
+    rests = added and any(_rate(sampled, client) < 1 for client in range(plan.clients))
+    if not own or not (rests or isinstance(plan.cohort, Poisson)):
+        return None
+    streams = ReplayedStreams(setup.seed, 1)
+    state, cohorts = setup.protection.initial_state(plan), list[BoolArray]()
+    for turn in range(min(3, sampled.around.rounds)):
+        context = Context(plan=plan, round=turn, replicas=_MANY, senders=tuple(range(plan.clients)))
+        present = plan.draw_cohort(streams.generator, _MANY, plan.clients, round=turn)
+        state = setup.protection.open_round(context, state)
+        thinned = setup.protection.participates(context, state, streams.generator("participation", round=turn))
+        cohorts.append((present if thinned is None else present & thinned).numpy())
+    clients = min(plan.clients, 16)
+    tests = list[tuple[float, float, float, str]]()
+    columns = [(turn, client, cohort[:, client]) for turn, cohort in enumerate(cohorts) for client in range(clients)]
+    for number, (turn, client, one) in enumerate(columns):
+        for later, other, two in columns[number + 1 :]:
+            both, first, second = int((one & two).sum()), int(one.sum()), int(two.sum())
+            law = hypergeom(_MANY, first, second)
+            chance = min(1.0, 2 * min(float(law.sf(both - 1)), float(law.cdf(both))))
+            words = f"client {client} in round {turn} and client {other} in round {later}"
+            # Of independent coins, and how far from it chance reaches on the side of what was seen.
+            expected = first * second / _MANY
+            limit = level(len(columns) * (len(columns) - 1) // 2) / 2
+            reached = float(law.isf(limit) if both > expected else law.ppf(limit))
+            tests.append((chance, abs(both - expected) / _MANY, abs(reached - expected) / _MANY, words))
+    worst = min(tests, key=lambda one: one[0], default=None)
+    if worst is None or worst[0] >= level(len(tests)):
+        return None
+    return CheckResult(
+        name=PARTICIPATION,
+        passed=False,
+        measured=worst[1],
+        allowed=worst[2],
+        unit="share of cohorts",
+        witness=(
+            f"{worst[3]} take part together: difference from the share of independent coins, in {_MANY} cohorts, "
+            f"chance {worst[0]:.2g}"
+        ),
+    )
+
+
+def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
+    """Whether who takes part, by the hook ``participates``, depends on the samples of one client."""
+    setup, around = sampled.setup, sampled.around
+    if not overrides(setup.protection, "participates"):
+        return
+    holder = int(around.holders[0])
+    task, part = setup.task, setup.task.parts[holder]
+    images, labels = other_inputs(task.images, part), task.labels.clone()
+    labels[part] = task.network.objective.others(labels[part], task.network.classes)
+    other = replace(setup, task=replace(task, images=images, labels=labels)).run(around, ZERO, data=False)
+    changed = torch.stack([a != b for a, b in zip(other.cohort, sampled.runs[2].cohort, strict=True)]).any(0).any(0)
+    # A client may choose for itself, as long as no claim rests on the chance that it is chosen.
+    changed[holder] &= _rate(sampled, holder) < 1
+    if bool(changed.any()):
+        client = int(changed.nonzero()[0])
+        witness = f"other samples of client {holder} change in which rounds client {client} takes part"
+        yield CheckResult(name=PARTICIPATION, passed=False, measured=1.0, allowed=0.0, unit="cohorts", witness=witness)
+
+
+def _once(sampled: Sampled) -> Iterator[CheckResult]:
+    """The shift of all rounds' releases by the row of one round, over their noise, given each other."""
+    laws, around = sampled.laws, sampled.around
+    if laws is None or around.rounds < 2 or not sampled.clean or not all(law.noise_std > 0 for law in laws):
+        return
+    if not (sampled.noise != 0).any():
+        return
+    shares = [abs(law.scale) * law.clip_norm * law.steps / law.noise_std for law in laws]
+    stds = torch.tensor([law.noise_std for law in laws], dtype=torch.float64).view(-1, 1, 1)
+    noise = sampled.noise / stds
+    # A round that is skipped in a run holds neither noise nor a row.
+    sent = (noise != 0).any(-1).double()
+    count = sent.T @ sent
+    if count.min() < _LEAST_SENT:
+        return
+    covariance = torch.einsum("rtd,rsd->ts", noise, noise) / count / noise.shape[-1]
+    # In standard deviations of the law.
+    reach = sampled.reach / stds
+    lost, whitened = _whitened(covariance, reach)
+    each = whitened / torch.tensor(shares, dtype=torch.float64).view(-1, 1)
+    worst = int(each.argmax())
+    run, row = divmod(worst, around.rounds)
+    witness = f"the row of client {int(around.holders[run])} in round {row}, in all {around.rounds} rounds' releases"
+    if bool(lost.any()):
+        run = int(lost.flatten().nonzero()[0]) // around.rounds
+        witness = f"a row of client {int(around.holders[run])} moves releases in a way in which their noise is none"
+        yield CheckResult(
+            name=ONCE, passed=False, measured=1.0, allowed=0.0, unit="shifts without noise", witness=witness
+        )
+        return
+    measured = float(each.flatten()[worst])
+    deviations = covariance.diagonal().clamp_min(1e-300).sqrt()
+    correlation = (covariance / deviations.outer(deviations)).fill_diagonal_(0).abs().max()
+    if measured > _MARGIN and float(correlation) > _CORRELATED / math.sqrt(float(count.min()) * noise.shape[-1]):
+        # Correlated noise is a mechanism of its own: only what the claim states counts.
+        total = float(whitened.square().sum(1).max().sqrt()) if min(law.rate for law in laws) == 1 else None
+        law = GaussianLaw(clip_norm=total or float(whitened.max()), scale=1.0, noise_std=1.0, rate=1.0)
+        full = replace(sampled.setup.plan, cohort=Full())
+        found = law_check(law, sampled.setup.claim, full, rounds=1)[0]
+        words = f"{witness}, with noise that depends on other rounds: {found.witness}"
+        yield replace(found, name=ONCE, witness=words)
+        return
+    yield CheckResult.at_most(ONCE, measured, 1.0, unit="shares of the law's", witness=witness, slack=_MARGIN - 1)
+
+
+def _whitened(covariance: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """Which shifts lie outside of the noise, and the size of each in standard deviations of the noise, ``(R, T)``."""
+    values, vectors = torch.linalg.eigh(covariance)
+    kept = values > 1e-6 * values.max()
+    along = reach @ vectors
+    size = torch.linalg.vector_norm(reach, dim=-1)
+    lost = torch.linalg.vector_norm(along[..., ~kept], dim=-1) > 1e-2 * size.clamp_min(1e-12)
+    return lost & (size > 0), (along[..., kept].square() / values[kept]).sum(-1).sqrt()
+
+
+def _unused(sampled: Sampled) -> Iterator[CheckResult]:
+    """Whether rows of samples that are in no lot change a release."""
+    setup = sampled.setup
+    sampling = min(setup.plan.lot.rate(size) for size in setup.plan.sizes) < 1
+    if setup.claim.unit is not Unit.SAMPLE or not setup.protection.per_sample or not sampling:
+        return
+    laws = sampled.laws
+    length = _GARBAGE * (laws[0].clip_norm if laws else 1.0)
+    other = setup.run(sampled.around, sampled.base, garbage=length).releases(setup.claim, sampled.around.holders)[0]
+    before = sampled.releases[1]
+    moved = torch.linalg.vector_norm(other - before, dim=-1)
+    share = float((moved / torch.linalg.vector_norm(before, dim=-1).clamp_min(1e-12)).max())
+    witness = f"rows of {plain(_GARBAGE)} clip norms that no lot contains, as a share of the release"
+    yield CheckResult.at_most(UNUSED, share, 0.0, unit="share of the release", witness=witness, slack=1e-4)

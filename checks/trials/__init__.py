@@ -1,1 +1,0 @@
-"""Statistical trials of everything that a claim's observer receives, in federations with and without one unit."""
