@@ -29,6 +29,7 @@ from ..fl.replay import Consumed, ReplayedStreams
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .canaries import JOINT
+from .noise_sample import equal_states
 
 _SHORTEST, _LONGEST = 0.3, 1e3
 """Lengths of rows in clip norms, from those that no clip shortens to those that outweigh all others. Bands whose ends
@@ -399,7 +400,7 @@ class HookSetup:
             state = protection.open_round(context, state)
             numbers = state_numbers(state_channels(state)[0])
             first = numbers if first is None else first
-            found["first_state"].append(_equal(first, numbers))
+            found["first_state"].append(equal_states(first, numbers))
             present = self._cohort(context, state, streams)
             protection.broadcast(model, context, state, draws("broadcast"))
             updates = self._updates(around, arm, others, present, context, state, streams, garbage)
@@ -498,10 +499,3 @@ class HookSetup:
 
 def _row(unit: Tensor, arm: str) -> Tensor:
     return {PRESENT: unit, OPPOSITE: -unit}.get(arm, torch.zeros_like(unit))
-
-
-def _equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    """Whether two public states hold equal numbers, also in every replica."""
-    if one.keys() != other.keys():
-        return False
-    return all(one[name].shape == other[name].shape and bool((one[name] == other[name]).all()) for name in one)

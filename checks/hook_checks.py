@@ -15,9 +15,9 @@ from .events import EVENTS, event_checks, local_checks
 from .given_rows import HookSetup, Surroundings
 from .law import AS_SAMPLED
 from .masks import MASKS, mask_checks
-from .release_form import SeenLaws
 from .sampled import Sampled, sampled_checks
 from .searches import chosen_check, driven_check, followed_check, joint_checks, longest_check, state_check
+from .seen_laws import SeenLaws
 from .shuffled import AMPLIFIED, LOCAL, ORDER, amplified_checks, shuffle_checks
 
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8

@@ -537,28 +537,10 @@ def _of_itself(vector: FloatArray, lag: int) -> tuple[float, float]:
     return float(one @ one - (one @ other) ** 2 / max(float(other @ other), 1e-300)), max(0.0, len(places) - 1.0)
 
 
-_DECAY = 0.9
-"""Decay of a sum of aggregates, as under momentum."""
 _MARGIN = 2.0
 """Factor by which the squares may fall short of chance besides, where a law of another public state is unknown."""
 _FEWEST = 64
 """Projections from which their scale is tested."""
-
-
-def public_vectors(aggregates: FloatArray, state: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return the vectors ``(runs, rounds, d)`` that are public before each round, by their words.
-
-    Args:
-        aggregates: ``(runs, rounds, d)``, those of each round.
-        state: arrays of the public state as each round finds it, ``(runs, rounds, d)``.
-    """
-    last, total, decayed = (np.zeros_like(aggregates) for _ in range(3))
-    for turn in range(1, aggregates.shape[1]):
-        last[:, turn] = aggregates[:, turn - 1]
-        total[:, turn] = total[:, turn - 1] + aggregates[:, turn - 1]
-        decayed[:, turn] = _DECAY * decayed[:, turn - 1] + aggregates[:, turn - 1]
-    found = {"the last aggregate": last, "the sum of all aggregates": total, "a decaying sum of aggregates": decayed}
-    return found | {f"{name} of the public state": values for name, values in state.items()}
 
 
 def along_public(

@@ -1,6 +1,7 @@
 """Many runs of one federation that differ in the hooks' noise alone, run together, so that the noise can be tested."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,10 +16,8 @@ from ..fl.channels import state_channels, state_numbers
 from ..fl.engine import run_federation
 from ..fl.protection import Protection
 from ..fl.recorder import RoundEvent
-from ..fl.replay import FixedTrainer, FrozenFederation, ReplayedStreams
+from ..fl.replay import FixedTrainer, FrozenFederation, Recording, ReplayedStreams
 from ..fl.training.local import Batch
-from .noise_law import public_vectors
-from .noise_structure import equal_states
 
 NUMBERS = 2**23
 """Released numbers of all runs of one sample together, at most."""
@@ -30,6 +29,8 @@ _DIGITS, _SINGLE = 4, 2.0**-20
 """Last bits that numbers of full precision leave unused at most; rounding of single precision."""
 _FEW, _NEAR = 12, 0.05
 """Numbers that show a lattice, at least, and their distance from it in its steps, at most."""
+_DECAY = 0.9
+"""Decay of a sum of aggregates, as under momentum."""
 _TAILS = 2**16
 """Numbers of all runs of a sample together, at least where few runs give them."""
 
@@ -132,6 +133,38 @@ class _SampleRecorder:
         else:
             reports = event.reports
             self.rounds.append((reports.values.double(), reports.present, reports.senders or ()))
+
+
+def public_vectors(aggregates: FloatArray, state: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Return the vectors ``(runs, rounds, d)`` that are public before each round, by their words.
+
+    Args:
+        aggregates: ``(runs, rounds, d)``, those of each round.
+        state: arrays of the public state as each round finds it, ``(runs, rounds, d)``.
+    """
+    last, total, decayed = (np.zeros_like(aggregates) for _ in range(3))
+    for turn in range(1, aggregates.shape[1]):
+        last[:, turn] = aggregates[:, turn - 1]
+        total[:, turn] = total[:, turn - 1] + aggregates[:, turn - 1]
+        decayed[:, turn] = _DECAY * decayed[:, turn - 1] + aggregates[:, turn - 1]
+    found = {"the last aggregate": last, "the sum of all aggregates": total, "a decaying sum of aggregates": decayed}
+    return found | {f"{name} of the public state": values for name, values in state.items()}
+
+
+def same_state(recording: Recording, number: int) -> bool:
+    """Return whether a round started from the same public state as the first round, for which the noise distribution is
+    published.
+    """
+    return equal_states(recording.states[0], recording.states[number])
+
+
+def equal_states(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Return whether two public states hold the same numbers; a number that is not one equals itself."""
+    return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def runs_needed(dim: int, rows: int, rounds: int) -> int:

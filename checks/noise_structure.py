@@ -116,22 +116,6 @@ def freshness_checks(
     return found
 
 
-def same_state(recording: Recording, number: int) -> bool:
-    """Return whether a round started from the same public state as the first round, for which the noise distribution is
-    published.
-    """
-    return equal_states(recording.states[0], recording.states[number])
-
-
-def equal_states(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Return whether two public states hold the same numbers; a number that is not one equals itself."""
-    return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
-
-
 def _names(senders: tuple[int, ...] | None) -> list[str]:
     return ["the sum"] if senders is None else [f"client {sender}" for sender in senders]
 

@@ -1,6 +1,4 @@
-"""Hold the Gaussian laws that runs of a defense show where it publishes none.
-
-Take the law of a defense that publishes none from runs of its hooks, and its size from the claim.
+"""Take the law of a defense that publishes none from runs of its hooks, and its size from the claim.
 
 Where a release is seen to be a sum and Gaussian noise of one size in all rounds, runs show the noise, and the claim
 says how far one unit may move a release of such noise. Every check that needs a law can then be made. A release of
@@ -10,13 +8,11 @@ Most runs decide on the form, so that what a defense does in a few of them alone
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..audit.check_result import CheckResult
 from ..audit.claim import Claim
 from ..audit.observer import SHUFFLED
 from ..fl.laws.law import GaussianLaw
@@ -25,30 +21,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Protection
 from .law import NotCheckable, law_check, law_of_all_rounds
 from .measured import rate_of, states_gaussian, steps_of
-
-SUM = -1
-"""The number under which the law of a sum of all clients is kept."""
-_WORDS = "no law is published: this is held against the noise that runs show, and the epsilon of the claim"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeenLaws:
-    """Laws by client, or that of the sum under ``SUM``; none where runs show no law, or one is published."""
-
-    laws: Mapping[int, GaussianLaw] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.laws)
-
-    def of(self, client: int) -> GaussianLaw | None:
-        """Return the law of what is released of a client."""
-        return self.laws.get(client, self.laws.get(SUM))
-
-    def named(self, result: CheckResult) -> CheckResult:
-        """Return a result that was held against such a law, with words that say so where it failed."""
-        failed = bool(self) and result.passed is False
-        return replace(result, witness=f"{result.witness}; {_WORDS}") if failed else result
-
+from .seen_laws import SUM, SeenLaws
 
 _MOST = 0.9
 """Share of runs that must have the form."""

@@ -46,7 +46,7 @@ from .event_odds import EventOdds, SideArrays
 from .extreme import ExtremeProbe
 from .messages import MessageComparison, Pair, other_data, other_inputs
 from .noise_law import LawOfDraws, draw_checks, other_data_check
-from .noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, spacing
+from .noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, same_state, spacing
 from .noise_structure import (
     BETWEEN_ROUNDS,
     PRESENT,
@@ -55,10 +55,9 @@ from .noise_structure import (
     bare_checks,
     freshness_checks,
     noise_checks,
-    same_state,
     structure_checks,
 )
-from .release_form import SeenLaws
+from .seen_laws import SeenLaws
 
 SENSITIVITY = "sensitivity"
 _CLIENTS, _DRAWS = 16, 3

@@ -32,7 +32,8 @@ from .law import AS_SAMPLED, NotCheckable, law_check
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of
 from .messages import other_inputs
 from .noise_sample import spacing
-from .release_form import SeenLaws, Shown, seen_laws
+from .release_form import Shown, seen_laws
+from .seen_laws import SeenLaws
 
 PARTICIPATION, UNUSED, ONCE = (
     "participation as accounted",

@@ -7,7 +7,8 @@ import pytest
 import torch
 from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.checks.hook_checks import hook_runs
-from fedassay.checks.release_form import SUM, SeenLaws, Shown, covered_shift, has_form
+from fedassay.checks.release_form import Shown, covered_shift, has_form
+from fedassay.checks.seen_laws import SUM, SeenLaws
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.laws.law import clip
 from fedassay.fl.layout import Layout

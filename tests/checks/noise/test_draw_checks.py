@@ -22,7 +22,7 @@ from fedassay.checks.noise_law import (
     lagged_noise,
     public_vectors,
 )
-from fedassay.checks.noise_sample import NoiseSample
+from fedassay.checks.noise_sample import NoiseSample, public_vectors
 from fedassay.checks.noise_structure import BETWEEN_ROUNDS, PRESENT, REPEATS, SCALE
 from fedassay.checks.noise_structure import DIRECTIONS as MOVED
 from fedassay.checks.replay import SENSITIVITY, check_claim
