@@ -20,7 +20,6 @@ from fedassay.checks.noise_law import (
     along_public,
     draw_checks,
     lagged_noise,
-    public_vectors,
 )
 from fedassay.checks.noise_sample import NoiseSample, public_vectors
 from fedassay.checks.noise_structure import BETWEEN_ROUNDS, PRESENT, REPEATS, SCALE
