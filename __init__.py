@@ -80,10 +80,10 @@ if TYPE_CHECKING:
     from .audit.claim import Unit as Unit
     from .audit.finding import Finding as Finding
     from .audit.finding import judge as judge
-    from .audit.mechanism.kept_outputs import audit_outputs as audit_outputs
     from .audit.mechanism.mechanism import audit_mechanism as audit_mechanism
-    from .audit.mechanism.neighbours import ball_neighbours as ball_neighbours
-    from .audit.supplied.one_run import audit_one_run as audit_one_run
+    from .audit.mechanism.mechanism import audit_outputs as audit_outputs
+    from .audit.mechanism.mechanism import ball_neighbours as ball_neighbours
+    from .audit.supplied.scores import audit_one_run as audit_one_run
     from .audit.supplied.scores import audit_scores as audit_scores
     from .defenses.accounting.stated_laws import claim_from_accountant as claim_from_accountant
     from .defenses.accounting.stated_laws import claim_from_noise as claim_from_noise

@@ -99,7 +99,7 @@ class Run:
         Raises:
             ConfigError: the run has no figure of this name; the message lists those that it has.
         """
-        from .audit.nearest import nearest
+        from .audit.wording import nearest
         from .reports.formats.page import figures
         from .suites.config.source import ConfigError
 

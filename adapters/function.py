@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from ..audit.claim import Claim
 from ..audit.finding import Finding
-from ..audit.mechanism.kept_outputs import audit_outputs
-from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
+from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism, audit_outputs
 from ..audit.supplied.given import check_whole, detached
 from ..fl.seeded import seeded
 

@@ -17,7 +17,7 @@ from ..audit.claim import Claim
 from ..audit.estimators.likelihood_ratio import subsampled_gaussian
 from ..audit.finding import Finding
 from ..audit.supplied.given import check_whole
-from ..audit.supplied.one_run import audit_one_run
+from ..audit.supplied.scores import audit_one_run
 from ..fl.fields import check_positive
 from ..fl.laws.law import GaussianLaw
 from ..fl.layout import Layout

@@ -18,7 +18,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.check_result import CheckResult
+from ..audit.measurement import CheckResult
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
 from .checks.alarms import level

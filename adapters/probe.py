@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..audit.check_result import CheckResult
+from ..audit.measurement import CheckResult
 from .recording import Runner
 from .watch import Watched, watched
 

@@ -28,7 +28,7 @@ from ..audit.estimators.release_tests import (
 from ..audit.evidence import Projections, Setting
 from ..audit.finding import WEAK_TEST, Finding, Verdict, judge
 from ..audit.measurement import Measurement
-from ..audit.power.trials_needed import trials_needed
+from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
 from .kept_projections import KeptProjections

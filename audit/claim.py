@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from .binomial import check_number
-from .curve import Curve, GaussianCurve, curve_from_dict
-from .gaussian import epsilon_from_mu
+from .curve import Curve, GaussianCurve, curve_from_dict, epsilon_from_mu
 from .observer import UPLOADS, Observer
 from .wording import plain, unknown
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arrays import BoolArray, FloatArray, IntArray
+from .arrays import BoolArray, FloatArray, IntArray, as_floats
 from .claim import Adjacency, Claim, Unit
-from .exact import as_floats
 from .observer import Observer
 from .wording import unknown
 

@@ -26,7 +26,7 @@ from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank, of_true_class
 from fedassay.audit.arrays import FloatArray
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
-from fedassay.audit.metrics.low_rate import tpr_at
+from fedassay.audit.metrics import tpr_at
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.suites.scoring.membership_rows import auc
 from fedassay.suites.scoring.shadow_rows import groups, joined, over_targets

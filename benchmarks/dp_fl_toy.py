@@ -24,7 +24,7 @@ from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRati
 from fedassay.attacks.membership.by_round.loss_series import LossSeries
 from fedassay.attacks.membership.final_model.loss import LossThreshold
 from fedassay.attacks.membership.final_model.random_scores import RandomScores
-from fedassay.audit.metrics.roc import area
+from fedassay.audit.metrics import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedSGD

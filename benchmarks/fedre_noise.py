@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.layers.aggregation import client_weights, effective_clients, model_scores, relative_scores
 from fedassay.defenses.layers.budget import JointBudget
 from fedassay.defenses.layers.fedre import FedRE, FedREProtection

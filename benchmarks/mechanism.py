@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 from fedassay.audit.claim import Claim
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import Verdict
-from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.mechanism.mechanism import audit_mechanism
 from scipy.stats import binom
 

@@ -32,8 +32,7 @@ from fedassay.attacks.membership.owners.writer_membership import WriterMembershi
 from fedassay.attacks.membership.source.random_source import RandomSource
 from fedassay.attacks.membership.source.source import SourceInferenceAttack
 from fedassay.audit.evidence import CandidateScores, SourceScores
-from fedassay.audit.metrics.low_rate import counted_runs, joint_statement, lowest_rate
-from fedassay.audit.metrics.roc import area_interval
+from fedassay.audit.metrics import area_interval, counted_runs, joint_statement, lowest_rate
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedSGD

@@ -10,9 +10,8 @@ import argparse
 
 import numpy as np
 from fedassay.audit.binomial import upper_bound
-from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.power.looks import Look, planned_looks
+from fedassay.audit.curve import GaussianCurve, mu_from_epsilon
+from fedassay.audit.power import Look, planned_looks
 from numpy.typing import NDArray
 from scipy.stats import norm
 

@@ -17,15 +17,15 @@ from functools import lru_cache
 import numpy as np
 from fedassay.audit.binomial import privacy_loss, upper_bound
 from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators import one_run, one_run_fdp, z_test
 from fedassay.audit.estimators.gaussian_dp import mu_from_rates
-from fedassay.audit.estimators.guess_plan import planned_guesses
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
+from fedassay.audit.estimators.one_run_claim import planned_guesses
 from fedassay.audit.estimators.sequential import Expected, anytime_bound, log_wealth
 from fedassay.audit.evidence import Design, Setting
-from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.observer import UPLOADS
-from fedassay.audit.power.trials_needed import OperatingPoints, gaussian_points, trials_needed
+from fedassay.audit.power import OperatingPoints, gaussian_points, trials_needed
 from scipy.special import bdtrik
 from scipy.stats import binom, norm
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
-from ..audit.outside import Spec, call, find_outside, name_and_options
+from ..audit.parts import Spec, call, find_outside, name_and_options
 from ..fl.canary import Canary, DataCanary, UserCanary
 from ..fl.laws.law import ReportLaw
 from ..fl.plan import Plan

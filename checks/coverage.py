@@ -6,9 +6,9 @@ State the smallest epsilon that the implementation checks of a claim would have 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..audit.check_result import CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import CheckPower
+from ..audit.measurement import CheckResult
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from .events import EVENTS

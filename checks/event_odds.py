@@ -29,8 +29,8 @@ from scipy.stats import beta, chi2, kstest
 
 from ..audit.arrays import BoolArray, FloatArray
 from ..audit.binomial import upper_bound
-from ..audit.check_result import CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
 from ..fl.channels import SIDE, Channels
 from ..fl.plan import Plan

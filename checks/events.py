@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.binomial import upper_bound
-from ..audit.check_result import CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.measurement import CheckResult
 from ..audit.observer import SHUFFLED, UPLOADS
 from ..fl.laws.law import GaussianLaw, ReportLaw
 from ..fl.message import Message, clear_absent

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.check_result import CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Claim, Unit
+from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ..fl.canary import AnyRow, Canary
 from ..fl.channels import Channels, changes_broadcast

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from ..audit.arrays import FloatArray
-from ..audit.check_result import CheckResult
+from ..audit.measurement import CheckResult
 
 RUN = 5e-4
 """Probability, at most, that any test of noise fails in a run in which every defense is correct."""

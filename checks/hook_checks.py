@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from ..audit.check_result import CheckResult
 from ..audit.claim import Claim, Unit
+from ..audit.measurement import CheckResult
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..fl.plan import Plan
 from ..fl.protection import Protection

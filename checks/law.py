@@ -21,10 +21,9 @@ import torch
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.check_result import CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
-from ..audit.curve import Curve, GaussianCurve
-from ..audit.gaussian import delta_from_mu, epsilon_from_mu
+from ..audit.curve import Curve, GaussianCurve, delta_from_mu, epsilon_from_mu
+from ..audit.measurement import CheckResult
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..defenses.accounting.below import LEAST_DELTA, Losses, Pair, composed, gaussian_pair

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import binom, chi2
 from torch import Tensor
 
-from ..audit.check_result import CheckResult
+from ..audit.measurement import CheckResult
 from ..fl.message import Message
 from .given_rows import PRESENT, HookRun, HookSetup, Surroundings
 from .hook_level import level

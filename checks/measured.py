@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.check_result import CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.curve import GaussianCurve
+from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..fl.canary import Canary

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..audit.check_result import CheckResult
 from ..audit.claim import Claim, Unit
+from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ..fl.channels import STATE, Channel, Channels
 from ..fl.plan import Plan

@@ -28,9 +28,9 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.stats import beta, binom, chi2, norm
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
-from ..audit.check_result import CheckResult
 from ..audit.claim import Claim
-from ..audit.gaussian import delta_from_mu
+from ..audit.curve import delta_from_mu
+from ..audit.measurement import CheckResult
 from ..fl.laws.law import GaussianLaw
 from .false_alarms import Shortfall, least_result, least_scale, level, share_found
 from .noise_sample import NoiseSample

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..audit.arrays import FloatArray
-from ..audit.check_result import CheckResult
 from ..audit.estimators.release_tests import GaussianRelease
 from ..audit.evidence import Projections
+from ..audit.measurement import CheckResult
 from .noise_sample import spacing
 
 REPEATED, EVERY_ROUND = "noise of its own in every replica", "noise scale in every round"

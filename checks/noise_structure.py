@@ -25,8 +25,8 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
-from ..audit.check_result import CheckResult
 from ..audit.claim import Claim
+from ..audit.measurement import CheckResult
 from ..fl.laws.law import GaussianLaw
 from ..fl.replay import Recording
 from .noise_sample import NoiseSample

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.binomial import upper_bound
-from ..audit.check_result import CheckResult
 from ..audit.claim import Adjacency, Claim
+from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..fl.channels import changes_broadcast

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.check_result import CheckResult
+from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from ..fl.channels import changes_broadcast
 from ..fl.message import Message

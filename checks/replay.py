@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.check_result import CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
+from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL
 from ..fl.canary import Canary, UserCanary
 from ..fl.channels import changes_broadcast

@@ -17,8 +17,8 @@ from scipy.stats import binom, chi2, hypergeom
 from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
-from ..audit.check_result import CheckResult
 from ..audit.claim import Adjacency, Unit
+from ..audit.measurement import CheckResult
 from ..audit.observer import SHUFFLED
 from ..audit.wording import plain
 from ..fl.hooks import overrides

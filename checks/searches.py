@@ -43,8 +43,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.check_result import CheckResult
 from ..audit.claim import Unit
+from ..audit.measurement import CheckResult
 from ..audit.observer import GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ..fl.channels import state_channels, state_numbers
 from ..fl.laws.law import GaussianLaw

@@ -30,8 +30,8 @@ from scipy.stats import beta, binom, hypergeom
 from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
-from ..audit.check_result import CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.measurement import CheckResult
 from ..defenses.accounting.below import LEAST_DELTA, Pair, composed
 from ..fl.laws.law import Mixing, ReportLaw
 from ..fl.message import Message

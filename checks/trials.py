@@ -25,20 +25,18 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.binomial import ErrorCounts, privacy_loss, upper_bound
-from ..audit.check_result import CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ..audit.evidence import Setting
 from ..audit.finding import refutes
-from ..audit.measurement import Measurement
-from ..audit.mechanism.call_effect import call_effect
+from ..audit.measurement import CheckResult, Measurement
 from ..audit.mechanism.candidates import candidates
 from ..audit.mechanism.columns import Coordinates
-from ..audit.mechanism.event import Event, fix_event
-from ..audit.mechanism.marginals import Marginals, learn_marginals
-from ..audit.mechanism.score import Score
+from ..audit.mechanism.scores import Marginals, Score, learn_marginals
+from ..audit.mechanism.search import Event, fix_event
+from ..audit.mechanism.trial_stream import call_effect
 from ..audit.observer import SHUFFLED
-from ..audit.power.cut import CountingPlan
+from ..audit.threshold import CountingPlan
 from ..fl.canary import Canary
 from ..fl.engine import run_federation
 from ..fl.laws.law import ReportLaw

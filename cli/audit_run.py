@@ -11,14 +11,12 @@ import numpy as np
 from ..audit.claim import Claim
 from ..audit.evidence import Design
 from ..audit.finding import Finding, not_run
-from ..audit.mechanism.kept_outputs import FEWEST, audit_outputs
-from ..audit.mechanism.mechanism import DEFAULT_TRIALS, audit_mechanism
+from ..audit.mechanism.mechanism import DEFAULT_TRIALS, FEWEST, audit_mechanism, audit_outputs
 from ..audit.supplied.chosen import EstimatorOptions, chosen, options_of
-from ..audit.supplied.clusters import ASSUMPTION as ONE_OF_EACH_CLUSTER
+from ..audit.supplied.given import ASSUMPTION as ONE_OF_EACH_CLUSTER
 from ..audit.supplied.given import check_alpha
-from ..audit.supplied.one_run import audit_one_run
-from ..audit.supplied.reach import reach, too_few_trials, trials_text
-from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_scores
+from ..audit.supplied.power import reach, too_few_trials, trials_text
+from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_one_run, audit_scores
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import Outcome, judge_finding

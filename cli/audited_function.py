@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from ..audit.mechanism import trial_stream
-from ..audit.nearest import nearest
+from ..audit.wording import nearest
 from ..suites.config.source import ConfigError
 from .errors import fail
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..audit.nearest import nearest
+from ..audit.wording import nearest
 from ..suites.config.source import ConfigError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _parts(kind: "Kind") -> dict[str, str]:
 
 
 def _estimators() -> dict[str, str]:
-    from ..audit.calibration.calibration import null_measurement
+    from ..audit.calibration import null_measurement
     from ..audit.estimators.catalogue import estimators
 
     measured = {estimator: null_measurement(estimator) for estimator in estimators().values()}

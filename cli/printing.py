@@ -104,7 +104,7 @@ def print_calibration(repeats: int, seed: int) -> int:
     """Run every estimator repeatedly on mechanisms whose privacy is known, and print the estimators' error rates;
     return the exit code.
     """
-    from ..audit.calibration.calibration import calibrate
+    from ..audit.calibration import calibrate
     from ..audit.estimators.catalogue import estimators
     from ..reports.tables.calibration import calibration_outcome, degenerate_table, error_table
     from .progress import print_table, progress

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audit.arrays import BoolArray, FloatArray
-from ..audit.exact import as_floats
+from ..audit.arrays import BoolArray, FloatArray, as_floats
 from ..audit.supplied.given import column as one_column
 from ..suites.config.source import ConfigError
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.outside import Spec, name_and_options
+from ..audit.parts import Spec, name_and_options
 from .data.dataset import Dataset, check_masks
 from .fields import check_count
 from .models.imprint import BINS, thresholds

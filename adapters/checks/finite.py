@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from ...audit.check_result import CheckResult
+from ...audit.measurement import CheckResult
 
 FINITE = "finite for all rows"
 

@@ -2,8 +2,8 @@
 
 import math
 
-from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency
+from ...audit.measurement import CheckResult
 from ...defenses.accounting.accountant import epsilon_of
 from ...defenses.accounting.stated_laws import event_of
 from ..recording import Recording

@@ -16,7 +16,7 @@ from scipy.special import betaincinv, gammaln, xlog1py, xlogy
 from scipy.stats import binom
 
 from ...audit.arrays import FloatArray
-from ...audit.check_result import CheckResult
+from ...audit.measurement import CheckResult
 from ..recording import Recording
 from .alarms import level
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...audit.check_result import CheckResult
+from ...audit.measurement import CheckResult
 from ...fl.seeded import seeded
 from ..recording import Movement, Recording
 

@@ -18,7 +18,7 @@ from scipy.special import betainc, ndtr
 from scipy.stats import binom, chi2, kstwo, norm
 
 from ...audit.arrays import BoolArray, FloatArray
-from ...audit.check_result import CheckResult
+from ...audit.measurement import CheckResult
 from ..recording import Recording, Release
 from .alarms import level
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
-from ...audit.check_result import CheckResult
+from ...audit.measurement import CheckResult
 from ...fl.laws.law import clip
 from ..recording import Recording
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
-from ...audit.check_result import CheckResult
+from ...audit.measurement import CheckResult
 from ..checks.alarms import level
 from ..checks.finite import finite_check
 from ..play_back import MULTIPLIER, REPLAYED, Shift, deviation_of, held_lengths, largest_deviation, smallest_deviation

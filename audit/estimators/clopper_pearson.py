@@ -8,7 +8,7 @@ from ..binomial import ErrorCounts, privacy_loss
 from ..curve import Curve
 from ..evidence import MembershipScores, Setting
 from ..measurement import INDEPENDENT_TRIALS, Measurement
-from ..power.threshold import ThresholdPolicy
+from ..threshold import ThresholdPolicy
 from .joint_point import JointPointRule, measure_counts, measure_scores
 
 

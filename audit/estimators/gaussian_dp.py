@@ -9,11 +9,10 @@ import math
 
 from scipy.special import ndtri
 
-from ..curve import Curve, GaussianCurve
+from ..curve import Curve, GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from ..evidence import MembershipScores
-from ..gaussian import epsilon_from_mu, mu_from_epsilon
 from ..measurement import GAUSSIAN_MECHANISM, Measurement
-from ..power.threshold import ThresholdPolicy
+from ..threshold import ThresholdPolicy
 from .joint_point import JointPointRule, measure_scores
 
 

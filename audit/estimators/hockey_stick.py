@@ -17,7 +17,7 @@ from ..arrays import FloatArray
 from ..curve import Curve
 from ..evidence import MembershipScores, Setting
 from ..measurement import Measurement
-from ..power.threshold import FixedThreshold, best_bound_threshold
+from ..threshold import FixedThreshold, best_bound_threshold
 from .clopper_pearson import clopper_pearson
 from .joint_point import check_independent_trials
 

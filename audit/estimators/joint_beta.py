@@ -16,7 +16,7 @@ from ..arrays import FloatArray
 from ..binomial import ErrorCounts, privacy_loss
 from ..evidence import MembershipScores
 from ..measurement import Kind, Measurement
-from ..power.threshold import ThresholdPolicy
+from ..threshold import ThresholdPolicy
 from .joint_point import check_independent_trials
 
 POSTERIOR = "Jeffreys priors, independent for both error rates; credible, not a confidence bound"

@@ -1,15 +1,17 @@
-"""Computes simultaneous upper bounds on an attack's two error rates, and the lower bound on epsilon that they imply."""
+"""Simultaneous upper bounds on an attack's two error rates with the lower bound on epsilon that they imply, and the
+best of several such bounds.
+"""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..binomial import ErrorCounts, check_level, upper_bound
 from ..curve import Curve
 from ..evidence import Design, MembershipScores, Setting
-from ..measurement import Measurement
-from ..power.detectable import minimum_detectable_epsilon
-from ..power.threshold import ThresholdPolicy
+from ..measurement import Kind, Measurement
+from ..power import minimum_detectable_epsilon
+from ..threshold import ThresholdPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,3 +138,31 @@ def check_independent_trials(setting: Setting, estimator: str, delta: float, alp
             f"dependence type (design) {setting.design.value}: give one score of each of many runs "
             "(MembershipScores.one_per_run)"
         )
+
+
+def best_bound(measurements: Sequence[Measurement]) -> Measurement:
+    """Return the measurement that refutes the claim most clearly, among several whose error probabilities alpha sum to
+    that of the whole test (Bonferroni).
+
+    That is one whose error rates lie under the stated trade-off curve if there is one, else the one with the largest
+    lower bound on epsilon; its ``alpha`` becomes the sum of all shares.
+
+    It holds with probability 1 - alpha by the union bound, whatever the dependence, provided that the list was
+    fixed before any score was seen. Raises ValueError for an empty list, for measurements of different settings or
+    deltas, and for one that is not a bound.
+    """
+    if not measurements:
+        raise ValueError("best_bound needs at least one measurement, got none")
+    if len({(measurement.setting, measurement.delta) for measurement in measurements}) != 1:
+        raise ValueError("best_bound needs measurements that all have the same setting and delta, got different ones")
+    for measurement in measurements:
+        if measurement.kind is not Kind.BOUND:
+            raise ValueError(
+                f"best_bound accepts bounds only, got {measurement.estimator} of kind {measurement.kind.value}"
+            )
+    # Under the curve first, because only that refutes the stated curve; then by epsilon.
+    best = max(measurements, key=lambda measurement: (bool(measurement.below_curve), measurement.epsilon_low))
+    # fsum: k shares of alpha / k must add up to alpha, and not to a number just above it.
+    alpha, comparisons = math.fsum(m.alpha for m in measurements), sum(m.comparisons for m in measurements)
+    policy = best.threshold_policy if comparisons == 1 else f"bonferroni(k={comparisons})"
+    return replace(best, alpha=alpha, comparisons=comparisons, threshold_policy=policy)

@@ -15,7 +15,7 @@ from ..arrays import FloatArray
 from ..curve import Curve
 from ..evidence import MembershipScores
 from ..measurement import Measurement
-from ..power.threshold import ThresholdPolicy
+from ..threshold import ThresholdPolicy
 from .clopper_pearson import clopper_pearson
 
 

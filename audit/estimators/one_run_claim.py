@@ -1,16 +1,84 @@
-"""Chooses the one-run estimators that a claim allows, plans their guesses, and reports the best of their bounds."""
+"""Chooses the one-run estimators that a claim allows, plans their guesses before any score is seen, and reports the
+best of their bounds.
 
-from collections.abc import Mapping
+More guesses give more counts, but the guesses on middle scores are less often correct. The plan takes the number of
+guesses that would prove the largest epsilon of a mechanism with half of the claimed noise (or another share of it),
+whose canaries have independent Gaussian scores +-mu/2 + N(0, 1). Numbers whose guesses could not refute the claim even
+without an error come last. A mechanism of another law costs power and no validity.
+"""
+
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import bdtrik
 
 from ..claim import Claim
-from ..curve import GaussianCurve
+from ..curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from ..evidence import Guesses
 from ..measurement import Measurement
-from .best_bound import best_bound
-from .guess_plan import planned_guesses
+from .joint_point import best_bound
 from .one_run import epsilon_from_guesses, one_run
-from .one_run_fdp import detectable_gaussian, one_run_fdp
+from .one_run_fdp import detectable_gaussian, mu_from_guesses, one_run_fdp, share_right
+
+# Geometric rather than even steps, because the best number of guesses may be a small share of the canaries.
+_SHARES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
+_LEAST_DELTA = 1e-9
+"""At delta 0 no Gaussian mechanism has a finite epsilon, so the plan uses this delta instead."""
+
+
+@lru_cache(maxsize=64)
+def planned_guesses(
+    canaries: int, *, epsilon: float, delta: float, alpha: float, gaussian: bool = False, noise: float = 0.5
+) -> int:
+    """Return the approximate number of canaries on which a one-run audit should guess (in or out of the run), so that
+    it refutes a false claim most clearly.
+
+    ``canaries`` >= 2; the claim is ``epsilon`` at ``delta``, judged at ``alpha``.
+
+    ``gaussian``: plan for ``one_run_fdp``, else for ``one_run``. ``noise``: the share, in (0, 1], of the claimed noise
+    that the broken version adds. At 1 the claim is true, and the plan maximises the expected bound.
+
+    Raises ValueError for fewer than two canaries and for a share of noise out of range.
+    """
+    if canaries < 2:
+        raise ValueError(f"a one-run audit needs at least 2 canaries to plan its guesses, got {canaries}")
+    if not 0 < noise <= 1:
+        raise ValueError(
+            f"noise (share of the claimed noise that the broken version adds) must lie in (0, 1], got {noise}"
+        )
+    truth = mu_from_epsilon(epsilon, max(delta, _LEAST_DELTA)) / noise
+
+    def bound(right: int, made: int) -> float:
+        if gaussian:
+            return epsilon_from_mu(mu_from_guesses(right, made, canaries, alpha=alpha), max(delta, _LEAST_DELTA))
+        return epsilon_from_guesses(right, made, canaries, delta=delta, alpha=alpha)
+
+    numbers = sorted({max(2, round(share * canaries)) for share in _SHARES})
+    if noise == 1:
+        return max(numbers, key=lambda made: _mean(bound, truth, made, canaries))
+    # The number with the best bound may be so small that not even errorless guesses refute the claim.
+    return max(numbers, key=lambda made: (bound(made, made) > epsilon, _cautious(bound, truth, made, canaries)))
+
+
+def _mean(bound: Callable[[int, int], float], truth: float, made: int, canaries: int) -> float:
+    """The expected bound, from nine quantiles of the number of right guesses."""
+    rights = bdtrik((np.arange(9) + 0.5) / 9, made, _share(truth, made, canaries))
+    return float(np.mean([bound(int(right), made) for right in np.clip(np.ceil(rights), 0, made)]))
+
+
+def _cautious(bound: Callable[[int, int], float], truth: float, made: int, canaries: int) -> float:
+    """The bound from one standard deviation fewer correct guesses than are expected."""
+    # Not the mean: a plan that fails in half of the runs has too little power.
+    share = _share(truth, made, canaries)
+    right = math.floor(made * share - math.sqrt(made * share * (1 - share)))
+    return bound(max(0, right), made)
+
+
+def _share(truth: float, made: int, canaries: int) -> float:
+    return float(share_right(np.array([truth]), 1 - made / canaries)[0])
 
 
 def one_run_estimators(claim: Claim) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from scipy.special import bdtr, ndtr, ndtri
 
 from ..arrays import BoolArray, FloatArray
 from ..binomial import check_level
+from ..curve import epsilon_from_mu
 from ..evidence import Guesses, check_counts
-from ..gaussian import epsilon_from_mu
 from ..measurement import GAUSSIAN_ONE_RUN, Measurement
 from .one_run import check_guesses, fewest_refuting, guesses_measured
 

@@ -16,7 +16,7 @@ from ..binomial import upper_bound
 from ..curve import Curve
 from ..evidence import Setting, whole
 from ..measurement import Measurement
-from ..power.detectable import minimum_detectable_epsilon
+from ..power import minimum_detectable_epsilon
 from .joint_point import check_independent_trials
 
 FIXED_EVENT = "independent reports, event fixed from the mechanism's density before they were counted"

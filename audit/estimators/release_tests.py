@@ -18,11 +18,10 @@ from ..arrays import BoolArray, FloatArray
 from ..curve import Curve
 from ..evidence import MembershipScores, Projections
 from ..measurement import Measurement
-from ..power.detectable import power_at
-from ..power.threshold import FixedThreshold
-from ..power.trials_needed import OperatingPoints, forbidden_curve, most_refuting_point, simulated_points
-from .best_bound import best_bound
+from ..power import OperatingPoints, forbidden_curve, most_refuting_point, power_at, simulated_points
+from ..threshold import FixedThreshold
 from .clopper_pearson import clopper_pearson
+from .joint_point import best_bound
 from .likelihood_ratio import subsampled_gaussian
 
 RUNS = 10_000

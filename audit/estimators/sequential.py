@@ -15,7 +15,7 @@ from ..arrays import BoolArray, FloatArray
 from ..binomial import check_level, privacy_loss
 from ..evidence import MembershipScores
 from ..measurement import INDEPENDENT_TRIALS, Measurement
-from ..power.threshold import FixedThreshold
+from ..threshold import FixedThreshold
 from .joint_point import check_independent_trials
 
 _CAP = 0.5

@@ -11,8 +11,8 @@ import math
 import numpy as np
 from scipy.special import nctdtr, ndtri
 
+from ..curve import epsilon_from_mu, mu_from_epsilon
 from ..evidence import MembershipScores
-from ..gaussian import epsilon_from_mu, mu_from_epsilon
 from ..measurement import GAUSSIAN_SCORES, KNOWN_GAUSSIAN, Measurement
 from .joint_point import check_independent_trials
 

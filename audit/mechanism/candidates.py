@@ -14,14 +14,31 @@ from numpy.typing import NDArray
 
 from ..arrays import FloatArray, IntArray
 from ..estimators.hockey_stick import Classifier, fit
-from .cells import cells_of
-from .columns import SUMMARIES, Columns, Coordinates, Difference, Product, Steps, Summary, standardised, summaries
-from .low_bits import learn_low_bits
-from .marginals import Marginals, Value, learn_chain, learn_marginals
-from .numbers import finite, numbers
-from .output_table import tabulate
-from .repeats import GRIDS, learn_repeats
-from .score import Score
+from .columns import (
+    SUMMARIES,
+    Columns,
+    Coordinates,
+    Difference,
+    Product,
+    Steps,
+    Summary,
+    cells_of,
+    finite,
+    numbers,
+    standardised,
+    summaries,
+)
+from .scores import (
+    GRIDS,
+    Marginals,
+    Score,
+    Value,
+    learn_chain,
+    learn_low_bits,
+    learn_marginals,
+    learn_repeats,
+    tabulate,
+)
 
 # Newton's method solves a system in the features; beyond 200 it overfits a pilot and takes long.
 _MOST_FEATURES = 200

@@ -3,29 +3,33 @@
 An event is fixed on a pilot; then fresh trials of both inputs are streamed and only counted. The bound (an exact test
 of the odds of right guesses or of the ratio of two rates, or Clopper and Pearson 1934 in both directions) assumes
 nothing about the mechanism except that its trials are independent.
+
+With outputs of runs that were made before, such as trained models of two neighbouring inputs, every second output of
+each input only learns what distinguishes the inputs and fixes a threshold; the rest is counted.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..binomial import ErrorCounts
-from ..claim import Claim, check_claim
+from ..arrays import FloatArray
+from ..binomial import ErrorCounts, check_number
+from ..claim import Adjacency, Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.clopper_pearson import clopper_pearson_of_counts
-from ..estimators.event_ratio import event_ratio_of_counts
-from ..estimators.guess_odds import GuessCounts, guess_odds_of_counts
+from ..estimators.counted import GuessCounts, event_ratio_of_counts, guess_odds_of_counts
 from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.pairwise_event import EventCounts
 from ..evidence import Design, Projections, Setting
 from ..finding import Finding, judge
 from ..measurement import Measurement
-from ..power.cut import CountingPlan
 from ..supplied.chosen import (
     Choice,
     EstimatorOptions,
@@ -35,12 +39,12 @@ from ..supplied.chosen import (
     options_of_runs,
     uses_threshold,
 )
-from ..supplied.given import check_alpha
+from ..supplied.given import check_alpha, check_copies, detached
 from ..supplied.power import weakness_of, with_power
+from ..threshold import CountingPlan
 from ..wording import shortened
-from .event import Event
-from .guess_rule import Guesses
-from .search import Found, find_event
+from .candidates import candidates
+from .search import Event, Found, Guesses, find_event, fix_event
 from .trial_stream import Mechanism, Stream, TrialPurpose, coins
 
 DEFAULT_TRIALS = 100_000
@@ -246,3 +250,126 @@ def _whole(name: str, value: int, least: int) -> int:
     if number < least:
         raise ValueError(f"{name} must be >= {least}, got {number}")
     return number
+
+
+Pair = tuple[FloatArray, FloatArray]
+
+
+def ball_neighbours(
+    dimension: int,
+    *,
+    radius: float,
+    norm: int = 2,
+    adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
+    directions: int = 2,
+    seed: int = 0,
+) -> list[Pair]:
+    """Return pairs of neighbouring vectors (x0, x1) to pass to ``audit_mechanism`` as ``pairs``.
+
+    Each vector has shape ``(dimension,)`` and an L2 or L1 norm of ``radius`` or 0.
+
+    The vectors point along the first coordinate, the last, all coordinates equally, and ``directions`` random ones.
+    Each is paired with zero, and under replace-one adjacency also with its opposite, which is twice as far away.
+    Add/remove and zero-out pairs start at zero, because an absent unit contributes nothing. No list of pairs is
+    guaranteed to contain the worst one.
+
+    Raises ValueError unless dimension >= 1, radius > 0 and finite, norm is 1 or 2, directions >= 0.
+    """
+    for name, value in (("dimension", dimension), ("radius", radius), ("directions", directions)):
+        check_number(name, value)
+    if dimension < 1 or directions < 0:
+        raise ValueError(
+            f"dimension must be >= 1 and the number of random directions >= 0, got {dimension} and {directions}"
+        )
+    if not (math.isfinite(radius) and radius > 0):
+        raise ValueError(f"radius must be > 0 and finite, got {radius}")
+    if norm not in (1, 2):
+        raise ValueError(f"norm must be 1 (for L1) or 2 (for L2), got {norm}")
+    # Both ends, because a slice that is off by one leaves out the first or the last coordinate.
+    corners = np.zeros((3 if dimension > 1 else 1, dimension))
+    corners[0, 0] = 1.0
+    corners[1:, -1] = 1.0
+    corners[2:] = 1.0
+    random = np.random.default_rng(seed).standard_normal((directions if dimension > 1 else 0, dimension))
+    vectors = [radius * ray / np.linalg.norm(ray, norm) for ray in chain(corners, random)]
+    zero = np.zeros(dimension)
+    pairs = [(zero, vector) for vector in vectors]
+    if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
+        pairs += [(zero - vector, vector) for vector in vectors]
+    return pairs
+
+
+FEWEST = 8
+"""The fewest outputs of an input: with fewer, there is nothing to learn from and to count."""
+
+
+def audit_outputs(
+    nonmember: ArrayLike,
+    member: ArrayLike,
+    claim: Claim,
+    *,
+    inputs: tuple[Any, Any] = (0, 1),
+    alpha: float = 0.05,
+    estimator: Choice | Sequence[Choice] | None = None,
+    options: EstimatorOptions | None = None,
+) -> Finding:
+    """Judge a claim by the outputs of independent runs on two neighbouring inputs.
+
+    ``nonmember``: (n0, ...) outputs on the first input, ``member``: (n1, ...) on the second: numbers (NaN and
+    infinities are values) or strings, all of one shape, n0, n1 >= 8. ``inputs``: the two inputs themselves, if they are
+    vectors that help to score the outputs. ``estimator``, ``options``: as for ``audit_mechanism``, by default
+    ``clopper_pearson``.
+
+    The finding holds with probability 1 - ``alpha`` if the runs are independent. It is UNDERPOWERED where no violation,
+    or only one of more than ten times the claimed epsilon, would be refuted with 90 % power.
+
+    Raises ValueError for outputs of other shapes or types, outputs that both sides share or that are all repeated, and
+    alpha outside (0, 0.5]; TypeError for a claim that is not a Claim.
+    """
+    check_claim(claim)
+    check_alpha(alpha)
+    found = chosen(estimator, Design.INDEPENDENT, ("clopper_pearson",))
+    given = options_of_runs(options, found)
+    sides = _outputs("nonmember", nonmember), _outputs("member", member)
+    if sides[0].shape[1:] != sides[1].shape[1:] or (sides[0].dtype.kind in "US") != (sides[1].dtype.kind in "US"):
+        raise ValueError(
+            f"outputs on both inputs must have the same type and shape, got {sides[0].dtype} of {sides[0].shape[1:]} "
+            f"and {sides[1].dtype} of {sides[1].shape[1:]}"
+        )
+    check_copies(*sides, design=Design.INDEPENDENT)
+    pilots, counted = [side[::2] for side in sides], [side[1::2] for side in sides]
+    plan = CountingPlan(trials=min(map(len, counted)), delta=claim.delta, alpha=alpha, curve=claim.curve)
+    event = _event(pilots, inputs, plan)
+    setting = Setting.claimed(claim)
+
+    def measure(one: Estimator, share: float) -> Measurement:
+        if one.evidence in (MechanismOutputs, Projections):
+            out, within = (side.reshape(len(side), -1) for side in counted)
+        else:
+            out, within = (event.score.score(side) for side in counted)
+        fixed = replace(given, threshold=event.cut.threshold if uses_threshold(one) else None)
+        words = f"every second output; event {event}"
+        return measure_runs(one, within, out, setting, claim, alpha=share, options=fixed, witness=words)
+
+    measured = with_power(measured_by(found, measure, claim, alpha), claim)
+    return judge(claim, measured, weakness=weakness_of(measured))
+
+
+def _outputs(name: str, values: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(detached(values))
+    if array.dtype.kind not in "biufUS" or array.ndim == 0 or array.size == 0:
+        raise ValueError(f"{name} must hold outputs (n, ...) of numbers or strings, got {array.dtype} of {array.shape}")
+    if len(array) < FEWEST:
+        raise ValueError(f"{name} must hold at least {FEWEST} outputs, got {len(array)}")
+    return array
+
+
+def _event(pilots: Sequence[NDArray[Any]], inputs: tuple[Any, Any], plan: CountingPlan) -> Event:
+    """The event with the most promise on the half of the pilot that no score was learnt from."""
+    out, within = pilots
+    first = min(len(out), len(within)) // 2
+    events = [
+        fix_event(score, score.score(within[first:]), score.score(out[first:]), plan)
+        for score in candidates(within[:first], out[:first], inputs, thorough=True, low_bits=False)
+    ]
+    return max(events, key=lambda event: event.cut.promise)

@@ -1,27 +1,300 @@
 """Search for the event that proves most about a mechanism, in pilot trials that the bound does not count.
 
-Rounds of equal cost, so that a pilot's luck does not decide and weak pairs of inputs cost little: each round halves
-the number of pairs and doubles the trials of those that are left (successive halving: Karnin, Koren, Somekh 2013).
-Scores are learnt on one half of the trials and ranked on the other. On the last two pairs slow scores are learnt too,
-and fresh trials choose among the best and fix the thresholds.
+An event is that a score exceeds a threshold; or the score guesses the run's input, and withholds the guess between two
+thresholds. A poor choice lowers the bound and leaves it valid. Rounds are of equal cost, so that a pilot's luck does
+not decide and weak pairs of inputs cost little: each round halves the number of pairs and doubles the trials of those
+that are left (successive halving: Karnin, Koren, Somekh 2013). Scores are learnt on one half of the trials and ranked
+on the other. On the last two pairs slow scores are learnt too, and fresh trials choose among the best and fix the
+thresholds.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
-from ..arrays import FloatArray
-from ..estimators.guess_odds import fits_coins
-from ..exact import refuse_lost
-from ..power.cut import CountingPlan, Cut
+from ..arrays import FloatArray, as_floats, refuse_lost
+from ..binomial import privacy_loss, upper_bound
+from ..estimators.counted import Contrast, fits_coins
+from ..threshold import CountingPlan, Cut, best_cut, score_cuts
 from .candidates import candidates
-from .event import Event, Given, check_alone, fix_both_sides, fix_event, fix_guesses, on_fresh
-from .score import CountedScore, Counts, Score
+from .scores import CountedScore, Counts, Score
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
+
+# The exact test of a ratio errs by so much more than its normal approximation, because it bounds an unknown rate.
+_LOSS = 1.1
+
+
+def selection_bias(likely: FloatArray, rare: FloatArray, pilot: int, compared: int = 1) -> FloatArray:
+    """Return by how many standard errors the best of many thresholds looks better than it is.
+
+    ``likely``, ``rare``: (k,) the rates of ``pilot`` trials above each threshold, on either input. Each halving of an
+    event is one more look at the pilot, so that the bias grows with rarity as in the law of the iterated logarithm.
+    ``compared``: the number of scores or events of which the best is taken; they look at much the same, so that only
+    the fourth root of their number counts as looks of their own.
+    """
+    looks = 2 - np.log(np.maximum((likely + rare) / 2, 1 / pilot))
+    return np.asarray(np.sqrt(2 * np.log(looks) + np.log(compared) / 2), dtype=np.float64)
+
+
+def raised_rate(likely: FloatArray, rare: FloatArray, pilot: int, z: FloatArray | float) -> FloatArray:
+    """Return the rate of an event where it is rare, raised by ``z`` standard errors of the ratio of its rates.
+
+    ``likely``, ``rare``: rates of ``pilot`` trials on the input where the event is likelier, and on the other.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Relative variance of the ratio, in units of that of the rare count; one more, because none seen is not none.
+        spread = np.sqrt(np.maximum(1 + (rare + 1 / pilot) / likely - 2 * rare, 0.0))
+        raised = _poisson_upper(rare * pilot, z * spread) / pilot
+    return np.asarray(np.where(likely > 0, raised, rare), dtype=np.float64)
+
+
+def expected_bound(likely: ArrayLike, rare: ArrayLike, plan: CountingPlan, *, fair_coins: bool) -> FloatArray:
+    """Return the bound expected of two counts whose ratio is at most ``e^epsilon``; it may be negative.
+
+    ``likely``, ``rare``: the two rates, per trial of each input, of any broadcastable shapes. ``fair_coins``: whether
+    coins choose the inputs of the counted trials (``guess_odds``); otherwise the rates are those of one event in
+    equally many trials per input (``event_ratio``), whose counts vary less.
+    """
+    often, seldom = np.broadcast_arrays(np.asarray(likely, dtype=np.float64), np.asarray(rare, dtype=np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = 1 + seldom / often - (0.0 if fair_coins else 2 * seldom)
+        z = float(ndtri(1 - plan.alpha)) * np.sqrt(np.maximum(variance, 0.0)) * (1.0 if fair_coins else _LOSS)
+        bound = np.log(often * plan.trials) - np.log(_poisson_upper(seldom * plan.trials, z))
+    # Nothing likely shows nothing; nor do rates of 0 and 0.
+    return np.asarray(np.where(often > 0, bound, -math.inf), dtype=np.float64)
+
+
+def _poisson_upper(count: FloatArray, z: FloatArray) -> FloatArray:
+    """An upper bound on the mean of a Poisson count at ``z`` normal deviations (Wilson and Hilferty 1931)."""
+    more = count + 1
+    return np.asarray(more * (1 - 1 / (9 * more) + z / (3 * np.sqrt(more))) ** 3, dtype=np.float64)
+
+
+class Guesses(NamedTuple):
+    """How many outputs are guessed to be of the second and of the first input."""
+
+    second: int
+    first: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessRule:
+    """A score above ``high`` is a guess of the second input, one of at most ``low`` a guess of the first.
+
+    ``high`` may be infinite, ``low`` minus infinity: then there are no such guesses. Raises ValueError unless
+    ``low`` <= ``high``.
+    """
+
+    high: float
+    low: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ValueError(f"low must be <= high, got {self.low} and {self.high}")
+
+    def __str__(self) -> str:
+        above, below = f"> {self.high:.6g}", f"<= {self.low:.6g}"
+        return above if math.isinf(self.low) else below if math.isinf(self.high) else f"{above} or {below}"
+
+    @property
+    def threshold(self) -> float:
+        """The finite threshold; that of the second input where both are finite."""
+        return self.low if math.isinf(self.high) else self.high
+
+    def guesses(self, scores: FloatArray) -> Guesses:
+        """Count the guesses for scores (n,)."""
+        return Guesses(int(np.count_nonzero(scores > self.high)), int(np.count_nonzero(scores <= self.low)))
+
+
+def best_rule(
+    member: FloatArray,
+    nonmember: FloatArray,
+    plan: CountingPlan,
+    caution: float = 1.0,
+    compared: int = 1,
+    *,
+    both_sides: bool = False,
+) -> tuple[GuessRule, float]:
+    """Return the rule with the largest expected bound on epsilon at delta 0, and that bound.
+
+    ``member``: (n1,), ``nonmember``: (n0,) pilot scores of the second and of the first input; ``caution``: how many
+    times the selection bias of a threshold, of ``compared`` scores, is subtracted; ``both_sides``: whether both
+    thresholds are finite.
+    """
+    score_in, score_out = np.sort(member), np.sort(nonmember)
+    cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
+    under_in, under_out = (np.searchsorted(side, cuts, side="right") / len(side) for side in (score_in, score_out))
+    # One more at each end: nothing above plus infinity, nothing below minus infinity.
+    right, right_low = np.r_[1 - under_in, 0.0], np.r_[0.0, under_out]
+    wrong, wrong_low = np.r_[1 - under_out, 0.0], np.r_[0.0, under_in]
+    pilot = min(len(member), len(nonmember))
+    # Apart, because each of the two thresholds is the best of many by itself.
+    wrong, wrong_low = (
+        raised_rate(likely, rare, pilot, caution * selection_bias(likely, rare, pilot, compared))
+        for likely, rare in ((right, wrong), (right_low, wrong_low))
+    )
+    bounds = expected_bound(right[:, np.newaxis] + right_low, wrong[:, np.newaxis] + wrong_low, plan, fair_coins=True)
+    highs, lows = np.r_[cuts, math.inf], np.r_[-math.inf, cuts]
+    bounds[highs[:, np.newaxis] < lows] = -math.inf
+    if both_sides:
+        bounds[-1], bounds[:, 0] = -math.inf, -math.inf
+    high, low = np.unravel_index(int(np.argmax(bounds)), bounds.shape)
+    return GuessRule(high=float(highs[high]), low=float(lows[low])), float(bounds[high, low])
+
+
+# With fewer hits the test of the ratio loses what it gains over two separate bounds.
+_FEWEST_HITS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A score of a mechanism's outputs that a function of the user computes.
+
+    Raises ValueError unless it gives one finite number per output.
+    """
+
+    function: Callable[[NDArray[Any]], ArrayLike]
+
+    def __str__(self) -> str:
+        return f"score {getattr(self.function, '__name__', 'given')}"
+
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        scores = as_floats("score", self.function(outputs))
+        if scores.shape != (len(outputs),):
+            raise ValueError(
+                f"score must return one number per output, shape ({len(outputs)},), got shape {scores.shape}"
+            )
+        bad = int(np.count_nonzero(~np.isfinite(scores)))
+        if bad:
+            raise ValueError(f"score must return finite numbers, got {bad} of {len(scores)} NaN or infinite")
+        return scores
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Event:
+    """The event that an output's score exceeds a threshold, in which case the audit guesses that the mechanism ran on
+    the second input.
+
+    ``contrast``: how its counts are to be compared where a test of their ratio is expected to show more than two
+    bounds. ``rule``: the guesses to be counted instead, of inputs that coins choose, where these are expected to show
+    most.
+    """
+
+    score: Score
+    cut: Cut
+    contrast: Contrast | None = None
+    rule: GuessRule | None = None
+
+    def __str__(self) -> str:
+        return f"{{{self.score} {self.rule or f'> {self.cut.threshold:.6g}'}}}"
+
+    def guesses(self, outputs: NDArray[Any]) -> Guesses:
+        """Count the mechanism's outputs that the event guesses to be of the second, and of the first input."""
+        rule = self.rule or GuessRule(high=self.cut.threshold, low=-math.inf)
+        return rule.guesses(self.score.score(outputs))
+
+
+def fix_event(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
+    """Fix the threshold of a score, from its values (n,) on pilot outputs of the second and of the first input."""
+    cut = best_cut(member, nonmember, plan)
+    # A stated curve is tested by the two rates, which spend the whole of alpha.
+    contrast = None if plan.curve is not None else _contrast(cut, member, nonmember, plan)
+    return Event(score=score, cut=cut, contrast=contrast)
+
+
+def fix_guesses(
+    score: Score,
+    member: FloatArray,
+    nonmember: FloatArray,
+    plan: CountingPlan,
+    *,
+    caution: float = 1.0,
+    compared: int = 1,
+) -> Event:
+    """Fix the event of a score for a claim without delta: guesses of the inputs, or a ratio of two large rates.
+
+    ``member``, ``nonmember``: as in ``fix_event``. ``caution``: how many times the selection bias is
+    subtracted; the smaller, the rarer the chosen event. ``compared``: the number of scores that are compared.
+    """
+    event = _guessing(score, *best_rule(member, nonmember, plan, caution, compared))
+    score_in, score_out = np.sort(member), np.sort(nonmember)
+    cuts = score_cuts(np.unique(np.concatenate([score_in, score_out])))
+    tpr, fpr = (1 - np.searchsorted(side, cuts, side="right") / len(side) for side in (score_in, score_out))
+    pilot = min(len(member), len(nonmember))
+    for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
+        raised = raised_rate(high, low, pilot, caution * selection_bias(high, low, pilot, compared))
+        bounds = expected_bound(high, raised, plan, fair_coins=False)
+        bounds[low * plan.trials < _FEWEST_HITS] = -math.inf
+        best = int(np.argmax(bounds))
+        if bounds[best] > event.cut.bound:
+            contrast = Contrast(weight=float(high[best] / low[best]), complement=bool(complement))
+            cut = Cut(threshold=float(cuts[best]), margin=0.0, bound=float(bounds[best]))
+            event = Event(score=score, cut=cut, contrast=contrast)
+    return event
+
+
+def fix_both_sides(score: Score, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Event:
+    """Fix the best event of a score that guesses both inputs, which varies least; arguments as in ``fix_event``."""
+    return _guessing(score, *best_rule(member, nonmember, plan, both_sides=True))
+
+
+def _guessing(score: Score, rule: GuessRule, bound: float) -> Event:
+    return Event(score=score, cut=Cut(threshold=rule.threshold, margin=0.0, bound=bound), rule=rule)
+
+
+def on_fresh(event: Event, member: FloatArray, nonmember: FloatArray, plan: CountingPlan, *, compared: int) -> Event:
+    """Return an event of ``fix_guesses`` with the bound that its score's values (n,) on fresh pilot outputs promise.
+
+    Their ratio becomes the weight of its contrast. ``compared``: the number of events that are compared.
+    """
+    rule = event.rule or GuessRule(high=event.cut.threshold, low=-math.inf)
+    within, out = rule.guesses(member), rule.guesses(nonmember)
+    n1, n0 = len(member), len(nonmember)
+    likely, rare = within.second / n1 + out.first / n0, out.second / n0 + within.first / n1
+    contrast = event.contrast
+    if contrast is not None and contrast.complement:
+        likely, rare = 1 - out.second / n0, 1 - within.second / n1
+    if contrast is not None and likely and rare:
+        contrast = replace(contrast, weight=likely / rare)
+    pilot, rates = min(n0, n1), (np.array([likely]), np.array([rare]))
+    raised = raised_rate(*rates, pilot, selection_bias(*rates, pilot, compared))
+    bound = expected_bound(rates[0], raised, plan, fair_coins=event.rule is not None)
+    return replace(event, contrast=contrast, cut=replace(event.cut, bound=float(bound[0])))
+
+
+def _contrast(cut: Cut, member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Contrast | None:
+    n = plan.trials
+    tpr, fpr = (float(np.mean(side > cut.threshold)) for side in (member, nonmember))
+    fpr_high, fnr_high = (upper_bound(np.floor(rate * n), n, plan.alpha / 2) for rate in (fpr, 1 - tpr))
+    best, shown = None, float(privacy_loss(fpr_high, fnr_high, plan.delta))
+    for complement, (high, low) in enumerate(((tpr, fpr), (1 - fpr, 1 - tpr))):
+        if min(high - plan.delta, low) * n < _FEWEST_HITS:
+            continue
+        ratio = (high - plan.delta) / low
+        error = math.sqrt(high * (1 - high) / (high - plan.delta) ** 2 + (1 - low) / low) / math.sqrt(n)
+        expected = math.log(ratio) - float(ndtri(1 - plan.alpha)) * error
+        if expected > shown:
+            best, shown = Contrast(weight=ratio, complement=bool(complement)), expected
+    return best
+
+
+def check_alone(score: Score, outputs: NDArray[Any]) -> None:
+    """Raise ValueError for a score that uses the other outputs (their mean, their ranks): its trials would be
+    dependent.
+    """
+    # A tolerance, because sums over a batch of another size may round differently.
+    few = len(outputs) // 2
+    if not np.allclose(score.score(outputs[:few]), score.score(outputs)[:few], rtol=1e-5, atol=1e-8):
+        raise ValueError(
+            f"score must depend on each output alone, but {few} outputs got other scores when they were passed without "
+            "the remaining outputs"
+        )
+
 
 # A pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
 _SHARE, _FEWEST, _MOST, _VALUES = 2, 40, 2**20, 2**22

@@ -16,20 +16,19 @@ from ..arrays import BoolArray, FloatArray
 from ..binomial import check_number
 from ..claim import Claim
 from ..curve import GaussianCurve
-from ..estimators.best_bound import best_bound
 from ..estimators.catalogue import Estimator, describe, estimators
-from ..estimators.guess_plan import planned_guesses
 from ..estimators.hockey_stick import MechanismOutputs
+from ..estimators.joint_point import best_bound
 from ..estimators.one_run import guess, one_run
-from ..estimators.one_run_claim import measured_guesses
+from ..estimators.one_run_claim import measured_guesses, planned_guesses
 from ..estimators.one_run_fdp import one_run_fdp
 from ..estimators.pairwise_event import EventCounts
 from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_test
 from ..evidence import CandidateScores, Design, MembershipScores, Projections, Setting
 from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
-from ..nearest import nearest
-from ..outside import Spec, find_outside, name_and_options
-from ..power.threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
+from ..parts import Spec, find_outside, name_and_options
+from ..threshold import FixedThreshold, SplitThreshold, ThresholdPolicy
+from ..wording import nearest
 from .given import check_whole
 
 Choice = Spec | Callable[..., Measurement]

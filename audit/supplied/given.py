@@ -1,15 +1,30 @@
-"""Reads the arrays and options that a user supplies to an audit, from NumPy, pandas or PyTorch, and checks them."""
+"""Reads the arrays and options that a user supplies to an audit, from NumPy, pandas or PyTorch, and checks them.
 
+Scores are refused that are copies: one set of scores given twice, or every row of a file repeated. A test of whether
+high or low scores mean "member" keeps losses from being mistaken for scores. It is exact: if members score at least as
+high as non-members, the number of members among the highest scores is at least hypergeometric (Fisher 1935). It is made
+at seven cuts of the pooled scores and corrected for their number.
+
+Scores of one run share its noise and are no independent trials, while scores of different runs are: scores that share
+runs are reduced to one of each run (cluster), drawn at random.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
 from operator import index
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
+from scipy.stats import hypergeom
 
-from ..arrays import FloatArray
+from ..arrays import BoolArray, FloatArray, IntArray, as_floats
 from ..binomial import check_number
-from ..exact import as_floats
-from ..wording import shortened
+from ..evidence import Design
+from ..threshold import SplitThreshold
+from ..wording import plain, shortened
 
 MOST_ALPHA = 0.5
 """The largest level of an audit: with a larger one, more than every second true claim may be refuted."""
@@ -78,3 +93,202 @@ def detached(values: Any) -> Any:
         # NumPy has no 16-bit brain floats; whole numbers are left as they are, because a float may not hold them.
         values = values.double() if values.is_floating_point() else values
     return np.asarray(values) if hasattr(values, "__array__") else values
+
+
+_CHANCE = math.log(1e-6)
+"""Log probability below which independent trials are taken not to have given such equal scores."""
+_OTHERS = {
+    Design.INDEPENDENT: "give scores of other runs, without the canary, as those of non-members",
+    Design.ONE_RUN: "give the scores of the canaries that were left out as those of non-members",
+}
+_ONCE = {
+    Design.INDEPENDENT: "give one row of each run, or name the run of each row (--clusters COLUMN, in Python "
+    'design="clustered")',
+    Design.ONE_RUN: "give one row of each canary",
+}
+
+
+def check_copies(member: NDArray[Any], nonmember: NDArray[Any], *, design: Design) -> None:
+    """Raise ValueError where members and non-members share their scores, or where each score is repeated.
+
+    ``member``: (n1,) or (n1, ...), ``nonmember``: (n0,) or (n0, ...), numbers or texts. Ties are allowed, as scores on
+    a grid have them:
+    exchangeable trials are refused with probability of about 1e-6 at most per test.
+    """
+    if member.shape[1:] != nonmember.shape[1:]:
+        raise ValueError(
+            f"member and nonmember must have the same number of columns, got shapes {member.shape} and "
+            f"{nonmember.shape}"
+        )
+    codes = _codes(np.concatenate([member, nonmember]))
+    sides = codes[: len(member)], codes[len(member) :]
+    within, out = (np.bincount(side, minlength=int(codes.max()) + 1) for side in sides)
+    if np.array_equal(within, out) and _equal_by_chance(*sides, within, ordered=member.ndim == 1) < _CHANCE:
+        raise ValueError(
+            f"members and non-members have the same {len(member):,} scores, so these compare nothing: {_OTHERS[design]}"
+        )
+    common = int(np.count_nonzero(np.minimum(within, out)))
+    # Of c tied pairs, exchangeable trials split each with probability 2^c / C(2c, c), about 2^-c sqrt(pi c).
+    if max(within.max(), out.max()) == 1 and common * math.log(0.5) + math.log(math.pi * max(common, 1)) / 2 < _CHANCE:
+        raise ValueError(
+            f"{common:,} scores of members are exactly those of non-members, while no score occurs twice among either: "
+            "they are copies, or of pairs of runs that share their noise; each run needs noise of its own"
+        )
+    for name, counts in (("members", within), ("non-members", out)):
+        kept = counts[counts > 0]
+        times = int(np.gcd.reduce(kept))
+        # A count is a multiple of k by chance with probability of about 1 / k.
+        if times > 1 and -len(kept) * math.log(times) < _CHANCE:
+            raise ValueError(
+                f"every score of {name} occurs {times} times, or a multiple of it ({len(kept):,} different scores in "
+                f"{int(kept.sum()):,} rows): repeated rows are no independent trials; {_ONCE[design]}"
+            )
+
+
+def _codes(rows: NDArray[Any]) -> IntArray:
+    """A number for each row, equal for equal rows; scores have numbers in their order."""
+    if rows.ndim == 1:
+        return np.asarray(np.unique(rows, return_inverse=True)[1], dtype=np.int64)
+    # Rows may be whole models, which are too large to be sorted.
+    digests = [hashlib.sha256(row.tobytes()).hexdigest() for row in rows]
+    return np.asarray(np.unique(digests, return_inverse=True)[1], dtype=np.int64)
+
+
+def remark(member: FloatArray, nonmember: FloatArray) -> str:
+    """Return a remark on scores that separate members from non-members by two values alone; else an empty string.
+
+    An attack that finds its canary in every run has such scores, and so has a column of the truth.
+    """
+    if not all((side == side[0]).all() for side in (member, nonmember)) or np.array_equal(member[0], nonmember[0]):
+        return ""
+    return "; members have one score and non-members another: make sure that scores were computed without the truth"
+
+
+def _equal_by_chance(member: IntArray, nonmember: IntArray, counts: IntArray, *, ordered: bool) -> float:
+    """The log probability that exchangeable trials have the same scores ``counts`` times on both sides, in the order
+    that they have; rows are not ``ordered``, so that a sorted file of them is not noticed.
+    """
+    n = len(member)
+    chance = float((gammaln(2 * counts + 1) - 2 * gammaln(counts + 1)).sum() - gammaln(2 * n + 1) + 2 * gammaln(n + 1))
+    steps = np.diff(member)
+    in_order = bool((steps >= 0).all() or (steps <= 0).all())
+    # Scores in the same order are one more coincidence, unless both sides were sorted.
+    if ordered and not in_order and np.array_equal(member, nonmember):
+        chance += float(gammaln(counts + 1).sum() - gammaln(n + 1))
+    return chance
+
+
+FALSE_ALARM = 0.001
+"""Largest probability that the test finds the other direction although members score at least as high."""
+_CUTS = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionTest:
+    """The result of a direction test: the AUC of high scores, and p-values of "members score higher" and "lower".
+
+    A small ``p_lower`` contradicts that high scores mean "member". Both p-values are corrected for the number of cuts.
+    """
+
+    auc: float
+    p_higher: float
+    p_lower: float
+
+    @property
+    def reversed(self) -> bool:
+        """Whether members score lower: significantly so, and more clearly than they score higher."""
+        # A member's scores may only spread wider; then both p-values are small, and the AUC decides.
+        return self.p_lower <= FALSE_ALARM and self.p_lower <= self.p_higher and self.auc < 0.5
+
+
+def direction_test(member: FloatArray, nonmember: FloatArray) -> DirectionTest:
+    """Compare scores ``member`` (n1,) with ``nonmember`` (n0,) at seven cuts of the pooled scores."""
+    pooled = np.sort(np.concatenate([member, nonmember]))
+    cuts = np.unique(np.quantile(pooled, _CUTS, method="lower"))
+    above_in = np.array([np.count_nonzero(member > cut) for cut in cuts])
+    above = len(pooled) - np.searchsorted(pooled, cuts, side="right")
+    law = hypergeom(len(pooled), above, len(member))
+    ordered = np.sort(nonmember)
+    below = np.searchsorted(ordered, member, side="left") + np.searchsorted(ordered, member, side="right")
+    return DirectionTest(
+        auc=float(below.mean() / (2 * len(nonmember))),
+        p_higher=min(1.0, float(len(cuts) * law.sf(above_in - 1).min())),
+        p_lower=min(1.0, float(len(cuts) * law.cdf(above_in).min())),
+    )
+
+
+def check_direction(
+    member: FloatArray, nonmember: FloatArray, *, higher_is_member: bool | None, tested: bool, seed: int
+) -> None:
+    """Raise ValueError where the direction of the scores is neither stated nor testable, or where the scores contradict
+    it.
+
+    ``higher_is_member``: None where it was not stated; ``tested``: whether the half of the scores that only chooses the
+    threshold is left over for the test. The test looks at that half alone, so a direction that is corrected after the
+    error does not bias the bound, which counts the other half.
+    """
+    if higher_is_member is None and not tested:
+        raise ValueError(
+            "state whether high or low scores mean member (--higher-is-member or --lower-is-member, in Python "
+            "higher_is_member=True or False): all of these scores are counted, so that none are left to test it"
+        )
+    sides = (member, nonmember)
+    if min(map(len, sides)) > 1:
+        sides = SplitThreshold(0.5, seed).halves(member, nonmember)[0]
+    lower = higher_is_member is False
+    found = direction_test(*(-side if lower else side for side in sides))
+    if not found.reversed:
+        return
+    stated, meant = ("low", "--higher-is-member") if lower else ("high", "--lower-is-member")
+    python = "higher_is_member=True" if lower else "higher_is_member=False"
+    auc = 1 - found.auc if lower else found.auc
+    p = plain(max(found.p_lower, 1e-300))
+    raise ValueError(
+        f"members score {'higher' if lower else 'lower'} than non-members (AUC {auc:.3f}, exact test p <= {p}, false "
+        f"alarms at most {plain(FALSE_ALARM)}), so that {stated} scores cannot mean member: state {meant} (in Python "
+        f"{python})"
+    )
+
+
+ONE_PER_CLUSTER = (
+    "one score of each cluster, drawn at random; clusters share no noise, and the membership of each record was an "
+    "independent coin"
+)
+
+
+def one_score_per_cluster(
+    scores: FloatArray, member: BoolArray, clusters: ArrayLike, *, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return the scores of members and of non-members after one score of each cluster was drawn at random.
+
+    ``scores``: (n,), ``member``: (n,) booleans, ``clusters``: (n,) numbers or names of the runs, by ``seed``.
+
+    Raises ValueError where several scores of every cluster are all of members or all of non-members: then the runs
+    differ in several records, which no claim about one record covers.
+    """
+    names = np.asarray(clusters)
+    if names.shape != scores.shape:
+        raise ValueError(f"clusters must name one cluster per score, shape {scores.shape}, got shape {names.shape}")
+    groups = np.unique(names, return_inverse=True)[1].reshape(scores.shape)
+    sizes, taken = np.bincount(groups), np.bincount(groups, weights=member)
+    several = sizes > 1
+    if len(sizes) == 1:
+        raise ValueError(
+            "all scores are of one cluster, so there are no independent trials: an audit of one run needs fair coins "
+            "(--one-run, in Python audit_one_run)"
+        )
+    if several.any() and not ((taken > 0) & (taken < sizes))[several].any():
+        raise ValueError(
+            "every cluster with several scores holds members only or non-members only, so its runs with and without "
+            "differ in more than one record: reduce the scores of one record in one run to one number and state "
+            "independent runs, or decide the membership of each record by a coin of its own"
+        )
+    drawn = _one_of_each(groups, np.random.default_rng(seed))
+    kept, inside = scores[drawn], member[drawn]
+    return kept[inside], kept[~inside]
+
+
+def _one_of_each(groups: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """The place of one score of each cluster."""
+    order = rng.permutation(len(groups))
+    return order[np.unique(groups[order], return_index=True)[1]]

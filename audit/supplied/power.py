@@ -1,13 +1,28 @@
-"""Judges the power of an audit of supplied evidence, and completes its minimum detectable epsilon."""
+"""Judges the power of an audit of supplied evidence, before it from the number of trials and after it from the scores.
 
-from dataclasses import replace
+Scores that are nearly all equal can refute nothing: constant scores show no violation. To find them, scores are
+assigned anew, the highest to members. Where not even this assignment would refute the claim, neither could any attack
+with these scores, whatever their power by the number of trials.
+"""
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import FloatArray
+from ..binomial import largest_certifiable_epsilon
 from ..claim import Claim
 from ..curve import Curve, ProfileCurve
 from ..estimators.catalogue import estimators
-from ..finding import WEAK_TEST, Weakness
+from ..estimators.counted import fits_coins, odds_low
+from ..estimators.one_run import epsilon_from_guesses
+from ..estimators.one_run_claim import guesses_on
+from ..evidence import Design
+from ..finding import WEAK_TEST, Finding, Verdict, Weakness, judge
 from ..measurement import Measurement
-from ..power.detectable import minimum_detectable_epsilon
+from ..power import fewest_trials, minimum_detectable_epsilon
+from ..wording import plain
 
 COUNTED_EVENTS = ("event_ratio", "guess_odds")
 """The estimators of counted events, which no evidence of a user fits and the catalogue therefore does not list."""
@@ -48,3 +63,174 @@ def _exchanged(curve: Curve | None) -> Curve | None:
     if isinstance(curve, ProfileCurve):
         return ProfileCurve(curve.epsilons, delta_remove=curve.delta_add, delta_add=curve.delta_remove)
     return curve
+
+
+_ROUNDING = 1e-12
+"""Relative differences that constant scores may have, because they were rounded."""
+_ALL_EQUAL = "weak test: all scores are equal, so that the attack distinguishes nothing"
+_ONE_SIDED = "weak test: all scores lie on one side of the threshold, so that the attack distinguishes nothing"
+_TOO_ALIKE = (
+    "weak test: so many scores are equal, or so close to each other, that no assignment of them to members and "
+    "non-members would refute the claim"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Assignment:
+    """Scores (n1,) or rows (n1, d) of members and those of non-members, higher means member.
+
+    ``threshold``: one that was fixed before, or None.
+    """
+
+    member: FloatArray
+    nonmember: FloatArray
+    threshold: float | None = None
+
+
+def judged_with_power(
+    claim: Claim, measured: Measurement, shown: Assignment, measure: Callable[[Assignment], Measurement], *, seed: int
+) -> Finding:
+    """Judge the claim by what was measured of the scores ``shown``, UNDERPOWERED where these could refute nothing.
+
+    ``measure`` measures another assignment of the same scores.
+    """
+    weakness = weakness_of(measured)
+    finding = judge(claim, measured, weakness=weakness)
+    if finding.verdict is not Verdict.NOT_REFUTED or not (unseen := _powerless(claim, shown, measure, seed)):
+        return finding
+    return judge(claim, measured, weakness=replace(weakness, unseen=unseen))
+
+
+def _powerless(claim: Claim, shown: Assignment, measure: Callable[[Assignment], Measurement], seed: int) -> str:
+    """Why these scores can refute nothing; empty where they can."""
+    pooled = np.concatenate([shown.member, shown.nonmember])
+    with np.errstate(over="ignore"):
+        spread = pooled.max(axis=0) - pooled.min(axis=0)
+    if (spread <= _ROUNDING * np.abs(pooled).max(axis=0)).all():
+        return _ALL_EQUAL
+    if shown.threshold is not None and len(np.unique(pooled > shown.threshold)) == 1:
+        return _ONE_SIDED
+    try:
+        best = judge(claim, measure(_best(pooled, len(shown.member), shown.threshold, seed)))
+    except ValueError:
+        # The estimator cannot use the other assignment, which shows nothing about this one.
+        return ""
+    return "" if best.verdict is Verdict.REFUTED else _TOO_ALIKE
+
+
+def _best(pooled: FloatArray, members: int, fixed: float | None, seed: int) -> Assignment:
+    """The highest scores as those of members, each side in random order."""
+    ordered = pooled[_order(pooled)]
+    out, within = ordered[:-members], ordered[-members:]
+    threshold = None
+    if not np.array_equal(out[-1], within[0]):
+        # Without this gap a threshold that was chosen on one half would make errors on the other.
+        with np.errstate(over="ignore"):
+            moved = within + (pooled.max() - pooled.min())
+        within = moved if np.isfinite(moved).all() else within
+    if fixed is not None:
+        edge = float(out[-1])
+        # Ties at the edge are on the side of the threshold on which fewer scores differ from them.
+        many_above = np.count_nonzero(within > edge) >= np.count_nonzero(out < edge)
+        threshold = edge if many_above else float(np.nextafter(edge, -np.inf))
+    rng = np.random.default_rng(seed)
+    return Assignment(member=rng.permutation(within), nonmember=rng.permutation(out), threshold=threshold)
+
+
+def _order(pooled: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    if pooled.ndim == 1:
+        return np.argsort(pooled)
+    # Rows have no order: those that differ from the most frequent one come last, as an attack would use them.
+    codes, counts = np.unique(pooled, axis=0, return_inverse=True, return_counts=True)[1:]
+    codes = codes.reshape(-1)
+    return np.lexsort((codes, codes != counts.argmax()))
+
+
+def reach(
+    claim: Claim, design: Design, members: int, nonmembers: int, *, alpha: float, fixed: bool, named: bool
+) -> str:
+    """Return in words the largest epsilon that these numbers of scores can certify by the default estimator.
+
+    ``fixed``: whether the threshold was fixed before, so that no half of the scores only chooses it; ``named``: whether
+    other estimators were named, for which no largest epsilon is computed.
+    """
+    if named:
+        return f"{nonmembers} + {members} scores"
+    if design is Design.ONE_RUN:
+        canaries = members + nonmembers
+        if canaries < 2:
+            return f"{canaries} canary can certify no epsilon"
+        planned = guesses_on(claim, canaries, alpha=alpha)
+        made, share = planned["one_run"], alpha / len(planned)
+        best = epsilon_from_guesses(made, made, canaries, delta=claim.delta, alpha=share)
+        return f"{canaries} canaries of one run, {made} guesses: max certifiable {plain(round(best, 2))}"
+    counted = (members, nonmembers)
+    if not fixed:
+        counted = members - round(members / 2), nonmembers - round(nonmembers / 2)
+    if design is Design.CLUSTERED:
+        return f"{members} + {nonmembers} scores, of which one of each cluster counts"
+    best = largest_certifiable_epsilon(max(1, counted[1]), max(1, counted[0]), claim.delta, alpha)
+    half = "" if fixed else ", of which one half chooses a threshold"
+    least = fewest_to_refute(claim, alpha=alpha)
+    needed = ""
+    if least is not None and least > min(counted):
+        needed = f"; {least if fixed else 2 * least:,} per arm are needed to refute the claim"
+    return f"{nonmembers} + {members} scores{half}: max certifiable {plain(round(best, 2))}{needed}"
+
+
+def fewest_to_refute(claim: Claim, *, alpha: float) -> int | None:
+    """Return the fewest counted trials with which errorless guesses refute the claim, by epsilon or by its curve.
+
+    They are trials with the canary, and as many without; None if no number suffices.
+    """
+    levels = {"epsilon": claim.epsilon, "delta": claim.delta, "alpha": alpha}
+    found = [fewest_trials(curve=curve, **levels) for curve in {None, claim.curve}]
+    return min((n for n in found if n is not None), default=None)
+
+
+def too_few_scores(claim: Claim, members: int, nonmembers: int, *, alpha: float) -> str:
+    """Return why a side with a single score judges nothing where one half of each side only chooses the threshold; an
+    empty string where both have more.
+    """
+    if min(members, nonmembers) > 1:
+        return ""
+    least = fewest_to_refute(claim, alpha=alpha)
+    needed = "" if least is None else f": at least {2 * least:,} of each are needed to refute the claim"
+    return (
+        f"nothing was measured, because one half of {members:,} + {nonmembers:,} scores of members and non-members "
+        f"would choose the threshold and the other half be counted{needed}"
+    )
+
+
+def trials_text(claim: Claim, counted: int, *, alpha: float, learning: int = 0, coins: bool = False) -> str:
+    """Return in words what so many counted trials of each input can certify; ``learning`` more are not counted.
+
+    ``coins``: whether coins choose the inputs of the trials where the claim has neither delta nor curve.
+    """
+    best = _errorless(claim, counted, alpha=alpha, coins=coins)
+    only = f" ({learning} more of each only learn an event)" if learning else ""
+    return f"{counted} + {counted} counted trials{only}: max certifiable {plain(round(best, 2))}"
+
+
+def too_few_trials(claim: Claim, counted: int, *, alpha: float, factor: int = 1, coins: bool = False) -> str:
+    """Return why so many counted trials of each input can judge nothing; an empty string where they can.
+
+    ``factor``: trials per counted trial, for the number of trials that the message names; ``coins`` as in
+    ``trials_text``.
+    """
+    least = fewest_to_refute(claim, alpha=alpha)
+    if counted < 1 or least is None or counted >= least:
+        return ""
+    if _errorless(claim, counted, alpha=alpha, coins=coins) > claim.epsilon:
+        return ""
+    return (
+        f"no trial was run, because {counted} + {counted} counted trials without an error would not refute the claim: "
+        f"at least --trials {factor * least:,} are needed"
+    )
+
+
+def _errorless(claim: Claim, counted: int, *, alpha: float, coins: bool) -> float:
+    """The bound from so many trials of each input without an error."""
+    if coins and fits_coins(delta=claim.delta, curve=claim.curve, trials=counted):
+        return odds_low(2 * counted, 0, alpha)
+    return largest_certifiable_epsilon(max(1, counted), max(1, counted), claim.delta, alpha)

@@ -71,7 +71,7 @@ def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
     """Compute the smallest epsilon at ``delta`` in (0, 1) that (xi, rho)-zCDP implies; its Renyi divergence at every
     order a > 1 is at most xi + rho a.
 
-    A mu-GDP mechanism is (0, mu^2 / 2)-zCDP; its exact epsilon lies below (``audit.gaussian.epsilon_from_mu``).
+    A mu-GDP mechanism is (0, mu^2 / 2)-zCDP; its exact epsilon lies below (``audit.curve.epsilon_from_mu``).
 
     Raises:
         ValueError: for rho or xi that is not finite and >= 0.

@@ -13,7 +13,7 @@ import numpy as np
 from dp_accounting.dp_event import DpEvent
 
 from ...audit.claim import Adjacency
-from ...audit.nearest import nearest
+from ...audit.wording import nearest
 from ..defense import check_budget, check_delta
 from .accountant import renyi_divergence
 

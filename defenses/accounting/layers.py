@@ -11,8 +11,7 @@ import math
 from dataclasses import dataclass
 
 from ...audit.claim import Adjacency
-from ...audit.curve import GaussianCurve
-from ...audit.gaussian import epsilon_from_mu
+from ...audit.curve import GaussianCurve, epsilon_from_mu
 from ...fl.fields import check_positive
 from ..defense import check_budget, check_delta, check_whole
 from .accountant import sensitivity

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...audit.claim import Claim
-from ...audit.curve import GaussianCurve
-from ...audit.gaussian import epsilon_from_mu
+from ...audit.curve import GaussianCurve, epsilon_from_mu
 from .gaussian import SampledGaussian
 from .pure import composed_epsilon
 

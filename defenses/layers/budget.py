@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
-from ...audit.curve import GaussianCurve
-from ...audit.gaussian import epsilon_from_mu
+from ...audit.curve import GaussianCurve, epsilon_from_mu
 from ...audit.observer import UPLOADS
 from ...fl.fields import check_positive
 from ...fl.plan import Plan

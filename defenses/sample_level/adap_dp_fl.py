@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from ...audit.claim import Adjacency, Claim, Unit
-from ...audit.nearest import nearest
+from ...audit.wording import nearest
 from ...fl.fields import check_positive
 from ...fl.plan import Plan
 from ..accounting.accountant import Method, gaussian_steps

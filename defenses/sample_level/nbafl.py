@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit, Value
-from ...audit.gaussian import epsilon_from_mu
+from ...audit.curve import epsilon_from_mu
 from ...audit.observer import GLOBAL_MODELS, UPLOADS, Observer
 from ...fl.laws.law import GaussianLaw, clip
 from ...fl.message import Message

@@ -15,8 +15,8 @@ from torch import Tensor
 from ...audit.arrays import IntArray
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
-from ...audit.nearest import nearest
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
+from ...audit.wording import nearest
 from ...fl.laws.law import GaussianLaw
 from ...fl.message import Message
 from ...fl.plan import Plan

@@ -7,8 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from ...audit.claim import Claim, Unit
-from ...audit.nearest import nearest
 from ...audit.observer import SHUFFLED, UPLOADS, Observer
+from ...audit.wording import nearest
 from ...fl.fields import check_positive
 from ...fl.message import Message
 from ...fl.plan import Plan

@@ -9,8 +9,7 @@ from scipy.special import log_ndtr
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
-from ...audit.curve import GaussianCurve
-from ...audit.gaussian import mu_from_epsilon
+from ...audit.curve import GaussianCurve, mu_from_epsilon
 from ...fl.fields import check_count
 from ...fl.protection import State
 from ...fl.streams import normal

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from ...audit.outside import Spec, build, check_members, name_and_options
+from ...audit.parts import Spec, build, check_members, name_and_options
 from ..fields import check_positive
 from .local_training import LocalState, LocalTraining, Numbers
 from .proximal import BoundedUpdate, FedProx

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...audit.outside import Spec, build, find_outside, name_and_options, version_of
+from ...audit.parts import Spec, build, find_outside, name_and_options, version_of
 from . import adult, cifar, location30, qmnist, receipts, secrets, shakespeare, sroie
 from .data_folder import DataFolder, cache_folder
 from .dataset import Dataset, DatasetMissing, fixed_order

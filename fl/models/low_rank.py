@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from ...audit.nearest import nearest
+from ...audit.wording import nearest
 from ..fields import check_count, check_positive
 
 

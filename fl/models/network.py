@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from ...audit.outside import described
+from ...audit.parts import described
 from ..layout import Layout
 from ..objective import CLASSIFICATION, NEXT_TOKEN, OBJECTIVES, SEGMENTATION, Objective, objective_of
 from .admission import batch_norms

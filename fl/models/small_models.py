@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...audit.outside import call, find_outside
-from ...audit.part_folder import names_in, part_in
+from ...audit.parts import call, find_outside, names_in, part_in
 from ..seeded import seeded
 from ..streams import uniform
 from .admission import prepared

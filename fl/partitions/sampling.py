@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.nearest import nearest
-from ...audit.outside import build, name_and_options, points
+from ...audit.parts import build, name_and_options, points
+from ...audit.wording import nearest
 from ..streams import uniform
 
 _RULES = ("full", "poisson", "fixed_size")

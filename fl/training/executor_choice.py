@@ -3,8 +3,8 @@
 import importlib
 from typing import cast
 
-from ...audit.nearest import nearest
-from ...audit.part_folder import names_in
+from ...audit.parts import names_in
+from ...audit.wording import nearest
 from ..algorithms.algorithm import FedSGD
 from ..canary import Canaries
 from ..partitions.sampling import Full

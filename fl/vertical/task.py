@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.nearest import nearest
+from ...audit.wording import nearest
 from ..data.dataset import Dataset
 from ..objective import CLASSIFICATION
 from ..streams import Streams

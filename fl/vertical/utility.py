@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ...audit.metrics.roc import area
-from ...audit.metrics.scores_by_run import ScoresByRun
+from ...audit.metrics import ScoresByRun, area
 from ..streams import Streams
 from .network import VerticalModels
 from .plan import VerticalPlan

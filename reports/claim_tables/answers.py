@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
-from ...audit.metrics.low_rate import counted_runs, lowest_rate, tpr_at
-from ...audit.metrics.reconstruction import success_bound
+from ...audit.metrics import counted_runs, lowest_rate, tpr_at
+from ...audit.posterior import success_bound
 from ...audit.wording import at_least, counted, plain
 from ...suites.results.weak_test import WEAK, weak_because
 from ..reading.claims import (

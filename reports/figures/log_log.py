@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Claim
-from ...audit.metrics.roc import largest_tpr
+from ...audit.metrics import largest_tpr
 from ...audit.wording import plain
 from .sheet import FAINT, INK, MUTED
 

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from ...audit.metrics.roc import area, roc_vertices
+from ...audit.metrics import area, roc_vertices
 from ...audit.wording import plain
 from ..reading.membership import NOTHING_STATED, Membership, memberships
 from ..reading.run_folder import RunFolder

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ...audit.arrays import FloatArray
-from ...audit.metrics.roc import roc_vertices
+from ...audit.metrics import roc_vertices
 from ...audit.wording import at_most, plain
 from ...suites.results.record import CORRECT
 from ..reading.claims import ClaimRow, claim_rows

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ...audit.nearest import nearest
-from ...audit.wording import plain
+from ...audit.wording import nearest, plain
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder

@@ -9,9 +9,8 @@ from scipy.special import stdtrit
 
 from ...audit.claim import Claim
 from ...audit.evidence import Design, Setting
-from ...audit.metrics.roc import area, area_interval
-from ...audit.metrics.scores_by_run import ScoresByRun
-from ...audit.scope import beyond_all
+from ...audit.finding import beyond_all
+from ...audit.metrics import ScoresByRun, area, area_interval
 from ...suites.results.record import Record
 from .order import Order
 from .pooling import grouped

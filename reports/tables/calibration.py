@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...audit.calibration.calibration import CalibrationRow
+from ...audit.calibration import CalibrationRow
 from ...audit.wording import plain
 from ...suites.results.outcome import FAIL, OK, Outcome
 from .table import Table

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...audit.claim import Claim, Unit
-from ...audit.metrics.low_rate import counted_runs, joint_statement, lowest_rate, tpr_at
+from ...audit.finding import beyond_all
+from ...audit.metrics import counted_runs, joint_statement, lowest_rate, tpr_at
 from ...audit.observer import Observer
-from ...audit.scope import beyond_all
 from ...audit.wording import at_most, plain
 from ..reading.best_attack import Question, in_order
 from ..reading.membership import Membership, memberships

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from ...audit.metrics.low_rate import LADDER
+from ...audit.metrics import LADDER
 from ..reading.pooling import Pooled
 
 NOTHING = "–"

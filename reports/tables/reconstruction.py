@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...audit.binomial import upper_bound
 from ...audit.claim import Claim
-from ...audit.metrics.reconstruction import beyond_reconstruction, success_bound
 from ...audit.observer import Observer
+from ...audit.posterior import beyond_reconstruction, success_bound
 from ...suites.results.claims_file import StatedClaim
 from ..reading.gains import Gain, Image, by_image, gains, psnr_records
 from ..reading.pooling import LEVEL

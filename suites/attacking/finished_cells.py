@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from ...attacks.attack import Undefined
-from ...audit.outside import raised_at
+from ...audit.parts import raised_at
 from ..jobs.cell import Cell
 from ..results.environment import peak_memory
 from ..results.record import Record

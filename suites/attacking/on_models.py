@@ -16,9 +16,7 @@ from ...attacks.shadow_bank import ShadowBank, true_class_logits
 from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.binomial import check_number
 from ...audit.evidence import CandidateScores, checked_scores
-from ...audit.metrics.low_rate import tpr_at
-from ...audit.metrics.roc import Area, area_interval
-from ...audit.metrics.scores_by_run import ScoresByRun
+from ...audit.metrics import Area, ScoresByRun, area_interval, tpr_at
 from ...audit.observer import FINAL_MODEL
 from ...audit.supplied.given import detached
 from ...fl.algorithms.algorithm import FedSGD

@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import CheckPower, Weakness
-from ...audit.measurement import Measurement
-from ...audit.outside import Spec
-from ...audit.power.looks import Look
+from ...audit.measurement import CheckResult, Measurement
+from ...audit.parts import Spec
+from ...audit.power import Look
 from ...checks.canaries import why_not_covered
 from ...checks.coverage import Coverage, coverage_of, power_of_checks
 from ...checks.measured import MEASURED

@@ -5,8 +5,8 @@ everything that is received.
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
+from ...audit.measurement import CheckResult
 from ...checks.hook_checks import HookRuns, hook_runs
 from ...checks.law import with_law_checks
 from ...checks.measured import measured_checks

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audit.check_result import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.finding import Weakness
-from ...audit.measurement import Measurement
+from ...audit.measurement import CheckResult, Measurement
 from ...audit.observer import SHUFFLED
 from ...checks.canaries import COORDINATE, JOINT, rows_that_differ
 from ...checks.shuffled import FITS, report_checks

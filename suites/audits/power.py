@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...audit.claim import Claim
-from ...audit.curve import Curve, GaussianCurve
+from ...audit.curve import Curve, GaussianCurve, mu_from_epsilon
 from ...audit.estimators.release_tests import (
     BrokenRelease,
     GaussianRelease,
@@ -16,13 +16,12 @@ from ...audit.estimators.release_tests import (
     design_test,
     simulated_release_points,
 )
-from ...audit.gaussian import mu_from_epsilon
-from ...audit.power.detectable import minimum_detectable_epsilon
-from ...audit.power.trials_needed import (
+from ...audit.power import (
     LIMIT,
     OperatingPoints,
     effect_trials_needed,
     gaussian_points,
+    minimum_detectable_epsilon,
     sequential_trials_needed,
     trials_needed,
 )

@@ -15,9 +15,9 @@ from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.estimators.hockey_stick import MechanismOutputs
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import Design, MembershipScores, Projections, Setting
-from ...audit.outside import Spec
-from ...audit.power.threshold import SplitThreshold
+from ...audit.parts import Spec
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, needs_fixed_threshold
+from ...audit.threshold import SplitThreshold
 from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import BlockJob
 from ..jobs.planned_audit import PlannedAudit

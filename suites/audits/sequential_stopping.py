@@ -1,7 +1,7 @@
 """Stop a sequential audit at one of its planned looks: when its claim is refuted, or when no further run could do so.
 
 Whether the runs of a later stage are made is a function of the stored runs of earlier stages alone, so that a resumed
-run, or one on another backend, makes the same ones. The bounds of all looks hold at once (``audit.power.looks``).
+run, or one on another backend, makes the same ones. The bounds of all looks hold at once (``audit.power``).
 Stopping because nothing can be refuted any more needs no alpha: it only replaces a look by its known result.
 """
 

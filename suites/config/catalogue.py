@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from ...audit.nearest import nearest
-from ...audit.outside import find_outside, points, version_of
+from ...audit.parts import find_outside, points, version_of
+from ...audit.wording import nearest
 from .part_files import Kind, own_parts
 from .source import ConfigError
 from .tables.suite import AttackSpec, DefenseSpec

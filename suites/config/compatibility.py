@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ...attacks.attack import Attack
-from ...audit.outside import Spec, label
+from ...audit.parts import Spec, label
 from ...checks.canaries import canary_kind
 from ...fl.data.datasets import load_dataset
 from ...fl.data.files.lookup import DataFile

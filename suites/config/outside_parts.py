@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ...audit.outside import KINDS, Spec, find_outside, label, name_and_options, points, version_of
+from ...audit.parts import KINDS, Spec, find_outside, label, name_and_options, points, version_of
 from ...checks.canaries import CANARIES
 from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS
 from ...fl.data.datasets import KNOWN_DATASETS

@@ -4,7 +4,7 @@ import inspect
 import itertools
 from typing import Any
 
-from ...audit.outside import points
+from ...audit.parts import points
 from .part_files import PACKAGE, Kind, PartFile, files_with, own_parts, part_classes
 
 _MECHANISMS = "defenses.controls.mechanisms"

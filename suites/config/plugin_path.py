@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from ...audit.outside import is_path, name_and_options
+from ...audit.parts import is_path, name_and_options
 from ...fl.data.files.lookup import names_a_file
 from .outside_parts import parts_in
 from .source import ConfigError
@@ -55,7 +55,7 @@ def check_loaded_from(part: str, folder: str) -> None:
     instead of the suite's own.
     """
     name, colon, _ = part.rpartition(":")
-    # A file is found by its path, and `audit.outside` compares it with the loaded module.
+    # A file is found by its path, and `audit.parts` compares it with the loaded module.
     if not (folder and colon) or name.endswith(".py") or name not in sys.modules:
         return
     place = Path(folder, *name.split("."))

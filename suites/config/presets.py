@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ...audit.nearest import nearest
+from ...audit.wording import nearest
 from .source import ConfigError, Source, set_key
 
 PRESETS = "presets"

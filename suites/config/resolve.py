@@ -13,7 +13,7 @@ from ...attacks.membership.final_model.shadow_attack import ShadowAttack
 from ...attacks.transfer.vote_attack import VoteAttack
 from ...audit.claim import Claim
 from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
-from ...audit.outside import find_outside, label, name_and_options
+from ...audit.parts import find_outside, label, name_and_options
 from ...checks.canaries import canary_kind
 from ...defenses.defense import Defense, Prepared
 from ...defenses.transfer.defense import TransferDefense

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import chain
 
 from ...attacks.vertical.attack import VerticalAttack
-from ...audit.outside import name_and_options
+from ...audit.parts import name_and_options
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.data.files.columns.table_options import TableOptions

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from ...audit.nearest import nearest
+from ...audit.wording import nearest
 from ...fl.data.files.from_python import is_object, keep
 from .bounds import outside_bounds
 from .bundled_suites import bundled_suites

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from ...attacks.attack import Attack, Evidence, Knowledge, Level
 from ...attacks.membership.final_model.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank
-from ...audit.outside import Spec
+from ...audit.parts import Spec
 from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from ...fl.engine import run_federation
 from ...fl.probe import CandidateProbe, OwnerProbe

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...attacks.attack import Undefined
 from ...audit.claim import Claim
-from ...audit.outside import described
+from ...audit.parts import described
 from ...fl.models.gradients.sample_blocks import SlowGradients
 from ...fl.seeded import global_states
 

@@ -9,8 +9,8 @@ from ...attacks.attack import AttackPart
 from ...attacks.transfer.vote_attack import VoteAttack
 from ...attacks.vertical.attack import VerticalAttack
 from ...audit.estimators.catalogue import Estimator, describe, estimators
-from ...audit.nearest import nearest
-from ...audit.outside import KINDS, build, find_outside, points
+from ...audit.parts import KINDS, build, find_outside, points
+from ...audit.wording import nearest
 from ...checks.canaries import CANARIES, canary_kind
 from ...defenses.defense import DefensePart
 from ...defenses.transfer.defense import TransferDefense

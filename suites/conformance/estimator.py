@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ...audit.calibration.calibration import ALPHA, calibrate
-from ...audit.calibration.known_mechanisms import KnownMechanism, evidence_of, known_mechanism_for, levels_of
+from ...audit.calibration import ALPHA, KnownMechanism, calibrate, evidence_of, known_mechanism_for, levels_of
 from ...audit.estimators.catalogue import Estimator
 from ...audit.measurement import Kind, Measurement
 from .check import Check, Subject, built, equal, no_global_randomness, require

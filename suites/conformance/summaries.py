@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ...audit.outside import load, points
+from ...audit.parts import load, points
 from ...checks.canaries import CANARIES
 from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS
 from ...fl.models.small_models import find_model, known_models

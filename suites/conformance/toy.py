@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...audit.outside import Spec, name_and_options
+from ...audit.parts import Spec, name_and_options
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.data.dataset import Dataset
 from ...fl.data.secrets import CODES, LETTERS, PREFIX

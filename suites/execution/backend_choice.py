@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from ...audit.nearest import nearest
+from ...audit.wording import nearest
 from ..config.source import ConfigError
 from ..results.environment import cores
 from .backend import Backend

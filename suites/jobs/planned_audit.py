@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ...audit.claim import Claim
 from ...audit.evidence import Setting
-from ...audit.power.looks import Look
+from ...audit.power import Look
 from .block_job import AuditRequest, BlockJob
 from .cell import Cell
 from .trial_job import AttackCell

@@ -5,8 +5,8 @@ The result row of a claim's audit.
 
 from collections.abc import Sequence
 
-from ...audit.check_result import CheckResult
 from ...audit.finding import Finding, Verdict
+from ...audit.measurement import CheckResult
 from ..results.record import Record
 from .cell import Cell
 

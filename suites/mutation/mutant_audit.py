@@ -7,19 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.clopper_pearson import clopper_pearson
+from ...audit.estimators.joint_point import best_bound
 from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import Finding, Verdict, judge
 from ...audit.measurement import Measurement
-from ...audit.power.threshold import BonferroniThresholds, FixedThreshold, ThresholdPolicy
-from ...audit.power.trials_needed import (
-    TrialPlan,
-    forbidden_curve,
-    most_refuting_point,
-    simulated_points,
-    trials_needed,
-)
+from ...audit.power import TrialPlan, forbidden_curve, most_refuting_point, simulated_points, trials_needed
+from ...audit.threshold import BonferroniThresholds, FixedThreshold, ThresholdPolicy
 from ...defenses.controls.mutant import Mutant, Sample, Score
 from ...fl.streams import Streams
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...audit.check_result import CheckResult
 from ...audit.finding import Finding, Verdict, checked_alone, with_failed_checks
-from ...audit.nearest import nearest
+from ...audit.measurement import CheckResult
+from ...audit.wording import nearest
 from ...defenses.controls import mechanisms
 from ...defenses.controls.mutant import Mutant
 from ..attacking.finished_cells import Clock, failures_as_rows

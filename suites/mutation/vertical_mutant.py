@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ...audit.check_result import CheckResult
 from ...audit.claim import Claim
 from ...audit.finding import Verdict, judge
-from ...audit.measurement import Measurement
+from ...audit.measurement import CheckResult, Measurement
 from ...checks.results import worst_results
 from ...checks.trials import VIEW
 from ...defenses.controls.control import correct_version

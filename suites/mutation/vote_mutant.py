@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...audit.claim import Claim
 from ...audit.mechanism.search import find_event
-from ...audit.power.cut import CountingPlan
+from ...audit.threshold import CountingPlan
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant
 from ...defenses.transfer.defense import BudgetedTransfer, PreparedTransfer, TransferDefense

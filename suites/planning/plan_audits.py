@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ...audit.claim import Claim
-from ...audit.power.looks import Look, planned_looks
+from ...audit.power import Look, planned_looks
 from ..audits.audit_method import AttackMethod, BlockMethod
 from ..audits.known_methods import attack_methods, chosen_method
 from ..config.resolve import DefenseEntry, ResolvedSuite, audited

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ...audit.outside import label
+from ...audit.parts import label
 from ...defenses.defense import variant_of
 from ..config.identity import identity, plain_data
 from ..config.outside_parts import outside_versions

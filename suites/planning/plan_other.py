@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...audit.claim import Claim
-from ...audit.outside import label
+from ...audit.parts import label
 from ...defenses.defense import variant_of
 from ...fl.plan import marks
 from ..config.identity import identity

@@ -5,7 +5,7 @@ from typing import Any
 
 from ...audit.binomial import largest_certifiable_epsilon
 from ...audit.observer import FINAL_MODEL
-from ...audit.outside import label
+from ...audit.parts import label
 from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
 from ...fl.models.probabilities import WORDS, returns_probabilities

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from ...audit.outside import label
+from ...audit.parts import label
 from ...defenses.transfer.defense import PreparedTransfer
 from ...fl.transfer.plan import TransferPlan
 from ..config.resolve import AttackEntry, DefenseEntry

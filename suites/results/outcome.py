@@ -6,8 +6,7 @@ from types import MappingProxyType
 
 from ...audit.claim import AS_PUBLISHED
 from ...audit.finding import Finding, Verdict
-from ...audit.nearest import nearest
-from ...audit.wording import counted
+from ...audit.wording import counted, nearest
 from ..config.source import ConfigError
 from .audited_model import audited_on, own_training
 from .record import Record, printed_label

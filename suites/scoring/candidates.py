@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...audit.evidence import CandidateScores
-from ...audit.metrics.scores_by_run import ScoresByRun
+from ...audit.metrics import ScoresByRun
 from ...fl.probe import CandidateProbe
 
 

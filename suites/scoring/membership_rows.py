@@ -4,9 +4,16 @@ import numpy as np
 
 from ...attacks.attack import Level
 from ...audit.evidence import Design, MembershipScores, Setting
-from ...audit.metrics.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
-from ...audit.metrics.roc import area, area_interval
-from ...audit.metrics.scores_by_run import ScoresByRun
+from ...audit.metrics import (
+    ScoresByRun,
+    area,
+    area_interval,
+    counted_runs,
+    is_enough,
+    joint_statement,
+    lowest_rate,
+    tpr_at,
+)
 from ..jobs.cell import Cell
 from ..results.record import ROUNDS, Record
 from ..results.store import Store

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...audit.evidence import PersonColumns, PersonLabels
-from ...audit.metrics.roc import area_interval
-from ...audit.metrics.scores_by_run import ScoresByRun
+from ...audit.metrics import ScoresByRun, area_interval
 from ...fl.vertical.task import People
 from ..jobs.cell import Cell
 from ..results.record import Record

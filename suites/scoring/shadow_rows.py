@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ...audit.evidence import MembershipScores
-from ...audit.metrics.low_rate import is_enough, tpr_at
+from ...audit.metrics import is_enough, tpr_at
 from ..jobs.cell import Cell
 from ..results.record import Record
 from ..results.store import Store

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...audit.check_result import CheckResult
 from ...audit.claim import Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
-from ...audit.measurement import Measurement
+from ...audit.measurement import CheckResult, Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ...checks.results import same_claim, worst_results
 from ...defenses.vertical.defense import VerticalDefense

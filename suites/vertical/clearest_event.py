@@ -9,10 +9,9 @@ from ...audit.arrays import FloatArray
 from ...audit.claim import Claim
 from ...audit.mechanism.candidates import candidates
 from ...audit.mechanism.columns import Columns, Coordinates
-from ...audit.mechanism.event import Event, fix_event
-from ...audit.mechanism.marginals import learn_marginals
-from ...audit.mechanism.score import Score
-from ...audit.power.cut import CountingPlan
+from ...audit.mechanism.scores import Score, learn_marginals
+from ...audit.mechanism.search import Event, fix_event
+from ...audit.threshold import CountingPlan
 
 _MARGIN = 3.0
 """Standard deviations below a stated curve, in the pilot's own runs, from which an event breaks the claim."""

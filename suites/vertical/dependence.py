@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ...audit.mechanism.call_effect import call_effect
+from ...audit.mechanism.trial_stream import call_effect
 
 BLOCKS, ROWS = 16, 16
 """Blocks of a series, and runs of each."""

@@ -14,7 +14,7 @@ import torch
 
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.claim import Adjacency, Claim
-from ...audit.estimators.best_bound import best_bound
+from ...audit.estimators.joint_point import best_bound
 from ...audit.estimators.one_run import guess
 from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.evidence import CandidateScores, Design, Guesses, Setting

@@ -15,9 +15,9 @@ import numpy as np
 
 from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.claim import Adjacency, Claim
-from ...audit.estimators.best_bound import best_bound
-from ...audit.estimators.guess_plan import planned_guesses
+from ...audit.estimators.joint_point import best_bound
 from ...audit.estimators.label_guesses import LabelGuesses, label_guesses_measured
+from ...audit.estimators.one_run_claim import planned_guesses
 from ...audit.evidence import Design, Setting
 from ...audit.measurement import Measurement
 from ...fl.streams import Streams

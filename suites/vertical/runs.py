@@ -15,12 +15,12 @@ import torch
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim
-from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.clopper_pearson import clopper_pearson
+from ...audit.estimators.joint_point import best_bound
 from ...audit.evidence import Design, MembershipScores, Setting
 from ...audit.measurement import Measurement
 from ...audit.observer import FINAL_MODEL
-from ...audit.power.threshold import SplitThreshold
+from ...audit.threshold import SplitThreshold
 from ...fl.streams import Streams
 from ...fl.vertical.engine import Runs, run_vertical
 from ...fl.vertical.plan import VerticalPlan

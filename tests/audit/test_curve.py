@@ -2,8 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from fedassay.audit.curve import GaussianCurve, ProfileCurve, curve_from_dict
-from fedassay.audit.gaussian import delta_from_mu
+from fedassay.audit.curve import GaussianCurve, ProfileCurve, curve_from_dict, delta_from_mu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 from fedassay.audit.binomial import largest_certifiable_epsilon
-from fedassay.audit.curve import GaussianCurve, ProfileCurve
+from fedassay.audit.curve import GaussianCurve, ProfileCurve, mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.finding import (
@@ -18,10 +18,9 @@ from fedassay.audit.finding import (
     with_evidence,
     with_failed_checks,
 )
-from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
-from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold
+from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold
 
 MU = mu_from_epsilon(4, 1e-5)
 

@@ -8,7 +8,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
-from fedassay.audit.power.threshold import FixedThreshold
+from fedassay.audit.threshold import FixedThreshold
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=3, design=Design.CLUSTERED

@@ -5,18 +5,8 @@ import sys
 from importlib.metadata import EntryPoint
 
 import pytest
-from fedassay.audit import outside
-from fedassay.audit.outside import (
-    build,
-    call,
-    find_outside,
-    group,
-    is_path,
-    label,
-    name_and_options,
-    path_of,
-    version_of,
-)
+from fedassay.audit import parts as outside
+from fedassay.audit.parts import build, call, find_outside, group, is_path, label, name_and_options, path_of, version_of
 
 SOURCE = """\
 def small(shape, classes, *, width=8):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.evidence import Setting
+from fedassay.audit.finding import beyond_all, beyond_scope
 from fedassay.audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS
-from fedassay.audit.scope import beyond_all, beyond_scope
 
 CLAIM = Claim.stated(4.0, 1e-5, unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=10)
 OWN = Setting.claimed(CLAIM)

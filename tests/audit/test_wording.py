@@ -1,6 +1,5 @@
 import pytest
-from fedassay.audit.nearest import nearest
-from fedassay.audit.wording import at_least, at_most, counted, plain
+from fedassay.audit.wording import at_least, at_most, counted, nearest, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

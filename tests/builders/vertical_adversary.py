@@ -9,8 +9,7 @@ import torch
 from fedassay.attacks.attack import Level
 from fedassay.attacks.vertical.attack import VerticalKnowledge
 from fedassay.audit.evidence import PersonColumns, PersonLabels
-from fedassay.audit.metrics.roc import area
-from fedassay.audit.metrics.scores_by_run import ScoresByRun
+from fedassay.audit.metrics import ScoresByRun, area
 from fedassay.audit.observer import PASSIVE_PARTY, Observer
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.engine import run_vertical

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import Adjacency
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
+from fedassay.audit.measurement import CheckResult
 from fedassay.checks.coverage import power_of_checks
 from fedassay.checks.false_alarms import least_scale, share_found
 from fedassay.checks.law import LAW_EPSILON, with_law_checks

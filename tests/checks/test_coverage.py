@@ -1,7 +1,7 @@
 """What was looked at follows from the results of the checks that ran, and more than half blind is too weak."""
 
 import pytest
-from fedassay.audit.check_result import CheckResult
+from fedassay.audit.measurement import CheckResult
 from fedassay.checks.coverage import NEVER, coverage_of
 
 

@@ -6,10 +6,9 @@ from functools import cache
 
 import pytest
 import torch
-from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import AS_PUBLISHED, PROVABLE, Adjacency, Unit
-from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import GaussianCurve, epsilon_from_mu
+from fedassay.audit.measurement import CheckResult
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.checks.law import LAW_CURVE, LAW_EPSILON, law_check, law_checks, rounds_alike, with_law_checks
 from fedassay.checks.replay import SENSITIVITY

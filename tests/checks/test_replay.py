@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.measurement import CheckResult
 from fedassay.audit.observer import AGGREGATE
 from fedassay.checks.noise_law import DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SHAPE
 from fedassay.checks.noise_structure import DIRECTIONS as MOVED

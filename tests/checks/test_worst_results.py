@@ -1,6 +1,6 @@
 """The worst of several results of a check: a pass is not hidden by a skip, nor a skip or a failure by a pass."""
 
-from fedassay.audit.check_result import CheckResult
+from fedassay.audit.measurement import CheckResult
 from fedassay.checks.results import worst_results
 
 PASSED = CheckResult.at_most("a", 1.0, 2.0, unit="epsilon", witness="some runs")

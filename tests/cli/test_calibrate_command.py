@@ -97,7 +97,7 @@ def test_the_verdict_counts_bounds_and_names_failures(calibrated):
 
 @pytest.fixture(scope="module")
 def calibrated():
-    from fedassay.audit.calibration.calibration import calibrate
+    from fedassay.audit.calibration import calibrate
 
     return list(calibrate(repeats=10, only=[estimators()["pairwise_event"]]))
 

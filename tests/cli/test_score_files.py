@@ -288,7 +288,7 @@ def test_an_estimator_of_the_user_s_own_is_named_by_its_file(say, tmp_path):
         "from fedassay.audit.estimators.clopper_pearson import clopper_pearson\n"
         "from fedassay.audit.evidence import MembershipScores\n"
         "from fedassay.audit.measurement import Measurement\n"
-        "from fedassay.audit.power.threshold import FixedThreshold\n\n\n"
+        "from fedassay.audit.threshold import FixedThreshold\n\n\n"
         "def at_zero(scores: MembershipScores, *, delta: float, alpha: float) -> Measurement:\n"
         "    return clopper_pearson(scores, delta=delta, alpha=alpha, threshold=FixedThreshold(0.0))\n\n\n"
         "def untyped(scores, *, delta, alpha):\n"

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ....audit.curve import GaussianCurve
-from ....audit.gaussian import epsilon_from_mu
+from ....audit.curve import GaussianCurve, epsilon_from_mu
 from ...accounting.gaussian import gaussian_noise
 from ..numbers.bounded_number import BoundedNumber
 from ..outputs import WeightedReports, quadrature

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import norm
 
 from ....audit.arrays import FloatArray, IntArray
-from ....audit.nearest import nearest
+from ....audit.wording import nearest
 from ....fl.fields import check_positive
 from ....fl.streams import Streams
 from ...defense import check_share

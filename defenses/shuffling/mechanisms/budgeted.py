@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....audit.nearest import nearest
 from ....audit.observer import SHUFFLED, UPLOADS, Observer
+from ....audit.wording import nearest
 from ....fl.laws.law import Mixing
 from ....fl.message import Message
 from ....fl.plan import Plan

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from ....audit.nearest import nearest
-from ....audit.outside import Spec
+from ....audit.parts import Spec
+from ....audit.wording import nearest
 from ...objective import CLASSIFICATION, REGRESSION
 from ..data_folder import cache_folder
 from ..dataset import Dataset

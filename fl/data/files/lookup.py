@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ....audit.nearest import nearest
+from ....audit.wording import nearest
 from ..dataset import Dataset
 from .columns.table_options import TableOptions
 from .csv_file import CsvOptions, read_csv

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ....audit.nearest import nearest
+from ....audit.wording import nearest
 from ...fields import check_count
 from ...objective import MULTILABEL, REGRESSION
 from ..dataset import Dataset

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, TypeVar
 
-from ....audit.nearest import nearest
+from ....audit.wording import nearest
 from ...fields import check_count
 
 Options = TypeVar("Options")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....audit.nearest import nearest
-from ....audit.wording import counted
+from ....audit.wording import counted, nearest
 from ...objective import MULTILABEL
 from ..dataset import Dataset
 from .columns.encoder import Encoder

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ....audit.nearest import nearest
+from ....audit.wording import nearest
 from ..dataset import Dataset
 from .pictures import PictureOptions
 from .torch_dataset import from_torch

@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from ....audit.nearest import nearest
+from ....audit.wording import nearest
 from ..dropout import Chain, Dropout
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {

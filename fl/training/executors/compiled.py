@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from ....audit.outside import described
+from ....audit.parts import described
 from ...models.network import Network
 from ...plan import Plan
 from ..joined_lots import JoinedLots

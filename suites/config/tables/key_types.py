@@ -6,8 +6,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
-from ....audit.nearest import nearest
-from ....audit.outside import Spec, find_outside, is_path, label, name_and_options, points, written
+from ....audit.parts import Spec, find_outside, is_path, label, name_and_options, points, written
+from ....audit.wording import nearest
 from ....checks.canaries import CANARIES
 from ....fl.algorithms.algorithm import algorithm_from
 from ....fl.data.datasets import KNOWN_DATASETS

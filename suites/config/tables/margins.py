@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ....audit.nearest import nearest
+from ....audit.wording import nearest
 
 DEFAULT_MARGINS = {
     "auc": 0.05,

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ....audit.claim import Unit
-from ....audit.nearest import nearest
+from ....audit.wording import nearest
 from ....fl.utility import UTILITIES
 
 _LARGEST = 1e12

@@ -11,8 +11,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ....audit.nearest import nearest
-from ....audit.outside import is_path
+from ....audit.parts import is_path
+from ....audit.wording import nearest
 from ..presets import DROP, FEDERATION_TABLES, KEEP
 from .key_types import (
     Algorithm,

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ....audit.arrays import FloatArray
-from ....audit.check_result import CheckResult
 from ....audit.claim import Claim
-from ....audit.measurement import Measurement
+from ....audit.measurement import CheckResult, Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ....fl.streams import Streams

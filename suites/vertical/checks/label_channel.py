@@ -14,9 +14,8 @@ import torch
 from torch.nn.functional import one_hot
 
 from ....audit.arrays import FloatArray
-from ....audit.check_result import CheckResult
 from ....audit.claim import Claim
-from ....audit.measurement import Measurement
+from ....audit.measurement import CheckResult, Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....fl.hooks import overrides
 from ....fl.streams import Streams

@@ -15,9 +15,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ....audit.check_result import CheckResult
 from ....audit.claim import Claim
-from ....audit.gaussian import epsilon_from_mu, mu_from_epsilon
+from ....audit.curve import epsilon_from_mu, mu_from_epsilon
+from ....audit.measurement import CheckResult
 from ....audit.observer import FINAL_MODEL
 from ....fl.streams import Streams
 from ....fl.vertical.law import Noise, VerticalLaw

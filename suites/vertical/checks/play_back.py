@@ -15,8 +15,8 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from ....audit.check_result import CheckResult
 from ....audit.claim import Claim, Unit
+from ....audit.measurement import CheckResult
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ....checks.results import worst_results
 from ....fl.hooks import overrides

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.metrics.low_rate import tpr_at
+from fedassay.audit.metrics import tpr_at
 from fedassay.suites.scoring.membership_rows import auc
 
 BENCHMARK = "digits_anchor"

@@ -15,7 +15,7 @@ from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
-from fedassay.audit.power.threshold import FixedThreshold, SplitThreshold
+from fedassay.audit.threshold import FixedThreshold, SplitThreshold
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.canary import DataCanary
 from fedassay.fl.engine import run_federation

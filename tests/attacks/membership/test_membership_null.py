@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting
-from fedassay.audit.metrics.low_rate import counted_runs, joint_statement, lowest_rate
-from fedassay.audit.metrics.roc import area_interval
+from fedassay.audit.metrics import area_interval, counted_runs, joint_statement, lowest_rate
 from fedassay.audit.observer import UPLOADS
 from fedassay.suites.scoring.candidates import all_scores
 

@@ -10,16 +10,23 @@ import fedassay.audit
 import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low, privacy_loss, upper_bound
-from fedassay.audit.calibration.calibration import ALPHA, calibrate, null_measurement
-from fedassay.audit.calibration.known_mechanisms import EPSILON, MU, KnownMechanism, known_mechanism_for
+from fedassay.audit.calibration import (
+    ALPHA,
+    EPSILON,
+    MU,
+    KnownMechanism,
+    calibrate,
+    known_mechanism_for,
+    null_measurement,
+)
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.audit.estimators.catalogue import describe, estimators
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.one_run import one_run
 from fedassay.audit.evidence import CandidateScores, Guesses, MembershipScores, Reconstructions
-from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.audit.measurement import Kind, Measurement
-from fedassay.audit.power.threshold import FixedThreshold, ThresholdPolicy
+from fedassay.audit.threshold import FixedThreshold, ThresholdPolicy
 from scipy.special import ndtri
 from scipy.stats import binom
 

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from fedassay.audit.binomial import upper_bound
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs
 from fedassay.audit.estimators.joint_beta import ErrorRatePosterior
@@ -17,8 +18,7 @@ from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelea
 from fedassay.audit.estimators.sequential import sequential
 from fedassay.audit.estimators.z_test import z_test
 from fedassay.audit.evidence import Design, Guesses, Projections
-from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.power.threshold import FixedThreshold
+from fedassay.audit.threshold import FixedThreshold
 
 LEVELS = {"delta": 1e-5, "alpha": 0.05}
 HUGE = np.full(100, 1e308)

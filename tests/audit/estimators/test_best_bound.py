@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.estimators.best_bound import best_bound
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
+from fedassay.audit.estimators.joint_point import best_bound
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.measurement import Kind, Measurement
 from fedassay.audit.observer import UPLOADS
-from fedassay.audit.power.threshold import FixedThreshold
+from fedassay.audit.threshold import FixedThreshold
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.INDEPENDENT

@@ -3,12 +3,11 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low, largest_certifiable_epsilon, upper_bound
-from fedassay.audit.curve import GaussianCurve, ProfileCurve
+from fedassay.audit.curve import GaussianCurve, ProfileCurve, delta_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import Design
-from fedassay.audit.gaussian import delta_from_mu, mu_from_epsilon
-from fedassay.audit.power.detectable import minimum_detectable_epsilon
-from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
+from fedassay.audit.power import minimum_detectable_epsilon
+from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq

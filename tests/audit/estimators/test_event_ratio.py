@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low
 from fedassay.audit.claim import Claim
-from fedassay.audit.estimators.event_ratio import Contrast, _refutes, event_ratio_of_counts, ratio_low
+from fedassay.audit.estimators.counted import Contrast, _refutes, event_ratio_of_counts, ratio_low
 from fedassay.audit.estimators.pairwise_event import EventCounts
 from fedassay.audit.evidence import Setting
 from scipy.stats import binom

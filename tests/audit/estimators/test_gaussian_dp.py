@@ -3,11 +3,10 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.binomial import upper_bound
-from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.curve import GaussianCurve, delta_from_mu, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp, mu_from_rates
-from fedassay.audit.gaussian import delta_from_mu, epsilon_from_mu, mu_from_epsilon
-from fedassay.audit.power.detectable import minimum_detectable_epsilon
-from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
+from fedassay.audit.power import minimum_detectable_epsilon
+from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad

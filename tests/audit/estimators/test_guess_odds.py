@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.estimators.event_ratio import ratio_low
-from fedassay.audit.estimators.guess_odds import GuessCounts, guess_odds_of_counts, odds_low
+from fedassay.audit.estimators.counted import GuessCounts, guess_odds_of_counts, odds_low, ratio_low
 from fedassay.audit.evidence import Design, Setting
 from scipy.stats import binom
 

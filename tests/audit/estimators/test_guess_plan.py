@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from fedassay.audit.estimators.guess_plan import planned_guesses
+from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.one_run import epsilon_from_guesses
+from fedassay.audit.estimators.one_run_claim import planned_guesses
 from fedassay.audit.estimators.one_run_fdp import mu_from_guesses
-from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
 
 CLAIM = {"epsilon": 1.0, "delta": 1e-5, "alpha": 0.05}
 

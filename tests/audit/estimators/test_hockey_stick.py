@@ -4,12 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.curve import GaussianCurve, mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, fit, hockey_stick
 from fedassay.audit.evidence import Design
-from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.power.threshold import FixedThreshold
+from fedassay.audit.threshold import FixedThreshold
 from scipy.optimize import minimize
 
 LEVELS = {"delta": 1e-5, "alpha": 0.05}

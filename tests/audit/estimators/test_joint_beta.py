@@ -8,7 +8,7 @@ from fedassay.audit.estimators.joint_beta import POSTERIOR, ErrorRatePosterior, 
 from fedassay.audit.evidence import Design
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.measurement import Kind
-from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold
+from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold
 from scipy.integrate import quad
 from scipy.stats import beta
 

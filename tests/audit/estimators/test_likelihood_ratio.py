@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.curve import GaussianCurve, ProfileCurve
+from fedassay.audit.curve import GaussianCurve, ProfileCurve, mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.likelihood_ratio import (
     effect_z,
@@ -12,8 +12,7 @@ from fedassay.audit.estimators.likelihood_ratio import (
 )
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections, release_scores
 from fedassay.audit.finding import Verdict, judge
-from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.power.threshold import FixedThreshold
+from fedassay.audit.threshold import FixedThreshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad

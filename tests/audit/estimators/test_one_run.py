@@ -5,10 +5,10 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.estimators.one_run import epsilon_from_guesses, guess, one_run, p_value
 from fedassay.audit.evidence import CandidateScores, Design, Guesses
 from fedassay.audit.finding import Verdict, judge
-from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.measurement import FAIR_COINS
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -5,11 +5,10 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.one_run_fdp import mu_from_guesses, one_run_fdp, refuted, share_right
 from fedassay.audit.evidence import Design, Guesses
 from fedassay.audit.finding import Verdict, judge
-from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm

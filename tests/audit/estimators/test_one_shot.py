@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from fedassay.audit.curve import delta_from_mu, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.one_shot import epsilon_of_two_gaussians, hockey_stick_of_gaussians, one_shot
 from fedassay.audit.evidence import CandidateScores, Design
 from fedassay.audit.finding import Verdict, judge
-from fedassay.audit.gaussian import delta_from_mu, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.measurement import Kind
 from scipy.integrate import quad
 

@@ -5,19 +5,19 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.binomial import privacy_loss, upper_bound
-from fedassay.audit.estimators.best_bound import best_bound
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
 from fedassay.audit.estimators.joint_beta import joint_beta
+from fedassay.audit.estimators.joint_point import best_bound
 from fedassay.audit.estimators.one_run import epsilon_from_guesses, one_run, p_value
 from fedassay.audit.estimators.one_run_fdp import mu_from_guesses, one_run_fdp
 from fedassay.audit.estimators.pairwise_event import EventCounts, pairwise_event
 from fedassay.audit.estimators.sequential import sequential
 from fedassay.audit.estimators.z_test import mu_from_effect, z_test
 from fedassay.audit.evidence import Design, Guesses
-from fedassay.audit.gaussian import epsilon_from_mu
-from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
+from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
 from scipy.special import ndtri
 from scipy.stats import binom, norm
 

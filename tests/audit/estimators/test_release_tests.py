@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.curve import GaussianCurve, epsilon_from_mu
 from fedassay.audit.estimators import release_tests
 from fedassay.audit.estimators.likelihood_ratio import subsampled_gaussian
 from fedassay.audit.estimators.release_tests import (
@@ -19,7 +19,6 @@ from fedassay.audit.estimators.release_tests import (
     release_scores,
 )
 from fedassay.audit.evidence import Design, Projections, Setting
-from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.audit.observer import UPLOADS
 from scipy.stats import norm
 

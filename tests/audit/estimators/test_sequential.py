@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.estimators.sequential import Expected, anytime_bound, log_wealth, sequential
 from fedassay.audit.evidence import Design
-from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.power.detectable import power_at
-from fedassay.audit.power.threshold import FixedThreshold
+from fedassay.audit.power import power_at
+from fedassay.audit.threshold import FixedThreshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm

@@ -8,14 +8,14 @@ from functools import lru_cache, partial
 
 import numpy as np
 import pytest
+from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
-from fedassay.audit.estimators.guess_plan import planned_guesses
 from fedassay.audit.estimators.one_run import epsilon_from_guesses
+from fedassay.audit.estimators.one_run_claim import planned_guesses
 from fedassay.audit.estimators.one_run_fdp import mu_from_guesses
 from fedassay.audit.estimators.z_test import z_test
-from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
-from fedassay.audit.power.threshold import FixedThreshold
+from fedassay.audit.threshold import FixedThreshold
 
 REPEATS, LEVELS = 200, {"delta": 1e-5, "alpha": 0.05}
 MU = mu_from_epsilon(4, 1e-5)

@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.z_test import mu_from_effect, z_test
 from fedassay.audit.evidence import Design
 from fedassay.audit.finding import Verdict, judge
-from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.measurement import GAUSSIAN_SCORES, KNOWN_GAUSSIAN
 from scipy.stats import norm, t
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.mechanism.call_effect import MOST_TESTED, call_effect
 from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.audit.mechanism.trial_stream import MOST_TESTED, call_effect
 from scipy.stats import f_oneway, rankdata
 
 

@@ -5,9 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.mechanism.expected_bound import expected_bound, raised_rate, selection_bias
-from fedassay.audit.mechanism.guess_rule import Guesses, GuessRule, best_rule
-from fedassay.audit.power.cut import CountingPlan
+from fedassay.audit.mechanism.search import Guesses, GuessRule, best_rule, expected_bound, raised_rate, selection_bias
+from fedassay.audit.threshold import CountingPlan
 
 PLAN = CountingPlan(trials=100_000, delta=0.0, alpha=0.1, curve=None)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.audit.mechanism.kept_outputs import audit_outputs
+from fedassay.audit.mechanism.mechanism import audit_outputs
 
 
 def test_outputs_are_audited_from_python_too():

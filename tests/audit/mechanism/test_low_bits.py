@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.audit.mechanism.low_bits import bit_cells
 from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.audit.mechanism.scores import bit_cells
 from fedassay.defenses.secure.samplers import laplace_on_grid
 
 

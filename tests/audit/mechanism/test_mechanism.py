@@ -6,12 +6,10 @@ import tracemalloc
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.estimators.guess_odds import odds_low
+from fedassay.audit.curve import GaussianCurve, mu_from_epsilon
+from fedassay.audit.estimators.counted import odds_low
 from fedassay.audit.finding import Verdict
-from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.mechanism.mechanism import audit_mechanism
-from fedassay.audit.mechanism.neighbours import ball_neighbours
+from fedassay.audit.mechanism.mechanism import audit_mechanism, ball_neighbours
 
 REPEATS = 300
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.audit.mechanism.kept_outputs import audit_outputs
-from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.audit.mechanism.mechanism import audit_mechanism, audit_outputs
 from fedassay.audit.supplied.chosen import EstimatorOptions
 from fedassay.audit.supplied.scores import audit_scores
 

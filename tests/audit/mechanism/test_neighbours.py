@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.audit.mechanism.neighbours import ball_neighbours
+from fedassay.audit.mechanism.mechanism import ball_neighbours
 
 
 @pytest.mark.parametrize("norm", [1, 2])

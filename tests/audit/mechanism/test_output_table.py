@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.mechanism.output_table import row_keys, tabulate
+from fedassay.audit.mechanism.scores import row_keys, tabulate
 
 
 def test_the_ratios_by_hand():

@@ -7,8 +7,8 @@ import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
 from fedassay.audit.mechanism.columns import Coordinates
-from fedassay.audit.mechanism.marginals import learn_chain, learn_marginals
 from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.audit.mechanism.scores import learn_chain, learn_marginals
 
 TRIALS = 10_000
 

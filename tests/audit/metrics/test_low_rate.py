@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.binomial import upper_bound
-from fedassay.audit.metrics.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
-from fedassay.audit.metrics.scores_by_run import ScoresByRun
+from fedassay.audit.metrics import ScoresByRun, counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm

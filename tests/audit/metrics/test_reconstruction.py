@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
-from fedassay.audit.metrics.reconstruction import beyond_reconstruction, success_bound
 from fedassay.audit.observer import AGGREGATE, UPLOADS
+from fedassay.audit.posterior import beyond_reconstruction, success_bound
 from scipy.stats import norm
 from toy_claim import toy_claim
 

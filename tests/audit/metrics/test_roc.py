@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fedassay.audit.metrics.roc import area, area_interval, largest_tpr, roc_vertices
-from fedassay.audit.metrics.scores_by_run import ScoresByRun
+from fedassay.audit.metrics import ScoresByRun, area, area_interval, largest_tpr, roc_vertices
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
-from fedassay.audit.metrics.scores_by_run import ScoresByRun, run_weights
+from fedassay.audit.metrics import ScoresByRun, run_weights
 from fedassay.audit.observer import FINAL_MODEL
 
 

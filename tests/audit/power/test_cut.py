@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
-from fedassay.audit.power.cut import CountingPlan, best_cut, margin
-from fedassay.audit.power.threshold import SplitThreshold
+from fedassay.audit.threshold import CountingPlan, SplitThreshold, best_cut, margin
 from scipy.stats import norm
 
 

@@ -3,9 +3,8 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low, upper_bound
-from fedassay.audit.curve import GaussianCurve, ProfileCurve
-from fedassay.audit.gaussian import delta_from_mu, epsilon_from_mu, mu_from_epsilon
-from fedassay.audit.power.detectable import minimum_detectable_epsilon, power_at
+from fedassay.audit.curve import GaussianCurve, ProfileCurve, delta_from_mu, epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.power import minimum_detectable_epsilon, power_at
 from scipy.stats import binom, norm
 
 MU = mu_from_epsilon(4, 1e-5)

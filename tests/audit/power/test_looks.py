@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.binomial import privacy_loss, upper_bound
-from fedassay.audit.power.looks import planned_looks
+from fedassay.audit.power import planned_looks
 from hypothesis import given
 from hypothesis import strategies as st
 

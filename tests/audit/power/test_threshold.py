@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 from fedassay.audit.binomial import privacy_loss, upper_bound
-from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold, best_bound_threshold
+from fedassay.audit.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold, best_bound_threshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

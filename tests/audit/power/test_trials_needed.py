@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from fedassay.audit.binomial import largest_certifiable_epsilon, upper_bound
-from fedassay.audit.curve import GaussianCurve, ProfileCurve
-from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.power.trials_needed import (
+from fedassay.audit.curve import GaussianCurve, ProfileCurve, mu_from_epsilon
+from fedassay.audit.power import (
     OperatingPoints,
     effect_trials_needed,
     fewest_trials,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.audit.supplied.one_run import audit_one_run
-from fedassay.audit.supplied.scores import audit_scores
+from fedassay.audit.supplied.scores import audit_one_run, audit_scores
 
 PLAIN, GAUSSIAN = Claim.stated(1.0, 1e-5), Claim.stated(delta=1e-5, mu=1.0)
 N = 1000

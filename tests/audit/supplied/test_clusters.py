@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.audit.supplied.clusters import one_score_per_cluster
+from fedassay.audit.supplied.given import one_score_per_cluster
 from fedassay.audit.supplied.scores import audit_scores
 
 CLAIM = Claim.stated(delta=1e-5, mu=1.0, unit="sample", adjacency="add_remove", observer="final_model")

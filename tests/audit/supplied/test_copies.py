@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from fedassay.audit.evidence import Design
-from fedassay.audit.supplied.copies import _equal_by_chance, check_copies, remark
+from fedassay.audit.supplied.given import _equal_by_chance, check_copies, remark
 
 BOTH = pytest.mark.parametrize("design", [Design.INDEPENDENT, Design.ONE_RUN])
 

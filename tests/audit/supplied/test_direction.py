@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.audit.supplied.direction import FALSE_ALARM, direction_test
+from fedassay.audit.supplied.given import FALSE_ALARM, direction_test
 from fedassay.audit.supplied.scores import audit_scores
 from scipy.stats import binom
 

@@ -5,8 +5,7 @@ import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
 from fedassay.audit.supplied.given import scores_or_rows
-from fedassay.audit.supplied.one_run import audit_one_run
-from fedassay.audit.supplied.scores import audit_scores
+from fedassay.audit.supplied.scores import audit_one_run, audit_scores
 
 CLAIM = Claim.stated(1.0, 1e-5)
 RNG = np.random.default_rng(0)

@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.estimators.guess_plan import planned_guesses
 from fedassay.audit.estimators.one_run import epsilon_from_guesses
 from fedassay.audit.estimators.one_run import one_run as catalogued
+from fedassay.audit.estimators.one_run_claim import planned_guesses
 from fedassay.audit.evidence import Guesses
 from fedassay.audit.finding import Verdict
 from fedassay.audit.measurement import Measurement
-from fedassay.audit.supplied.one_run import audit_one_run
-from fedassay.audit.supplied.scores import audit_scores
+from fedassay.audit.supplied.scores import audit_one_run, audit_scores
 
 CLAIM = Claim.stated(1.0, 1e-5, unit="sample", adjacency="add_remove", observer="final_model")
 

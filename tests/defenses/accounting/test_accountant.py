@@ -14,7 +14,7 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 from fedassay.audit.claim import Adjacency
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.accountant import ACCOUNTANT, Method, epsilon_of, gaussian_steps, sensitivity
 from opacus.accountants import GaussianAccountant
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent

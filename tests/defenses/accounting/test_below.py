@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.gaussian import delta_from_mu, epsilon_from_mu
+from fedassay.audit.curve import delta_from_mu, epsilon_from_mu
 from fedassay.defenses.accounting.below import Pair, composed, gaussian_pair
 from fedassay.defenses.accounting.gaussian import SampledGaussian
 from fedassay.defenses.accounting.pure import composed_epsilon

@@ -5,7 +5,7 @@ import math
 import pytest
 from dp_accounting import ZCDpEvent
 from dp_accounting.rdp import RdpAccountant
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.conversion import (
     epsilon_at_best_order,
     epsilon_from_rdp,

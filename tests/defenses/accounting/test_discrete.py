@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.conversion import epsilon_from_rdp
 from fedassay.defenses.accounting.counts import CountPair
 from fedassay.defenses.accounting.discrete import (

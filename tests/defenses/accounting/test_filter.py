@@ -6,7 +6,7 @@ import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import RdpAccountant
 from fedassay.audit.claim import Adjacency
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.accountant import gaussian_steps
 from fedassay.defenses.accounting.filter import RenyiFilter, planned_filter
 from hypothesis import given, settings

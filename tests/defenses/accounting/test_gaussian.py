@@ -7,9 +7,8 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
-from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.curve import GaussianCurve, epsilon_from_mu
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections, release_scores
-from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.defenses.accounting.accountant import Method
 from fedassay.defenses.accounting.gaussian import (
     SampledGaussian,

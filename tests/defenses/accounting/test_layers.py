@@ -5,7 +5,7 @@ import math
 import pytest
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
 from fedassay.audit.claim import Adjacency
-from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
 from fedassay.defenses.accounting.accountant import Method, epsilon_of, gaussian_steps
 from fedassay.defenses.accounting.gaussian import gaussian_noise
 from fedassay.defenses.accounting.layers import Layer, LayeredGaussian, joint_noise, published_noise

@@ -7,9 +7,9 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, simulated_release_points
-from fedassay.audit.gaussian import epsilon_from_mu
-from fedassay.audit.power.trials_needed import trials_needed
+from fedassay.audit.power import trials_needed
 from fedassay.defenses.accounting.stated_laws import claim_from_accountant, claim_from_noise, claim_from_rho
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent, SelfComposedDpEvent
 from fedassay.audit.claim import Adjacency
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.accountant import Method, epsilon_of, renyi_divergence
 from fedassay.defenses.accounting.votes import label_noise, laplace_epsilon, laplace_scale
 from fedassay.defenses.transfer.noisy_max import GaussianMax, LaplaceMax

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.data_dependent import data_dependent_rdp
 from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.controls.transfer.control_votes_check_unpaid import ControlVotesCheckUnpaid

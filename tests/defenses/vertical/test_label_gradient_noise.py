@@ -10,7 +10,7 @@ import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
 from fedassay.audit.claim import NOT_PROVABLE, PROVABLE
-from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.curve import epsilon_from_mu
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise

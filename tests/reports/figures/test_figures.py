@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.audit.metrics.roc import roc_vertices
+from fedassay.audit.metrics import roc_vertices
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.figures.claimed_measured import claimed_measured
 from fedassay.reports.figures.heatmap import heatmap

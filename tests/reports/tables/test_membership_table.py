@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.audit.metrics.low_rate import joint_statement, tpr_at
-from fedassay.audit.metrics.roc import area_interval
-from fedassay.audit.metrics.scores_by_run import ScoresByRun
+from fedassay.audit.metrics import ScoresByRun, area_interval, joint_statement, tpr_at
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
 from fedassay.audit.wording import at_most
 from fedassay.reports.formats.markdown import markdown

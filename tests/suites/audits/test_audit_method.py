@@ -20,7 +20,7 @@ import numpy as np
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import MembershipScores, Setting
 from fedassay.audit.finding import Weakness
-from fedassay.audit.power.threshold import FixedThreshold
+from fedassay.audit.threshold import FixedThreshold
 from fedassay.suites.audits.audit_method import BlockMethod, Reading
 
 

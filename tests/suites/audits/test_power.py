@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import upper_bound
 from fedassay.audit.claim import Unit
-from fedassay.audit.curve import ProfileCurve
+from fedassay.audit.curve import ProfileCurve, mu_from_epsilon
 from fedassay.audit.estimators.release_tests import (
     BrokenRelease,
     GaussianRelease,
@@ -15,9 +15,8 @@ from fedassay.audit.estimators.release_tests import (
     draw_projections,
     release_scores,
 )
-from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.observer import UPLOADS
-from fedassay.audit.power.trials_needed import gaussian_points, trials_needed
+from fedassay.audit.power import gaussian_points, trials_needed
 from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.power import designed_tests, detectable_epsilon, enough_replicas, refutes, replicas_needed

@@ -8,7 +8,7 @@ import torch
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import MembershipScores
 from fedassay.audit.finding import Verdict, judge
-from fedassay.audit.power.threshold import SplitThreshold
+from fedassay.audit.threshold import SplitThreshold
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.check_result import CheckResult
+from fedassay.audit.measurement import CheckResult
 from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audit_method import unknown_power
 from fedassay.suites.audits.audited_federation import claimed_release

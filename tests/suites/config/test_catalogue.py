@@ -8,8 +8,8 @@ from importlib.metadata import EntryPoint
 import pytest
 from fedassay.attacks.attack import Attack
 from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
-from fedassay.audit import outside
-from fedassay.audit.outside import version_of
+from fedassay.audit import parts as outside
+from fedassay.audit.parts import version_of
 from fedassay.defenses.defense import Defense
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended

@@ -1,7 +1,7 @@
 """Every part of the catalogue passes the conformance checks of its kind."""
 
 import pytest
-from fedassay.audit.outside import KINDS
+from fedassay.audit.parts import KINDS
 from fedassay.fl.data.datasets import available
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.conformance.conformance import check_part, kind_of, known_parts

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, Setting
-from fedassay.audit.metrics.roc import area, area_interval
+from fedassay.audit.metrics import area, area_interval
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.partitions.partitions import Dirichlet, Shards

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
-from fedassay.audit.metrics.low_rate import joint_statement, tpr_at
-from fedassay.audit.metrics.roc import area_interval
-from fedassay.audit.metrics.scores_by_run import ScoresByRun
+from fedassay.audit.metrics import ScoresByRun, area_interval, joint_statement, tpr_at
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.results.store import Store

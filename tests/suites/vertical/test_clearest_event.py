@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.gaussian import mu_from_epsilon
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection

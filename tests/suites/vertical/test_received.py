@@ -1,8 +1,8 @@
 """Messages that exceed a claim about the final model alone do not fail it: the public receives less."""
 
 import pytest
-from fedassay.audit.check_result import CheckResult
 from fedassay.audit.claim import Claim
+from fedassay.audit.measurement import CheckResult
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.suites.vertical.received import held_against
 

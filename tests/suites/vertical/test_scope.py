@@ -4,8 +4,8 @@ import math
 
 import pytest
 from fedassay.audit.claim import Claim
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import judge
-from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import Streams, normal

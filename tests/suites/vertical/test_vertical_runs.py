@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.claim import Claim
-from fedassay.audit.gaussian import mu_from_epsilon
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.fl.streams import Streams, normal

@@ -16,7 +16,7 @@ from fedassay.attacks.membership.by_round.gradient_dot import GradientDot
 from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
 from fedassay.attacks.membership.by_round.loss_series import LossSeries
 from fedassay.attacks.membership.by_round.other_clients import compare_with_other_clients
-from fedassay.audit.metrics.roc import area
+from fedassay.audit.metrics import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD

@@ -7,8 +7,7 @@ import pytest
 import torch
 from fedassay.attacks.vertical.membership.random_membership import RandomMembership
 from fedassay.attacks.vertical.membership.vertical_membership import VerticalMembership
-from fedassay.audit.metrics.roc import area
-from fedassay.audit.metrics.scores_by_run import ScoresByRun
+from fedassay.audit.metrics import ScoresByRun, area
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.task import People

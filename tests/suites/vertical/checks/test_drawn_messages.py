@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 from fedassay.audit.claim import Claim
-from fedassay.audit.gaussian import mu_from_epsilon
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from fedassay.audit.claim import Claim
-from fedassay.audit.gaussian import mu_from_epsilon
+from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
 from fedassay.defenses.vertical.noise import clipped, drawn
 from fedassay.fl.streams import Streams, normal

@@ -1,4 +1,5 @@
-"""Finds parts from outside the package: by ``package.module:Name``, by ``file.py:Name`` or by an entry point.
+"""Finds parts: those of a folder by their file names, and those from outside the package by ``package.module:Name``, by
+``file.py:Name`` or by an entry point.
 
 One mechanism serves all kinds of parts. A part is named by text, so that worker processes and resumed runs find it too.
 A table gives its options: ``{ part = "mypackage.models:Small", width = 32 }``.
@@ -8,17 +9,33 @@ import hashlib
 import importlib
 import inspect
 import json
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from .nearest import nearest
+from .wording import nearest
+
+
+@cache
+def names_in(package: str) -> tuple[str, ...]:
+    """Return the names of the files of a package's folder in alphabetical order; none of them is imported."""
+    found = importlib.import_module(package)
+    # Sorted, so that the order of tables does not depend on the file system.
+    return tuple(sorted(entry.name for entry in pkgutil.iter_modules(found.__path__) if not entry.ispkg))
+
+
+def part_in(package: str, name: str) -> Any:
+    """Import the file ``name`` of a package's folder and return what it defines under its own name."""
+    return getattr(importlib.import_module(f"{package}.{name}"), name)
+
 
 KINDS = {
     "dataset": "data set",

@@ -1,23 +1,193 @@
-"""Computes in advance how many trials each estimator needs to refute the claim of a mechanism with a known bug.
+"""Power: the looks and trials that an audit needs, and the smallest epsilon that a design refutes.
 
-A bug is described by its operating points, the pairs of error rates that the thresholds of a score reach under it.
-Estimators that count errors use the point farthest from the claim; the e-process uses its best betting rate.
+Looks at an audit's runs are planned beforehand, each with its share of alpha (group-sequential design). An audit may
+stop at a look. The bound of look k, computed from the first n_k runs at the level alpha_k, exceeds the truth with
+probability at most alpha_k, whether or not the audit gets there. By the union bound all of them hold at once with
+probability 1 - sum(alpha_k), so the bound of the look at which the audit stopped holds at alpha. This is alpha spending
+(Lan and DeMets 1983) by a function that is fixed beforehand, without an assumption on how looks depend on each other.
+
+The smallest true epsilon is the one refuted with 90 % probability. Both routes test whether the joint point lies under
+a curve, the stated one or that of (epsilon, delta) alone. The exact binomial sum runs over the false positives; for
+each count, the false negatives that still refute form an interval from 0.
+
+A known bug is described by its operating points, the pairs of error rates that the thresholds of a score reach under
+it. Estimators that count errors use the point farthest from the claim; the e-process uses its best betting rate.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
-from scipy.special import ndtr, ndtri
+from scipy.special import bdtr, gammaln, ndtr, ndtri, xlog1py, xlogy
+from scipy.stats import binom
 
-from ..arrays import FloatArray
-from ..binomial import check_level, upper_bound
-from ..curve import Curve, ProfileCurve
-from .cut import margin
-from .detectable import power_at
+from .arrays import FloatArray
+from .binomial import check_level, upper_bound
+from .curve import Curve, GaussianCurve, ProfileCurve, epsilon_from_mu
+from .threshold import margin
+
+_SHARES_BY_RUNS = ((1 / 8, 1 / 16), (1 / 4, 1 / 16), (1 / 2, 1 / 8), (3 / 4, 1 / 8), (7 / 8, 1 / 16), (1.0, 9 / 16))
+"""Share of the runs at each look, and the share of alpha that it spends. Most is kept for the last look, where a
+violation that is hard to see has its best chance; the late looks serve to end runs that can refute nothing any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """A planned look at an audit's runs.
+
+    Args:
+        replicas: runs per arm by then, those of earlier looks included.
+        alpha: level of the bound of this look.
+    """
+
+    replicas: int
+    alpha: float
+
+
+def planned_looks(replicas: int, alpha: float) -> tuple[Look, ...]:
+    """Return the looks at an audit of at most ``replicas`` runs per arm; their levels sum to at most ``alpha``.
+
+    Looks that would have equally many runs are one, with the sum of their levels; none has fewer than two runs.
+
+    Raises:
+        ValueError: for fewer than two runs, or a level outside (0, 1).
+    """
+    if replicas < 2:
+        raise ValueError(f"replicas must be >= 2, got {replicas}")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    shares: dict[int, float] = {}
+    for part, share in _SHARES_BY_RUNS:
+        count = max(2, round(part * replicas))
+        shares[count] = shares.get(count, 0.0) + share
+    return tuple(Look(replicas=count, alpha=share * alpha) for count, share in shares.items())
+
+
+# In mu or epsilon: at 60 an attack makes no error in any number of trials that can be run.
+_LARGEST = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Design:
+    """``weights``: (k,) the probability of each plausible count of false positives; ``allowed``: (k,) the largest
+    count of false negatives that still refutes together with it, -1 where none does."""
+
+    n1: int
+    weights: FloatArray
+    allowed: FloatArray
+
+    def power(self, fnr: float) -> float:
+        refuting = np.where(self.allowed < 0, 0.0, bdtr(np.maximum(self.allowed, 0), self.n1, fnr))
+        return float(self.weights @ refuting)
+
+
+# Cached, because the repeats of an audit often count the same errors and a search takes long.
+@lru_cache(maxsize=1024)
+def minimum_detectable_epsilon(
+    *,
+    n0: int,
+    n1: int,
+    alpha: float,
+    delta: float,
+    fpr: float,
+    curve: Curve | None,
+    epsilon: float | None,
+    power: float = 0.9,
+) -> float | None:
+    """Return the smallest true epsilon at ``delta`` for which an audit of this size refutes the claim with probability
+    ``power``.
+
+    The route is ``curve`` where one is given, else the bound against ``epsilon``; None when both are None, or when
+    nothing in reach (mu or epsilon of 60) would do. ``fpr``: expected false-positive rate, in (0, 1). The truth is
+    taken to be a Gaussian mechanism, the attack optimal; at delta 0, where no Gaussian has a finite epsilon, the
+    worst mechanism of pure epsilon.
+    """
+    refuted = _refuted_curve(curve, epsilon, delta)
+    if refuted is None:
+        return None
+    design = _design(n0=n0, n1=n1, alpha=alpha, fpr=fpr, refuted=refuted)
+    if delta == 0:
+        return _smallest(lambda true: design.power(_pure(true, fpr)), power)
+    mu = _smallest(lambda true: design.power(_gaussian(true, fpr)), power)
+    return None if mu is None else epsilon_from_mu(mu, delta)
+
+
+def power_at(
+    fpr: float,
+    fnr: float,
+    *,
+    n0: int,
+    n1: int,
+    alpha: float,
+    delta: float,
+    curve: Curve | None,
+    epsilon: float | None,
+) -> float:
+    """Return the probability (power) that an audit of this size refutes the claim, given the attack's true error rates.
+
+    ``fpr`` in (0, 1), ``fnr`` in [0, 1]; route and arguments as in ``minimum_detectable_epsilon``. Raises ValueError
+    when a rate is out of range or there is neither curve nor epsilon.
+    """
+    if not 0 <= fnr <= 1:
+        raise ValueError(f"fnr must lie in [0, 1], got {fnr}")
+    refuted = _refuted_curve(curve, epsilon, delta)
+    if refuted is None:
+        raise ValueError("the power depends on a claim to refute: give its curve or its epsilon, got neither")
+    return _design(n0=n0, n1=n1, alpha=alpha, fpr=fpr, refuted=refuted).power(fnr)
+
+
+def _refuted_curve(curve: Curve | None, epsilon: float | None, delta: float) -> Curve | None:
+    """The curve under which a joint point refutes; None where nothing was claimed."""
+    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+    if curve is not None or epsilon is None:
+        return curve
+    # A bound exceeds epsilon exactly when its joint point lies under this curve, so one test serves both routes.
+    return ProfileCurve((epsilon,), (delta,), (delta,))
+
+
+def _design(*, n0: int, n1: int, alpha: float, fpr: float, refuted: Curve) -> _Design:
+    if not 0 < fpr < 1:
+        raise ValueError(f"fpr must lie in (0, 1), got {fpr}")
+    # Nine standard deviations and 40 counts: what is left out weighs less than 1e-15.
+    reach = 9 * math.sqrt(n0 * fpr * (1 - fpr)) + 40
+    counts = np.arange(max(0, math.floor(n0 * fpr - reach)), min(n0, math.ceil(n0 * fpr + reach)) + 1)
+    forbidden = refuted.fnr(upper_bound(counts, n0, alpha / 2))
+    # U(j) < f exactly when P[Bin(n1, f) <= j] < alpha / 2: ppf gives the first j for which that fails.
+    allowed = np.asarray(binom.ppf(alpha / 2, n1, forbidden), dtype=np.float64) - 1
+    log_weights = (
+        gammaln(n0 + 1)
+        - gammaln(counts + 1)
+        - gammaln(n0 - counts + 1)
+        + xlogy(counts, fpr)
+        + xlog1py(n0 - counts, -fpr)
+    )
+    return _Design(n1=n1, weights=np.exp(log_weights), allowed=allowed)
+
+
+def _gaussian(mu: float, fpr: float) -> float:
+    return float(GaussianCurve(mu).fnr(fpr))
+
+
+def _pure(epsilon: float, fpr: float) -> float:
+    return float(ProfileCurve((epsilon,), (0.0,), (0.0,)).fnr(fpr))
+
+
+def _smallest(power_of: Callable[[float], float], power: float) -> float | None:
+    """The smallest true leak that reaches ``power``, to nine digits."""
+    # Bisection finds it, because power grows with the leak.
+    low, high = 0.0, _LARGEST
+    if power_of(high) < power:
+        return None
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
+    return high
+
 
 LIMIT = 10**9
 """Trials per arm beyond which a bug counts as undetectable."""

@@ -1,1 +1,0 @@
-"""Calibration: every estimator on mechanisms of known privacy and on degenerate inputs."""

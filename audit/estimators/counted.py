@@ -1,0 +1,289 @@
+"""Lower bounds on epsilon from counted guesses of the input or from one counted event, by exact tests of odds and of
+ratios.
+
+Guesses bound pure differential privacy, where each run's input was drawn by a fair coin and a guess may be withheld.
+
+An output y changes the odds of the two inputs by ``P1(y) / P0(y)``, which lies between ``e^-epsilon`` and ``e^epsilon``
+(Kairouz, Oh, Viswanath 2015). So given all outputs, each guess is right with probability at most ``s = e^epsilon / (1 +
+e^epsilon)``, independently of the others, because runs and coins are independent and the guess follows from the output.
+Given the outputs, the number of right guesses is therefore stochastically at most Binomial(guesses made, s), whichever
+guesses were withheld (as in Steinke, Nasr, Jagielski 2023, theorem 5.2, for one run). Hence the bound of Clopper and
+Pearson (1934) on s holds at the whole of alpha: no unknown rate is left that a share of alpha would have to bound.
+
+Outputs that point to the first input count like those that point to the second. With an event A on which the second
+input is likelier and an event B on which the first one is, a violation in both directions is tested by the sum of their
+counts; two bounds on the rates of A use none of B.
+
+How often one event occurs on each of two inputs tests ``p1 <= e^epsilon p0 + delta`` by the contrast ``hits_in - weight
+* hits_out`` of two independent binomial counts. The unknown rate p0 is bounded first (Berger and Boos 1994), and the
+p-value is the largest over that interval. Two separate bounds (``clopper_pearson``) lose more where both rates are far
+from 0, and less where one is near 0.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import bdtr, bdtrc
+
+from ..arrays import FloatArray
+from ..binomial import largest_certifiable_epsilon, upper_bound
+from ..curve import Curve
+from ..evidence import Setting, whole
+from ..measurement import INDEPENDENT_TRIALS, Measurement
+from ..power import minimum_detectable_epsilon
+from .joint_point import check_independent_trials
+from .pairwise_event import EventCounts
+
+_FEWEST = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessCounts:
+    """The numbers of guesses in runs whose input a fair coin chose, by guess and by true input.
+
+    ``in_as_in``, ``in_as_out``: of ``n1`` runs on the second input, those guessed to be on the second and on the first;
+    ``out_as_in``, ``out_as_out``: of ``n0`` runs on the first input likewise. In the others no guess was made.
+
+    Raises ValueError unless all are whole numbers >= 0, n0 and n1 >= 1, and no more guesses than runs.
+    """
+
+    in_as_in: int
+    in_as_out: int
+    n1: int
+    out_as_in: int
+    out_as_out: int
+    n0: int
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        for name in ("in_as_in", "in_as_out", "n1", "out_as_in", "out_as_out", "n0"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        for side, n, both in (
+            ("second", self.n1, (self.in_as_in, self.in_as_out)),
+            ("first", self.n0, (self.out_as_in, self.out_as_out)),
+        ):
+            if n < 1 or min(both) < 0 or sum(both) > n:
+                raise ValueError(
+                    f"guesses on the {side} input must be >= 0 and no more than its n >= 1 runs, got {both} of {n}"
+                )
+
+    @property
+    def right(self) -> int:
+        """How many guesses were right."""
+        return self.in_as_in + self.out_as_out
+
+    @property
+    def wrong(self) -> int:
+        """How many guesses were wrong."""
+        return self.in_as_out + self.out_as_in
+
+    @property
+    def false_positives(self) -> int:
+        """The runs on the first input above the threshold of guesses of the second, or of the first if only that is
+        guessed.
+        """
+        return self.out_as_in if self._guesses_second else self.n0 - self.out_as_out
+
+    @property
+    def false_negatives(self) -> int:
+        """The runs on the second input that are not above this threshold."""
+        return self.n1 - self.in_as_in if self._guesses_second else self.in_as_out
+
+    @property
+    def _guesses_second(self) -> bool:
+        return self.in_as_in + self.out_as_in > 0
+
+
+def guess_odds_of_counts(
+    counts: GuessCounts,
+    *,
+    alpha: float,
+    threshold: float | None = None,
+    threshold_policy: str = "guesses",
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Compute a lower bound on epsilon at delta 0 from guesses of the inputs; it holds with probability 1 - ``alpha``.
+
+    Assumes independent runs, inputs by independent fair coins, and guesses by a rule that was fixed before.
+    ``epsilon``: the claimed one, from which ``detectable`` is computed, for an audit that bounds two rates, which has
+    less power. Raises ValueError for an alpha out of range and for trials that are not independent.
+    """
+    check_independent_trials(counts.setting, "guess_odds", 0.0, alpha)
+    return Measurement(
+        estimator="guess_odds",
+        assumption=INDEPENDENT_TRIALS,
+        alpha=alpha,
+        n0=counts.n0,
+        n1=counts.n1,
+        delta=0.0,
+        threshold_policy=threshold_policy,
+        threshold=threshold,
+        false_positives=counts.false_positives,
+        false_negatives=counts.false_negatives,
+        epsilon_low=odds_low(counts.right, counts.wrong, alpha),
+        estimate=math.log(counts.right / counts.wrong) if counts.right and counts.wrong else None,
+        ceiling=odds_low(counts.n0 + counts.n1, 0, alpha),
+        detectable=minimum_detectable_epsilon(
+            n0=counts.n0,
+            n1=counts.n1,
+            alpha=alpha,
+            delta=0.0,
+            fpr=(counts.false_positives + 0.5) / (counts.n0 + 1),
+            curve=None,
+            epsilon=epsilon,
+        ),
+        witness=witness,
+        setting=counts.setting,
+    )
+
+
+def fits_coins(*, delta: float, curve: Curve | None, trials: int) -> bool:
+    """Return whether a claim of ``delta`` and ``curve`` is tested by guesses of ``trials`` runs per input on average.
+
+    The bound holds for pure differential privacy; and of few runs, coins might leave an input none.
+    """
+    return delta == 0 and curve is None and trials >= _FEWEST
+
+
+def odds_low(right: int, wrong: int, alpha: float) -> float:
+    """Return the largest epsilon that so many right and wrong guesses refute at level ``alpha``, 0 where they refute
+    none.
+    """
+    if right + wrong == 0:
+        return 0.0
+    mistaken = float(upper_bound(wrong, right + wrong, alpha))
+    return max(0.0, math.log((1 - mistaken) / mistaken)) if mistaken < 1 else 0.0
+
+
+# A hundredth of alpha bounds the unknown rate; it shortens the interval at almost no cost.
+_SHARE = 0.01
+# Finer parts bring the bound closer to that of the exact sum, and take longer.
+_PARTS, _BLOCKS, _REACH = 160, 240, 8.0
+_STEPS, _STEP = 40, 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """The rule of a ratio test, fixed before the counted trials: the ``weight`` of hits on the first input, and
+    whether the event or its ``complement`` is counted, the latter with the roles of the two inputs exchanged.
+    """
+
+    weight: float
+    complement: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < math.inf:
+            raise ValueError(f"weight must be > 0 and finite, got {self.weight}")
+
+
+def event_ratio_of_counts(
+    counts: EventCounts,
+    *,
+    contrast: Contrast,
+    delta: float,
+    alpha: float,
+    threshold: float | None = None,
+    threshold_policy: str = "event",
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Compute a lower bound on epsilon at ``delta`` from the counts of one event; it holds with probability 1 -
+    ``alpha``.
+
+    Assumes independent trials, and that event and ``contrast`` were fixed before these counts were seen. ``epsilon``:
+    the claimed one, from which ``detectable`` is computed. Raises ValueError for levels out of range and for trials
+    that are not independent.
+    """
+    check_independent_trials(counts.setting, "event_ratio", delta, alpha)
+    missed = counts.n1 - counts.hits_in
+    rates = (counts.hits_in, counts.n1, counts.hits_out, counts.n0)
+    if contrast.complement:
+        rates = (counts.n0 - counts.hits_out, counts.n0, missed, counts.n1)
+    high, n_high, low, n_low = rates
+    estimate = math.log((high / n_high - delta) / (low / n_low)) if low and high / n_high > delta else None
+    return Measurement(
+        estimator="event_ratio",
+        assumption=INDEPENDENT_TRIALS,
+        alpha=alpha,
+        n0=counts.n0,
+        n1=counts.n1,
+        delta=delta,
+        threshold_policy=threshold_policy,
+        threshold=threshold,
+        false_positives=counts.hits_out,
+        false_negatives=missed,
+        epsilon_low=ratio_low(*rates, weight=contrast.weight, delta=delta, alpha=alpha),
+        estimate=estimate,
+        ceiling=largest_certifiable_epsilon(counts.n0, counts.n1, delta, alpha),
+        detectable=minimum_detectable_epsilon(
+            n0=counts.n0,
+            n1=counts.n1,
+            alpha=alpha,
+            delta=delta,
+            fpr=(counts.hits_out + 0.5) / (counts.n0 + 1),
+            curve=None,
+            epsilon=epsilon,
+        ),
+        witness=witness,
+        setting=counts.setting,
+    )
+
+
+def ratio_low(k1: int, n1: int, k0: int, n0: int, *, weight: float, delta: float, alpha: float) -> float:
+    """Return the largest epsilon that the test refutes at level ``alpha``, 0 where it refutes none.
+
+    ``k1`` of ``n1`` trials hit where the event is likely, ``k0`` of ``n0`` where it is not.
+    """
+
+    def refutes(epsilon: float, every: int = 1) -> bool:
+        return _refutes(k1, n1, k0, n0, epsilon, weight=weight, delta=delta, alpha=alpha, every=every)
+
+    if not refutes(0.0):
+        return 0.0
+    # The p-value grows with epsilon, because the weight does not depend on it. A few parts find the place.
+    refuted, other = 0.0, math.log(n0 / max(k0, 1)) + 2.0
+    for _ in range(_STEPS):
+        middle = (refuted + other) / 2
+        refuted, other = (middle, other) if refutes(middle, _PARTS // 4) else (refuted, middle)
+        if other - refuted < 1e-5 * max(1.0, refuted):
+            break
+    # All parts prove it: a little less, until they do.
+    step = _STEP * math.sqrt(1 / max(k1, 1) + 1 / max(k0, 1))
+    return next((shown for back in range(_STEPS) if refutes(shown := max(0.0, refuted - back * step))), 0.0)
+
+
+def _refutes(
+    k1: int, n1: int, k0: int, n0: int, epsilon: float, *, weight: float, delta: float, alpha: float, every: int
+) -> bool:
+    """Whether the p-value of ``p1 <= e^epsilon p0 + delta`` is at most alpha; ``every`` > 1 looks at some parts
+    only.
+    """
+    share = alpha * _SHARE
+    ends = 1 - float(upper_bound(n0 - k0, n0, share / 2)), float(upper_bound(k0, n0, share / 2))
+    edges = np.linspace(*ends, _PARTS + 1)
+    # Over each part of the interval: the likelier hits at its upper end, against the rarer at its lower end.
+    lower, upper = edges[:-1:every], edges[1::every]
+    above = np.minimum(1.0, math.exp(epsilon) * upper + delta)
+    return float(_tail(k1 - weight * k0, weight, lower, n0, above, n1).max()) <= alpha - share
+
+
+def _tail(seen: float, weight: float, low: FloatArray, n_low: int, high: FloatArray, n_high: int) -> FloatArray:
+    """An upper bound on the probability that the contrast is at least ``seen``, for each pair of rates (low, high)."""
+    spread = np.sqrt(n_low * low * (1 - low)) + 1.0
+    first = np.maximum(0.0, np.floor(n_low * low - _REACH * spread))
+    last = np.minimum(float(n_low), np.ceil(n_low * low + _REACH * spread))
+    # Rows are rates, columns the first counts of blocks: within a block, the smallest count is the likeliest to exceed.
+    starts = np.floor(first + (last - first) * np.linspace(0, 1, _BLOCKS + 1)[:, np.newaxis]).T
+    starts[:, 0] = 0.0
+    # Of counts below 0 there are none, but bdtr(-1) is NaN.
+    below = np.where(starts > 0, bdtr(np.maximum(starts - 1, 0), n_low, low[:, np.newaxis]), 0.0)
+    mass = np.diff(below, axis=1, append=1.0)
+    needed = np.ceil(seen + weight * starts)
+    chance = np.where(
+        needed <= 0,
+        1.0,
+        np.where(needed > n_high, 0.0, bdtrc(np.clip(needed, 1, n_high) - 1, n_high, high[:, np.newaxis])),
+    )
+    return np.asarray((mass * chance).sum(axis=1), dtype=np.float64)

@@ -1,0 +1,368 @@
+"""Metrics of an attack's scores: ROC curve and area, true-positive rate at a small false-positive rate, each by runs.
+
+Scores are grouped by run, because scores of one training run share its noise. The estimate of the true-positive rate
+takes both rates from the same scores. With a confidence bound on the TPR alone, the resulting statement is false in 27
+to 50 % of runs without any leak. The joint statement bounds both rates, at alpha / 2 each: the true FPR is at most
+``fpr_high`` and the true TPR at least ``tpr_low``.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, logit, stdtrit
+
+from .arrays import FloatArray, IntArray
+from .binomial import check_level, upper_bound
+from .evidence import Design, MembershipScores, checked_scores, whole_numbers
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoresByRun:
+    """Membership scores of members and non-members, each with the number of the training run that it comes from.
+
+    ``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means member.
+
+    ``member_runs``, ``nonmember_runs``: whole numbers of the same lengths, equal where scores come from one run (one
+    noise draw). Runs are independent of each other, scores of one run are not.
+    """
+
+    member: FloatArray
+    nonmember: FloatArray
+    member_runs: IntArray
+    nonmember_runs: IntArray
+
+    @classmethod
+    def of(
+        cls,
+        member: ArrayLike,
+        nonmember: ArrayLike,
+        member_runs: ArrayLike | None = None,
+        nonmember_runs: ArrayLike | None = None,
+    ) -> "ScoresByRun":
+        """Group members' and non-members' scores by the number of the training run that each comes from.
+
+        Without run numbers, each score is a run of its own: independent trials.
+
+        Raises ValueError for a side that is empty or not finite, for runs that are not one whole number per score, and
+        for runs of one side only.
+        """
+        inside, outside = checked_scores("member", member), checked_scores("nonmember", nonmember)
+        if (member_runs is None) != (nonmember_runs is None):
+            raise ValueError("member_runs and nonmember_runs must be given both or not at all, got one of them")
+        if member_runs is None or nonmember_runs is None:
+            numbers = np.arange(len(inside) + len(outside))
+            member_runs, nonmember_runs = numbers[: len(inside)], numbers[len(inside) :]
+        return cls(
+            member=inside,
+            nonmember=outside,
+            member_runs=whole_numbers("member_runs", member_runs, len(inside)),
+            nonmember_runs=whole_numbers("nonmember_runs", nonmember_runs, len(outside)),
+        )
+
+    @classmethod
+    def of_evidence(cls, scores: MembershipScores) -> "ScoresByRun":
+        """Group an attack's membership scores by the run that they come from.
+
+        Clustered scores without run numbers all belong to one run.
+        """
+        if scores.setting.design is Design.INDEPENDENT:
+            return cls.of(scores.member, scores.nonmember)
+        if scores.member_runs is None or scores.nonmember_runs is None:
+            # One common run is the cautious choice: unknown dependence must not narrow an interval.
+            zeros = [np.zeros(len(side), dtype=np.int64) for side in (scores.member, scores.nonmember)]
+            return cls.of(scores.member, scores.nonmember, *zeros)
+        return cls.of(scores.member, scores.nonmember, scores.member_runs, scores.nonmember_runs)
+
+    @property
+    def given_the_runs(self) -> "ScoresByRun":
+        """Return the same scores, each treated as a separate run; a confidence interval from them holds only for the
+        noise that the runs drew.
+
+        Results then hold for these runs and for no others.
+        """
+        return ScoresByRun.of(self.member, self.nonmember)
+
+    @cached_property
+    def runs(self) -> int:
+        """The number of independent training runs that the scores come from."""
+        return len(np.union1d(self.member_runs, self.nonmember_runs))
+
+    @cached_property
+    def has_mixed_runs(self) -> bool:
+        """Return whether some run has scores of members and of non-members."""
+        return bool(np.isin(self.member_runs, self.nonmember_runs).any())
+
+    @cached_property
+    def one_side_per_run(self) -> "ScoresByRun | None":
+        """Keep only the members' or only the non-members' scores of each run, so that the two groups are independent.
+
+        None where a group is left without any run.
+
+        Runs with scores on both sides contribute their non-members and their members in turn, in the order of their
+        numbers, so that the choice depends on no score.
+        """
+        both = np.intersect1d(self.member_runs, self.nonmember_runs)
+        inside = ~np.isin(self.member_runs, both[0::2])
+        outside = ~np.isin(self.nonmember_runs, both[1::2])
+        if not inside.any() or not outside.any():
+            return None
+        return ScoresByRun.of(
+            self.member[inside], self.nonmember[outside], self.member_runs[inside], self.nonmember_runs[outside]
+        )
+
+
+def run_weights(runs: IntArray) -> FloatArray:
+    """Return a weight for each score such that the weights of every run sum to 1.
+
+    ``runs``: (n,) run numbers; the result has the same shape.
+    """
+    _, place, sizes = np.unique(runs, return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / sizes[place], dtype=np.float64)
+
+
+_NOTHING = 1e-12
+"""A standard error below this is rounding error of scores that do not vary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area:
+    """The area under an attack's ROC curve, with the two ends ``low`` and ``high`` of its confidence interval.
+
+    Both ends are None where the scores allow no interval; ``method`` names the method, or why there is none.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    method: str
+
+
+def area(sides: ScoresByRun) -> float:
+    """Return the area under the ROC curve: the probability that a member scores above a non-member.
+
+    Ties count half (Mann-Whitney U over n1 n0).
+    """
+    return float(_above(sides.member, sides.nonmember).mean())
+
+
+def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
+    """Return the area under the ROC curve with a confidence interval that allows for dependence between scores of one
+    run.
+
+    ``level`` is its confidence; the sample size is the number of runs, not of scores.
+
+    The method is that of DeLong, DeLong, Clarke-Pearson (1988), with the influences of one run's scores summed before
+    they are squared (Obuchowski 1997), on the logit scale, with Student's t at Welch's degrees of freedom. For scores
+    without a single error it would give certainty: there disjoint pairs of runs, all ordered correctly, are counted
+    instead (Clopper-Pearson). There is no interval from one run per side, nor where all scores tie.
+    """
+    check_level("level", level)
+    value = area(sides)
+    strata = _influences(sides, value)
+    counts = [len(one) for one in strata]
+    if min(counts) < 2:
+        return Area(value=value, low=None, high=None, method="one independent run per side, no interval")
+    parts = [n / (n - 1) * float(((one - one.mean()) ** 2).sum()) for n, one in zip(counts, strata, strict=True)]
+    # n / (n - 1) makes each stratum's variance unbiased; strata of independent runs add.
+    error = math.sqrt(sum(parts))
+    if value in (0.0, 1.0):
+        return _errorless(value, sides.runs // 2 if sides.has_mixed_runs else min(counts), level)
+    if error < _NOTHING:
+        return Area(value=value, low=None, high=None, method="scores that tie, no interval")
+    freedom = sum(parts) ** 2 / sum(part**2 / (n - 1) for n, part in zip(counts, parts, strict=True))
+    # On the logit scale, where the interval cannot leave (0, 1); the derivative there is 1 / (a (1 - a)).
+    half = float(stdtrit(freedom, 0.5 + level / 2)) * error / (value * (1 - value))
+    low, high = expit(logit(value) - half), expit(logit(value) + half)
+    return Area(value=value, low=float(low), high=float(high), method="DeLong over runs, logit scale")
+
+
+def _influences(sides: ScoresByRun, value: float) -> list[FloatArray]:
+    """Each run's contribution to the error of the area: one stratum if runs have both sides, else one per side."""
+    # In a mixed run the parts of both sides share noise, so they are added before anything is squared.
+    member = (_above(sides.member, sides.nonmember) - value) / len(sides.member)
+    nonmember = (1 - _above(sides.nonmember, sides.member) - value) / len(sides.nonmember)
+    if sides.has_mixed_runs:
+        runs = np.concatenate([sides.member_runs, sides.nonmember_runs])
+        return [_by_run(np.concatenate([member, nonmember]), runs)]
+    return [_by_run(member, sides.member_runs), _by_run(nonmember, sides.nonmember_runs)]
+
+
+def _by_run(values: FloatArray, runs: np.ndarray) -> FloatArray:
+    _, place = np.unique(runs, return_inverse=True)
+    return np.asarray(np.bincount(place, weights=values), dtype=np.float64)
+
+
+def _above(scores: FloatArray, others: FloatArray) -> FloatArray:
+    """For each score, the share of ``others`` below it, ties counting half."""
+    # The mean of both insertion points counts ties half without comparing all pairs.
+    ordered = np.sort(others)
+    places = np.searchsorted(ordered, scores, side="left") + np.searchsorted(ordered, scores, side="right")
+    return np.asarray(places / (2 * len(others)), dtype=np.float64)
+
+
+def _errorless(value: float, pairs: int, level: float) -> Area:
+    wrong = float(upper_bound(0, pairs, (1 - level) / 2))
+    low, high = (1 - wrong, 1.0) if value == 1.0 else (0.0, wrong)
+    return Area(value=value, low=low, high=high, method=f"Clopper-Pearson on {pairs} disjoint pairs of runs")
+
+
+def roc_vertices(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return an attack's false-positive and true-positive rate at every distinct score, from (0, 0) to (1, 1).
+
+    Both arrays have shape (k,).
+
+    ``member``: (n1,), ``nonmember``: (n0,) scores, higher means member. A tie moves both rates at once: there is one
+    vertex per distinct score and none between, because no threshold separates equal scores. Vertices on a straight step
+    are left out, because they do not change the line.
+    """
+    # From the highest score down, so that both rates rise from 0.
+    thresholds = np.unique(np.concatenate([member, nonmember]))[::-1]
+    above_member = len(member) - np.searchsorted(np.sort(member), thresholds, side="left")
+    above_nonmember = len(nonmember) - np.searchsorted(np.sort(nonmember), thresholds, side="left")
+    fpr = np.concatenate([[0.0], above_nonmember / len(nonmember)])
+    tpr = np.concatenate([[0.0], above_member / len(member)])
+    flat = (np.diff(fpr)[:-1] == 0) & (np.diff(fpr)[1:] == 0) | (np.diff(tpr)[:-1] == 0) & (np.diff(tpr)[1:] == 0)
+    corners = np.concatenate([[True], ~flat, [True]])
+    return fpr[corners], tpr[corners]
+
+
+def largest_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:
+    """Return, for each false-positive rate in ``fpr``, the largest true-positive rate that (epsilon, delta)-DP allows.
+
+    ``fpr`` lies in [0, 1].
+
+    ``min(e^eps fpr + delta, 1 - e^-eps (1 - delta - fpr))``, cut to [0, 1] (Kairouz, Oh, Viswanath 2015).
+    """
+    limit = np.minimum(np.exp(epsilon) * fpr + delta, 1 - np.exp(-epsilon) * (1 - delta - fpr))
+    return np.asarray(np.clip(limit, 0.0, 1.0), dtype=np.float64)
+
+
+ENOUGH = 10
+"""A rate is stated only where this many independent non-members may lie above the threshold."""
+LADDER = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""False-positive rates at which a report states anything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointStatement:
+    """Confidence bounds on both rates of an attack at one threshold: FPR at most ``fpr_high``, TPR at least
+    ``tpr_low``.
+
+    They hold at ``threshold`` jointly, with probability 1 - ``alpha``.
+
+    Both are rates of an average run. ``rate``: the FPR that the threshold was chosen for; ``n0``, ``n1``: the
+    independent runs that were counted, without and with the candidate.
+    """
+
+    rate: float
+    threshold: float
+    fpr_high: float
+    tpr_low: float
+    alpha: float
+    n0: int
+    n1: int
+
+    def exceeds(self, limit: Callable[[float], float]) -> bool:
+        """Return whether the lower bound on the attack's TPR exceeds the largest TPR that a claim allows at the upper
+        bound on the FPR.
+
+        ``limit`` is a non-decreasing function of the FPR.
+        """
+        return self.tpr_low > limit(self.fpr_high)
+
+
+def tpr_at(member: FloatArray, nonmember: FloatArray, rate: float) -> float:
+    """Return the attack's estimated true-positive rate at a false-positive rate of at most ``rate``.
+
+    The share of ``member`` (n1,) strictly above the lowest score that at most ``rate`` of ``nonmember`` (n0,) exceed.
+    Equal scores are not above the threshold, so that constant scores give 0.
+    """
+    threshold = _threshold(nonmember, np.arange(len(nonmember)), _allowed(len(nonmember), rate))
+    return float((member > threshold).mean())
+
+
+def is_enough(count: int, rate: float) -> bool:
+    """Return whether ``count`` independent non-members suffice for confidence bounds at this false-positive rate."""
+    # Rounded, because 1000 * 0.01 may fall just below 10 in binary floating point.
+    return round(count * rate, 9) >= ENOUGH
+
+
+def counted_runs(sides: ScoresByRun) -> int:
+    """Return how many independent non-members are available for confidence bounds on an attack's FPR and TPR.
+
+    0 where members or non-members would have none.
+    """
+    return 0 if sides.one_side_per_run is None else len(np.unique(sides.one_side_per_run.nonmember_runs))
+
+
+def lowest_rate(runs: int) -> float | None:
+    """Return the lowest of the FPRs to report at which ``runs`` independent non-members suffice for confidence bounds;
+    None if there is none.
+
+    The reported rates are those of ``LADDER``.
+    """
+    return next((rate for rate in LADDER if is_enough(runs, rate)), None)
+
+
+def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> JointStatement:
+    """Compute confidence bounds on an attack's TPR and FPR at the threshold that a share ``rate`` of non-members
+    exceeds.
+
+    ``rate`` lies in (0, 1).
+
+    The threshold is an order statistic of the non-members whose number was fixed before, so the Clopper-Pearson bound
+    of that number holds for it (it is the order statistic's own law), whatever ties there are; members are counted in
+    other runs. Where a run gives several scores, its rate in [0, 1] is counted, and the binomial tail is multiplied by
+    e (Bentkus 2004). Runs with scores on both sides contribute one side only.
+
+    Raises ValueError where ``rate`` times the independent runs without the candidate is below ten.
+    """
+    check_level("alpha", alpha)
+    check_level("rate", rate)
+    separated, count = sides.one_side_per_run, counted_runs(sides)
+    if separated is None or not is_enough(count, rate):
+        raise ValueError(
+            f"bounds at false-positive rate {rate:g} need {math.ceil(round(ENOUGH / rate, 9))} independent runs "
+            f"without the candidate, got {count}"
+        )
+    allowed = _allowed(count, rate)
+    threshold = _threshold(separated.nonmember, separated.nonmember_runs, allowed)
+    return JointStatement(
+        rate=rate,
+        threshold=threshold,
+        # The allowed number, not the counted one: with ties fewer lie above, but the threshold was chosen by it.
+        fpr_high=_upper(allowed, separated.nonmember_runs, alpha / 2),
+        tpr_low=1
+        - _upper(
+            float(run_weights(separated.member_runs)[separated.member <= threshold].sum()),
+            separated.member_runs,
+            alpha / 2,
+        ),
+        alpha=alpha,
+        n0=count,
+        n1=len(np.unique(separated.member_runs)),
+    )
+
+
+def _allowed(count: int, rate: float) -> int:
+    return math.floor(round(count * rate, 9))
+
+
+def _threshold(scores: FloatArray, runs: IntArray, allowed: int) -> float:
+    """The lowest of ``scores`` that at most ``allowed`` of them exceed, where every run weighs 1."""
+    levels, place = np.unique(scores, return_inverse=True)
+    weights = np.bincount(place, weights=run_weights(runs))
+    above = weights.sum() - np.cumsum(weights)
+    return float(levels[np.argmax(above <= allowed + 1e-9)])
+
+
+def _upper(count: float, runs: IntArray, alpha: float) -> float:
+    """Upper bound at ``alpha`` on the mean rate of a run, when the rates of all runs sum to ``count``."""
+    several = len(np.unique(runs))
+    # With several scores per run the summands are shares in [0, 1], and the tail is at most e times the binomial one.
+    worse = math.e if several < len(runs) else 1.0
+    return float(upper_bound(min(several, math.ceil(count - 1e-9)), several, alpha / worse))

@@ -1,1 +1,0 @@
-"""Metrics of scores and reconstructions that are reported together with bounds on epsilon."""

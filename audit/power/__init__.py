@@ -1,1 +1,0 @@
-"""Power: thresholds chosen in advance, trials needed, and the smallest epsilon that a design refutes."""
