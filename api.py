@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
     from .defenses.defense import Defense
-    from .reports.figures.figure import Figure
+    from .reports.figures.sheet import Figure
     from .reports.reading.claims import ClaimRow
     from .reports.reading.run_folder import RunFolder
     from .suites.config.source import Source
@@ -112,7 +112,7 @@ class Run:
         return _run_folder(self.folder)
 
     def _repr_html_(self) -> str:
-        from .reports.formats.notebook import notebook_html
+        from .reports.formats.page import notebook_html
 
         return notebook_html(self._read())
 

@@ -439,9 +439,9 @@ def _without_output(words: list[str]) -> list[str]:
 
 
 def _close(finished: Any) -> NoReturn:
-    from ..reports.claim_tables.coverage import coverage_lines
     from ..reports.formats.terminal import tables
     from ..reports.reading.run_folder import RunFolder
+    from ..reports.tables.stated import coverage_lines
 
     # Printed from the records, as the report is: terminal and page cannot disagree.
     folder = RunFolder.read(finished.folder)

@@ -31,7 +31,7 @@ def compare(
         from ..reports.reading.run_folder import margins_of
         from ..reports.regression.baseline import Baseline
         from ..reports.regression.comparison import compare_runs
-        from ..reports.regression.words import as_data, cell_table, gap_lines, note_lines
+        from ..reports.regression.gated_run import as_data, cell_table, gap_lines, note_lines
         from ..suites.config.source import ConfigError
         from ..suites.config.tables.margins import stated_margins
         from .progress import print_table
@@ -95,7 +95,7 @@ def gate(
 
 
 def _lines(judged: "GatedRun") -> list[str]:
-    from ..reports.regression.words import correlation_words
+    from ..reports.regression.gated_run import correlation_words
 
     comparison = judged.comparison
     lines = [] if comparison is None else [correlation_words(comparison)]
@@ -104,14 +104,14 @@ def _lines(judged: "GatedRun") -> list[str]:
 
 
 def _write(judged: "GatedRun", junit: Path | None, summary: Path | None) -> None:
-    from ..reports.formats.atomic_write import write_whole
+    from ..reports.formats.write import write_whole
 
     if junit is not None:
-        from ..reports.regression.junit import junit as cases
+        from ..reports.regression.ci_files import junit as cases
 
         write_whole(junit, cases(judged))
     if summary is not None:
-        from ..reports.regression.step_summary import step_summary
+        from ..reports.regression.ci_files import step_summary
 
         # GitHub's own file is appended to: another command of the same step may have written there.
         step_file = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -124,7 +124,7 @@ def _write(judged: "GatedRun", junit: Path | None, summary: Path | None) -> None
 
 def _check_targets(run: Path, baseline: str | None, targets: list[Path]) -> None:
     """Refuse a target that would overwrite measured records or a baseline."""
-    from ..reports.formats.atomic_write import check_targets
+    from ..reports.formats.write import check_targets
     from ..reports.regression.baseline import baseline_file
 
     pages = [run / "report.html", run / "report.md"]

@@ -108,7 +108,7 @@ def _remove(files: Iterable[Path], folders: Iterable[Path]) -> None:
 
 def write(folder: Path) -> None:
     """Write the files of the new project and create its folders."""
-    from ..reports.formats.atomic_write import naming
+    from ..reports.formats.write import naming
 
     starter = resources.files("fedassay.suites") / "starter"
     for name, source in _FILES.items():

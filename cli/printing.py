@@ -35,7 +35,7 @@ def print_report(
     from ..reports.formats.write import read_runs, write_chosen_table, write_figures, write_files
 
     if pack is not None:
-        from ..reports.pack.write_pack import write_pack
+        from ..reports.pack.statement import write_pack
 
     requested = {name: path for name, path in wanted.items() if path is not None}
     if pack is not None and len(folders) > 1:
@@ -77,9 +77,8 @@ def print_site(folders: Sequence[Path], place: Path) -> list[str]:
 
     Raises ConfigError if a run cannot be read or a file cannot be written.
     """
-    from ..reports.formats.site import write_site
     from ..reports.formats.terminal import unread_words
-    from ..reports.formats.write import read_runs
+    from ..reports.formats.write import read_runs, write_site
 
     try:
         runs = read_runs(folders)
@@ -106,7 +105,7 @@ def print_calibration(repeats: int, seed: int) -> int:
     """
     from ..audit.calibration import calibrate
     from ..audit.estimators.catalogue import estimators
-    from ..reports.tables.calibration import calibration_outcome, degenerate_table, error_table
+    from ..reports.tables.auditors import calibration_outcome, degenerate_table, error_table
     from .progress import print_table, progress
 
     bar, found = progress(), estimators().values()

@@ -1,1 +1,1 @@
-"""Figures of a report, one per file, each with a table of the same data."""
+"""Figures of a report, each with a table of the same data."""

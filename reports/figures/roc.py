@@ -1,31 +1,208 @@
-"""Draw log-log ROC curves of the audits, the region that each claim excludes, and its trade-off curve."""
+"""Draw log-log ROC curves of membership attacks and of audits, with the region that claims exclude."""
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from ...audit.arrays import FloatArray
-from ...audit.metrics import roc_vertices
+from ...audit.claim import Claim
+from ...audit.metrics import area, largest_tpr, roc_vertices
 from ...audit.wording import at_most, plain
 from ...suites.results.record import CORRECT
 from ..reading.claims import ClaimRow, claim_rows
+from ..reading.membership import NOTHING_STATED, Membership, memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import VERDICTS, defense_words, terms_words
 from ..tables.table import Table
-from .columns import AXIS, PLOT, SMALL, heading_height, heading_lines, legend_height, rows_of
-from .figure import Figure
-from .log_log import CLAIM_ENTRIES, drawable, legend_handles, open_panel
-from .panels import chosen, left_out_words
-from .sheet import BLUE, INK, RED, Sheet
+from .letters import SMALL
+from .sheet import (
+    AXIS,
+    BLUE,
+    FAINT,
+    INK,
+    MUTED,
+    PLOT,
+    RED,
+    Figure,
+    Sheet,
+    chosen,
+    heading_height,
+    heading_lines,
+    left_out_words,
+    legend_height,
+    line_styles,
+    rows_of,
+)
+
+STATED: dict[str, Any] = {"color": INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
+CHANCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
+
+
+CLAIM_ENTRIES = 3
+"""Number of entries that `legend_handles` returns."""
+
+
+def legend_handles() -> list[Artist]:
+    """Return the legend entries of the panels that ``open_panel`` draws. Call it inside a `Sheet`, because the entries
+    take the sheet's style.
+    """
+    return [
+        Line2D([], [], label="stated trade-off curve", **STATED),
+        Patch(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0.8, label="excluded by (ε, δ)"),
+        Line2D([], [], label="chance", **CHANCE_LINE),
+    ]
+
+
+def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr: float) -> None:
+    """Draw log-log axes that start at the lowest rates, the diagonal of chance, the region that ``claims`` together
+    exclude (hatched), and the claims' trade-off curves (dashed).
+    """
+    ax.set(xscale="log", yscale="log", xlim=(lowest_fpr, 1.0), ylim=(lowest_tpr, 1.15))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda value, _: plain(value))
+    ax.minorticks_off()
+    ax.grid(which="major")
+    grid = np.geomspace(lowest_fpr, 1.0, 120)
+    if claims:
+        # The tightest claim decides at each rate, and no single one need be tightest everywhere.
+        limit = np.min([largest_tpr(grid, claim.epsilon, claim.delta) for claim in claims], axis=0)
+        ax.fill_between(grid, limit, 1.0, hatch="////", facecolor="none", edgecolor=FAINT, linewidth=0.0)
+        ax.plot(grid, limit, color=MUTED, linewidth=0.9)
+    for claim in claims:
+        if claim.curve is not None:
+            ax.plot(grid, 1 - claim.curve.fnr(grid), **STATED)
+    ax.plot(grid, grid, **CHANCE_LINE)
+
+
+def drawable(
+    fpr: FloatArray, tpr: FloatArray, lowest_fpr: float, lowest_tpr: float, width: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ROC curve's points at rates of at least 1/n for n trials, without points that a panel of ``width``
+    pixels cannot show apart.
+
+    Below that, a rate would extrapolate beyond the data.
+    """
+    beyond = fpr > lowest_fpr
+    reached = tpr[~beyond].max()
+    x, y = np.concatenate([[lowest_fpr], fpr[beyond]]), np.concatenate([[reached], tpr[beyond]])
+    x, y = x[y >= lowest_tpr], y[y >= lowest_tpr]
+    # Vertices less than half a pixel apart look like one. This reduces ten thousand scores to about a hundred points.
+    pixels = np.round(2 * width * np.log([x, y]).T / np.log([[lowest_fpr, lowest_tpr]]))
+    last = np.append(np.any(np.diff(pixels, axis=0) != 0, axis=1), True)
+    return x[last], y[last]
+
+
+MEMBERSHIP_TITLE = "ROC curves of membership attacks"
+MEMBERSHIP_DESCRIPTION = (
+    "One line per attack: the share of members that score above a threshold (TPR) against the share of non-members "
+    "that do (FPR), for the scores of all seeds, on logarithmic axes down to one candidate in n. Null attacks are "
+    "grey. Hatched: the region that no attack reaches on average if a claim holds that covers this observer, unit, "
+    "adjacency and number of rounds. Dashed: the trade-off curve that the claim states. Where no claim covers a "
+    "panel, nothing is hatched and the heading states the reason. A line by itself refutes no claim, because its best "
+    "point is selected afterwards and the scores of one run share their noise. Shadow federations, each a target and "
+    "a reference for the others, give one line from all their scores."
+)
+_MEMBERSHIP_HEIGHT, _MEMBERSHIP_FOOT = 226.0, 52.0
+Panel = list[Membership]
+
+
+def membership_roc(folder: RunFolder) -> tuple[Figure, ...]:
+    """Draw ROC curves, one figure per federation on which membership attacks stored their scores."""
+    found = {name: list(group) for name, group in groupby(memberships(folder), key=lambda one: one.federation)}
+    return tuple(_figure(name, group, many=len(found) > 1) for name, group in found.items())
+
+
+def _figure(federation: str, group: Panel, many: bool) -> Figure:
+    key, title = f"membership-{federation}", f"{MEMBERSHIP_TITLE} ({federation})" if many else MEMBERSHIP_TITLE
+    every = [list(one) for _, one in groupby(group, key=lambda one: (one.defense, one.about))]
+    panels = chosen(every, _weights(every))
+    styles = line_styles((one.attack, one.null) for panel in panels for one in panel)
+    below = [heading_lines(_membership_below(panel[0])) for panel in panels]
+    top, head = legend_height(len(styles) + CLAIM_ENTRIES), heading_height(below)
+    height = head + _MEMBERSHIP_HEIGHT + _MEMBERSHIP_FOOT
+    which = "with the highest AUC, the best panel of each defense first"
+    words = MEMBERSHIP_DESCRIPTION + left_out_words(len(panels), len(every), which)
+    with Sheet(key, top + height * rows_of(len(panels))) as sheet:
+        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
+        sheet.legend([*lines, *legend_handles()])
+        cells = sheet.cells(len(panels), top, height)
+        for (left, above), panel, text in zip(cells, panels, below, strict=True):
+            sheet.heading(left, above, defense_words(panel[0].defense, panel[0].control), text)
+            ax = sheet.axes(left + AXIS, above + head, PLOT, _MEMBERSHIP_HEIGHT)
+            _draw(ax, panel, styles)
+            ax.set(xlabel="FPR", ylabel="TPR")
+        return sheet.figure(title=title, description=words, table=_membership_table(title, group))
+
+
+def _membership_below(one: Membership) -> str:
+    return f"one {one.setting.unit}, adversary: {one.setting.observer.phrase}; {claim_words(one)}"
+
+
+def _weights(panels: Sequence[Panel]) -> list[float]:
+    """The highest AUC of an attack that is not a null attack, plus 1 for the best panel of each defense."""
+    highest = [max((one.area for one in panel if not one.null), default=0.0) for panel in panels]
+    first: dict[str, int] = {}
+    for place, panel in enumerate(panels):
+        best = first.setdefault(panel[0].defense, place)
+        if highest[place] > highest[best]:
+            first[panel[0].defense] = place
+    # An AUC is at most 1, so adding 1 moves the best panel of each defense before all others.
+    return [most + (place in first.values()) for place, most in enumerate(highest)]
+
+
+def claim_words(one: Membership) -> str:
+    """Format a claim as ``ε 4, δ 1e-5``, or return why no claim covers the attack."""
+    if one.beyond:
+        return one.beyond if one.beyond == NOTHING_STATED else f"not covered by a claim: {one.beyond}"
+    # The non-breaking space keeps a letter and its number on one line.
+    return " and ".join(f"ε\u00a0{plain(claim.epsilon)}, δ\u00a0{plain(claim.delta)}" for claim in one.claims)
+
+
+def _draw(ax: Axes, panel: Sequence[Membership], styles: dict[str, dict[str, Any]]) -> None:
+    lowest_fpr = min(1 / len(one.sides.nonmember) for one in panel)
+    lowest_tpr = min(1 / len(one.sides.member) for one in panel)
+    # With a single score per side the axis would have length zero.
+    open_panel(ax, panel[0].claims, min(lowest_fpr, 0.5), min(lowest_tpr, 0.5))
+    for one in panel:
+        # Each line stops at its own resolution, which differs between attacks of a panel.
+        own = min(1 / len(one.sides.nonmember), 0.5), min(1 / len(one.sides.member), 0.5)
+        x, y = drawable(*roc_vertices(one.sides.member, one.sides.nonmember), *own, width=PLOT)
+        ax.plot(x, y, drawstyle="steps-post", **styles[one.attack])
+
+
+def _membership_table(title: str, group: Panel) -> Table:
+    return Table(
+        title=title,
+        headers=("defense", "observer", "unit", "attack", "members", "non-members", "runs", "AUC, pooled", "claim"),
+        rows=tuple(
+            (
+                defense_words(one.defense, one.control),
+                one.setting.observer.phrase,
+                str(one.setting.unit),
+                f"{one.attack} (null attack)" if one.null else one.attack,
+                numerals.count(len(one.sides.member)),
+                numerals.count(len(one.sides.nonmember)),
+                numerals.count(one.sides.runs) if one.shadowed is None else f"{numerals.count(one.sides.runs)} shadows",
+                numerals.metric_value("auc", area(one.sides)),
+                claim_words(one),
+            )
+            for one in group
+        ),
+        numeric=frozenset({4, 5, 6, 7}),
+    )
+
 
 KEY = "roc"
-TITLE = "ROC curves of the audits"
-DESCRIPTION = (
+AUDIT_TITLE = "ROC curves of the audits"
+AUDIT_DESCRIPTION = (
     "The line is the share of runs with the canary that score above a threshold (TPR) against the share of runs "
     "without it that do (FPR), on logarithmic axes down to one run in n. If the claim holds, no attack reaches the "
     "hatched region; the dashed curve is the tighter limit that the defense states. The corner is the joint "
@@ -33,7 +210,7 @@ DESCRIPTION = (
     "it, so a corner in the hatched region refutes the claim. The line by itself refutes no claim, because its best "
     "point is selected afterwards."
 )
-_HEIGHT, _FOOT, _ENTRIES = 228.0, 52.0, 3 + CLAIM_ENTRIES
+_AUDIT_HEIGHT, _AUDIT_FOOT, _ENTRIES = 228.0, 52.0, 3 + CLAIM_ENTRIES
 
 
 def roc(folder: RunFolder) -> Figure | None:
@@ -43,20 +220,20 @@ def roc(folder: RunFolder) -> Figure | None:
     if not every:
         return None
     drawn = chosen(every, [_weight(row) for row, _ in every])
-    below = [_below(row) for row, _ in drawn]
+    below = [_audit_below(row) for row, _ in drawn]
     top, head = legend_height(_ENTRIES), heading_height(below)
-    height = head + _HEIGHT + _FOOT
+    height = head + _AUDIT_HEIGHT + _AUDIT_FOOT
     which = "with problems first, then those whose bound is the largest share of the claimed ε"
-    words = DESCRIPTION + left_out_words(len(drawn), len(every), which)
+    words = AUDIT_DESCRIPTION + left_out_words(len(drawn), len(every), which)
     with Sheet(KEY, top + height * rows_of(len(drawn))) as sheet:
         sheet.legend(_handles())
         cells = sheet.cells(len(drawn), top, height)
         for (left, above), (row, scores), lines in zip(cells, drawn, below, strict=True):
             _heading(sheet, left, above, row, lines)
-            ax = sheet.axes(left + AXIS, above + head, PLOT, _HEIGHT)
+            ax = sheet.axes(left + AXIS, above + head, PLOT, _AUDIT_HEIGHT)
             _panel(ax, row, scores)
             ax.set(xlabel="FPR", ylabel="TPR")
-        return sheet.figure(title=TITLE, description=words, table=_table(every))
+        return sheet.figure(title=AUDIT_TITLE, description=words, table=_audit_table(every))
 
 
 def _weight(row: ClaimRow) -> float:
@@ -95,7 +272,7 @@ def _corner(ax: Axes, row: ClaimRow) -> None:
     ax.plot([x], [y], marker="o", markersize=5, color=INK, zorder=6)
 
 
-def _below(row: ClaimRow) -> list[str]:
+def _audit_below(row: ClaimRow) -> list[str]:
     """The lines below a panel's title, of which the first is the verdict."""
     judged = VERDICTS.get(row.verdict, row.verdict) + (" (control)" if row.control else "")
     version = "correct version, " if row.label != row.defense else ""
@@ -120,9 +297,9 @@ def _handles() -> list[Artist]:
     ]
 
 
-def _table(drawn: Sequence[tuple[ClaimRow, dict[str, FloatArray]]]) -> Table:
+def _audit_table(drawn: Sequence[tuple[ClaimRow, dict[str, FloatArray]]]) -> Table:
     return Table(
-        title=TITLE,
+        title=AUDIT_TITLE,
         headers=(
             "defense",
             "claim",

@@ -1,12 +1,15 @@
-"""Give every figure the same canvas and style, and identical bytes for identical data."""
+"""Define a figure and its canvas: three columns, one style, and identical bytes for identical data."""
 
 import base64
 import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+from xml.sax.saxutils import escape
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -16,9 +19,149 @@ from matplotlib.figure import Figure as Drawing
 from PIL import Image
 
 from ..tables.table import Table
-from .columns import COLUMN, COLUMNS, LINE, SMALL, WIDTH, column, legend_windows, rows_of, window
-from .figure import Figure, Window
-from .letters import distinct, shortened
+from .letters import SMALL, broken, distinct, shortened
+
+SUFFIXES = (".svg", ".pdf")
+
+
+class Window(NamedTuple):
+    """A rectangle of a drawing, in pixels from its upper left corner."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A drawing with its title, description and data table. ``svg`` holds one <svg> element without outside references,
+    whose contents are one group with an id, and ``key`` an HTML id that is unique on the page.
+
+    ``panels``: the windows of the drawing that a narrow screen shows one below the other; the windows of one panel
+    belong together.
+    """
+
+    key: str
+    title: str
+    description: str
+    svg: str
+    table: Table
+    panels: tuple[tuple[Window, ...], ...]
+    pdf: Callable[[], bytes] = field(repr=False, compare=False)
+    """Draws the same figure as the bytes of a PDF file; called only where one is wanted, because it takes time."""
+
+    @property
+    def narrow(self) -> str:
+        """The panels as HTML, which refers to the drawing in ``svg`` on the same page and repeats none of it."""
+        (drawing,) = re.findall(r'<g id="([^"]+)"', self.svg)
+        return "".join(f"<div>{''.join(_shown(drawing, window) for window in panel)}</div>" for panel in self.panels)
+
+    @property
+    def alone(self) -> str:
+        """The drawing as an SVG file: with its title and its description."""
+        start = self.svg.index(">") + 1
+        words = f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>"
+        return self.svg[:start] + words + self.svg[start:]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the drawing to a file ``.svg`` or ``.pdf`` and return its path; raise ValueError for other endings."""
+        place = Path(path)
+        if place.suffix not in SUFFIXES:
+            raise ValueError(f"the path of a figure must end in .svg or .pdf, got {str(path)!r}")
+        place.write_bytes(self.pdf() if place.suffix == ".pdf" else self.alone.encode())
+        return place
+
+    def _repr_html_(self) -> str:
+        # A light ground, because the drawing's ink is dark and a notebook may be dark as well.
+        return f'<div style="background:#fdfcfa;padding:8px;max-width:960px">{self.alone}</div>'
+
+    def of_run(self, number: int, label: str) -> "Figure":
+        """Return the figure for a page about several runs: its title names the run, and its ids differ from other runs'
+        ids.
+        """
+        mark = f"run-{number}-"
+        svg = re.sub(r'(?<= id=")|(?<=url\(#)|(?<=href="#)', mark, self.svg)
+        return replace(self, key=mark + self.key, title=f"{self.title}: {label}", svg=svg)
+
+
+def _shown(drawing: str, window: Window) -> str:
+    box = " ".join(f"{number:g}" for number in window)
+    return f'<svg viewBox="{box}"><use href="#{drawing}"/></svg>'
+
+
+COLUMNS, COLUMN, MARGIN, _GUTTER = 3, 300.0, 8.0, 20.0
+"""The columns of every drawing: their number, their width, the space at either side of each for a mark or a number at
+the end of an axis, and the distance from one to the next; in pixels.
+"""
+WIDTH = COLUMNS * COLUMN + (COLUMNS - 1) * _GUTTER + 2 * MARGIN
+AXIS, PLOT = 58.0, 242.0
+"""The space for the numbers and the name of a vertical axis, and the width that is left for a plot."""
+LINE = 14.0
+"""Height of a line of small text."""
+_ENTRY = 17.0
+"""Height of a line of a legend."""
+
+
+def column(place: int) -> float:
+    """Return the left end of a column in pixels; ``place`` is 0, 1 or 2."""
+    return MARGIN + place * (COLUMN + _GUTTER)
+
+
+def window(left: float, top: float, height: float) -> Window:
+    """Return the part of a drawing that a narrow screen shows: one column with its margins."""
+    return Window(left - MARGIN, top, COLUMN + 2 * MARGIN, height)
+
+
+def rows_of(count: int, columns: int = COLUMNS) -> int:
+    """Return how many rows ``count`` panels fill."""
+    return -(-count // columns)
+
+
+def legend_height(count: int) -> float:
+    """Return the height of a legend of ``count`` entries in pixels."""
+    return _ENTRY * rows_of(count) + 12
+
+
+def legend_windows(count: int) -> tuple[Window, ...]:
+    """Return the parts of a legend of ``count`` entries, which its columns hold one after the other."""
+    rows = rows_of(count)
+    firsts = range(0, count, rows)
+    return tuple(
+        window(column(place), 0.0, _ENTRY * min(rows, count - first) + 4) for place, first in enumerate(firsts)
+    )
+
+
+def heading_lines(words: str, most: int = 4) -> list[str]:
+    """Break the words below a panel's title into at most ``most`` lines."""
+    return broken(words, SMALL, COLUMN, most)
+
+
+def heading_height(lines: Iterable[Sequence[str]]) -> float:
+    """Return the height of a panel's heading with the longest of these ``lines`` below its title."""
+    return 32 + LINE * max((len(below) for below in lines), default=0)
+
+
+T = TypeVar("T")
+MOST = 12
+"""Panels of one figure at most: four rows of three."""
+
+
+def chosen(panels: Iterable[T], weights: Sequence[float], most: int = MOST) -> list[T]:
+    """Return the ``most`` panels with the largest weights, in their given order; if weights are equal, earlier panels
+    are preferred.
+    """
+    every = list(panels)
+    ranked = sorted(range(len(every)), key=lambda place: -weights[place])
+    return [every[place] for place in sorted(ranked[:most])]
+
+
+def left_out_words(drawn: int, count: int, which: str) -> str:
+    """Return a sentence for a figure's description if some panels are left out; ``which`` describes those that are
+    drawn.
+    """
+    return "" if drawn == count else f" Drawn: the {drawn} of {count} panels {which}; all are in the table."
+
 
 INK, MUTED, FAINT, RULE, PAPER = "#1d2126", "#666b73", "#9aa0a8", "#e3e1da", "#fdfcfa"
 BLUE, RED, AMBER = "#1c5d99", "#b3261e", "#8a5a00"

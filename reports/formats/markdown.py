@@ -1,18 +1,45 @@
-"""Write the report as a pull-request comment in Markdown, with problems first and a limit on its length."""
+"""Write the report as a pull-request comment in Markdown: escaped, problems first, below GitHub's limit of size."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..overviews.sections import run_tables
-from ..overviews.several_runs import overview, run_labels, tables_of
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import summary
 from ..tables.pooled_rows import OmissionRow, omission_rows
 from ..tables.printed import VERDICTS
-from ..tables.unread import unread_lines
-from .escaped import cell, cut
+from ..tables.sections import run_tables
+from ..tables.several_runs import overview, run_labels, tables_of
+from ..tables.summary import unread_lines
 from .templates import environment
+
+LIMIT = 60 * 1024
+"""Bytes of UTF-8. GitHub refuses comments of more than 65,536 characters."""
+CUT = "\n*Cut at 60 KiB. The complete report is report.html.*\n"
+
+
+def cell(text: str) -> str:
+    """Return text escaped for a Markdown table: on one line, without active markup, links, HTML or mentions."""
+    flat = " ".join(text.split())
+    escaped = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # An underscore inside a word is no markup, and escaping it would make labels unreadable in the source.
+    quiet = re.sub(r"([\\`*|]|(?<!\w)_|_(?!\w)|(?<=\])[(\[])", r"\\\1", escaped)
+    return quiet.replace("@", "@\u200b")
+
+
+def cut(text: str, note: str = CUT) -> str:
+    """Return the text; if it is longer than ``LIMIT``, keep only as many whole lines as fit together with ``note``."""
+    if len(text.encode()) <= LIMIT:
+        return text
+    room = LIMIT - len(note.encode())
+    kept: list[str] = []
+    for line in text.splitlines(keepends=True):
+        room -= len(line.encode())
+        if room < 0:
+            break
+        kept.append(line)
+    return "".join(kept) + note
 
 
 def markdown(folder: RunFolder) -> str:

@@ -1,4 +1,4 @@
-"""Write the report as one HTML file without network access, for light and dark screens and print."""
+"""Write pages in HTML that need no network: of one run, of several, of a site over many, and the one of a notebook."""
 
 import json
 from collections.abc import Sequence
@@ -7,31 +7,30 @@ from dataclasses import replace
 from jinja2 import Environment
 from markupsafe import Markup
 
-from ..claim_tables.answers import answers, controls_sentence, headline, what_was_tested
-from ..figures.accuracy_spent import accuracy_spent
-from ..figures.by_round import leakage_by_round
-from ..figures.claimed_measured import claimed_measured
-from ..figures.figure import Figure
-from ..figures.gain_by_noise import gain_by_noise
-from ..figures.heatmap import heatmap
-from ..figures.learning import learning
-from ..figures.membership_roc import membership_roc
-from ..figures.observers import observers
-from ..figures.privacy_utility import privacy_utility
-from ..figures.reconstructions import reconstructions
-from ..figures.roc import roc
-from ..figures.spending import spending
-from ..overviews.by_defense import by_defense
-from ..overviews.by_run import by_run
-from ..overviews.how_to_read import how_to_read
-from ..overviews.sections import sections
-from ..overviews.several_runs import all_rows, overview, run_labels
+from ..figures.attacks import heatmap, observers
+from ..figures.claims import claimed_measured, privacy_utility
+from ..figures.images import gain_by_noise, reconstructions
+from ..figures.roc import membership_roc, roc
+from ..figures.rounds import leakage_by_round, learning
+from ..figures.sheet import Figure
+from ..figures.spent import accuracy_spent, spending
 from ..reading.claims import claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals, summary
-from ..tables.grid import attack_grids
-from ..tables.pooled_rows import pooled_attacks, pooled_utility
-from ..tables.printed import ROUTES, VERDICTS, check_counts, check_words, observer_words
+from ..tables.answers import answers, controls_sentence, headline, what_was_tested
+from ..tables.pooled_rows import attack_grids, pooled_attacks, pooled_utility
+from ..tables.printed import (
+    ROUTES,
+    VERDICTS,
+    attack_table,
+    check_counts,
+    check_words,
+    claim_table,
+    observer_words,
+    utility_table,
+)
+from ..tables.sections import by_defense, how_to_read, sections
+from ..tables.several_runs import all_rows, by_run, overview, run_labels
 from .templates import environment
 
 _ROOM = 500_000
@@ -177,3 +176,20 @@ def _environment() -> Environment:
     # Only the drawings are inserted as markup: matplotlib has escaped their texts. Everything else is escaped here.
     own.filters["drawing"] = Markup
     return own
+
+
+def notebook_html(folder: RunFolder) -> str:
+    """Return the verdict of a run and its tables of claims, attacks (primary metrics) and utility as HTML."""
+    tables = [claim_table([row for row in claim_rows(folder) if row.stated])]
+    tables += [attack_table(grid, grid.primary) for grid in attack_grids(pooled_attacks(folder))]
+    tables += [utility_table(pooled_utility(folder))]
+    return (
+        environment(autoescape=True)
+        .get_template("notebook.html.j2")
+        .render(
+            verdict=summary.verdict_line(folder),
+            exit_words=summary.exit_words(folder),
+            place=folder.path / "report.html",
+            tables=[table for table in tables if table.rows],
+        )
+    )

@@ -1,16 +1,13 @@
 """Print one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
 from ...audit.wording import at_least, at_most, plain
-from ..claim_tables.mutants import mutant_rows, mutant_table
-from ..claim_tables.papers import paper_table
-from ..claim_tables.published import published_table, published_values
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
-from ..tables.grid import attack_grids
-from ..tables.pooled_rows import omission_rows, pooled_attacks, pooled_utility
-from ..tables.printed import attack_table, check_words, utility_table, verdict_words
-from ..tables.shares import spread_table, traffic_table
-from ..tables.unread import unread_lines
+from ..tables.auditors import mutant_rows, mutant_table
+from ..tables.pooled_rows import attack_grids, omission_rows, pooled_attacks, pooled_utility
+from ..tables.printed import attack_table, check_words, spread_table, traffic_table, utility_table, verdict_words
+from ..tables.stated import paper_table, published_table, published_values
+from ..tables.summary import unread_lines
 
 
 def claim_lines(folder: RunFolder) -> list[str]:

@@ -1,12 +1,78 @@
-"""Read runs and write their reports in the requested formats, each file atomically."""
+"""Write reports in the requested formats, each file completely or not at all, and never over a run's data."""
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..figures.figure import SUFFIXES
-from ..overviews.several_runs import run_labels
 from ..reading.run_folder import RunFolder
-from .atomic_write import check_targets, write_whole
+from ..tables.scoreboard import claims_of_runs, histories, scoreboards
+from ..tables.several_runs import overview, run_labels
+from ..tables.table import Table
+from .exports import quiet, spreadsheet
+
+_DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
+
+
+def write_whole(path: Path, content: str | bytes) -> Path:
+    """Write a text (as UTF-8) or bytes atomically, so that a reader finds either the old file or the new one; return
+    ``path``.
+
+    A pipe or a device is written directly; a reader that closes the pipe early is not an error. Raises OSError, which
+    names ``path``.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with naming(path):
+        # Before resolving, because /dev/stdout may resolve to a name that does not exist.
+        if path.exists() and not path.is_file():
+            with suppress(BrokenPipeError):
+                path.write_bytes(data)
+        else:
+            # Replacing a link itself would leave the file that it points to unchanged.
+            _replace(path.resolve(), data)
+    return path
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Raise an OSError of the ``with`` block again with the file name ``path``, because the original error may name no
+    file, a folder or a temporary file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def _replace(place: Path, data: bytes) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # In the target folder, because a rename across file systems is not atomic.
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:100]}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        # mkstemp makes files that only their owner can read.
+        temporary.chmod(0o644)
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_targets(targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = ()) -> None:
+    """Raise ValueError if an output path is a folder, occurs twice, belongs to the data of ``runs``, or is one of the
+    input files ``read``.
+    """
+    places, folders = [path.resolve() for path in targets], [run.resolve() for run in runs]
+    data = {folder / name for folder in folders for name in _DATA} | {path.resolve() for path in read}
+    cells = {folder / "cells" for folder in folders}
+    overwrites = any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)
+    if overwrites or len(set(places)) < len(places):
+        named = " and ".join(repr(str(path)) for path in targets)
+        raise ValueError(f"each output must be a separate file, neither a folder nor part of a run's data, got {named}")
 
 
 def write_report(folder: str | Path, *, html: Path | None = None, md: Path | None = None) -> Path:
@@ -56,7 +122,7 @@ def write_chosen_table(
     runs: Sequence[RunFolder], path: Path, *, columns: Sequence[str], metrics: Sequence[str], label: str = ""
 ) -> Path:
     """Write one LaTeX table of the runs with the chosen columns and metrics, see ``chosen_table``; return ``path``."""
-    from ..overviews.chosen import chosen_table
+    from ..tables.several_runs import chosen_table
     from .latex import latex
 
     check_targets([path], [run.path for run in runs])
@@ -69,6 +135,7 @@ def write_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
     A file has the figure's name, after ``run-1-`` and so on if there are several runs. Raises ValueError if no run has
     data for a figure, or if a file would replace a run's data.
     """
+    from ..figures.sheet import SUFFIXES
     from .page import figures
 
     drawn = [
@@ -83,6 +150,60 @@ def write_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
     return [
         write_whole(path, figure.pdf() if path.suffix == ".pdf" else figure.svg) for path, figure in targets.items()
     ]
+
+
+FRONT = "index.html"
+
+
+def write_site(runs: Sequence[RunFolder], place: Path) -> list[Path]:
+    """Write the site of these runs to the folder ``place`` and return the paths of its files, the front page first.
+
+    Files that are there already are replaced; others are left alone. Raises ValueError for no run, and for a folder
+    that belongs to a run's data.
+    """
+    if not runs:
+        raise ValueError("a site needs at least one run, got none")
+
+    # They need matplotlib and jinja2, which take a second to load.
+    from . import page
+    from .templates import environment
+
+    claims = claims_of_runs(runs)
+    boards, past = scoreboards(claims), histories(claims)
+    tables = {
+        f"tables/{kind}-{number}.csv": table
+        for kind, group in (("claims", boards), ("history", past))
+        for number, table in enumerate(group, start=1)
+    }
+    pages = [f"runs/run-{number}.html" for number in range(1, len(runs) + 1)]
+    files = {name: page.html(run) for name, run in zip(pages, runs, strict=True)}
+    files |= {name: _csv(table) for name, table in tables.items()}
+    files["tables/records.csv"] = spreadsheet(runs)
+    named = [(table, name) for name, table in tables.items()]
+    front = (
+        environment(autoescape=True)
+        .get_template("site.html.j2")
+        .render(
+            overview=overview(runs),
+            pages=dict(zip(run_labels(runs), pages, strict=True)),
+            boards=named[: len(boards)],
+            histories=named[len(boards) :],
+        )
+    )
+    files = {FRONT: front, **files}
+    targets = {place / name: text for name, text in files.items()}
+    check_targets(targets, [run.path for run in runs])
+    for path in targets:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return [write_whole(path, text) for path, text in targets.items()]
+
+
+def _csv(table: Table) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")  # RFC 4180 requires these line ends.
+    writer.writerow(map(quiet, table.headers))
+    writer.writerows([quiet(cell) for cell in row] for row in table.rows)
+    return text.getvalue()
 
 
 def _maker(format_: str) -> Callable[[Sequence[RunFolder]], str]:
@@ -101,11 +222,9 @@ def _maker(format_: str) -> Callable[[Sequence[RunFolder]], str]:
 
             return latex
         case "csv":
-            from .spreadsheet import spreadsheet
-
             return spreadsheet
         case "claims":
-            from .deployment import deployments
+            from .exports import deployments
 
             return deployments
     raise ValueError(f"format must be html, md, latex, csv or claims, got {format_!r}")

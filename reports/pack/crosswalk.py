@@ -15,18 +15,22 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...audit.claim import Claim
 from ...audit.wording import counted
-from ..claim_tables.check_names import item_in_plain_words, item_phrase
+from ...suites.results.record import Record
+from ..formats.exports import results_sha256
 from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.membership import memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.numerals import NOTHING
+from ..tables.answers import allowed_of_thousand, allowed_words, item_in_plain_words, item_phrase, weakness
+from ..tables.covered import value_words
+from ..tables.numerals import NOTHING, interval_words
 from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
-from ..tables.printed import defense_words, pooled_words
+from ..tables.printed import VERDICTS, defense_words, pooled_words
+from ..tables.reconstruction import SUCCESS, rebuilt_counts
 from ..tables.table import Table
 from .document import EMPTY, Block, Heading
-from .phrases import COUNTED, bound_phrase, images_reconstructed, plan_phrase, verdict_phrase
 
 NIST = "NIST SP 800-226 (March 2025): factors and hazards"
 ISO = "ISO/IEC 27559:2022"
@@ -35,6 +39,55 @@ _ORGANISATION = f"{EMPTY}: a matter of the organisation, not of a run"
 _SHOWN = 6
 _MEMBERSHIP, _LABELS, _IMAGES = ("auc",), ("label_accuracy",), ("psnr", "ssim", "mse")
 _REPORT, _STATEMENT, _CLAIMS = "report.html", "statement.md", "claims.yaml"
+
+
+COUNTED = f"images reconstructed with a PSNR of {SUCCESS:.0f} dB or more"
+"""What the counts of ``images_reconstructed`` count."""
+
+
+def verdict_phrase(row: ClaimRow) -> str:
+    """Return the verdict in words, with a mark of a weak test."""
+    words = VERDICTS.get(row.verdict, row.verdict)
+    return f"{words} (weak test)" if weakness(row) else words
+
+
+def bound_phrase(row: ClaimRow, claim: Claim) -> str:
+    """Return for how many of 1,000 units the claim lets an attacker be right, and whether that bound can be used."""
+    most = allowed_words(claim)
+    if row.verdict == "REFUTED":
+        return f"claimed: {most}; this run refuted the claim, so that no bound holds"
+    return f"if the claim holds (verdict: {verdict_phrase(row)}), {most}"
+
+
+def bound_number(row: ClaimRow, claim: Claim) -> str:
+    """Return the number of ``bound_phrase`` for the cell of a table."""
+    most = f"{allowed_of_thousand(claim):,}"
+    return f"no bound (claimed: {most})" if row.verdict == "REFUTED" else most
+
+
+def plan_phrase(folder: RunFolder) -> str:
+    """Return which plan was run, and which results this run of it gave."""
+    return f"plan {folder.manifest.run_id} (results.jsonl: SHA-256 {results_sha256(folder)})"
+
+
+def check_phrase(check: Record) -> str:
+    """Return a failed implementation check with its numbers, from its reason, or else its name."""
+    return check.reason or check.metric.removeprefix("probe_").replace("_", " ")
+
+
+def images_reconstructed(folder: RunFolder, one: AttackRow) -> str:
+    """Return how many images an attack reconstructed, such as ``24 of 24``; empty where their PSNR is not stored."""
+    if one.metric != "psnr":
+        return ""
+    found = rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))
+    return f"{found.count} of {found.n}" if found else ""
+
+
+def outcome_phrase(folder: RunFolder, one: AttackRow) -> str:
+    """Return what an attack reached: a count of reconstructed images where there is one, or else its pooled value."""
+    if count := images_reconstructed(folder, one):
+        return f"{count} {COUNTED}"
+    return f"{value_words(one)} {interval_words(one.metric, one.pooled)}".rstrip()
 
 
 @dataclass(frozen=True, kw_only=True)

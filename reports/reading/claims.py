@@ -18,8 +18,7 @@ from ...suites.results.audited_model import Trained, audited_on, own_training
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record, printed_label
 from .membership import memberships
-from .order import Order
-from .run_folder import RunFolder, once_per_run
+from .run_folder import Order, RunFolder, once_per_run
 
 
 @dataclass(frozen=True, kw_only=True)

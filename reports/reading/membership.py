@@ -1,4 +1,4 @@
-"""Pool the scores of each membership attack, and find the claims that cover its observer and unit."""
+"""Pool the scores of each membership attack, find the claims that cover it, and the best attack on each question."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from functools import cached_property
 import numpy as np
 from scipy.special import stdtrit
 
-from ...audit.claim import Claim
+from ...audit.claim import Claim, Unit
 from ...audit.evidence import Design, Setting
 from ...audit.finding import beyond_all
 from ...audit.metrics import ScoresByRun, area, area_interval
+from ...audit.observer import Observer
 from ...suites.results.record import Record
-from .order import Order
-from .pooling import grouped
-from .run_folder import RunFolder, once_per_run
+from .pooling import LEVEL, grouped
+from .run_folder import Order, RunFolder, once_per_run
 
-_WORDS = ("unit", "adjacency", "rounds", "design", "observer")
+_SETTING_WORDS = ("unit", "adjacency", "rounds", "design", "observer")
 NOTHING_STATED = "no claim is stated on this federation"
 
 
@@ -137,7 +137,7 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
     arrays: list[dict[str, np.ndarray]] = []
     for record in sorted(group, key=lambda record: record.seed or 0):
         # The setting is the same for all seeds; reading its texts from each file would double the time.
-        one = folder.files.arrays(record, _WORDS if arrays else ())
+        one = folder.files.arrays(record, _SETTING_WORDS if arrays else ())
         if one is not None and _scored(one):
             arrays.append(one)
     setting = setting_of(arrays[0], first.observer) if arrays else None
@@ -231,3 +231,45 @@ def covering_claims(
     if claims:
         return claims, ""
     return (), reasons[0] if reasons else NOTHING_STATED
+
+
+ADVERSARIES = ("realistic", "worst_case", "active")
+Question = tuple[Observer, Unit]
+"""What an attack tries to infer: the observer that it has, and the unit whose membership it guesses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestAttack:
+    """The attack with the largest AUC for one observer, attacked unit and kind of adversary (realistic, worst-case or
+    active). ``ends`` is the confidence interval of the AUC, corrected for the number of attacks compared.
+    """
+
+    one: Membership
+    ends: tuple[float, float] | None
+
+    @property
+    def question(self) -> Question:
+        return self.one.setting.observer, self.one.setting.unit
+
+
+def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
+    """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary (realistic,
+    worst-case or active), in the order of the given attacks ``found``.
+    """
+    places: dict[tuple[str, Question], list[Membership]] = {}
+    for one in found:
+        # Adversaries with different knowledge are kept apart below: a worst-case attack would hide every realistic one.
+        places.setdefault((one.defense, (one.setting.observer, one.setting.unit)), []).append(one)
+    chosen = []
+    for here in places.values():
+        for kind in ADVERSARIES:
+            if alike := [one for one in here if one.adversary == kind]:
+                best = max(alike, key=lambda one: one.area)
+                # Choosing the best of several would inflate its bound: Bonferroni over all that could have been chosen.
+                chosen.append(BestAttack(one=best, ends=best.interval(1 - (1 - LEVEL) / len(here))))
+    return chosen
+
+
+def in_order(questions: Sequence[Question]) -> list[Question]:
+    """Return the distinct pairs of observer and attacked unit, those with the strongest observer first."""
+    return sorted(set(questions), key=lambda question: (-question[0].rank, str(question[0]), question[1]))

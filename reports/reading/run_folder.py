@@ -1,7 +1,10 @@
-"""Read a run's manifest, result rows, claims and outcome as data; write nothing."""
+"""Read a run's manifest, result rows, claims and outcome as data, with its federations and the order of its labels;
+write nothing.
+"""
 
+import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ...audit.wording import counted
 from ...suites.results.checksums import changed_files
 from ...suites.results.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ...suites.results.claims_file import StatedClaim, stated_claims
@@ -18,9 +22,121 @@ from ...suites.results.rows import SkippedRow, first_mistake, read_rows, skipped
 from ...suites.results.store import no_run
 from ...suites.results.weak_test import claimed_epsilons
 from .cell_files import CellFiles
-from .federation_kinds import HORIZONTAL, FederationKind, federation_tables, size_words, whole_number
-from .json_file import read_json
 from .printable import printable_content, printable_record
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; raise ValueError, with the file's name, for any other content."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FederationKind:
+    """A kind of federation.
+
+    Args:
+        name: as the field calls it.
+        table: its table of a suite file.
+        rounds: the key that holds the number of its rounds; empty likewise.
+        round_word: one round; empty where all is released at once.
+        sizes: the whole numbers that describe its size, by key, each with its word.
+        audit: what an audit of its claims does, in a sentence.
+        arms: the two arms of its audits.
+    """
+
+    name: str
+    table: str
+    rounds: str
+    round_word: str
+    sizes: Mapping[str, str]
+    audit: str
+    arms: str
+
+    def span(self, rounds: int) -> str:
+        """Return over what a claim about this kind of federation holds, given its number of rounds."""
+        return f"over {counted(rounds, self.round_word)}" if self.round_word else "over all queries together"
+
+
+HORIZONTAL = FederationKind(
+    name="horizontal",
+    table="federations",
+    rounds="rounds",
+    round_word="round",
+    sizes={"clients": "client", "rounds": "round"},
+    audit="An audit runs the federation many times with and many times without a planted unit (the canary), and an "
+    "attack guesses which runs contained it.",
+    arms="the number of runs with the canary, and as many without",
+)
+VERTICAL = FederationKind(
+    name="vertical",
+    table="vertical",
+    rounds="epochs",
+    round_word="epoch",
+    sizes={"people": "person", "epochs": "epoch"},
+    audit="An audit of a vertical federation trains a small one many times with either of two labels, or of two rows, "
+    "of one person, and a score guesses which it was; or it guesses the labels of one training.",
+    arms="the number of runs with one of the two labels or rows, and as many with the other",
+)
+TRANSFER = FederationKind(
+    name="transfer",
+    table="transfer",
+    rounds="",
+    round_word="",
+    sizes={"teachers": "teacher", "queries": "query", "students": "student per seed"},
+    audit="An audit of a transfer runs the mechanism of the votes many times on either of two neighbouring inputs, and "
+    "a score guesses which it was.",
+    arms="the number of runs on one of the two neighbouring inputs, and as many on the other",
+)
+KINDS = (HORIZONTAL, VERTICAL, TRANSFER)
+_PLURALS = {"person": "people", "query": "queries", "student per seed": "students per seed"}
+
+
+def federation_tables(suite: Mapping[str, Any]) -> dict[str, tuple[FederationKind, Mapping[str, Any]]]:
+    """Return the kind and the table of each federation of a manifest's suite, by name, in the suite's order."""
+    found: dict[str, tuple[FederationKind, Mapping[str, Any]]] = {}
+    for kind in KINDS:
+        tables = suite.get(kind.table)
+        # A folder of another version may list the names alone.
+        named = tables.items() if isinstance(tables, Mapping) else ()
+        found |= {name: (kind, table) for name, table in named if isinstance(table, Mapping)}
+    return found
+
+
+def whole_number(table: Mapping[str, Any], key: str) -> int | None:
+    """Return the whole number that a table holds; None if it holds none."""
+    found = table.get(key)
+    # Not isinstance: True is an int in Python, and a hand-edited manifest may hold it.
+    return found if type(found) is int else None
+
+
+def size_words(kind: FederationKind, table: Mapping[str, Any]) -> list[str]:
+    """Return who takes part in a federation and how long it trains, such as ``25 teachers``; what the table does not
+    state is left out.
+    """
+    sizes = [(whole_number(table, key), word) for key, word in kind.sizes.items()]
+    parties = [_parties(table)] if kind is VERTICAL else []
+    return [*filter(None, parties), *(_size_word(number, word) for number, word in sizes if number is not None)]
+
+
+def _size_word(number: int, word: str) -> str:
+    return f"{number:,} {_PLURALS[word]}" if word in _PLURALS and number != 1 else counted(number, word)
+
+
+def _parties(table: Mapping[str, Any]) -> str:
+    """The parties in words: how many there are, and how many of them hold columns."""
+    columns = table.get("columns")
+    holders = len(columns) if isinstance(columns, list | tuple) else whole_number(table, "columns")
+    if holders is None:
+        return ""
+    held = f"{holders} {'party' if holders == 1 else 'parties'} with columns"
+    return f"{held}, one of them with the labels" if table.get("active") is True else f"{held} and one with the labels"
+
 
 T = TypeVar("T")
 MANIFEST_SCHEMA = "manifest-1"
@@ -276,3 +392,65 @@ def _read_gate(path: Path) -> dict[str, Any] | None:
             f"{path} must hold the fields verdict_line (text) and exit_code (whole number), got {line!r} and {code!r}"
         )
     return content
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A sort order of labels, needed because a parallel run writes its result rows in no fixed order."""
+
+    federations: tuple[str, ...]
+    defenses: tuple[str, ...]
+    attacks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "Order":
+        """Return the suite's order of labels; labels that the suite does not name follow alphabetically."""
+        return _order(folder)
+
+    def federation(self, label: str) -> int:
+        return self.federations.index(label)
+
+    def defense(self, label: str) -> int:
+        return self.defenses.index(label)
+
+    def attack(self, label: str) -> int:
+        return self.attacks.index(label)
+
+
+@once_per_run
+def _order(folder: RunFolder) -> Order:
+    suite, records = folder.manifest.suite, folder.rows()
+    # A federation may have the name of a defense, so the table of the label's own kind comes first.
+    texts = list(_texts(suite))
+    federations, defenses, attacks = (
+        [*_labels(suite.get(kind)), *texts] for kind in ("federations", "defenses", "attacks")
+    )
+    return Order(
+        federations=_ranked(federations, (r.federation for r in records), (c.federation for c in folder.claims)),
+        defenses=_ranked(defenses, (r.defense for r in records), (c.defense for c in folder.claims)),
+        attacks=_ranked(attacks, (r.attack for r in records)),
+    )
+
+
+def _labels(table: Any) -> list[str]:
+    return list(table) if isinstance(table, dict) else []
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """Every key and text of a nested suite in reading order, whatever its schema."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for key, child in node.items():
+            yield str(key)
+            yield from _texts(child)
+    elif isinstance(node, list | tuple):
+        for child in node:
+            yield from _texts(child)
+
+
+def _ranked(named: Sequence[str], *labels: Iterable[str]) -> tuple[str, ...]:
+    present = {label for group in labels for label in group}
+    # Reversed, so that the first occurrence of a repeated label gives its position.
+    positions = {label: place for place, label in reversed(list(enumerate(named)))}
+    return tuple(sorted(present, key=lambda label: (positions.get(label, len(named)), label)))

@@ -2,26 +2,51 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...audit.binomial import upper_bound
 from ...audit.wording import counted
 from ...suites.results.record import Record
 from ..reading.claims import beyond_claims
-from ..reading.order import Order
-from ..reading.pooling import (
-    Pooled,
-    count_over_seeds,
-    grouped,
-    is_share,
-    mean_over_seeds,
-    median_over_images,
-    range_of,
-)
-from ..reading.run_folder import RunFolder, once_per_run
-from .numerals import metric, metric_place
-from .useless import useless_words
+from ..reading.pooling import Pooled, count_over_seeds, grouped, is_share, mean_over_seeds, median_over_images, range_of
+from ..reading.run_folder import Order, RunFolder, once_per_run
+from .numerals import ATTACK_HEADLINES, metric, metric_place, metric_value
+
+_ERROR = 0.05
+"""Probability that a model which guesses counts as better than guessing."""
+_SAME_SHARE = 1e-9
+
+
+def useless_words(rows: Sequence[Record]) -> str:
+    """Return why a model is of no use, from its measured utility rows of all seeds; empty if it is, or cannot be
+    judged.
+
+    A classifier of ``k`` classes must exceed an accuracy of 1/k by more than chance on the test images of one seed
+    (one-sided Clopper-Pearson bound), and a mean accuracy over classes of 1/k, which every model has that names one
+    class always, however large that class is. A regression must exceed an R2 of 0, which the mean of the labels has.
+    """
+    shown = {name: [row for row in rows if row.metric == name] for name in ("accuracy", "class_accuracy_mean", "r2")}
+    if shown["r2"] and _mean(shown["r2"]) <= 0:
+        return "no better than always answering the mean"
+    accuracy, by_class = shown["accuracy"], shown["class_accuracy_mean"]
+    classes = max((row.n or 0 for row in by_class), default=0)
+    images = min((row.n or 0 for row in accuracy), default=0)
+    if classes < 2 or images < 1:
+        return ""
+    found, guess = _mean(accuracy), 1 / classes
+    low = 1 - float(upper_bound(images - round(found * images), images, _ERROR))
+    if low <= guess:
+        return f"not clearly better than guessing, {metric_value('accuracy', guess)}"
+    if _mean(by_class) <= guess + _SAME_SHARE:
+        return "no better than always naming the same class"
+    return ""
+
+
+def _mean(rows: Sequence[Record]) -> float:
+    return sum(row.value or 0.0 for row in rows) / len(rows)
+
 
 UNDEFENDED = ("undefended", "none", "no_defense", "no_protection", "unprotected", "plain_votes")
 """Labels of the federation without a defense, of a transfer of votes without noise; the first one that is present is
@@ -315,3 +340,96 @@ def _value(record: Record) -> float:
     if record.value is None:
         raise ValueError(f"the result row of cell {record.cell_id} must have a value for {record.metric}, got none")
     return record.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridLine:
+    """A line of the table of attacks: one attack and metric against every defense.
+
+    A cell is None where no row exists. Where the attack failed or was skipped, the cell holds the row with that status.
+    """
+
+    attack: str
+    metric: str
+    direction: str
+    observer: str
+    null: bool
+    cells: tuple[AttackRow | None, ...]
+
+    @property
+    def sizes(self) -> str:
+        """The number of values behind each entry of the line; if entries differ, the smallest and the largest
+        number.
+        """
+        sizes = [cell.pooled.n for cell in self.cells if cell and cell.pooled]
+        if not sizes:
+            return "0"
+        return str(sizes[0]) if min(sizes) == max(sizes) else f"{min(sizes)}–{max(sizes)}"
+
+    @property
+    def over(self) -> str:
+        """What the intervals of the line are over, such as ``over 3 seeds``; empty without intervals."""
+        kinds = dict.fromkeys(cell.pooled.over for cell in self.cells if cell and cell.pooled and cell.pooled.over)
+        return " or ".join(f"over {kind}" for kind in kinds)
+
+    @property
+    def measured(self) -> bool:
+        return any(cell and cell.pooled for cell in self.cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackGrid:
+    """A table of all attacks and defenses of one federation. Lines without any measured value appear only in the table
+    of omissions.
+    """
+
+    federation: str
+    defenses: tuple[str, ...]
+    lines: tuple[GridLine, ...]
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The defenses with a mark for controls."""
+        controls = {cell.defense for line in self.lines for cell in line.cells if cell and cell.control}
+        return tuple(f"{name} (control)" if name in controls else name for name in self.defenses)
+
+    @property
+    def primary(self) -> tuple[GridLine, ...]:
+        """The lines with the primary metric of each attack, one per attack."""
+        return tuple(line for line in self.lines if line.metric in ATTACK_HEADLINES)
+
+
+def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
+    """Return one table of attacks and defenses per federation, in the order in which ``rows`` first name the
+    federations.
+    """
+    federations = dict.fromkeys(row.federation for row in rows)
+    return tuple(_grid(name, [row for row in rows if row.federation == name]) for name in federations)
+
+
+def _grid(federation: str, rows: Sequence[AttackRow]) -> AttackGrid:
+    found: dict[tuple[str, str, str], dict[str, AttackRow]] = {}
+    for row in rows:
+        found.setdefault((row.attack, row.observer, row.metric), {})[row.defense] = row
+    # An attack may skip a defense, so no single line lists all of them.
+    defenses = _in_common_order(rows)
+    omitted = {(row.attack, row.observer, row.defense): row for row in rows if row.metric == WHOLE_CELL}
+    lines = []
+    for (attack, observer, key), line in found.items():
+        first = next(iter(line.values()))
+        lines.append(
+            GridLine(
+                attack=attack,
+                metric=key,
+                direction=first.direction,
+                observer=observer,
+                null=first.null,
+                # A cell that failed as a whole has no row of this metric, so its only row stands in for it.
+                cells=tuple(line.get(defense) or omitted.get((attack, observer, defense)) for defense in defenses),
+            )
+        )
+    return AttackGrid(federation=federation, defenses=defenses, lines=tuple(line for line in lines if line.measured))
+
+
+def _in_common_order(rows: Sequence[AttackRow]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row.defense for row in sorted(rows, key=lambda row: row.defense_place)))

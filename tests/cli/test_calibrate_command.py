@@ -7,7 +7,7 @@ import pytest
 from fedassay.audit.estimators.catalogue import estimators
 from fedassay.audit.measurement import Kind
 from fedassay.cli.progress import print_table
-from fedassay.reports.tables.calibration import calibration_outcome, degenerate_table, error_table
+from fedassay.reports.tables.auditors import calibration_outcome, degenerate_table, error_table
 from fedassay.reports.tables.table import Table
 
 

@@ -5,11 +5,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from fedassay.reports.claim_tables.answers import answers
-from fedassay.reports.overviews.sections import sections
 from fedassay.reports.reading.membership import memberships
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.gated_run import judge_folder
+from fedassay.reports.tables.answers import answers
+from fedassay.reports.tables.sections import sections
 
 FEW, TIMES, ATTACKS = 8, 6, 6
 SLACK = 2

@@ -11,24 +11,24 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS, PASSIVE_PARTY, UPLOADS
 from fedassay.audit.supplied.scores import audit_scores
-from fedassay.reports.claim_tables.answers import (
+from fedassay.reports.formats.page import html
+from fedassay.reports.formats.terminal import tables
+from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables.answers import (
     _TOO_FEW,
     _percent,
     allowed_of_thousand,
     answers,
     controls_sentence,
     headline,
+    item_in_plain_words,
+    plain_names,
     what_was_tested,
 )
-from fedassay.reports.claim_tables.attack_words import better_than_guessing, did_words
-from fedassay.reports.claim_tables.check_names import item_in_plain_words, plain_names
-from fedassay.reports.claim_tables.covered import covered_table
-from fedassay.reports.formats.page import html
-from fedassay.reports.formats.terminal import tables
-from fedassay.reports.overviews.scoreboard import claims_of_runs, scoreboards
-from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables.covered import better_than_guessing, covered_table, did_words
 from fedassay.reports.tables.pooled_rows import pooled_attacks, pooled_utility
 from fedassay.reports.tables.printed import ANSWERS, VERDICTS, utility_table
+from fedassay.reports.tables.scoreboard import claims_of_runs, scoreboards
 from fedassay.reports.tables.summary import exit_words
 from toy_claim import toy_claim
 

@@ -5,8 +5,8 @@ import math
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.claim_tables.beliefs import belief_table
-from fedassay.reports.overviews.sections import run_tables
+from fedassay.reports.tables.sections import run_tables
+from fedassay.reports.tables.stated import belief_table
 
 LOCAL = {"unit": Unit.REPORT, "adjacency": Adjacency.REPLACE_ONE, "observer": UPLOADS, "dp_model": "local"}
 

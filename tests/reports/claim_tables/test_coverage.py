@@ -1,9 +1,9 @@
 """What the checks of a claim looked at stands in the report, at the run and at the gate."""
 
-from fedassay.reports.claim_tables.coverage import coverage_lines, coverage_table
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.regression.gated_run import judge_folder
+from fedassay.reports.tables.stated import coverage_lines, coverage_table
 
 
 def test_one_line_for_equal_statements_and_a_table_with_the_reasons(run_maker, make_claim):

@@ -1,11 +1,11 @@
 """Kills and false alarms side by side."""
 
 import pytest
-from fedassay.reports.claim_tables.mutants import mutant_rows, mutant_table
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.regression.gated_run import judge_folder
+from fedassay.reports.tables.auditors import mutant_rows, mutant_table
 
 
 @pytest.fixture

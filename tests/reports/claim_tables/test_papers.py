@@ -2,11 +2,11 @@
 
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.reports.claim_tables.papers import paper_table
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables.stated import paper_table
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.reports.claim_tables.published import published_table, published_values
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import tables
+from fedassay.reports.tables.stated import published_table, published_values
 
 
 def figure(defense, metric, value, **more):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
-from fedassay.reports.claim_tables.same_epsilon import same_epsilon_table
 from fedassay.reports.formats.page import html
+from fedassay.reports.tables.same_epsilon import same_epsilon_table
 
 
 def normal(shift, count=60):

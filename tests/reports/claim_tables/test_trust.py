@@ -3,8 +3,8 @@
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.claim_tables.trust import trust_table
 from fedassay.reports.formats.page import html
+from fedassay.reports.tables.stated import trust_table
 
 
 @pytest.fixture

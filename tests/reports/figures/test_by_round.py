@@ -4,11 +4,10 @@ import re
 from xml.etree import ElementTree
 
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.figures.accuracy_spent import accuracy_spent
-from fedassay.reports.figures.by_round import leakage_by_round
-from fedassay.reports.figures.panels import chosen, left_out_words
-from fedassay.reports.figures.sheet import INK
-from fedassay.reports.reading.rounds import thinned
+from fedassay.reports.figures.rounds import leakage_by_round
+from fedassay.reports.figures.sheet import INK, chosen, left_out_words
+from fedassay.reports.figures.spent import accuracy_spent
+from fedassay.reports.reading.pooling import thinned
 from fedassay.reports.reading.run_folder import RunFolder
 
 

@@ -10,14 +10,12 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.metrics import roc_vertices
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.reports.figures.claimed_measured import claimed_measured
-from fedassay.reports.figures.heatmap import heatmap
-from fedassay.reports.figures.labels import spread
-from fedassay.reports.figures.learning import learning
-from fedassay.reports.figures.log_log import drawable
-from fedassay.reports.figures.privacy_utility import privacy_utility
-from fedassay.reports.figures.reconstructions import reconstructions
-from fedassay.reports.figures.roc import roc
+from fedassay.reports.figures.attacks import heatmap
+from fedassay.reports.figures.claims import claimed_measured, privacy_utility
+from fedassay.reports.figures.images import reconstructions
+from fedassay.reports.figures.letters import spread
+from fedassay.reports.figures.roc import drawable, roc
+from fedassay.reports.figures.rounds import learning
 from fedassay.reports.figures.sheet import Sheet
 from fedassay.reports.formats.page import figures
 from PIL import Image

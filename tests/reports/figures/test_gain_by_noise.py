@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.reports.figures.gain_by_noise import gain_by_noise, noise_of
+from fedassay.reports.figures.images import gain_by_noise, noise_of
 
 SPREAD = np.tile([-0.5, 0.5], 8)
 

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.figures.columns import COLUMN, MARGIN, SMALL, WIDTH
-from fedassay.reports.figures.labels import GAP, label_column, spread
-from fedassay.reports.figures.letters import broken, distinct, shortened, text_width
-from fedassay.reports.figures.sheet import Sheet
+from fedassay.reports.figures.letters import GAP, SMALL, broken, distinct, label_column, shortened, spread, text_width
+from fedassay.reports.figures.sheet import COLUMN, MARGIN, WIDTH, Sheet
 from fedassay.reports.formats.page import figures
 from hypothesis import given, settings
 from hypothesis import strategies as st

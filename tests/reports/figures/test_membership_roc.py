@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
-from fedassay.reports.figures.membership_roc import claim_words, membership_roc
+from fedassay.reports.figures.roc import claim_words, membership_roc
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.membership import memberships
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.figures.columns import COLUMN, MARGIN, column
-from fedassay.reports.figures.observers import observers
-from fedassay.reports.figures.sheet import BLUE, RED
+from fedassay.reports.figures.attacks import observers
+from fedassay.reports.figures.sheet import BLUE, COLUMN, MARGIN, RED, column
 from fedassay.reports.reading.membership import memberships
 
 

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 
 import pytest
-from fedassay.reports.figures.spending import spending
+from fedassay.reports.figures.spent import spending
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
-from fedassay.reports.formats.deployment import NOT_STATED, deployments
+from fedassay.reports.formats.exports import NOT_STATED, deployments
 from fedassay.reports.reading.claims import left_unprotected
 from fedassay.reports.reading.run_folder import RunFolder
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import html5lib
 import pytest
-from fedassay.reports.formats.explained import explained
 from fedassay.reports.formats.page import html, html_of_several
+from fedassay.reports.formats.templates import explained
 from fedassay.reports.formats.terms import TERMS
 from markupsafe import escape
 

@@ -1,6 +1,6 @@
 """Fitting tables on a page: together the parts are the table, and each says what its rows are about."""
 
-from fedassay.reports.formats.fitting import LETTERS, LINES, parts, unbroken_words
+from fedassay.reports.formats.latex import LETTERS, LINES, parts, unbroken_words
 from fedassay.reports.tables.table import Table
 from hypothesis import given
 from hypothesis import strategies as st

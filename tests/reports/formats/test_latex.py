@@ -6,10 +6,9 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from fedassay.reports.formats.fitting import parts
-from fedassay.reports.formats.latex import _COMMANDS, escaped, latex
-from fedassay.reports.overviews.sections import run_tables
+from fedassay.reports.formats.latex import _COMMANDS, escaped, latex, parts
 from fedassay.reports.reading.printable import printable_record
+from fedassay.reports.tables.sections import run_tables
 from fedassay.reports.tables.table import Table
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,8 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from fedassay.reports.formats.escaped import CUT, LIMIT, cell
-from fedassay.reports.formats.markdown import markdown, markdown_of_several
+from fedassay.reports.formats.markdown import CUT, LIMIT, cell, markdown, markdown_of_several
 from fedassay.reports.formats.page import html
 
 

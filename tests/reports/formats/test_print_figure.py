@@ -2,7 +2,7 @@
 
 import re
 
-from fedassay.reports.figures.columns import WIDTH
+from fedassay.reports.figures.sheet import WIDTH
 
 
 def test_each_figure_has_its_panels_which_refer_to_its_drawing(quick_page):

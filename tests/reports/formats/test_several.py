@@ -3,15 +3,14 @@
 import re
 
 import pytest
+from fedassay.reports.formats.exports import spreadsheet
 from fedassay.reports.formats.latex import latex
 from fedassay.reports.formats.markdown import markdown_of_several as markdown
 from fedassay.reports.formats.page import html_of_several as html
-from fedassay.reports.formats.spreadsheet import spreadsheet
 from fedassay.reports.formats.write import read_runs, write_files
-from fedassay.reports.overviews.by_run import by_run
-from fedassay.reports.overviews.sections import run_tables
-from fedassay.reports.overviews.several_runs import all_rows, merged, overview, run_labels, tables_of
 from fedassay.reports.reading.run_folder import RunFolder
+from fedassay.reports.tables.sections import run_tables
+from fedassay.reports.tables.several_runs import all_rows, by_run, merged, overview, run_labels, tables_of
 from fedassay.reports.tables.table import Table
 from page_script import without_marks, without_script
 

@@ -8,11 +8,11 @@ import html5lib
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.claim_tables.answers import answers
-from fedassay.reports.formats.site import write_site
-from fedassay.reports.overviews.scoreboard import SETTINGS, claims_of_runs, histories, scoreboards
+from fedassay.reports.formats.write import write_site
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
+from fedassay.reports.tables.answers import answers
+from fedassay.reports.tables.scoreboard import SETTINGS, claims_of_runs, histories, scoreboards
 from fedassay.suites.config.tables.suite import DefenseSpec
 from page_script import without_script
 from toy_claim import toy_claim

@@ -4,7 +4,7 @@ import csv
 import io
 
 import pytest
-from fedassay.reports.formats.spreadsheet import COLUMNS, quiet, spreadsheet
+from fedassay.reports.formats.exports import COLUMNS, quiet, spreadsheet
 from fedassay.suites.results.record import Record
 from hypothesis import given
 from hypothesis import strategies as st

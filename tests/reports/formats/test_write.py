@@ -3,8 +3,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fedassay.reports.formats.atomic_write import write_whole
-from fedassay.reports.formats.write import write_report
+from fedassay.reports.formats.write import write_report, write_whole
 
 
 def test_both_pages_are_written_beside_the_records(run_maker):

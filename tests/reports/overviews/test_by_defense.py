@@ -6,11 +6,10 @@ import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.page import html
-from fedassay.reports.overviews.by_defense import MOST, by_defense
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables import numerals
-from fedassay.reports.tables.grid import attack_grids
-from fedassay.reports.tables.pooled_rows import pooled_attacks
+from fedassay.reports.tables.pooled_rows import attack_grids, pooled_attacks
+from fedassay.reports.tables.sections import MOST, by_defense
 
 
 def tables(section):

@@ -3,7 +3,7 @@
 import pytest
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.formats.page import html_of_several
-from fedassay.reports.overviews.by_run import MOST, by_run
+from fedassay.reports.tables.several_runs import MOST, by_run
 
 
 @pytest.fixture

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import ANSWERS, FINAL_MODEL, GLOBAL_MODELS, PASSIVE_PARTY, UPLOADS
-from fedassay.reports.claim_tables.answers import answers, what_was_tested
-from fedassay.reports.claim_tables.covered import covered_table
-from fedassay.reports.claim_tables.trust import trust_table
 from fedassay.reports.formats.page import html
-from fedassay.reports.overviews.by_run import by_run
-from fedassay.reports.overviews.how_to_read import how_to_read
-from fedassay.reports.overviews.sections import sections
+from fedassay.reports.tables.answers import answers, what_was_tested
+from fedassay.reports.tables.covered import covered_table
+from fedassay.reports.tables.sections import how_to_read, sections
+from fedassay.reports.tables.several_runs import by_run
+from fedassay.reports.tables.stated import trust_table
 from toy_claim import toy_claim
 
 HORIZONTAL = {"federations": {"main": {"clients": 10, "rounds": 3}}}

@@ -10,17 +10,23 @@ import pytest
 import yaml
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import UPLOADS
-from fedassay.reports.claim_tables.answers import allowed_of_thousand
-from fedassay.reports.formats.deployment import deployments
-from fedassay.reports.pack.crosswalk import EDPB, ISO, NIST, crosswalk
-from fedassay.reports.pack.document import EMPTY, Heading, Points, Signature, markdown_of
-from fedassay.reports.pack.pdf import pdf_of
-from fedassay.reports.pack.phrases import bound_phrase
-from fedassay.reports.pack.statement import LIMITS, answered, maximum_risk, residual_risks, statement
-from fedassay.reports.pack.write_pack import claims_yaml, provenance, write_pack
+from fedassay.reports.formats.exports import deployments
+from fedassay.reports.pack.crosswalk import EDPB, ISO, NIST, bound_phrase, crosswalk
+from fedassay.reports.pack.document import EMPTY, Heading, Points, Signature, markdown_of, pdf_of
+from fedassay.reports.pack.statement import (
+    LIMITS,
+    answered,
+    claims_yaml,
+    maximum_risk,
+    provenance,
+    residual_risks,
+    statement,
+    write_pack,
+)
 from fedassay.reports.reading.claims import claim_rows, left_unprotected, one_row_per_claim
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
+from fedassay.reports.tables.answers import allowed_of_thousand
 from fedassay.reports.tables.pooled_rows import omission_rows
 from fedassay.reports.tables.table import Table
 

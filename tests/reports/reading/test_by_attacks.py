@@ -2,7 +2,7 @@
 
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.reports.figures.privacy_utility import privacy_utility
+from fedassay.reports.figures.claims import privacy_utility
 from fedassay.reports.figures.roc import roc
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html

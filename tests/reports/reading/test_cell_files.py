@@ -9,7 +9,7 @@ from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import tables
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.gated_run import judge_folder
-from fedassay.reports.tables.unread import unread_lines
+from fedassay.reports.tables.summary import unread_lines
 from page_script import without_marks
 
 ROUNDS = "cells/c1/rounds.csv"

@@ -1,6 +1,6 @@
 """The order of a report is the suite file's, whatever else in it is named alike."""
 
-from fedassay.reports.reading.order import Order
+from fedassay.reports.reading.run_folder import Order
 
 
 def ordered(made, suite, labels):

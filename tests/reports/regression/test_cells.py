@@ -2,7 +2,7 @@
 
 import pytest
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.reports.regression.cells import PRIMARY, CellKey, family
+from fedassay.reports.regression.baseline import PRIMARY, CellKey, family
 from fedassay.reports.tables.numerals import METRICS
 from fedassay.suites.config.tables.margins import DEFAULT_MARGINS, margins_with, stated_margins
 

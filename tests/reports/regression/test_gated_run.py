@@ -11,9 +11,8 @@ import xmlschema
 from fedassay.audit.curve import ProfileCurve
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
+from fedassay.reports.regression.ci_files import junit, step_summary
 from fedassay.reports.regression.gated_run import accept, judge_folder
-from fedassay.reports.regression.junit import junit
-from fedassay.reports.regression.step_summary import step_summary
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS
 from run_files import finish

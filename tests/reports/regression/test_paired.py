@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.reports.regression.paired import ALPHA, CellOutcome, Change, holm, paired_change
+from fedassay.reports.regression.comparison import ALPHA, CellOutcome, Change, holm, paired_change
 from scipy import stats
 
 

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 from fedassay.reports.reading.claims import claim_rows
-from fedassay.reports.tables.grid import attack_grids
-from fedassay.reports.tables.pooled_rows import omission_rows, pooled_attacks, pooled_utility
+from fedassay.reports.tables.pooled_rows import attack_grids, omission_rows, pooled_attacks, pooled_utility
 from fedassay.reports.tables.printed import claim_table, omission_table
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 500, "ceiling": 4.5}

@@ -7,8 +7,7 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
-from fedassay.reports.reading.gains import gains
-from fedassay.reports.tables.reconstruction import reconstruction_rows, reconstruction_table
+from fedassay.reports.tables.reconstruction import gains, reconstruction_rows, reconstruction_table
 from scipy.stats import norm, t
 
 SPREAD = np.tile([-1.0, 1.0], 10)

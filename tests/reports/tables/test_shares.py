@@ -3,8 +3,7 @@
 import pytest
 from fedassay.reports.tables.numerals import data_size
 from fedassay.reports.tables.pooled_rows import pooled_utility
-from fedassay.reports.tables.printed import utility_table
-from fedassay.reports.tables.shares import spread_table, traffic_table
+from fedassay.reports.tables.printed import spread_table, traffic_table, utility_table
 
 SPREAD = {"class": (0.1, 0.6, 0.2), "client": (0.3, 0.7, 0.05)}
 BYTES = {"up": (204.0, 816.0, 16320.0), "down": (204.0, 1020.0, 20400.0)}

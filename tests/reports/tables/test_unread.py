@@ -7,7 +7,7 @@ from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import tables
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.reports.tables.unread import line_words, unread_rows, unread_table
+from fedassay.reports.tables.summary import line_words, unread_rows, unread_table
 from fedassay.suites.results.rows import SkippedRow
 
 

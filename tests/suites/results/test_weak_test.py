@@ -4,8 +4,8 @@ import dataclasses
 import itertools
 
 import pytest
-from fedassay.reports.claim_tables.answers import weakness
 from fedassay.reports.reading.claims import ClaimRow
+from fedassay.reports.tables.answers import weakness
 from fedassay.suites.results.claims_file import stated_claims
 from fedassay.suites.results.record import Record
 from fedassay.suites.results.weak_test import weak_because

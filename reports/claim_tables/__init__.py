@@ -1,1 +1,0 @@
-"""Tables and answers about the claims of a run."""

@@ -1,0 +1,334 @@
+"""Draw claims: claimed against measured epsilon, and accuracy against both."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from ...audit.wording import plain
+from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.pooled_rows import UtilityRow, pooled_utility, undefended
+from ..tables.printed import VERDICTS, claim_table, defense_words, neighbours_words, pooled_words, terms_words
+from ..tables.table import Table
+from .letters import SMALL, Label, drawn, label_column, label_height, label_room, shortened
+from .sheet import (
+    AMBER,
+    AXIS,
+    BLUE,
+    COLUMN,
+    INK,
+    MARKERS,
+    MUTED,
+    PAPER,
+    PLOT,
+    RED,
+    RULE,
+    SERIES,
+    Figure,
+    Sheet,
+    Window,
+    column,
+    heading_height,
+    heading_lines,
+    legend_height,
+    rows_of,
+    window,
+)
+
+MEASURED_KEY = "claimed-measured"
+MEASURED_TITLE = "Claimed against measured ε"
+MEASURED_DESCRIPTION = (
+    "Tick: the ε that a defense claims. Dot: the lower bound of the audit; the true ε is at least that, and the band "
+    "to its right shows the values that remain possible. Triangle: the largest ε that this sample size can certify, "
+    "which needs an attack without errors; the bound cannot refute a claim beyond it. A claim may also be refuted by "
+    "its stated trade-off curve while its dot is left of the tick. Panels have different scales, and an ε of one unit "
+    "or δ cannot be compared with an ε of another."
+)
+_ROW, _TITLE, _MEASURED_FOOT, _MEASURED_ENTRIES = 50.0, 30.0, 50.0, 5
+_COLOURS = {"REFUTED": RED, "UNDERPOWERED": AMBER}
+_DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
+
+
+def claimed_measured(folder: RunFolder) -> Figure | None:
+    """Draw claimed and measured epsilon; return None if no claim was measured."""
+    rows = [row for row in claim_rows(folder) if row.stated and row.epsilon_low is not None]
+    if not rows:
+        return None
+    panels = _panels(rows)
+    heights = [_TITLE + _ROW * len(panel) + _MEASURED_FOOT for panel in panels.values()]
+    top = legend_height(_MEASURED_ENTRIES)
+    with Sheet(MEASURED_KEY, top + sum(heights)) as sheet:
+        sheet.legend(_measured_handles())
+        for (name, panel), height in zip(panels.items(), heights, strict=True):
+            _measured_panel(sheet, top, name, panel)
+            top += height
+        return sheet.figure(title=MEASURED_TITLE, description=MEASURED_DESCRIPTION, table=claim_table(rows))
+
+
+def _panels(rows: Sequence[ClaimRow]) -> dict[str, list[ClaimRow]]:
+    panels: dict[str, list[ClaimRow]] = {}
+    for row in rows:
+        # An epsilon of another unit, adjacency or delta must not share an axis.
+        panels.setdefault(neighbours_words(row), []).append(row)
+    return panels
+
+
+def _measured_panel(sheet: Sheet, top: float, name: str, rows: Sequence[ClaimRow]) -> None:
+    sheet.text(column(0), top + 8, name, size=11.5, weight="bold")
+    ax = sheet.axes(column(1), top + _TITLE, COLUMN, _ROW * len(rows))
+    right = _right_end(rows)
+    ax.set(xlim=(0, right), ylim=(len(rows) - 0.5, -0.5), yticks=[], xlabel="ε")
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    for place, row in enumerate(rows):
+        ax.axhline(place + 0.5, color=RULE, linewidth=0.8)
+        _row(ax, place, row, right)
+        _measured_words(sheet, top + _TITLE + _ROW * place, row)
+        sheet.panels.append(_windows(top, place, len(rows)))
+
+
+def _windows(top: float, place: int, count: int) -> tuple[Window, ...]:
+    """A claim on a narrow screen: unit and delta, its words, its row of the plot, and the axis."""
+    row = top + _TITLE + _ROW * place
+    parts = [window(column(one), row, _ROW) for one in (0, 2, 1)]
+    return (window(column(0), top, _TITLE), *parts, window(column(1), top + _TITLE + _ROW * count, _MEASURED_FOOT - 10))
+
+
+def _right_end(rows: Sequence[ClaimRow]) -> float:
+    shown = [value for row in rows for value in (row.epsilon_low, row.ceiling, _claimed(row)) if value is not None]
+    # Space for the arrow and the number at the right end of the longest band.
+    return 1.12 * max(shown)
+
+
+def _row(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
+    low, claimed = row.epsilon_low or 0.0, _claimed(row)
+    colour = _COLOURS.get(row.verdict, BLUE)
+    ax.plot([low, right], [place, place], color=colour, alpha=0.18, linewidth=9, solid_capstyle="butt")
+    ax.plot([right], [place], marker=">", color=colour, alpha=0.35, markersize=9, clip_on=False, markeredgewidth=0)
+    ax.plot([claimed, claimed], [place - 0.3, place + 0.3], color=INK, linewidth=2.4, solid_capstyle="butt")
+    if row.ceiling is not None:
+        style: dict[str, Any] = {
+            "markerfacecolor": PAPER,
+            "markeredgecolor": INK,
+            "markersize": 7,
+            "markeredgewidth": 1.1,
+        }
+        ax.plot([row.ceiling], [place], marker="v", linestyle="", **style)
+    _dot(ax, low, place, row.verdict)
+    _numbers(ax, place, row, right)
+
+
+def _numbers(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
+    low, claimed = row.epsilon_low or 0.0, _claimed(row)
+    # The number must not cross the tick or the left edge.
+    close = abs(low - claimed) < right / 10
+    side = "left" if low < right / 12 or (close and low >= claimed) else "right" if close else "center"
+    look: dict[str, Any] = {"textcoords": "offset points", "size": SMALL}
+    colour = _COLOURS.get(row.verdict, BLUE)
+    shift = {"left": 3, "center": 0, "right": -3}[side] if close else 0
+    ax.annotate(f"≥ {numerals.lower_bound(low)}", (low, place), xytext=(shift, 8), ha=side, color=colour, **look)
+    # A claimed number at the right end must not leave the column.
+    end = claimed > 0.8 * right
+    ax.annotate(plain(claimed), (claimed, place), xytext=(-4 if end else 4, -17), ha="right" if end else "left",
+                color=INK, **look)  # fmt: skip
+
+
+def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
+    colour = _COLOURS.get(verdict, BLUE)
+    face = PAPER if verdict == "UNDERPOWERED" else colour
+    marker = _DOTS.get(verdict, "o")
+    style: dict[str, Any] = {
+        "markerfacecolor": face,
+        "markeredgecolor": colour,
+        "markersize": 8.5,
+        "markeredgewidth": 1.4,
+    }
+    ax.plot([low], [place], marker=marker, linestyle="", clip_on=False, zorder=5, **style)
+
+
+def _measured_words(sheet: Sheet, top: float, row: ClaimRow) -> None:
+    # The longer label of a mutant's correct version fits in smaller letters.
+    size = 12 if row.label == row.defense else SMALL
+    sheet.text(column(0), top + 10, shortened(row.label, size, COLUMN), size=size)
+    sheet.text(
+        column(0), top + 28, shortened(f"adversary: {_measured_observer(row)}", SMALL, COLUMN), size=SMALL, color=MUTED
+    )
+    words = VERDICTS.get(row.verdict, row.verdict)
+    below = (
+        "control: should be REFUTED" if row.should_be_refuted else f"min detectable {numerals.epsilon(row.detectable)}"
+    )
+    below = "by attacks on final models" if row.by_attacks else below
+    sheet.text(column(2), top + 10, words, size=11, weight="bold", color=_COLOURS.get(row.verdict, INK))
+    sheet.text(column(2), top + 28, below, size=SMALL, color=MUTED)
+
+
+def _measured_handles() -> list[Artist]:
+    dot: dict[str, Any] = {"linestyle": "", "markersize": 8}
+    return [
+        Line2D([], [], marker="o", color=BLUE, **dot, label="measured: ε is at least this"),
+        Line2D([], [], marker="X", color=RED, **dot, label="the same, claim refuted"),
+        Line2D([], [], marker="o", color=AMBER, markerfacecolor=PAPER, **dot, label="the same, underpowered"),
+        Line2D([], [], marker="|", color=INK, linestyle="", markersize=13, markeredgewidth=2.4, label="claimed"),
+        Line2D([], [], marker="v", color=INK, markerfacecolor=PAPER, **dot, label="max certifiable"),
+    ]
+
+
+def _measured_observer(row: ClaimRow) -> str:
+    return row.stated.claim.observer.phrase if row.stated else ""
+
+
+def _claimed(row: ClaimRow) -> float:
+    return row.stated.claim.epsilon if row.stated else 0.0
+
+
+UTILITY_KEY = "privacy-utility"
+UTILITY_TITLE = "Privacy and utility"
+UTILITY_DESCRIPTION = (
+    "Accuracy (IoU for segmentation, R2 for regression, macro F1 for several labels per sample; mean over seeds with a "
+    "95 % t interval) against ε. R2 below -1 is drawn at -1. Filled marker: the ε that a defense claims. Hollow "
+    "marker: the lower bound of the audit. The line between them is the range that the audit leaves open. Dashed line: "
+    "the federation without a defense. Within a panel, higher and further left is better, but only filled markers are "
+    "upper limits; panels cannot be compared. Red: controls, which break their claim on purpose."
+)
+_HEIGHT, _UTILITY_FOOT, _UTILITY_ENTRIES = 200.0, 52.0, 3
+Point = tuple[ClaimRow, UtilityRow]
+
+
+def privacy_utility(folder: RunFolder) -> Figure | None:
+    """Draw accuracy (the first metric of another task) against epsilon; return None if no defense has both a claim and
+    an accuracy.
+    """
+    rows = [row for row in pooled_utility(folder) if row.metric in numerals.HEADLINES and row.pooled]
+    utility = {(row.federation, row.defense): row for row in rows}
+    points = [
+        (row, utility[row.federation, row.defense])
+        for row in one_row_per_claim(claim_rows(folder))
+        if row.stated and (row.federation, row.defense) in utility
+    ]
+    if not points:
+        return None
+    panels: dict[tuple[str, str], list[Point]] = {}
+    for row, accuracy in points:
+        panels.setdefault((row.federation, terms_words(row)), []).append((row, accuracy))
+    baseline = undefended(defense for _, defense in utility) or ""
+    limits = {metric: _accuracy_range([row for row in rows if row.metric == metric]) for metric in _metrics(rows)}
+    below = [heading_lines(_utility_observer(words)) for _, words in panels]
+    head, plot = heading_height(below), max(_HEIGHT, *(label_height(len(panel) + 1) for panel in panels.values()))
+    top, height = legend_height(_UTILITY_ENTRIES), head + plot + _UTILITY_FOOT
+    with Sheet(UTILITY_KEY, top + height * rows_of(len(panels))) as sheet:
+        sheet.legend(_utility_handles())
+        cells = sheet.cells(len(panels), top, height)
+        for (left, above), ((federation, words), panel), lines in zip(cells, panels.items(), below, strict=True):
+            sheet.heading(left, above, words.partition(", adversary: ")[0], lines)
+            undefended_row = utility.get((federation, baseline))
+            room = label_room(text for *_, text, _ in _labels(panel, undefended_row, 0.0))
+            ax = sheet.axes(left + AXIS, above + head, PLOT - room, plot)
+            metric = panel[0][1].metric
+            ax.set(ylim=limits[metric], xlabel="ε", ylabel=numerals.metric(metric).name)
+            _utility_panel(ax, panel, undefended_row)
+        return sheet.figure(title=UTILITY_TITLE, description=UTILITY_DESCRIPTION, table=_table(points))
+
+
+def _utility_observer(words: str) -> str:
+    return f"adversary: {words.partition(', adversary: ')[2]}"
+
+
+def _utility_words(rows: Iterable[UtilityRow]) -> str:
+    """The names of the metrics that occur."""
+    return " or ".join(numerals.metric(key).name for key in _metrics(rows))
+
+
+def _metrics(rows: Iterable[UtilityRow]) -> list[str]:
+    present = {row.metric for row in rows}
+    return [key for key in numerals.HEADLINES if key in present]
+
+
+def _accuracy_range(rows: Sequence[UtilityRow]) -> tuple[float, float]:
+    pooled = [row.pooled for row in rows if row.pooled]
+    ends = [drawn(rows[0].metric, end) for one in pooled for end in (one.value, one.low, one.high) if end is not None]
+    margin = 0.08 * (max(ends) - min(ends)) + 0.01
+    return min(ends) - margin, max(ends) + margin
+
+
+def _utility_panel(ax: Axes, points: Sequence[Point], baseline: UtilityRow | None) -> None:
+    claimed = [row.stated.claim.epsilon for row, _ in points if row.stated]
+    shown = [row.epsilon_low for row, _ in points if row.epsilon_low is not None]
+    right = 1.08 * max(claimed + shown)
+    ax.set_xlim(0, right)
+    ax.grid()
+    if baseline and baseline.pooled:
+        ax.axhline(drawn(baseline.metric, baseline.pooled.value), color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+    for place, (row, accuracy) in enumerate(points):
+        _point(ax, place, row, accuracy)
+    label_column(ax, _labels(points, baseline, right))
+
+
+def _labels(points: Sequence[Point], baseline: UtilityRow | None, right: float) -> list[Label]:
+    """The label of each point, at its marker that is further to the right, and the one of the federation without a
+    defense, at the right end of its line.
+    """
+    labels = [
+        (
+            max(row.stated.claim.epsilon, row.epsilon_low or 0.0),
+            drawn(accuracy.metric, accuracy.pooled.value),
+            row.defense,
+            _colour(place, row),
+        )
+        for place, (row, accuracy) in enumerate(points)
+        if row.stated and accuracy.pooled
+    ]
+    if baseline and baseline.pooled:
+        value = baseline.pooled.value
+        words = f"{baseline.defense}: {numerals.metric_value(baseline.metric, value)}"
+        labels.append((right, drawn(baseline.metric, value), words, MUTED))
+    return labels
+
+
+def _colour(place: int, row: ClaimRow) -> str:
+    return RED if row.control else SERIES[(place + 1) % len(SERIES)]
+
+
+def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow) -> None:
+    if row.stated is None or accuracy.pooled is None:
+        return
+    marker, colour = MARKERS[(place + 1) % len(MARKERS)], _colour(place, row)
+    claimed, height = row.stated.claim.epsilon, drawn(accuracy.metric, accuracy.pooled.value)
+    look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 8, "linestyle": "", "clip_on": False}
+    # An unaudited claim has no lower bound; a hollow marker at 0 would look like one.
+    if row.epsilon_low is not None:
+        ax.plot([row.epsilon_low, claimed], [height, height], color=colour, linewidth=1, alpha=0.55)
+        ax.plot([row.epsilon_low], [height], markerfacecolor=PAPER, markeredgewidth=1.4, zorder=4, **look)
+    if accuracy.pooled.low is not None and accuracy.pooled.high is not None:
+        ends = [drawn(accuracy.metric, end) for end in (accuracy.pooled.low, accuracy.pooled.high)]
+        ax.plot([claimed, claimed], ends, color=colour, linewidth=1.4)
+    ax.plot([claimed], [height], zorder=5, **look)
+
+
+def _utility_handles() -> list[Artist]:
+    dot: dict[str, Any] = {"marker": "o", "color": MUTED, "linestyle": "", "markersize": 8}
+    return [
+        Line2D([], [], **dot, label="at the claimed ε"),
+        Line2D([], [], **dot, markerfacecolor=PAPER, label="at the measured lower bound"),
+        Line2D([], [], color=INK, linestyle=(0, (5, 3)), linewidth=1.1, label="without a defense"),
+    ]
+
+
+def _table(points: Sequence[Point]) -> Table:
+    return Table(
+        title=UTILITY_TITLE,
+        headers=("defense", "claim", "measured ε ≥", _utility_words([accuracy for _, accuracy in points])),
+        rows=tuple(
+            (
+                defense_words(row.defense, row.control),
+                row.claim_text,
+                numerals.lower_bound(row.epsilon_low),
+                pooled_words(accuracy.metric, accuracy.pooled, intervals=True),
+            )
+            for row, accuracy in points
+        ),
+        numeric=frozenset({2, 3}),
+    )

@@ -1,0 +1,295 @@
+"""Draw what gradient inversions reconstructed: images, and the gain over the best guess by noise level."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.ticker import FuncFormatter, NullFormatter
+from numpy.typing import NDArray
+
+from ...audit.arrays import FloatArray
+from ...audit.wording import counted
+from ...suites.results.record import Record
+from ..reading.claims import beyond_claims
+from ..reading.run_folder import Order, RunFolder
+from ..tables import numerals
+from ..tables.reconstruction import Gain, gain_words, gains
+from ..tables.table import Table
+from .letters import SMALL
+from .sheet import AXIS, INK, MUTED, PLOT, SERIES, WIDTH, Figure, Sheet, rows_of
+
+IMAGE_DESCRIPTION = (
+    "Each pair shows an image from the training data (above) and its reconstruction from the update (below), with the "
+    "PSNR under it; higher is closer. The three pairs of a panel are its best, median (of two in the middle the closer "
+    "one) and worst over all images and seeds, so the best one shows the risk of the most exposed participant. A null "
+    "attack does not use the update: images no better than those of its panel have not been reconstructed. Out of "
+    "scope: the defense states a claim, but none that covers this attack on this federation."
+)
+MOST_CHARACTERS = 800_000
+"""Length of all figures of this kind on a page; the images of further attacks remain in the run's folder."""
+MOST_PIXELS = 32
+_RANKS = ("best", "median", "worst")
+_SIDE, _STEP, _IMAGE_HEAD = 92.0, 104.0, 56.0
+_IMAGE_HEIGHT = _IMAGE_HEAD + 2 * _SIDE + 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """A row of pictures for one attack on one defense: the best, median and worst of ``n`` reconstructed images.
+
+    ``beyond``: whether the defense states a claim, but none that covers the adversary of the attack.
+    ``originals``, ``reconstructions``: (3, channel, height, width) in [0, 1]; ``psnr``: (3,).
+    """
+
+    attack: str
+    defense: str
+    null: bool
+    beyond: bool
+    originals: FloatArray
+    reconstructions: FloatArray
+    psnr: FloatArray
+    n: int
+
+
+def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
+    """Draw reconstructed images, one figure per federation and gradient inversion, as many as fit on the page; none if
+    no images were stored.
+    """
+    order = Order.of(folder)
+    records = [record for record in folder.rows("attack", "null", status="ok") if record.metric == "psnr"]
+    records.sort(key=lambda record: (order.federation(record.federation), order.attack(record.attack)))
+    attacks = dict.fromkeys((record.federation, record.attack) for record in records if record.role == "attack")
+    figures: list[Figure] = []
+    room, left_out = MOST_CHARACTERS, []
+    for federation, attack in attacks:
+        near = [record for record in records if record.federation == federation]
+        strips = _strips(folder, order, [record for record in near if record.attack == attack])
+        # The result of a null attack does not depend on the defense, so its first row is enough.
+        nulls = _strips(folder, order, [record for record in near if record.role == "null"])
+        strips += list({strip.attack: strip for strip in reversed(nulls)}.values())[::-1]
+        if not strips:
+            continue
+        figure = _image_figure(federation, attack, strips, many=len({name for name, _ in attacks}) > 1)
+        if len(figure.svg) <= room:
+            figures.append(figure)
+            room -= len(figure.svg)
+        else:
+            left_out.append(f"{attack} on {federation}")
+    if left_out and figures:
+        words = f"{figures[-1].description} Left out to keep the page small: {', '.join(left_out)}."
+        figures[-1] = replace(figures[-1], description=words)
+    return tuple(figures)
+
+
+def _strips(folder: RunFolder, order: Order, records: Sequence[Record]) -> list[Strip]:
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda record: order.defense(record.defense)):
+        groups.setdefault((record.attack, record.defense), []).append(record)
+    return [strip for group in groups.values() if (strip := _strip(folder, group))]
+
+
+def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
+    by_artifact = {record.artifact: record for record in sorted(group, key=lambda record: record.seed or 0)}
+    kept = [arrays for record in by_artifact.values() if (arrays := folder.files.arrays(record))]
+    # Images of different sizes cannot be ranked in one array.
+    if not kept or len({arrays["originals"].shape[1:] for arrays in kept}) != 1:
+        return None
+    psnr = np.concatenate([arrays["psnr"] for arrays in kept])
+    # A stable sort, so that images with equal PSNR give the same figure everywhere.
+    ranked = np.argsort(-np.nan_to_num(psnr, nan=-np.inf), kind="stable")
+    chosen = ranked[[0, (len(ranked) - 1) // 2, len(ranked) - 1]]
+    return Strip(
+        attack=group[0].attack,
+        defense=group[0].defense,
+        null=group[0].role == "null",
+        beyond=beyond_claims(folder, group[0].federation, group[0].defense, group[0].observer),
+        originals=np.concatenate([arrays["originals"] for arrays in kept])[chosen],
+        reconstructions=np.concatenate([arrays["reconstructions"] for arrays in kept])[chosen],
+        psnr=psnr[chosen],
+        n=len(psnr),
+    )
+
+
+def _image_figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -> Figure:
+    title = f"What {attack} reconstructed" + (f" ({federation})" if many else "")
+    with Sheet(f"reconstructions-{federation}-{attack}", _IMAGE_HEIGHT * rows_of(len(strips))) as sheet:
+        # One pair of axes for all images, because creating axes takes a hundred times as long as drawing an image.
+        ax = sheet.axes(0, 0, WIDTH, sheet.height)
+        ax.set_axis_off()
+        # Set before the images, each of which would change the limits. The colours are bytes already.
+        ax.set(xlim=(0, WIDTH), ylim=(sheet.height, 0))
+        norm = Normalize(0, 255)
+        for (left, top), strip in zip(sheet.cells(len(strips), 0.0, _IMAGE_HEIGHT), strips, strict=True):
+            name = f"null attack: {strip.attack}" if strip.null else strip.defense
+            sheet.heading(left, top, name, [f"{counted(strip.n, 'image')}{_scope(strip)}"])
+            for rank in range(len(_RANKS)):
+                _pair(sheet, ax, left + _STEP * rank, top + _IMAGE_HEAD, strip, rank, norm)
+        return sheet.figure(title=title, description=IMAGE_DESCRIPTION, table=_image_table(title, strips))
+
+
+def _pair(sheet: Sheet, ax: Axes, left: float, top: float, strip: Strip, rank: int, norm: Normalize) -> None:
+    sheet.text(left, top - 14, _RANKS[rank], size=SMALL, color=MUTED)
+    for place, image in enumerate((strip.originals[rank], strip.reconstructions[rank])):
+        above = top + 3 + place * (_SIDE + 5)
+        extent = (left, left + _SIDE, above + _SIDE, above)
+        ax.imshow(_pixels(image), norm=norm, extent=extent, interpolation="none", aspect="auto", clip_on=False)
+    words = f"{numerals.metric_value('psnr', float(strip.psnr[rank]))} dB"
+    sheet.text(left, top + 2 * _SIDE + 12, words, size=SMALL, color=MUTED)
+
+
+def _scope(strip: Strip) -> str:
+    return ", out of scope" if strip.beyond and not strip.null else ""
+
+
+def _pixels(image: FloatArray) -> NDArray[np.uint8]:
+    """``image``: (channel, height, width) in [0, 1] -> (height, width, 3), at most ``MOST_PIXELS`` per side."""
+    # Every second or third pixel instead of their mean, because averaging would hide the noise of an attack.
+    step = -(-max(image.shape[1:]) // MOST_PIXELS)
+    shown = np.clip(np.moveaxis(image[:, ::step, ::step], 0, -1), 0.0, 1.0)
+    colour = shown[..., :3] if shown.shape[-1] >= 3 else np.repeat(shown[..., :1], 3, axis=-1)
+    return np.asarray(np.round(255 * colour), dtype=np.uint8)
+
+
+def _image_table(title: str, strips: Sequence[Strip]) -> Table:
+    return Table(
+        title=title,
+        headers=("attack", "defense", "images", *(f"{rank} PSNR, dB" for rank in _RANKS)),
+        rows=tuple(
+            (
+                f"{strip.attack} ({'null attack' if strip.null else 'out of scope'})"
+                if strip.null or strip.beyond
+                else strip.attack,
+                strip.defense,
+                str(strip.n),
+                *(numerals.metric_value("psnr", float(value)) for value in strip.psnr),
+            )
+            for strip in strips
+        ),
+        numeric=frozenset({2, 3, 4, 5}),
+    )
+
+
+NOISE_DESCRIPTION = (
+    "Mean gain in PSNR over the best null attack, paired image by image, against the noise on each coordinate of an "
+    "update, one panel per attack. Bars: 95 % intervals, joint for all attacks at one noise level. Zero (dashed "
+    "line) is the result of guessing from public data without the update: where a bar includes zero, the attack is not "
+    "shown to do better."
+)
+LEAST_LEVELS = 3
+"""Noise levels of one defense from which a curve is drawn."""
+_NOISE_HEAD, _NOISE_HEIGHT, _FOOT = 30.0, 200.0, 56.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseLevel:
+    """The noise of one defense. ``value`` is > 0, in clip norms if the defense has one, otherwise in the unit of the
+    update.
+    """
+
+    value: float
+    in_clip_norms: bool
+
+    @property
+    def axis(self) -> str:
+        return "noise, in clip norms" if self.in_clip_norms else "standard deviation of the noise"
+
+
+def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
+    """Draw PSNR gains by noise level, one figure per federation and kind of defense that runs at ``LEAST_LEVELS`` noise
+    levels or more.
+    """
+    ladders: dict[tuple[str, str, bool], dict[float, list[Gain]]] = {}
+    for gain in gains(folder):
+        noise = noise_of(folder, gain.federation, gain.defense)
+        if noise is not None and gain.mean is not None:
+            key = (gain.federation, _part(folder, gain.defense), noise.in_clip_norms)
+            # Levels in clip norms and in absolute units must not share an axis.
+            ladders.setdefault(key, {}).setdefault(noise.value, []).append(gain)
+    return tuple(
+        _noise_figure(federation, part, NoiseLevel(value=1.0, in_clip_norms=clipped).axis, dict(sorted(levels.items())))
+        for (federation, part, clipped), levels in ladders.items()
+        if len(levels) >= LEAST_LEVELS
+    )
+
+
+def noise_of(folder: RunFolder, federation: str, defense: str) -> NoiseLevel | None:
+    """Return the noise on each coordinate as stated by a claim or else by the suite; None if neither states it."""
+    stated = [
+        one.claim.parameters
+        for one in folder.claims
+        if (one.federation, one.defense, one.claim.part) == (federation, defense, "joint")
+    ]
+    # Claims first: a calibrated defense computes its noise, and the suite then does not state it.
+    sources: list[Mapping[str, Any]] = [*stated, folder.defense_fields(defense)]
+    return next((found for source in sources if (found := _read(source))), None)
+
+
+def _read(source: Mapping[str, Any]) -> NoiseLevel | None:
+    for name in ("noise_multiplier", "noise_std"):
+        value, clip = source.get(name), source.get("clip_norm")
+        if not isinstance(value, int | float) or value <= 0:
+            continue
+        if name == "noise_multiplier":
+            return NoiseLevel(value=float(value), in_clip_norms=True)
+        if isinstance(clip, int | float) and clip > 0:
+            return NoiseLevel(value=value / clip, in_clip_norms=True)
+        return NoiseLevel(value=float(value), in_clip_norms=False)
+    return None
+
+
+def _part(folder: RunFolder, defense: str) -> str:
+    return str(folder.defense_fields(defense).get("part") or defense)
+
+
+def _noise_figure(federation: str, part: str, axis: str, levels: Mapping[float, Sequence[Gain]]) -> Figure:
+    attacks = list(dict.fromkeys(gain.attack for group in levels.values() for gain in group))
+    height = _NOISE_HEAD + _NOISE_HEIGHT + _FOOT
+    with Sheet(f"gain-by-noise-{federation}-{part}", height * rows_of(len(attacks))) as sheet:
+        panels = []
+        for place, (left, top) in enumerate(sheet.cells(len(attacks), 0.0, height)):
+            attack = attacks[place]
+            sheet.heading(left, top, attack, [])
+            ax = sheet.axes(left + AXIS, top + _NOISE_HEAD, PLOT, _NOISE_HEIGHT)
+            _panel(ax, place, [(x, gain) for x, group in levels.items() for gain in group if gain.attack == attack])
+            ax.set(xlabel=axis, ylabel="gain, dB")
+            panels.append(ax)
+        # One scale for all panels, so that attacks can be compared.
+        limits = [ax.get_ylim() for ax in panels]
+        for ax in panels:
+            ax.set(xlim=(min(levels) / 1.5, 1.5 * max(levels)), ylim=(min(min(limits)), max(map(max, limits))))
+        title = f"Reconstruction against the noise of {part} ({federation})"
+        return sheet.figure(
+            title=title, description=NOISE_DESCRIPTION, table=_noise_table(title, axis, levels, attacks)
+        )
+
+
+def _panel(ax: Axes, place: int, points: Sequence[tuple[float, Gain]]) -> None:
+    ax.set_xscale("log")
+    # The default labels of a log axis are formulas, which the sheet prints as plain text.
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.grid()
+    ax.axhline(0.0, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+    colour = SERIES[place % len(SERIES)]
+    ax.plot([x for x, _ in points], [gain.mean or 0.0 for _, gain in points], color=colour, marker="o", markersize=6)
+    for x, gain in points:
+        if gain.low is not None and gain.high is not None:
+            ax.plot([x, x], [gain.low, gain.high], color=colour, linewidth=1.4, alpha=0.6)
+
+
+def _noise_table(title: str, axis: str, levels: Mapping[float, Sequence[Gain]], attacks: Sequence[str]) -> Table:
+    found = {(noise, gain.attack): gain for noise, group in levels.items() for gain in group}
+    rows = [(f"{noise:.3g}", *(_cell(found.get((noise, one))) for one in attacks)) for noise in levels]
+    ends = (
+        max((noise for noise in levels if (noise, one) in found and found[noise, one].beats_null), default=None)
+        for one in attacks
+    )
+    last = ("largest noise with a gain", *("none" if end is None else f"{end:.3g}" for end in ends))
+    return Table(title=title, headers=(axis, *attacks), rows=(*rows, last), numeric=frozenset(range(len(attacks) + 1)))
+
+
+def _cell(gain: Gain | None) -> str:
+    return numerals.NOTHING if gain is None else gain_words(gain)

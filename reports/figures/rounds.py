@@ -1,0 +1,248 @@
+"""Draw by round: the AUC of attacks with the epsilon spent, and the accuracy and the loss of models."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from ...suites.results.claims_file import StatedClaim
+from ..reading.membership import Membership, memberships
+from ..reading.pooling import Curve, Leakage, leakages, spent, thinned, utility_curve
+from ..reading.run_folder import Order, RunFolder
+from ..tables import numerals
+from ..tables.printed import VERDICTS, defense_words, neighbours_of, pooled_words
+from ..tables.table import Table
+from .letters import drawn, label_column, label_height, label_room, loss_scale
+from .sheet import (
+    AXIS,
+    DASHES,
+    FAINT,
+    INK,
+    PLOT,
+    Figure,
+    Sheet,
+    chosen,
+    heading_height,
+    heading_lines,
+    left_out_words,
+    legend_height,
+    line_styles,
+    rows_of,
+)
+
+LEAKAGE_TITLE = "Leakage round by round"
+LEAKAGE_DESCRIPTION = (
+    "Upper panels: the AUC of each attack that scores candidates round by round, from its scores after that round, "
+    "mean over seeds; 0.5 is chance, null attacks are grey. Lower panels: the ε that the claim's own accountant gives "
+    "for the rounds so far at the noise of the whole claim. This ε grows with every round; an AUC need not. No AUC "
+    "here refutes a claim, because a claim bounds the worst attack on any one unit and the AUC averages over "
+    "candidates. OUT OF SCOPE: no claim of the defense covers the unit and adversary of the AUC, so that the ε below "
+    "bounds something else. The lower panel is empty where a defense does not state the ε of its first rounds."
+)
+_LEAK, _BETWEEN, _SPENT, _LEAKAGE_FOOT = 150.0, 20.0, 72.0, 54.0
+_TABLED = 5
+"""Rounds of each defense that the table lists."""
+
+
+def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
+    """Draw AUC after each round, one figure per federation on which a membership attack stored scores by round."""
+    found = {name: list(group) for name, group in groupby(leakages(folder), key=lambda one: one.federation)}
+    return tuple(_leakage_figure(folder, name, group, many=len(found) > 1) for name, group in found.items())
+
+
+def _leakage_figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: bool) -> Figure:
+    key, title = f"by-round-{federation}", f"{LEAKAGE_TITLE} ({federation})" if many else LEAKAGE_TITLE
+    panels = {name: list(one) for name, one in groupby(group, key=lambda one: one.defense)}
+    claims = {name: spent(folder, federation, name) for name in panels}
+    about = {name: _evidence(folder, panel) for name, panel in panels.items()}
+    drawn = chosen(panels, [_most(panel) for panel in panels.values()])
+    values = [point.value for name in drawn for one in panels[name] for point in one.curve.values()]
+    # One scale for all panels, which always includes chance.
+    limits = min(0.45, *values) - 0.02, max(0.55, *values) + 0.02
+    styles = line_styles((one.attack, one.null) for name in drawn for one in panels[name])
+    below = {name: heading_lines(_below(about[name], claims[name])) for name in drawn}
+    top, head = legend_height(len(styles) + 1), heading_height(below.values())
+    height = head + _LEAK + _BETWEEN + _SPENT + _LEAKAGE_FOOT
+    words = LEAKAGE_DESCRIPTION + left_out_words(len(drawn), len(panels), "with the highest AUC")
+    with Sheet(key, top + height * rows_of(len(drawn))) as sheet:
+        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
+        sheet.legend([*lines, Line2D([], [], label="chance", color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))])
+        for (left, above), name in zip(sheet.cells(len(drawn), top, height), drawn, strict=True):
+            sheet.heading(left, above, defense_words(name, panels[name][0].control), below[name])
+            # The upper and the lower panel share the range of rounds, so that they can be read together.
+            last = max(max(one.curve) for one in panels[name])
+            ax = sheet.axes(left + AXIS, above + head, PLOT, _LEAK)
+            _leak(ax, panels[name], styles)
+            ax.set(xlim=(0, last), ylim=limits, ylabel="AUC")
+            lower = sheet.axes(left + AXIS, above + head + _LEAK + _BETWEEN, PLOT, _SPENT)
+            _spend(lower, claims[name])
+            lower.set(xlim=(0, last), xlabel="round", ylabel="ε so far")
+        table = _leakage_table(title, panels, about, claims)
+        return sheet.figure(title=title, description=words, table=table)
+
+
+def _most(panel: Sequence[Leakage]) -> float:
+    """The highest AUC of an attack that is not a null attack."""
+    return max((point.value for one in panel if not one.null for point in one.curve.values()), default=0.0)
+
+
+def _evidence(folder: RunFolder, panel: Sequence[Leakage]) -> str:
+    """The units that the attacks of a panel are about, and whether a claim covers them; empty where no file states
+    them.
+    """
+    first, names = panel[0], {one.attack for one in panel if not one.null}
+    found = [
+        one
+        for one in memberships(folder)
+        if (one.federation, one.defense) == (first.federation, first.defense) and one.attack in names
+    ]
+    units = " and ".join(dict.fromkeys(f"one {one.setting.unit}" for one in found))
+    beyond = _beyond(found) if any(one.defense == first.defense for one in folder.claims) else ""
+    return f"{units}: {beyond}" if beyond else units
+
+
+def _beyond(found: Sequence[Membership]) -> str:
+    outside = [one for one in found if not one.claims]
+    named = ", ".join(dict.fromkeys(one.attack for one in outside))
+    words = VERDICTS["OUT_OF_SCOPE"] if outside else ""
+    return words if len(outside) in (0, len(found)) else f"{words} ({named})"
+
+
+def _below(about: str, claims: Sequence[StatedClaim]) -> str:
+    terms = "; ".join(f"ε of {neighbours_of(stated.claim)}" for stated in claims)
+    return "\n".join([*([f"AUC of {about}"] if about else []), terms or "no ε by round is stated"])
+
+
+def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, object]]) -> None:
+    for one in panel:
+        rounds, values = list(one.curve), [point.value for point in one.curve.values()]
+        ax.plot(rounds, values, **styles[one.attack])  # type: ignore[arg-type]
+    ax.axhline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+    ax.grid(axis="y")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    ax.tick_params(labelbottom=False)
+
+
+def _spend(ax: Axes, claims: Sequence[StatedClaim]) -> None:
+    for place, stated in enumerate(claims):
+        rounds, spent_so_far = zip(*stated.spent, strict=True)
+        ax.plot(rounds, spent_so_far, color=INK, linewidth=1.5, linestyle=DASHES[place % len(DASHES)])
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=3))
+    if not claims:
+        ax.set_yticks([])
+
+
+def _leakage_table(
+    title: str,
+    panels: Mapping[str, Sequence[Leakage]],
+    about: Mapping[str, str],
+    claims: Mapping[str, Sequence[StatedClaim]],
+) -> Table:
+    attacks = list(dict.fromkeys(one.attack for panel in panels.values() for one in panel))
+    rows: list[tuple[str, ...]] = []
+    for name, panel in panels.items():
+        curves = {one.attack: one.curve for one in panel}
+        label = defense_words(name, panel[0].control)
+        for number in thinned(set().union(*curves.values()), _TABLED):
+            cells = (pooled_words("auc", curves.get(attack, {}).get(number), intervals=True) for attack in attacks)
+            rows.append(
+                (label, f"{number}", _spent_words(claims[name], number), *cells, about[name] or numerals.NOTHING)
+            )
+    heads = (f"AUC, {one}" for one in attacks)
+    return Table(
+        title=title,
+        headers=("defense", "rounds so far", "ε so far", *heads, "AUC of"),
+        rows=tuple(rows),
+        numeric=frozenset(range(1, 3 + len(attacks))),
+        about=2,
+    )
+
+
+def _spent_words(claims: Sequence[StatedClaim], number: int) -> str:
+    found = [dict(stated.spent).get(number) for stated in claims]
+    return "; ".join(numerals.epsilon(value) for value in found) or numerals.NOTHING
+
+
+LEARNING_TITLE = "Accuracy and loss round by round"
+LEARNING_DESCRIPTION = (
+    "Accuracy of the global model on test data after each round (IoU for segmentation, R2 for regression, macro F1 for "
+    "several labels per sample), and its mean loss on the same data, mean over seeds. R2 below -1 is drawn at -1. The "
+    "loss axis is logarithmic where losses differ by more than a factor of thirty. The utility table and the figure of "
+    "privacy and utility show the last round."
+)
+_TOP, _HEIGHT, _LEARNING_FOOT = 10.0, 234.0, 52.0
+Panels = Mapping[str, Mapping[str, Curve]]
+"""Metric -> defense -> curve: the accuracy or the first metric of another task, then the loss if it was stored."""
+
+
+def learning(folder: RunFolder) -> tuple[Figure, ...]:
+    """Draw learning curves, one figure per federation whose training stored its metrics round by round."""
+    order = Order.of(folder)
+    found: dict[str, dict[str, dict[str, Curve]]] = {}
+    metrics = {row.federation: row.metric for row in folder.rows("utility") if row.metric in numerals.HEADLINES}
+    for federation in order.federations:
+        for metric in (metrics.get(federation, "accuracy"), numerals.LOSS):
+            curves = {name: utility_curve(folder, federation, name, metric) for name in order.defenses}
+            # A single round is no curve; the utility table shows it.
+            if drawn := {name: curve for name, curve in curves.items() if len(curve) > 1}:
+                found.setdefault(federation, {})[metric] = drawn
+    return tuple(_learning_figure(federation, panels, many=len(found) > 1) for federation, panels in found.items())
+
+
+def _learning_figure(federation: str, panels: Panels, many: bool) -> Figure:
+    title = f"{LEARNING_TITLE} ({federation})" if many else LEARNING_TITLE
+    names = _defenses(panels)
+    styles = line_styles((name, False) for name in names)
+    top, plot = legend_height(len(names)), max(_HEIGHT, label_height(len(names)))
+    height = _TOP + plot + _LEARNING_FOOT
+    with Sheet(f"learning-{federation}", top + height) as sheet:
+        sheet.legend([Line2D([], [], label=name, **style) for name, style in styles.items()])
+        cells = sheet.cells(len(panels), top, height)
+        for (left, above), (metric, curves) in zip(cells, panels.items(), strict=True):
+            room = label_room(_ends(metric, curves).values())
+            _panel(sheet.axes(left + AXIS, above + _TOP, PLOT - room, plot), metric, curves, styles)
+        return sheet.figure(title=title, description=LEARNING_DESCRIPTION, table=_learning_table(title, panels))
+
+
+def _panel(ax: Axes, metric: str, curves: Mapping[str, Curve], styles: Mapping[str, dict[str, Any]]) -> None:
+    ax.grid(axis="y")
+    for name, curve in curves.items():
+        ax.plot(list(curve), [drawn(metric, point.value) for point in curve.values()], **styles[name])
+    right = max(max(curve) for curve in curves.values())
+    ax.set(xlabel="round", ylabel=numerals.metric(metric).name, xlim=(0, right))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if metric == numerals.LOSS:
+        loss_scale(ax, [point.value for curve in curves.values() for point in curve.values()])
+    last = {name: drawn(metric, curve[max(curve)].value) for name, curve in curves.items()}
+    ends = _ends(metric, curves)
+    label_column(ax, [(right, last[name], ends[name], styles[name]["color"]) for name in curves])
+
+
+def _ends(metric: str, curves: Mapping[str, Curve]) -> dict[str, str]:
+    """The label of each curve: its last value. The legend names the curve."""
+    return {name: numerals.metric_value(metric, curve[max(curve)].value) for name, curve in curves.items()}
+
+
+def _defenses(panels: Panels) -> list[str]:
+    return list(dict.fromkeys(name for curves in panels.values() for name in curves))
+
+
+def _learning_table(title: str, panels: Panels) -> Table:
+    defenses = _defenses(panels)
+    rows = tuple(
+        (f"{number}", numerals.metric(metric).name, *(_cell(metric, curves.get(name, {}), number) for name in defenses))
+        for metric, curves in panels.items()
+        for number in sorted(set().union(*curves.values()))
+    )
+    headers = ("round", "metric", *defenses)
+    return Table(title=title, headers=headers, rows=rows, numeric=frozenset({0, *range(2, len(headers))}))
+
+
+def _cell(metric: str, curve: Curve, number: int) -> str:
+    return numerals.metric_value(metric, curve[number].value if number in curve else None)

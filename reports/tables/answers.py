@@ -1,0 +1,530 @@
+"""Answer in plain words, for each claim of a run: what was found, what that means for people, and what to do next."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import Curve
+from ...audit.metrics import counted_runs, lowest_rate, tpr_at
+from ...audit.posterior import success_bound
+from ...audit.wording import at_least, counted, plain
+from ...suites.results.weak_test import WEAK, weak_because
+from ..reading.claims import ClaimRow, claim_rows, covered_elsewhere, left_unprotected, one_row_per_claim, same_subject
+from ..reading.membership import Membership, memberships
+from ..reading.pooling import LEVEL
+from ..reading.run_folder import HORIZONTAL, RunFolder
+from . import numerals
+from .covered import better_than_guessing, did_words, outside_attacks, percent, successes_words, uncovered_attacks
+from .pooled_rows import AttackRow, UtilityRow, pooled_utility, undefended
+from .printed import ANSWERS
+from .summary import cells
+
+_PLAIN = {
+    "epsilon of the law": "the ε that follows from the published noise",
+    "curve of the law": "the error rates that follow from the published noise",
+    "epsilon of the shuffled law": "the ε of shuffled reports that follows from the published noise",
+    "pure epsilon of the releases": "the ε of the published values, at δ = 0",
+    "epsilon of the releases": "the ε of the published values",
+    "law fits the reports": "whether reports have the published noise",
+    "sensitivity as sampled": "how far one unit moves the result, where participants are drawn at random",
+    "sensitivity": "how far one unit moves the result",
+    "broadcast model": "the model that the server sends to all",
+    "all clients in independent runs": "repeated runs with all clients",
+    "lots and cohorts as sampled": "which records and clients take part",
+    "canary arrives": "whether the planted unit reaches the result",
+    "noise scale in every round": "the size of the noise in each single round",
+    "noise of its own in every replica": "whether each run has noise of its own",
+    "noise of its own in every run": "whether each run has noise of its own",
+    "noise given other clients": "whether the noise follows from that of other clients",
+    "noise given other rounds": "whether the noise follows from that of other rounds",
+    "noise distribution": "how the noise is distributed",
+    "noise scale": "the size of the noise",
+    "extreme rows": "records with extreme values",
+    "public state": "what the server keeps between rounds",
+    "side channels": "other values that an adversary receives",
+    "floating point": "the last digits of numbers",
+    "weights": "the noise of single layers",
+    "sampling": "how records and clients are drawn at random",
+    "masked words": "masked numbers",
+}
+_FOLLOWS = "follows from the aggregates"
+_LONGEST_FIRST = sorted(_PLAIN, key=len, reverse=True)
+
+
+def plain_names(words: str) -> str:
+    """Return words that start with the name of a check with its plain words instead; other words stay as they are."""
+    name = next((name for name in _LONGEST_FIRST if words.startswith(name)), None)
+    if name is None:
+        return words
+    rest = words.removeprefix(name).strip()
+    return f"{_PLAIN[name]}: {rest}" if rest else _PLAIN[name]
+
+
+def item_phrase(item: str) -> str:
+    """Return an item that implementation checks looked at; a record writes ``client #`` for a client of any number."""
+    return item.replace("client #", "a client")
+
+
+def item_in_plain_words(item: str) -> str:
+    """Return what was not looked at, without its reason, which follows a colon, unless the reason is that something
+    else determines it: without that one, a claim about the item would seem untested.
+    """
+    name, _, reason = item_phrase(item).partition(":")
+    return f"{plain_names(name)} (it {_FOLLOWS})" if reason.endswith(_FOLLOWS) else plain_names(name)
+
+
+FALSE_ALARMS = 0.01
+"""Share of false alarms at which the consequences for people are stated."""
+_PEOPLE, _STEPS = 1000, 2000
+_NAMED = 3
+"""Failed checks that the first screen names."""
+_GUESSED = round(_PEOPLE * FALSE_ALARMS)
+_TOO_FEW = re.compile(
+    r"(?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials without an error would not refute it"
+    r"(, at least (?P<least>[\d,]+) runs per arm would be needed)?"
+)
+"""The reason of an audit with too few runs, as ``audit.finding`` words it."""
+_UNITS = {
+    Unit.SAMPLE: "one record of the data",
+    Unit.CLIENT: "one participant with all its data",
+    Unit.USER: "one person with all records",
+    Unit.REPORT: "all that one participant sends",
+    Unit.COORDINATE: "one number of a message",
+    Unit.LABEL: "the label of one record",
+}
+_NEXT = {
+    "REFUTED": "Do not rely on this claim. Mend the defense or state a larger ε, and run the suite again.",
+    "NOT_REFUTED": "Keep this run as a baseline (fedassay gate). Test again when code, data, model or rounds change.",
+    "UNDERPOWERED": "Do not rely on this test: it decided nothing. Raise the number of runs of this audit in the "
+    "suite; of an audit of clients, fedassay plan prints how many it takes to find that half of the noise is missing.",
+    "OUT_OF_SCOPE": "No audit method covers this claim. State it for what an adversary receives.",
+    "NOT_AUDITED": "Add an audit to the suite.",
+    "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
+}
+_WEAK_NEXT = (
+    "Do not report this claim as tested: only a large violation is ruled out. Raise the number of runs of this audit "
+    "in the suite until the min detectable ε is at most {most}."
+)
+_POWER_UNKNOWN_NEXT = (
+    "Do not report this claim as tested: which violation this test would find is not known. Raise the number "
+    "of runs of its audit in the suite, or add an audit with a planted unit, until a min detectable ε is stated."
+)
+_CHANGE_FIRST = "The model is of no use (below): change the settings of the defense first."
+_DECIDE = "Decide whether the attacks below matter: this claim does not protect against them."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a report answers about one claim, each field in whole sentences; empty where there is nothing to say.
+
+    Args:
+        defense: its label, with the federation where the run has several.
+        verdict: of the claim's row.
+        found: two or three words, such as No violation found.
+        weak: why the test counts as weak.
+        promise: the claim in plain words.
+        power: what the test could have shown.
+        quality: how good the model is under the defense, and without one.
+        people: what the claim allows an attacker to learn about people.
+        reached: what the best attack of this run that the claim covers learnt.
+        outside: what attacks did that no claim covers, unless they did no better than guessing.
+        uncovered: the adversaries that the claim does not cover, and the attacks that showed nothing to them.
+        unseen: what was not tested.
+        next_step: what to do.
+    """
+
+    defense: str
+    verdict: str
+    found: str
+    weak: str
+    promise: str
+    power: str
+    quality: str
+    people: str
+    reached: str
+    outside: str
+    uncovered: str
+    unseen: str
+    next_step: str
+
+
+def answers(folder: RunFolder) -> list[Answer]:
+    """Return one answer per claim of the run, claims that need attention first, without controls."""
+    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    many = len({row.federation for row in rows}) > 1
+    ordered = sorted(rows, key=lambda row: not row.needs_attention)
+    return [_answer(folder, row, row.stated.claim, many) for row in ordered if row.stated]
+
+
+def _answer(folder: RunFolder, row: ClaimRow, claim: Claim, many: bool) -> Answer:
+    weak, outside = weakness(row), _outside(folder, row)
+    step = _NEXT.get(row.verdict, "")
+    if row.failed_checks and row.verdict == "REFUTED":
+        named = "; ".join(plain_names(check.reason.partition(" (")[0]) for check in row.failed_checks[:_NAMED])
+        step = (
+            f"Do not rely on this claim. Mend what the failed {_checks(row)} found ({named}), and run the suite again."
+        )
+    elif row.failed_checks:
+        step = f"Read which implementation {_checks(row)} failed: each names a difference from what the claim assumes."
+    elif weak and row.verdict == "NOT_REFUTED":
+        step = _POWER_UNKNOWN_NEXT if row.detectable is None else _WEAK_NEXT.format(most=plain(WEAK * claim.epsilon))
+    if folder.gate is None and row.verdict == "NOT_AUDITED":
+        step = f"Finish the run: fedassay resume {folder.path}."
+    return Answer(
+        defense=f"{row.federation}/{row.label}" if many else row.label,
+        verdict=row.verdict,
+        found=_found(row),
+        weak=weak,
+        promise=_promise(folder, row, claim),
+        power=_power(row, claim),
+        quality=_quality_words(folder, row),
+        people=_people(row, claim),
+        reached=_best_attack(folder, row, claim),
+        outside=outside,
+        uncovered=_uncovered(folder, row, claim),
+        unseen=_unseen(row),
+        next_step=" ".join(filter(None, (_first(folder, row, outside), step))),
+    )
+
+
+def _first(folder: RunFolder, row: ClaimRow, outside: str) -> str:
+    """What to do before the next step that the verdict asks for, where no violation of the claim was found."""
+    if row.verdict not in ("NOT_REFUTED", "UNDERPOWERED"):
+        return ""
+    own, _ = _quality(folder, row)
+    return " ".join(filter(None, (_CHANGE_FIRST if own and own.useless else "", _DECIDE if outside else "")))
+
+
+def _found(row: ClaimRow) -> str:
+    words = ANSWERS.get(row.verdict, row.verdict)
+    if row.failed_checks and row.verdict != "REFUTED":
+        return f"{words}, but {len(row.failed_checks)} implementation {_checks(row)} failed"
+    return words
+
+
+def _checks(row: ClaimRow) -> str:
+    return "check" if len(row.failed_checks) == 1 else "checks"
+
+
+def _quality(folder: RunFolder, row: ClaimRow) -> tuple[UtilityRow | None, UtilityRow | None]:
+    """The first metric of utility of the defense in the claim's federation, and the same without a defense."""
+    rows = [
+        one for one in pooled_utility(folder) if one.federation == row.federation and numerals.is_quality(one.metric)
+    ]
+    own = next((one for one in rows if one.defense == row.defense and one.pooled), None)
+    label = undefended(one.defense for one in rows)
+    return own, next((one for one in rows if own and (one.defense, one.metric) == (label, own.metric)), None)
+
+
+def _quality_words(folder: RunFolder, row: ClaimRow) -> str:
+    own, without = _quality(folder, row)
+    if own is None or own.pooled is None:
+        return ""
+    name, value = numerals.metric(own.metric).label, numerals.metric_value(own.metric, own.pooled.value)
+    compared = (
+        f", and {numerals.metric_value(own.metric, without.pooled.value)} without a defense"
+        if without and without.pooled
+        else ""
+    )
+    useless = f" It is of no use: {own.useless}." if own.useless else ""
+    return f"The model under this defense: {name} {value}{compared}.{useless}"
+
+
+def _promise(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
+    kind, _ = folder.federations.get(row.federation, (HORIZONTAL, {}))
+    return (
+        f"Claim: what {claim.observer.phrase} can learn about any one {claim.unit}, which is {_UNITS[claim.unit]}, is "
+        f"limited to ε = {plain(claim.epsilon)} (δ = {plain(claim.delta)}, {claim.adjacency.phrase}, "
+        f"{kind.span(claim.rounds)})."
+    )
+
+
+def weakness(row: ClaimRow) -> str:
+    """Return why the test that did not refute a claim counts as weak; empty if it does not, or has another verdict."""
+    return weak_because(row.verdict, row.detectable, row.stated.claim.epsilon) if row.stated else ""
+
+
+def _power(row: ClaimRow, claim: Claim) -> str:
+    if row.verdict in ("NOT_AUDITED", "OUT_OF_SCOPE", "NO_CLAIM", "FAILED"):
+        return ""
+    if row.verdict == "REFUTED":
+        return " ".join(filter(None, (_violation(row, claim), _false_alarm(row))))
+    undecided = _undecided(row) if row.verdict == "UNDERPOWERED" else ""
+    if row.detectable is None:
+        return undecided or "How large a violation this test would find is not known."
+    found = numerals.epsilon(row.detectable)
+    between = f"; between ε {plain(claim.epsilon)} and {found} it may miss it" if row.detectable > claim.epsilon else ""
+    shown = (
+        f"If the noise is so small that the true ε is {found} (claimed: {plain(claim.epsilon)}), this test finds it in "
+        f"9 of 10 cases{between}."
+    )
+    return " ".join(filter(None, (undecided, shown)))
+
+
+def _undecided(row: ClaimRow) -> str:
+    """Why the audit could not judge the claim: the first words of its record's reason."""
+    why = row.record.reason.partition("; ")[0] if row.record else ""
+    said = "This test says nothing for or against the claim"
+    if few := _TOO_FEW.fullmatch(why):
+        least = f"; at least {few['least']} of each are needed" if few["least"] else ""
+        return (
+            f"{said}: after {few['present']} runs with the unit and {few['absent']} without it, even an attack that "
+            f"never errs would not show a violation{least}."
+        )
+    return f"{said}: {why}." if why else f"{said}."
+
+
+def _violation(row: ClaimRow, claim: Claim) -> str:
+    if row.epsilon_low is not None and row.epsilon_low > claim.epsilon:
+        return f"The true ε is at least {at_least(row.epsilon_low)}, and the claimed one is {plain(claim.epsilon)}."
+    if row.fpr_high is None or row.fnr_high is None or claim.curve is None:
+        return "The test found more than the claim allows at one rate of false alarms (its trade-off curve)."
+    most = _most_found(claim, row.fpr_high)
+    return (
+        f"The test found the {claim.unit} in too many runs: in at least {_percent(1 - row.fnr_high, math.floor)} of "
+        f"those that held it, with at most {_percent(row.fpr_high, math.ceil)} false alarms; at so few false alarms, "
+        f"the claim allows at most {_percent(most, math.ceil)}."
+    )
+
+
+def _percent(share: float, towards: Callable[[float], int]) -> str:
+    """A share in per cent with one decimal, rounded up or down so that it states no more than was shown."""
+    return f"{towards(round(1000 * share, 6)) / 10:g} %"
+
+
+def _false_alarm(row: ClaimRow) -> str:
+    level = row.record.ci_level if row.record else None
+    return (
+        ""
+        if level is None
+        else f"A correct defense is refuted with probability {_percent(1 - level, math.ceil)} at most."
+    )
+
+
+def allowed_of_thousand(claim: Claim) -> int:
+    """Return how many of 1,000 units that took part the claim lets an attacker find who raises one false alarm in a
+    hundred, rounded up.
+
+    From epsilon and delta (Wasserman and Zhou 2010, Theorem 2.4; Kairouz et al. 2015), and the trade-off curve where
+    one is stated.
+    """
+    # The inner rounding removes binary errors such as 0.29 * 1000 > 290.
+    return math.ceil(round(_PEOPLE * _most_found(claim, FALSE_ALARMS), 6))
+
+
+def allowed_words(claim: Claim) -> str:
+    """Return what the claim lets an attacker find, in words; a claim of replacement hides contents alone."""
+    most = f"{allowed_of_thousand(claim):,} of 1,000"
+    if claim.adjacency is Adjacency.REPLACE_ONE:
+        return (
+            f"an attacker who decides which of two contents a {claim.unit} had, with 1 false alarm in 100, finds the "
+            f"second in at most {most} cases (guessing: {_GUESSED})"
+        )
+    return (
+        f"an attacker who raises 1 false alarm in 100 finds at most {most} {claim.unit}s that took part (guessing: "
+        f"{_GUESSED})"
+    )
+
+
+def _most_found(claim: Claim, rate: float) -> float:
+    """The largest true-positive rate that the claim allows at a false-positive rate."""
+    return success_bound(rate, epsilon=claim.epsilon, delta=claim.delta, curve=claim.curve)
+
+
+def _people(row: ClaimRow, claim: Claim) -> str:
+    limit = allowed_words(claim)
+    refuted = row.verdict == "REFUTED"
+    if refuted:
+        return f"The claim says that {limit}. The claim does not hold, so do not count on this limit."
+    return f"If the claim holds, {limit}."
+
+
+def _best_attack(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
+    own = [
+        one
+        for one in memberships(folder)
+        if (one.federation, one.defense) == (row.federation, row.defense) and not one.null and claim in one.claims
+    ]
+    if not own:
+        return ""
+    best = max(own, key=lambda one: one.area)
+    knows = " (which knows everything else, as differential privacy assumes)" if best.adversary == "worst_case" else ""
+    reached = _reached(best, claim, len(own))
+    return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
+
+
+def _reached(best: Membership, claim: Claim, of: int) -> str:
+    """What the best of ``of`` attacks reached; its interval holds for all of them jointly."""
+    ends, allowed = best.interval(1 - (1 - LEVEL) / of), _allowed_area(claim)
+    if claim.adjacency is Adjacency.REPLACE_ONE:
+        pairs = f"of a {claim.unit} with the one and a {claim.unit} with the other content"
+    else:
+        pairs = f"of one {claim.unit} that took part and one that did not"
+    right = f"picked the right one from {percent(best.area)} of all pairs {pairs}"
+    if ends is not None:
+        several = f", which holds for the best of {of} attacks" if of > 1 else ""
+        right += f" (95 % interval over {best.over}{several}: {percent(ends[0])} to {percent(ends[1])})"
+    agrees = (
+        ", which is less, but the interval reaches below it: no proof of a violation"
+        if ends and ends[0] <= allowed < best.area
+        else ""
+    )
+    reached = f"{right}. Guessing picks {percent(0.5)}, and the claim allows {100 * allowed:.1f} %{agrees}"
+    rate = None if best.shadowed is not None else lowest_rate(counted_runs(best.sides))
+    # Candidates of few runs share their noise: a rate of false alarms among them says nothing about other runs.
+    if rate is None or rate > FALSE_ALARMS:
+        return reached
+    found = tpr_at(best.sides.member, best.sides.nonmember, FALSE_ALARMS)
+    return f"found {round(_PEOPLE * found):,} of 1,000, and {reached}"
+
+
+def _allowed_area(claim: Claim) -> float:
+    """The largest AUC of an attack under the claim, rounded up to three decimals."""
+    return _area(claim.epsilon, claim.delta, claim.curve)
+
+
+@lru_cache(maxsize=1024)
+def _area(epsilon: float, delta: float, curve: Curve | None) -> float:
+    # The true-positive rate rises, so that the right ends of its steps give no smaller an AUC.
+    rates = (step / _STEPS for step in range(1, _STEPS + 1))
+    most = sum(success_bound(rate, epsilon=epsilon, delta=delta, curve=curve) for rate in rates) / _STEPS
+    return math.ceil(round(1000 * most, 6)) / 1000
+
+
+def _uncovered(folder: RunFolder, row: ClaimRow, claim: Claim) -> str:
+    """What the claim leaves unprotected, with the attacks that no claim covers and that did no better than guessing."""
+    others = same_subject(folder, row.stated) if row.stated else ()
+    left = [words.removeprefix("against ") for words in left_unprotected(claim, row.rounds_run, others)]
+    said = [f"Not covered by this claim: {', '.join(left)}."] if left else []
+    elsewhere = [observer.phrase for observer in covered_elsewhere(claim, others)]
+    said += [f"Covered by another claim of this defense: {', '.join(elsewhere)}."] if elsewhere else []
+    failed = [one for _, rows in _beyond(folder, row) for one in rows if better_than_guessing(folder, one) is False]
+    shown = "; ".join(did_words(folder, one) for one in failed)
+    said += [f"Attacks outside this claim that could not be distinguished from guessing: {shown}."] if failed else []
+    return " ".join(said)
+
+
+def _outside(folder: RunFolder, row: ClaimRow) -> str:
+    """What the attacks that no claim covers did, where guessing does less or is not known."""
+    said = []
+    for reason, rows in _beyond(folder, row):
+        shown = [did_words(folder, one) for one in rows if better_than_guessing(folder, one) is not False]
+        said += [f"{reason}: {'; '.join(shown)}."] if shown else []
+    return f"Attacks outside this claim. {' '.join(said)}" if said else ""
+
+
+def _beyond(folder: RunFolder, row: ClaimRow) -> list[tuple[str, list[AttackRow]]]:
+    """The attacks on a claim's defense that no claim covers, by the reason."""
+    more = ("By adversaries who receive more", uncovered_attacks(folder, row.defense))
+    return [more, *outside_attacks(folder, row.defense).items()]
+
+
+def _unseen(row: ClaimRow) -> str:
+    if row.verdict == "NOT_AUDITED":
+        return "Not looked at: whether the claim holds, because this run has no result of an audit of it."
+    names = list(dict.fromkeys(map(item_in_plain_words, row.not_looked_at)))
+    return f"Not looked at: {', '.join(names)}." if names else ""
+
+
+def headline(folder: RunFolder) -> str:
+    """Return one sentence that answers what a run found about the claims under test, and what attacks did that none of
+    them covers.
+    """
+    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and not row.control]
+    outside = successes_words(folder, [row.defense for row in rows])
+    return "; ".join(filter(None, (_found_words(folder, rows), outside)))
+
+
+def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
+    """What was found about the claims ``rows`` under test."""
+    if folder.gate is None:
+        return "This run is not finished"
+    if not rows:
+        return str(folder.manifest.suite.get("name", "")) or "A run without claims"
+    broken = sum(row.verdict == "REFUTED" for row in rows)
+    total = counted(len(rows), "privacy claim")
+    if broken:
+        return "The privacy claim is violated" if len(rows) == 1 else f"{broken} of {total} violated"
+    if folder.gate.exit_code == 12:
+        return f"Incomplete: {total} cannot be judged yet"
+    open_ = sum(row.verdict != "NOT_REFUTED" or bool(row.failed_checks) for row in rows)
+    if open_:
+        return f"{open_} of {total} not decided" if open_ > 1 or len(rows) > 1 else "The privacy claim is not decided"
+    weak = sum(bool(weakness(row)) for row in rows)
+    if not weak:
+        return f"No violation found in {total}"
+    tests = "the test is" if len(rows) == 1 else f"{weak} of {len(rows)} tests {'is' if weak == 1 else 'are'}"
+    return f"No violation found in {total}, but {tests} weak"
+
+
+def controls_sentence(rows: Sequence[ClaimRow]) -> str:
+    """Return what the controls show about the audits of a run; empty without controls."""
+    controls = [row for row in rows if row.should_be_refuted]
+    if not controls and any(row.record is not None and row.stated for row in rows):
+        return "This run has no control, a defense that is broken on purpose and shows that its audits find violations."
+    if not controls:
+        return ""
+    tested = [row for row in controls if row.verdict not in ("NOT_AUDITED", "FAILED")]
+    found = sum(row.verdict == "REFUTED" for row in tested)
+    about = (
+        f"{counted(len(controls), 'defense')} of this run {'is' if len(controls) == 1 else 'are'} broken on purpose "
+        "(controls)."
+    )
+    open_ = len(controls) - len(tested)
+    rest = f" {open_} of {len(controls)} {'is' if open_ == 1 else 'are'} not tested yet." if open_ else ""
+    if not tested:
+        return about + rest
+    shows = (
+        "so these audits do find such errors"
+        if found == len(tested)
+        else "so these audits miss violations, and their other answers say little"
+    )
+    return f"{about} {found} of {len(tested)} {'was' if found == 1 else 'were'} found, {shows}.{rest}"
+
+
+def what_was_tested(folder: RunFolder) -> list[str]:
+    """Return what was tested: suite, data, model, federation, and the size of the audit."""
+    trained = dict.fromkeys((row.federation, row.dataset, row.model) for row in folder.rows())
+    # What an unfinished run has no row of yet stands in its suite.
+    for name, (_, table) in folder.federations.items():
+        if name not in {federation for federation, _, _ in trained}:
+            trained[name, str(table.get("dataset", "")), str(table.get("model", ""))] = None
+    said = [_trained(folder, *one) for one in sorted(trained)]
+    tested = "Tested" if folder.gate is not None else "To be tested"
+    about = (
+        f"{tested} in simulated federations, not in a running system: the defenses of the suite "
+        f"“{folder.manifest.suite.get('name', '')}”"
+    )
+    audited = dict.fromkeys(row.audited_on for row in claim_rows(folder) if row.audited_on)
+    extra = [f"Their claims were {words}." for words in audited]
+    sized = _audit_size(folder) if folder.gate is not None else f" So far: {cells(folder)}."
+    return [f"{about} ({'; '.join(said)}).{sized}" if said else f"{about}.{sized}", *extra]
+
+
+def _trained(folder: RunFolder, federation: str, dataset: str, model: str) -> str:
+    """What was trained in a federation, by whom."""
+    modelled = f"the model {model} on " if model else ""
+    return ", ".join((f"{federation}: {modelled}the data {dataset}", *folder.size_of(federation)))
+
+
+def _audit_size(folder: RunFolder) -> str:
+    """The federations and the number of runs of audits by independent runs, which may be smaller than the suite's."""
+    audit = folder.manifest.suite.get("audit")
+    rows = [row for row in claim_rows(folder) if row.record and row.record.n and not row.by_attacks]
+    runs = [row.record.n for row in rows if row.record and row.record.n]
+    if not isinstance(audit, dict) or audit.get("design") != "independent" or not runs:
+        return ""
+    clients, samples = audit.get("clients"), audit.get("samples_per_client")
+    if not isinstance(clients, int) or not isinstance(samples, int):
+        return ""
+    number = f"{min(runs):,}" if min(runs) == max(runs) else f"{min(runs):,} to {max(runs):,}"
+    units = sorted({str(row.stated.claim.unit) for row in rows if row.stated})
+    unit = " or ".join(filter(None, (", ".join(units[:-1]), *units[-1:])))
+    return (
+        f" Each claim was audited in {number} small trainings with one planted "
+        f"{unit} and as many without it, of "
+        f"{counted(clients, 'client')} with at most {counted(samples, 'record')} each."
+    )

@@ -1,0 +1,242 @@
+"""Tabulate how well audits work: planted bugs (mutants) and correct versions, and the error rates of estimators."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...audit.calibration import CalibrationRow
+from ...audit.wording import counted, plain
+from ...suites.results.outcome import FAIL, OK, Outcome
+from ...suites.results.record import CORRECT, Record
+from ..reading.run_folder import RunFolder
+from . import numerals
+from .table import Table
+
+_KINDS = ("mechanisms", "federations", "vertical federations", "transfers", "pairs", "correct cases")
+"""The federations' names in the rows of mutants, as ``planning.plan_mutants`` writes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedVersion:
+    """The audit results of a mutant (a mechanism with a planted bug), or of its correct version.
+
+    ``refuted``: of ``seeds`` audits of one seed each, how many refuted the claim. ``verdict``: of the audit of all
+    seeds together. ``failed_checks``: names of the failed implementation checks, None where there were no checks.
+    """
+
+    verdict: str
+    route: str
+    trials: int | None
+    refuted: int
+    seeds: int
+    failed_checks: tuple[str, ...] | None
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutantRow:
+    """A table row: a mutant (a mechanism with a planted bug) and its correct version; either is None if it has no
+    verdict.
+
+    ``kind``: "mechanisms", "federations", "vertical federations", "transfers", "pairs", or "correct cases", which are
+    unusual and have no bug.
+    """
+
+    name: str
+    kind: str
+    broken: AuditedVersion | None
+    correct: AuditedVersion | None
+
+
+def mutant_rows(folder: RunFolder) -> list[MutantRow]:
+    """Return one table row per mutant (mechanism with a planted bug) and correct case, by kind and name; none in a run
+    without mutants.
+    """
+    seeds = [record for record in folder.rows("replicas") if record.metric == "refuted"]
+    audits = [record for record in folder.rows("audit") if record.federation in _KINDS]
+    kinds = {record.defense.removesuffix(CORRECT): record.federation for record in (*seeds, *audits)}
+    return [
+        MutantRow(
+            name=name,
+            kind=kind,
+            broken=_audited(folder, seeds, name),
+            correct=_audited(folder, seeds, f"{name}{CORRECT}"),
+        )
+        for name, kind in sorted(kinds.items(), key=lambda item: (_order(item[1]), item[0]))
+    ]
+
+
+def mutant_table(rows: Sequence[MutantRow]) -> Table:
+    """Return a table of detected planted bugs and wrongly refuted correct versions; its note counts both."""
+    return Table(
+        title="Mutants",
+        headers=(
+            "mutant",
+            "runs per arm and seed",
+            "refuted, one seed each",
+            "all seeds",
+            "failed checks",
+            "correct version: refuted, one seed each",
+            "correct version: all seeds",
+            "CPU s",
+        ),
+        rows=tuple(
+            (
+                row.name,
+                numerals.count(row.broken.trials if row.broken else None),
+                _one_seed_each(row.broken),
+                _verdict(row.broken),
+                _failed_checks(row.broken),
+                _one_seed_each(row.correct),
+                _verdict(row.correct),
+                f"{sum(one.cpu_seconds for one in (row.broken, row.correct) if one):.1f}",
+            )
+            for row in rows
+        ),
+        numeric=frozenset({1, 2, 5, 7}),
+        note=_counts(rows),
+    )
+
+
+def _order(kind: str) -> int:
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
+
+
+def _audited(folder: RunFolder, seeds: Sequence[Record], label: str) -> AuditedVersion | None:
+    audits = [record for record in folder.rows("audit") if record.defense == label and record.verdict]
+    # With another number of audits it is not clear which verdict belongs to the mutant.
+    if len(audits) != 1:
+        return None
+    each = [record for record in seeds if record.defense == label]
+    checks = [record for record in folder.rows("probe") if record.defense == label]
+    failed = dict.fromkeys(record.metric for record in checks if record.verdict == "BROKEN")
+    return AuditedVersion(
+        verdict=audits[0].verdict,
+        route=audits[0].route,
+        trials=each[0].n if each else None,
+        refuted=sum(record.value == 1 for record in each),
+        seeds=len(each),
+        # None and an empty tuple differ: without checks nothing was passed.
+        failed_checks=tuple(name.removeprefix("probe_").replace("_", " ") for name in failed) if checks else None,
+        cpu_seconds=audits[0].cpu_s or 0.0,
+    )
+
+
+def _counts(rows: Sequence[MutantRow]) -> str:
+    mutants = [row for row in rows if row.kind != "correct cases"]
+    broken = [row.broken for row in mutants if row.broken]
+    # A mutant without exactly one verdict is not counted as refuted, but stays in the number of all mutants.
+    killed = [one for one in broken if one.verdict == "REFUTED"]
+    # A bug that only a deterministic check can find says nothing about the power of the statistical tests.
+    statistical = [one for one in broken if one.route != "probe" and one.seeds]
+    checked = sum(one.route == "probe" for one in killed)
+    wrongly, correct = _refuted([row.correct for row in mutants])
+    tested = [row.correct for row in mutants if row.correct and row.correct.seeds]
+    note = (
+        f"{len(killed)} of {counted(len(mutants), 'mutant')} refuted: {len(killed) - checked} by statistics, {checked} "
+        f"by implementation checks alone. With the runs of one seed alone, mutants were refuted in "
+        f"{_tests(statistical)}. Correct versions refuted: {wrongly} of {correct} ({_tests(tested)} of one seed)."
+    )
+    if pairs := [row for row in rows if row.kind == "pairs"]:
+        found, _ = _refuted([row.broken for row in pairs])
+        note += (
+            f" Of the {counted(len(pairs), 'pair')} that engineers wrote without knowledge of the checks, {found} "
+            "refuted."
+        )
+    if cases := [row.correct for row in rows if row.kind == "correct cases"]:
+        note += f" Of {counted(len(cases), 'unusual correct protection')}, {_refuted(cases)[0]} refuted."
+    return note
+
+
+def _refuted(versions: Sequence[AuditedVersion | None]) -> tuple[int, int]:
+    """The number of refuted versions, and of those with a verdict."""
+    known = [one for one in versions if one]
+    return sum(one.verdict == "REFUTED" for one in known), len(known)
+
+
+def _tests(audited: Sequence[AuditedVersion]) -> str:
+    return f"{sum(one.refuted for one in audited)} of {counted(sum(one.seeds for one in audited), 'test')}"
+
+
+def _one_seed_each(audited: AuditedVersion | None) -> str:
+    return f"{audited.refuted} of {audited.seeds}" if audited and audited.seeds else numerals.NOTHING
+
+
+def _verdict(audited: AuditedVersion | None) -> str:
+    if audited is None:
+        return numerals.NOTHING
+    words = audited.verdict.replace("_", " ")
+    return f"{words} by implementation check" if audited.route == "probe" else words
+
+
+def _failed_checks(audited: AuditedVersion | None) -> str:
+    if audited is None or audited.failed_checks is None:
+        return numerals.NOTHING
+    return ", ".join(audited.failed_checks) or "none"
+
+
+def error_table(rows: Sequence[CalibrationRow]) -> Table:
+    """Return a table of simulated situations, which shows how often a true claim was refuted, compared with alpha."""
+    return Table(
+        title="Observed error against alpha",
+        headers=("estimator", "kind", "situation", "refuted", "of", "observed", "alpha", "at most", "outcome"),
+        rows=tuple(_error_cells(row) for row in rows if not row.degenerate),
+        numeric=frozenset({3, 4, 5, 6, 7}),
+        note="at most: the 99.9 % quantile of Binomial(repeats, alpha). Only a bound can fail. A credible interval or "
+        "an estimate counts as refuted when it lies above the claim.",
+    )
+
+
+def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
+    """Return a table with one row per degenerate input and kind of outcome, which names the estimators with that
+    outcome and gives the reason that the first of them stated.
+    """
+    groups: dict[tuple[str, str], list[CalibrationRow]] = {}
+    for row in rows:
+        # Grouped, because many estimators answer a degenerate input in the same way.
+        if row.degenerate:
+            groups.setdefault((row.situation, row.outcome.partition(":")[0]), []).append(row)
+    inputs = list(dict.fromkeys(name for name, _ in groups))
+    found = sorted(groups.items(), key=lambda group: inputs.index(group[0][0]))
+    return Table(
+        title="Degenerate inputs",
+        headers=("input", "outcome", "estimators", "for instance"),
+        rows=tuple((name, outcome, _names(same), _reason(same[0])) for (name, outcome), same in found),
+        note="finite: a number that is neither NaN nor infinite nor the edge of a grid. error: a ValueError with a "
+        "reason.",
+    )
+
+
+def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
+    """Return FAIL if a true claim was refuted too often, or if a degenerate input gave neither an answer nor a clear
+    error; otherwise OK.
+    """
+    failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
+    if failed:
+        return Outcome(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)
+    # Estimators and not rows: each one is repeated in several situations.
+    bounds = len({row.estimator for row in rows if row.limit is not None})
+    return Outcome(verdict_line=f"OK: {bounds} bounds hold in {len(rows)} situations", exit_code=OK)
+
+
+def _error_cells(row: CalibrationRow) -> tuple[str, ...]:
+    # A degenerate or unusable situation has no count; a zero there would look like a perfect estimator.
+    counted = row.refuted is not None
+    return (
+        row.estimator,
+        row.kind.value,
+        row.situation,
+        str(row.refuted) if counted else "",
+        str(row.repeats) if counted else "",
+        f"{row.refuted / row.repeats:.4f}" if row.refuted is not None else "",
+        plain(row.alpha) if row.limit is not None else "",
+        str(row.limit) if row.limit is not None else "",
+        row.outcome,
+    )
+
+
+def _names(rows: Sequence[CalibrationRow]) -> str:
+    return ", ".join(row.estimator for row in rows)
+
+
+def _reason(row: CalibrationRow) -> str:
+    return row.outcome.partition(": ")[2]

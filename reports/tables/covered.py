@@ -1,0 +1,287 @@
+"""Tabulate which adversaries each claim covers, and say in plain words what attacks did to the others."""
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+
+from ...audit.binomial import upper_bound
+from ...audit.observer import Observer
+from ..reading.claims import (
+    ClaimRow,
+    adversaries,
+    claim_rows,
+    covered_elsewhere,
+    covers,
+    one_row_per_claim,
+    same_subject,
+)
+from ..reading.pooling import LEVEL
+from ..reading.run_folder import RunFolder, once_per_run
+from . import numerals
+from .pooled_rows import AttackRow, GridLine, attack_grids, pooled_attacks
+from .printed import defense_words, verdict_words
+from .reconstruction import SUCCESS, Success, prior_success, rebuilt_counts
+from .table import Table
+
+
+def covered_table(folder: RunFolder) -> Table:
+    """Return a table with one row per claim and one column per adversary: the verdict below the claim's own adversary,
+    and below those that the claim does not cover the results of attacks, which no claim of this defense bounds.
+    """
+    rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and row.stated.claim.part == "joint"]
+    many = len({row.federation for row in rows}) > 1
+    observers = dict.fromkeys(one for row in rows if row.stated for one in adversaries(row.stated.claim))
+    return Table(
+        title="Claims by adversary",
+        headers=("defense", "unit", *(observer.phrase for observer in observers)),
+        rows=tuple(
+            (
+                defense_words(row.defense, row.control, row.federation if many else ""),
+                str(row.stated.claim.unit) if row.stated else "",
+                *(_cell(folder, row, observer) for observer in observers),
+            )
+            for row in rows
+        ),
+        note="Adversaries from the weakest to the strongest. The verdict stands below the claim's adversary; the claim "
+        "also covers every adversary who receives less. Another claim: one of this defense about the same unit covers "
+        "the adversary, in another row. Not covered: nothing is claimed, and the attacks on this "
+        "defense that received as much show what is possible.",
+        about=2,
+    )
+
+
+def _cell(folder: RunFolder, row: ClaimRow, observer: Observer) -> str:
+    claimed = row.stated.claim.observer if row.stated else None
+    if row.stated and observer not in adversaries(row.stated.claim):
+        return ""
+    if claimed is not None and claimed.name == observer.name:
+        return verdict_words(row)
+    if row.stated and observer in covered_elsewhere(row.stated.claim, same_subject(folder, row.stated)):
+        return "another claim"
+    if claimed is not None and claimed.covers(observer):
+        # What refutes a claim may need all that its adversary receives.
+        return "covered by a refuted claim" if row.verdict == "REFUTED" else "covered"
+    shown = [
+        f"{one.attack} {value_words(one)}"
+        for one in uncovered_attacks(folder, row.defense)
+        if one.observer == str(observer)
+    ]
+    return "; ".join(("not covered", *shown))
+
+
+def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
+    """Return the primary result of each attack on a defense whose adversary no claim of the defense covers."""
+    claims = [one.claim for one in folder.claims if one.defense == defense]
+    return [
+        cell
+        for _, line, cell in _primary(folder).get(defense, [])
+        if not line.null and not any(covers(claim.observer, line.observer) for claim in claims)
+    ]
+
+
+def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow]]:
+    """Return the primary results of attacks on a defense that no claim covers although a claim covers their adversary,
+    by the reason in words.
+    """
+    claims = [one for one in folder.claims if one.defense == defense]
+    federations = {one.federation for one in claims}
+    found: dict[str, list[AttackRow]] = {}
+    for federation, line, cell in _primary(folder).get(defense, []):
+        reason = (
+            "For another unit, relation or number of rounds than the claim's"
+            if federation in federations
+            else f"On {federation}, for which no claim is stated"
+        )
+        if cell.beyond and any(covers(one.claim.observer, line.observer) for one in claims):
+            found.setdefault(reason, []).append(cell)
+    return found
+
+
+@once_per_run
+def _primary(folder: RunFolder) -> dict[str, list[tuple[str, GridLine, AttackRow]]]:
+    """The measured primary results of each defense, with their federation and attack, in the order of the tables."""
+    found: dict[str, list[tuple[str, GridLine, AttackRow]]] = {}
+    for grid in attack_grids(pooled_attacks(folder)):
+        for line in grid.primary:
+            for cell in line.cells:
+                if cell and cell.pooled:
+                    found.setdefault(cell.defense, []).append((grid.federation, line, cell))
+    return found
+
+
+def value_words(one: AttackRow) -> str:
+    """Format the pooled value of an attack with its metric, such as ``PSNR 38.8 dB``."""
+    metric = numerals.metric(one.metric)
+    value = numerals.metric_value(one.metric, one.pooled.value) if one.pooled else numerals.NOTHING
+    return f"{metric.name} {value} {metric.unit}".rstrip()
+
+
+_CHANCE = {
+    "auc": 0.5,
+    "label_over_chance": 0.0,
+    "source_advantage": 0.0,
+    "token_over_chance": 0.0,
+    "exposure": 1 / math.log(2),
+}
+_DID = {
+    "psnr": "rebuilt images",
+    "auc": "distinguished participants from others",
+    "label_accuracy": "named labels",
+    "label_over_chance": "named labels",
+    "source_advantage": "named who holds a record",
+    "column_error": "reconstructed columns",
+    "token_over_chance": "recovered tokens",
+    "exposure": "found secrets that the model memorised",
+}
+"""What an attack did that succeeded, by its first metric (``numerals.ATTACK_HEADLINES``)."""
+_LOWER = "lower_leaks"
+"""The direction of errors, which are smaller where an attack learns more."""
+_OTHER = "did better than guessing"
+
+
+def did_words(folder: RunFolder, one: AttackRow) -> str:
+    """Return what an attack did, in words that its interval and guessing allow, with counts where there are some; of
+    an attack that did no better than guessing, its name and what it reached.
+    """
+    about, better = f"{one.attack} on {one.federation}", better_than_guessing(folder, one)
+    value, guess = _value(folder, one), _guess_words(folder, one)
+    compared = f"{value}; guessing: {guess}" if guess else value
+    if better is None:
+        return f"{about} ({compared}; {_unknown(one)})"
+    if better:
+        return f"{about} {_DID[one.metric] if succeeded(folder, one) else _OTHER} ({compared})"
+    return f"{about} ({value}{_interval(one)}; guessing: {guess})"
+
+
+def better_than_guessing(folder: RunFolder, one: AttackRow) -> bool | None:
+    """Return whether the interval of an attack lies above guessing (of an error: below it), or that of the share of
+    images that it rebuilt; None where no interval or no null attack shows it.
+    """
+    rebuilt, prior = _rebuilt(folder, one), _priors(folder).get(one.federation)
+    if rebuilt is not None and prior is not None and rebuilt.low > prior:
+        return True
+    guess, pooled = _guess(folder, one), one.pooled
+    if guess is None or pooled is None or pooled.low is None or pooled.high is None:
+        return None
+    return pooled.high < guess if one.direction == _LOWER else pooled.low > guess
+
+
+def succeeded(folder: RunFolder, one: AttackRow) -> bool:
+    """Return whether an attack did better than guessing, and rebuilt an image where it rebuilds images."""
+    rebuilt = _rebuilt(folder, one)
+    return better_than_guessing(folder, one) is True and (rebuilt is None or rebuilt.count > 0)
+
+
+@once_per_run
+def _successes(folder: RunFolder) -> dict[str, list[AttackRow]]:
+    found = {}
+    for defense in {one.defense for one in folder.claims}:
+        outside = chain.from_iterable(outside_attacks(folder, defense).values())
+        found[defense] = [row for row in (*uncovered_attacks(folder, defense), *outside) if succeeded(folder, row)]
+    return found
+
+
+def successes(folder: RunFolder, defense: str) -> list[AttackRow]:
+    """Return the attacks on a defense that no claim of it covers, and that succeeded."""
+    return _successes(folder).get(defense, [])
+
+
+def successes_words(folder: RunFolder, defenses: Sequence[str]) -> str:
+    """Return what attacks outside the claims of these defenses did, with the defenses; empty if none succeeded."""
+    named = [defense for defense in dict.fromkeys(defenses) if successes(folder, defense)]
+    done = {row.metric for defense in named for row in successes(folder, defense)}
+    words = dict.fromkeys(_DID[metric] for metric in sorted(done, key=list(_DID).index))
+    return f"outside the claims, attacks {' and '.join(words)} ({', '.join(named)})" if named else ""
+
+
+def short_words(folder: RunFolder, one: AttackRow) -> str:
+    """Return an attack with what it reached, such as ``inversion: 24 of 24 images``."""
+    return f"{one.attack}: {_value(folder, one)}"
+
+
+def _value(folder: RunFolder, one: AttackRow) -> str:
+    """What was reached, with a count where there is one."""
+    rebuilt = _rebuilt(folder, one)
+    if rebuilt is not None:
+        return f"{rebuilt.count} of {rebuilt.n} images to a PSNR of {SUCCESS:.0f} dB or more"
+    if one.count is not None:
+        return str(one.count)
+    if one.metric == "auc" and one.pooled:
+        return f"right in {percent(one.pooled.value)} of pairs"
+    return value_words(one)
+
+
+def _guess_words(folder: RunFolder, one: AttackRow) -> str:
+    """What guessing reaches, in the same form; empty where that is not known."""
+    if one.metric == "auc":
+        return percent(_CHANCE["auc"])
+    if _rebuilt(folder, one) is not None:
+        prior = _priors(folder).get(one.federation)
+        return "" if prior is None else f"at most {_upper_percent(prior)} of images"
+    counts = [row.count for row in _nulls(folder, one) if row.count]
+    if one.count is not None and counts:
+        return str(max(counts, key=lambda count: count.right / count.units))
+    guess = _guess(folder, one)
+    return "" if guess is None else numerals.metric_value(one.metric, guess)
+
+
+def _guess(folder: RunFolder, one: AttackRow) -> float | None:
+    """What an attack reaches that uses nothing: a constant for some metrics, else the best null attack of the
+    federation; of counts the upper bound on its share, because few units may hold no lucky guess.
+    """
+    if one.metric in _CHANCE:
+        return _CHANCE[one.metric]
+    alpha = (1 - LEVEL) / 2
+    shown = [
+        float(upper_bound(row.count.right, row.count.units, alpha)) if row.count else row.pooled.value
+        for row in _nulls(folder, one)
+        if row.pooled
+    ]
+    return (min if one.direction == _LOWER else max)(shown, default=None)
+
+
+def _nulls(folder: RunFolder, one: AttackRow) -> list[AttackRow]:
+    place = one.federation, one.metric
+    return [row for row in pooled_attacks(folder) if row.null and (row.federation, row.metric) == place]
+
+
+def _rebuilt(folder: RunFolder, one: AttackRow) -> Success | None:
+    if one.metric != "psnr":
+        return None
+    return rebuilt_counts(folder).get((one.federation, one.defense, one.attack, one.observer))
+
+
+@once_per_run
+def _priors(folder: RunFolder) -> dict[str, float | None]:
+    """The largest share of images that guessing rebuilds, by federation."""
+    places = {federation for federation, *_ in rebuilt_counts(folder)}
+    return {federation: prior_success(folder, federation) for federation in sorted(places)}
+
+
+def _interval(one: AttackRow) -> str:
+    """The interval with what it is over, after a comma."""
+    if one.pooled is None or one.pooled.low is None or one.pooled.high is None:
+        return ""
+    ends = (one.pooled.low, one.pooled.high)
+    form = percent if one.metric == "auc" or one.count else lambda end: numerals.metric_value(one.metric, end)
+    value = f"; {value_words(one)}" if one.metric == "psnr" else ""
+    return f"{value}, 95 % interval over {one.pooled.over}: {' to '.join(map(form, ends))}"
+
+
+def _unknown(one: AttackRow) -> str:
+    """Why an attack is not compared with guessing."""
+    if one.pooled is None or one.pooled.low is None:
+        method = one.pooled.method if one.pooled else ""
+        return f"not compared with guessing: {method or 'no interval'}"
+    return "not compared with guessing: the run has no null attack for it"
+
+
+def _upper_percent(share: float) -> str:
+    """Format an upper bound on a share, rounded up so that it states no less than the bound."""
+    # The inner rounding removes binary errors such as 0.29 * 100 > 29.
+    return percent(math.ceil(round(1000 * share, 6)) / 1000)
+
+
+def percent(share: float) -> str:
+    """Format a share in per cent with one decimal."""
+    return f"{100 * share:.1f} %".replace("-", "−")

@@ -1,0 +1,243 @@
+"""Tabulate each defense's utility, audits and attacks, sorted by claimed epsilon (Fu et al. 2024).
+
+Section 6.3 of that survey proposes this comparison of trust models at one epsilon.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+
+from ...audit.claim import Unit
+from ...audit.observer import Observer
+from ...audit.wording import at_least, plain
+from ..reading.claims import ClaimRow, claim_rows, covers, one_row_per_claim
+from ..reading.membership import BestAttack, Question, best_attacks, in_order, memberships
+from ..reading.run_folder import Order, RunFolder
+from . import numerals
+from .membership_table import SourceInference, source_inferences
+from .pooled_rows import WHOLE_CELL, AttackRow, pooled_attacks, pooled_utility
+from .printed import VERDICTS, pooled_words
+from .reconstruction import Gain, gains
+from .table import Table
+
+_BEYOND = "*"
+_HOLD_A_SAMPLE = frozenset({Unit.SAMPLE, Unit.CLIENT, Unit.USER, Unit.REPORT})
+_HOLD_A_LABEL = _HOLD_A_SAMPLE | {Unit.LABEL}
+LABELS = "label_accuracy"
+TITLE = "The same ε in different trust models"
+NOTE = (
+    "Audit: the lower bound on ε and the largest ε that the sample size can certify. Each attack column shows the "
+    "best realistic attack; worst-case adversaries and active servers are left out. Membership of a sample or a "
+    "client: AUC; 0.5 is guessing. Client of a sample, labels: share named correctly. Images: gain in PSNR over the "
+    "best null attack, in dB. Intervals of membership and images hold at 95 % jointly for all attacks on the cell, "
+    f"the others for the one attack. {_BEYOND}: OUT OF SCOPE, no claim of the row covers this unit and adversary on "
+    "this federation, so the number neither supports nor refutes it."
+)
+
+
+@dataclass
+class _Reasons:
+    """The reasons for empty cells, numbered in the order of their first use; the note lists them."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def mark(self, reason: str) -> str:
+        number = self.numbers.setdefault(reason, len(self.numbers) + 1)
+        return f"{numerals.NOTHING} ({number})"
+
+    @property
+    def words(self) -> str:
+        return "".join(f" ({number}) {reason}." for reason, number in self.numbers.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """The results of a run that the columns show."""
+
+    folder: RunFolder
+    best: list[BestAttack]
+    named: list[SourceInference]
+    images: list[Gain]
+    claims: list[ClaimRow]
+    reasons: _Reasons
+
+
+def same_epsilon_table(folder: RunFolder) -> Table:
+    """Return a table with one row per defense, sorted by the epsilon of its first claim and then in the suite's order.
+
+    There are no rows unless the run attacks defenses whose claims, controls apart, concern two different units or
+    observers.
+    """
+    found = _Found(
+        folder=folder,
+        best=best_attacks([one for one in memberships(folder) if not one.null]),
+        named=source_inferences(folder),
+        images=gains(folder),
+        claims=one_row_per_claim(claim_rows(folder)),
+        reasons=_Reasons(),
+    )
+    # The table compares trust models: with a single unit and observer there is nothing to compare.
+    stated = [one for one in folder.claims if not one.control]
+    if len({(one.claim.unit, one.claim.observer) for one in stated}) < 2 or not (found.best or found.images):
+        return Table(title=TITLE, headers=("ε",), rows=())
+    questions = in_order([best.question for best in found.best if best.one.adversary == "realistic"])
+    observers = sorted({one.observer for one in found.named}, key=lambda observer: (-observer.rank, str(observer)))
+    lines = tuple(_line(found, defense, questions, observers) for defense in _defenses(folder))
+    return Table(
+        title=TITLE,
+        headers=(
+            "defense",
+            "ε claimed",
+            "utility",
+            "audit",
+            *(f"membership of a {unit}, {_short(observer)}" for observer, unit in questions),
+            *(f"client of a sample, {_short(observer)}" for observer in observers),
+            "labels of an update",
+            "images of an update",
+        ),
+        rows=lines,
+        note=NOTE + found.reasons.words,
+        about=2,
+    )
+
+
+def _defenses(folder: RunFolder) -> list[str]:
+    """Sorted by claimed epsilon, those without a claim first. Controls are left out: their epsilon is false."""
+    order = Order.of(folder)
+    # From utility rows, because every trained defense has them, with or without attacks.
+    names = {record.defense for record in folder.rows("utility") if not record.control}
+    return sorted(names, key=lambda name: (_epsilon(folder, name) or 0.0, order.defense(name)))
+
+
+def _epsilon(folder: RunFolder, defense: str) -> float | None:
+    """The epsilon of the defense's first claim."""
+    own = [one.claim.epsilon for one in folder.claims if one.defense == defense]
+    return own[0] if own else None
+
+
+def _short(observer: Observer) -> str:
+    return {"global_models": "all models", "final_model": "final model"}.get(observer.name, observer.name)
+
+
+def _line(found: _Found, defense: str, questions: Sequence[Question], observers: Sequence[Observer]) -> tuple[str, ...]:
+    epsilon = _epsilon(found.folder, defense)
+    return (
+        defense,
+        numerals.NOTHING if epsilon is None else plain(float(f"{epsilon:.3g}")),
+        _utility(found, defense),
+        _measured(found, defense),
+        *(_membership(found, defense, question) for question in questions),
+        *(_source(found, defense, observer) for observer in observers),
+        _labels(found, defense),
+        _images(found, defense),
+    )
+
+
+def _utility(found: _Found, defense: str) -> str:
+    rows = [row for row in pooled_utility(found.folder) if row.defense == defense and row.metric in numerals.HEADLINES]
+    own = {one.federation for one in found.folder.claims if one.defense == defense}
+    # The utility belongs to the federation whose plan the claim was calibrated on.
+    stated = [row for row in rows if row.federation in own] or rows
+    words = [
+        pooled_words(row.metric, row.pooled, intervals=True) + (f" ({row.federation})" if len(stated) > 1 else "")
+        for row in stated
+        if row.pooled is not None
+    ]
+    return "; ".join(words) or found.reasons.mark("no utility was measured")
+
+
+def _measured(found: _Found, defense: str) -> str:
+    own = [row for row in found.claims if row.defense == defense and row.stated]
+    if not own:
+        return VERDICTS["NO_CLAIM"]
+    return "; ".join(_verdict(row, alone=len(own) == 1) for row in own)
+
+
+def _verdict(row: ClaimRow, *, alone: bool) -> str:
+    verdict, of = VERDICTS.get(row.verdict, row.verdict), ""
+    if row.stated is not None and not alone:
+        claim = row.stated.claim
+        of = f"one {claim.unit}: " if claim.part == "joint" else f"{claim.part}: "
+    if row.epsilon_low is None:
+        return f"{of}{verdict}"
+    most = "" if row.ceiling is None else f" of {numerals.epsilon(row.ceiling)}"
+    return f"{of}≥ {at_least(row.epsilon_low)}{most}, {verdict}"
+
+
+def _membership(found: _Found, defense: str, question: Question) -> str:
+    here = [best for best in found.best if best.one.defense == defense and best.question == question]
+    # Only realistic adversaries: those with other knowledge would hide the difference between trust models.
+    real = next((best for best in here if best.one.adversary == "realistic"), None)
+    if real is None:
+        attacks = {best.one.attack for best in found.best if best.question == question}
+        return _missing(found, defense, attacks, str(question[0]))
+    words = numerals.metric_value("auc", real.one.area) + _ends("auc", real.ends)
+    return words + ("" if real.one.claims or _epsilon(found.folder, defense) is None else _BEYOND)
+
+
+def _source(found: _Found, defense: str, observer: Observer) -> str:
+    here = [one for one in found.named if one.defense == defense and one.observer == observer]
+    if not here:
+        return _missing(found, defense, {one.attack for one in found.named}, str(observer))
+    best = max(here, key=lambda one: one.value)
+    # The header already contains the word, and the attack's name would make the column too wide.
+    words = best.words().removeprefix("correct ").rpartition("; ")[0]
+    return words + ("" if best.claims or _epsilon(found.folder, defense) is None else _BEYOND)
+
+
+def _labels(found: _Found, defense: str) -> str:
+    rows = [row for row in pooled_attacks(found.folder) if row.metric == LABELS and row.pooled is not None]
+    shares = {null: [row for row in rows if row.defense == defense and row.null is null] for null in (False, True)}
+    if not shares[False]:
+        return _missing(found, defense, {row.attack for row in rows if not row.null}, "")
+    # Guessing is shown with the result: the share that it names correctly depends on the labels in the lot.
+    best, guessed = (
+        max((row.pooled.value for row in shares[null] if row.pooled), default=None) for null in (False, True)
+    )
+    own = next(row for row in shares[False] if row.pooled and row.pooled.value == best)
+    words = f"{numerals.metric_value(LABELS, best)} {numerals.interval_words(LABELS, own.pooled)}".strip()
+    words += _mark(found, own, _HOLD_A_LABEL)
+    return words if guessed is None else f"{words}, guessing {numerals.metric_value(LABELS, guessed)}"
+
+
+def _images(found: _Found, defense: str) -> str:
+    own = [gain for gain in found.images if gain.defense == defense and gain.mean is not None]
+    if not own:
+        return _missing(found, defense, {gain.attack for gain in found.images}, "")
+    best = max(own, key=lambda gain: gain.mean or 0.0)
+    ends = None if best.low is None or best.high is None else (best.low, best.high)
+    return numerals.metric_value("psnr", best.mean) + _ends("psnr", ends) + _mark(found, best, _HOLD_A_SAMPLE)
+
+
+def _mark(found: _Found, one: AttackRow | Gain, units: Set[Unit]) -> str:
+    """The mark of a result on an update, if the defense states claims, but none on this federation covers the attack's
+    adversary, and all rounds of one of these units.
+    """
+    folder = found.folder
+    own = [stated for stated in folder.claims if stated.defense == one.defense]
+    here = [stated.claim for stated in own if stated.federation == one.federation]
+    # As for reconstructions: the adversary may use the update of any round.
+    rounds = folder.rounds_of(one.federation) or 1
+    covered = any(
+        claim.unit in units
+        and (claim.part, claim.subjects) == ("joint", "all")
+        and claim.rounds >= rounds
+        and covers(claim.observer, one.observer)
+        for claim in here
+    )
+    return _BEYOND if own and not covered else ""
+
+
+def _ends(metric: str, ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f" [{', '.join(numerals.metric_value(metric, end) for end in ends)}]"
+
+
+def _missing(found: _Found, defense: str, attacks: set[str], observer: str) -> str:
+    """The reason why a cell is empty, from the rows of the attacks that fill this column for other defenses."""
+    reasons = [
+        f"{record.status}: {record.reason}"
+        for record in found.folder.rows("attack")
+        if (record.defense, record.metric) == (defense, WHOLE_CELL)
+        and record.attack in attacks
+        and observer in ("", record.observer)
+    ]
+    return found.reasons.mark(min(reasons) if reasons else "no such attack was run on this defense")

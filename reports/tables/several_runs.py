@@ -1,0 +1,356 @@
+"""Tables of several runs: side by side, merged with a column that names the run, or of columns that a reader chose."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from ...audit.wording import nearest, plain
+from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
+from ..reading.run_folder import Order, RunFolder
+from . import numerals, summary
+from .answers import headline, weakness
+from .pooled_rows import AttackRow, UtilityRow, attack_grids, pooled_attacks, pooled_utility
+from .printed import (
+    VERDICTS,
+    check_counts,
+    defense_words,
+    metric_words,
+    observer_words,
+    pooled_words,
+    quality_words,
+    verdict_words,
+)
+from .sections import run_tables
+from .table import Table
+
+MOST = 8
+"""Runs for which a table has room as columns."""
+
+Cells = Mapping[tuple[str, ...], str]
+"""The text of each row of one run, by the columns that identify the row: federation and defense come first."""
+
+
+def by_run(folders: Sequence[RunFolder], labels: Sequence[str]) -> list[Table]:
+    """Return the tables with one column per run, given each run's label; none for more runs than ``MOST``.
+
+    Runs share a row only if all its identifying columns agree: claims that differ in epsilon, delta, unit, adjacency
+    or adversary have rows of their own, and so have federations of one name that differ in data, model, clients or
+    training; their run is then named. What a run did not measure is a dash in its column.
+    """
+    if len(folders) > MOST:
+        return []
+    federations = _federation_names(folders, labels)
+    tables = (
+        _table(
+            "Claims by run",
+            ("federation", "defense", "claim"),
+            labels,
+            [_claims(folder, names) for folder, names in zip(folders, federations, strict=True)],
+            note="The verdict of each run, the lower bound on epsilon that it measured, and the smallest true epsilon "
+            "that it refutes with 90 % power.",
+        ),
+        _table(
+            "Attacks by run",
+            ("federation", "defense", "attack and metric", "adversary"),
+            labels,
+            [_attacks(folder, names) for folder, names in zip(folders, federations, strict=True)],
+            note="The first metric of each attack, with its 95 % interval where there is one: of images over all "
+            "images, else over seeds; of a single seed that of its own measurement.",
+        ),
+        _table(
+            "Utility by run",
+            ("federation", "defense", "metric"),
+            labels,
+            [_utility(folder, names) for folder, names in zip(folders, federations, strict=True)],
+        ),
+    )
+    return [table for table in tables if table.rows]
+
+
+def _federation_names(folders: Sequence[RunFolder], labels: Sequence[str]) -> list[dict[str, str]]:
+    """For each run the printed names of its federations: with the run's label where another run has a federation of the
+    same name that is set up otherwise.
+    """
+    tables = [{name: table for name, (_, table) in folder.federations.items()} for folder in folders]
+    return [
+        {
+            name: name if all(other.get(name, table) == table for other in tables) else f"{name} of {label}"
+            for name, table in own.items()
+        }
+        for label, own in zip(labels, tables, strict=True)
+    ]
+
+
+def _table(title: str, about: tuple[str, ...], labels: Sequence[str], runs: Sequence[Cells], note: str = "") -> Table:
+    keys = list(dict.fromkeys(key for cells in runs for key in cells))
+    # A defense that only a later run has follows the others; its own rows stay together.
+    places = {pair: place for place, pair in enumerate(dict.fromkeys(key[:2] for key in keys))}
+    keys.sort(key=lambda key: places[key[:2]])
+    return Table(
+        title=title,
+        headers=(*about, *labels),
+        rows=tuple((*key, *(cells.get(key, numerals.NOTHING) for cells in runs)) for key in keys),
+        note=note,
+        about=len(about),
+    )
+
+
+def _claims(folder: RunFolder, names: Mapping[str, str]) -> Cells:
+    rows = one_row_per_claim(claim_rows(folder))
+    return {
+        (names.get(row.federation, row.federation), defense_words(row.defense, row.control), row.claim_text): _found(
+            row
+        )
+        for row in rows
+        if row.stated
+    }
+
+
+def _found(row: ClaimRow) -> str:
+    numbers = (
+        ("measured ε ≥ ", row.epsilon_low, numerals.lower_bound),
+        ("min detectable ", row.detectable, numerals.epsilon),
+    )
+    words = [f"{name}{format_(value)}" for name, value, format_ in numbers if value is not None]
+    failed = check_counts(row) if row.failed_checks else ""
+    verdict = f"{verdict_words(row)}{' (weak test)' if weakness(row) else ''}"
+    return "; ".join(filter(None, (verdict, *words, failed)))
+
+
+def _attacks(folder: RunFolder, names: Mapping[str, str]) -> Cells:
+    return {
+        (
+            names.get(grid.federation, grid.federation),
+            defense_words(cell.defense, cell.control),
+            f"{line.attack}{' (null attack)' if line.null else ''}: {metric_words(line.metric, line.direction)}",
+            observer_words(line.observer),
+        ): pooled_words(line.metric, cell.pooled, True) + (" (out of scope)" if cell.beyond else "")
+        for grid in attack_grids(pooled_attacks(folder))
+        for line in grid.primary
+        for cell in line.cells
+        if cell and cell.pooled
+    }
+
+
+def _utility(folder: RunFolder, names: Mapping[str, str]) -> Cells:
+    return {
+        (
+            names.get(row.federation, row.federation),
+            defense_words(row.defense, False),
+            metric_words(row.metric, row.direction),
+        ): quality_words(row)
+        for row in pooled_utility(folder)
+        if numerals.is_quality(row.metric) and row.pooled
+    }
+
+
+def tables_of(folders: Sequence[RunFolder]) -> list[Table]:
+    """Return the tables of one run unchanged; of several runs, the tables with one column per run, and then all rows of
+    the runs' own tables.
+    """
+    if len(folders) == 1:
+        return run_tables(folders[0])
+    return [*by_run(folders, run_labels(folders)), *all_rows(folders)]
+
+
+def all_rows(folders: Sequence[RunFolder]) -> list[Table]:
+    """Return the tables of several runs, merged by their titles, with a column that names each row's run."""
+    same: dict[str, list[tuple[str, Table]]] = {}
+    for label, folder in zip(run_labels(folders), folders, strict=True):
+        for table in run_tables(folder):
+            same.setdefault(table.title, []).append((label, table))
+    return [merged(tables) for tables in same.values()]
+
+
+def run_labels(folders: Sequence[RunFolder]) -> list[str]:
+    """Choose a short name for each run: its own name, followed by its path if two runs have the same name."""
+    names = Counter(folder.manifest.name for folder in folders)
+    return [
+        folder.manifest.name if names[folder.manifest.name] == 1 else f"{folder.manifest.name} ({folder.path})"
+        for folder in folders
+    ]
+
+
+def overview(folders: Sequence[RunFolder]) -> Table:
+    """Return a table of several runs, each with its suite, its answer in plain words, its progress and its outcome."""
+    return Table(
+        title="Runs",
+        headers=("run", "suite", "answer", "cells", "verdict", "exit code"),
+        rows=tuple(
+            (
+                label,
+                f"{folder.manifest.suite.get('name', '')}, version {folder.manifest.suite.get('version', '')}",
+                headline(folder),
+                summary.cells(folder),
+                summary.verdict_line(folder),
+                numerals.NOTHING if folder.gate is None else str(folder.gate.exit_code),
+            )
+            for label, folder in zip(run_labels(folders), folders, strict=True)
+        ),
+        numeric=frozenset({5}),
+        note="Each verdict concerns its own run only. Rows of different suites, datasets or models cannot be compared, "
+        "even if their federations and defenses have the same names. To judge a change, use fedassay compare, which "
+        "pairs the seeds.",
+    )
+
+
+Column = tuple[str, int]
+
+
+def merged(tables: Sequence[tuple[str, Table]]) -> Table:
+    """Merge tables of several runs, given as (run, table) pairs with the same title; rows that agree in the identifying
+    columns follow each other, one per run.
+
+    A column that a run's table lacks is empty in the rows of that run.
+    """
+    first, about = tables[0][1], tables[0][1].about
+    columns = list(dict.fromkeys(column for _, table in tables for column in _columns(table)))
+    # The last column holds counts or reasons. It stays the last one although other runs may add columns after it.
+    columns.sort(key=lambda column: column[1] < 0)
+    order: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for label, table in tables:
+        for row in table.rows:
+            cells = dict(zip(_columns(table), row, strict=True))
+            texts = [cells.get(column, numerals.NOTHING) for column in columns]
+            # By content and not by position: the runs may list different defenses.
+            order.setdefault(row[:about], []).append((*texts[:about], label, *texts[about:]))
+    # The number among equal headers only distinguishes columns, and is not printed.
+    headers = [name for name, _ in columns]
+    numeric = {column for _, table in tables for i, column in enumerate(_columns(table)) if i in table.numeric}
+    return Table(
+        title=first.title,
+        headers=(*headers[:about], "run", *headers[about:]),
+        rows=tuple(row for rows in order.values() for row in rows),
+        numeric=frozenset(i + (i >= about) for i, column in enumerate(columns) if column in numeric),
+        note=_notes(tables),
+        about=about + 1,
+    )
+
+
+def _notes(tables: Sequence[tuple[str, Table]]) -> str:
+    """The note of all runs; where they differ, each with the names of its runs."""
+    runs: dict[str, list[str]] = {}
+    for label, table in tables:
+        runs.setdefault(table.note, []).append(label)
+    runs.pop("", None)
+    if len(runs) < 2:
+        return "".join(runs)
+    return " ".join(f"{', '.join(labels)}: {note}" for note, labels in runs.items())
+
+
+def _columns(table: Table) -> list[Column]:
+    """Identifies each column by its header and its number among equal headers: a defense may have a column's name."""
+    seen: Counter[str] = Counter()
+    columns = []
+    for header in table.headers[:-1]:
+        columns.append((header, seen[header]))
+        seen[header] += 1
+    return [*columns, (table.headers[-1], -1)]
+
+
+_CLAIM_COLUMNS: dict[str, tuple[str, Callable[[ClaimRow], str]]] = {
+    "epsilon": ("claimed ε", lambda row: plain(row.stated.claim.epsilon) if row.stated else numerals.NOTHING),
+    "delta": ("δ", lambda row: plain(row.stated.claim.delta) if row.stated else numerals.NOTHING),
+    "unit": ("unit", lambda row: row.stated.claim.unit.value if row.stated else numerals.NOTHING),
+    "observer": ("adversary", lambda row: str(row.stated.claim.observer) if row.stated else numerals.NOTHING),
+    "verdict": ("verdict", lambda row: VERDICTS.get(row.verdict, row.verdict)),
+    "epsilon_low": ("measured ε ≥", lambda row: _number(row.epsilon_low)),
+    "detectable": ("min. detectable ε", lambda row: _number(row.detectable)),
+}
+_NAMES = ("run", "federation", "defense")
+
+
+def chosen_table(
+    folders: Sequence[RunFolder], *, columns: Sequence[str] = (), metrics: Sequence[str] = (), intervals: bool = True
+) -> Table:
+    """Return one table of the runs, with one row per defense (and federation and run, where there are several).
+
+    Args:
+        columns: in the order wanted: ``run``, ``federation``, ``defense``, a column of the claim (``epsilon``,
+            ``delta``, ``unit``, ``observer``, ``verdict``, ``epsilon_low``, ``detectable``), a metric of the utility
+            such as ``accuracy``, or ``ATTACK.METRIC`` such as ``loss.auc``. Several claims of one defense share a
+            cell. None: the names, the claimed epsilon, the verdict, the measured bound and every metric of ``metrics``.
+        metrics: names of metrics, of utility or of any attack; each adds its columns after ``columns``.
+        intervals: whether values are printed with their intervals.
+
+    Raises:
+        ValueError: for a column or metric that no run has; the message lists the nearest that it has.
+    """
+    values = [_Values(folder) for folder in folders]
+    known = list(dict.fromkeys(name for each in values for name in each.columns))
+    wanted = list(columns) or [*_names(folders), "epsilon", "verdict", "epsilon_low"]
+    for metric in metrics:
+        found = [name for name in known if name == metric or name.endswith(f".{metric}")]
+        if not found:
+            own = dict.fromkeys(name.rpartition(".")[2] for name in known)
+            raise ValueError(f"no run has the metric {metric!r}; the runs have: {nearest(metric, list(own))}")
+        wanted += [name for name in found if name not in wanted]
+    for name in wanted:
+        if name not in (*_NAMES, *_CLAIM_COLUMNS, *known):
+            every = [*_NAMES, *_CLAIM_COLUMNS, *known]
+            raise ValueError(f"no run has the column {name!r}; known columns: {nearest(name, every)}")
+    rows = [
+        tuple(each.cell(name, label, federation, defense, intervals) for name in wanted)
+        for label, each in zip(run_labels(folders), values, strict=True)
+        for federation, defense in each.rows
+    ]
+    headers = tuple(next((head for each in values if (head := each.header(name))), name) for name in wanted)
+    numeric = frozenset(
+        i for i, name in enumerate(wanted) if name in known or name in ("epsilon", "delta", "epsilon_low")
+    )
+    return Table(
+        title=" and ".join(run_labels(folders)),
+        headers=headers,
+        rows=tuple(rows),
+        numeric=numeric,
+        about=max(1, sum(name in _NAMES for name in wanted)),
+    )
+
+
+class _Values:
+    """The values of one run by column, federation and defense."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        order = Order.of(folder)
+        self.claims = claim_rows(folder)
+        self.utility = pooled_utility(folder)
+        self.attacks = [row for row in pooled_attacks(folder) if row.pooled]
+        rows: list[ClaimRow | AttackRow | UtilityRow] = [*self.claims, *self.utility, *self.attacks]
+        pairs = {(row.federation, row.defense) for row in rows}
+        self.rows = sorted(pairs, key=lambda pair: (order.federation(pair[0]), order.defense(pair[1])))
+        self._metrics: dict[str, dict[tuple[str, str], AttackRow | UtilityRow]] = {}
+        measured: list[AttackRow | UtilityRow] = [*self.utility, *self.attacks]
+        for row in measured:
+            name = f"{row.attack}.{row.metric}" if isinstance(row, AttackRow) else row.metric
+            self._metrics.setdefault(name, {})[row.federation, row.defense] = row
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._metrics)
+
+    def header(self, name: str) -> str:
+        if name in _CLAIM_COLUMNS:
+            return _CLAIM_COLUMNS[name][0]
+        if name not in self._metrics:
+            return ""
+        row = next(iter(self._metrics[name].values()))
+        words = metric_words(row.metric, row.direction)
+        return f"{row.attack}: {words}" if isinstance(row, AttackRow) else words
+
+    def cell(self, name: str, run: str, federation: str, defense: str, intervals: bool) -> str:
+        if name in _NAMES:
+            return {"run": run, "federation": federation, "defense": defense}[name]
+        if name in _CLAIM_COLUMNS:
+            own = [row for row in self.claims if (row.federation, row.defense) == (federation, defense)]
+            return "; ".join(dict.fromkeys(_CLAIM_COLUMNS[name][1](row) for row in own)) or numerals.NOTHING
+        row = self._metrics.get(name, {}).get((federation, defense))
+        return pooled_words(row.metric, row.pooled, intervals) if row else numerals.NOTHING
+
+
+def _names(folders: Sequence[RunFolder]) -> list[str]:
+    """The names that identify a row: the run and the federation only where there are several."""
+    federations = {record.federation for folder in folders for record in folder.records}
+    return [*(["run"] if len(folders) > 1 else []), *(["federation"] if len(federations) > 1 else []), "defense"]
+
+
+def _number(value: float | None) -> str:
+    return numerals.NOTHING if value is None else f"{value:.2f}"

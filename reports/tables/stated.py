@@ -1,0 +1,319 @@
+"""Tabulate what claims state: protection and trust, beliefs, coverage of checks, and what papers published."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...audit.claim import NOT_PROVABLE, PROVABLE, Claim
+from ...audit.posterior import group_privacy, posterior_bounds, right_guesses
+from ...audit.wording import at_least, at_most, counted, plain
+from ...suites.results.claims_file import StatedClaim
+from ...suites.results.record import printed_label
+from ..reading.claims import ClaimRow, claim_rows, left_unprotected, same_subject
+from ..reading.pooling import Pooled
+from ..reading.run_folder import Order, RunFolder
+from . import numerals
+from .numerals import NOTHING
+from .pooled_rows import pooled_attacks, pooled_utility
+from .printed import VERDICTS, neighbours_of
+from .table import Table
+
+MODELS = {
+    "central": "central",
+    "distributed": "distributed, secure sum",
+    "local": "local",
+    "shuffle": "shuffle",
+}
+_OBSERVED = "against "
+
+
+def trust_table(folder: RunFolder) -> Table:
+    """Return a table with one row per kind of claim; defenses whose claims differ only in epsilon share a row, and
+    controls (deliberately broken defenses) are left out.
+
+    Its columns follow Table 2 of the survey of Fu et al. 2024: model, neighbourhood, server, clients, protected object.
+    """
+    order = Order.of(folder)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for one in sorted(folder.claims, key=lambda one: (order.federation(one.federation), order.defense(one.defense))):
+        # Claims about single layers repeat the joint claim, and the claim of a control is false on purpose.
+        if one.claim.part == "joint" and not one.control:
+            size = next(iter(folder.size_of(one.federation)), NOTHING)
+            # Everything except epsilon belongs to the key, so that noise levels of one mechanism share a row.
+            kind = (*_kind(one.claim), size, _unprotected(folder, one))
+            groups.setdefault(kind, []).append(printed_label(one.defense))
+    return Table(
+        title="Protection and trust",
+        headers=("DP model", "neighbours", "adversary", "trusted", "participants", "not protected against", "defenses"),
+        rows=tuple((*kind, ", ".join(dict.fromkeys(names))) for kind, names in groups.items()),
+        about=2,
+        note="Taken from the claims as stated. Equal epsilons of two rows are not equal protection, because the rows "
+        "differ in the neighbouring datasets, the adversary or the trusted parties.",
+    )
+
+
+def _kind(claim: Claim) -> tuple[str, str, str, str]:
+    return (
+        MODELS.get(claim.dp_model, claim.dp_model),
+        f"one {claim.unit} ({claim.adjacency.phrase})",
+        claim.observer.phrase,
+        claim.trust,
+    )
+
+
+def _unprotected(folder: RunFolder, stated: StatedClaim) -> str:
+    """The adversaries that no claim of the defense about the same unit covers."""
+    left = left_unprotected(stated.claim, folder.rounds_of(stated.federation), same_subject(folder, stated))
+    return "; ".join(words.removeprefix(_OBSERVED) for words in left if words.startswith(_OBSERVED)) or NOTHING
+
+
+EVEN = 0.5
+"""The belief before the release for which the table is printed."""
+
+
+def belief_table(folder: RunFolder) -> Table:
+    """Return a table with one row per claim about a whole release, without those of controls: the largest belief after
+    the release from a belief of 1/2 before it, the share of right guesses, and epsilon and delta of two units.
+    """
+    order = Order.of(folder)
+    claims = sorted(folder.claims, key=lambda one: (order.federation(one.federation), order.defense(one.defense)))
+    rows = [
+        (printed_label(one.defense), *_bounds(one.claim))
+        for one in claims
+        if one.claim.part == "joint" and not one.control
+    ]
+    return Table(
+        title="Beliefs under each claim",
+        headers=("defense", "claim", "ε", "belief after 0.5", "right guesses", "two units: ε", "two units: δ"),
+        rows=tuple(dict.fromkeys(rows)),
+        numeric=frozenset({2, 3, 4, 5, 6}),
+        about=2,
+        note="What the claim allows if it holds, not what an attack reached. Belief: the largest probability that an "
+        "adversary who finds both of two neighbouring data sets equally likely gives to one of them after the release "
+        "(Bayes' rule; none at δ > 0, where a rare release may give certainty). Right guesses: the largest share of "
+        "right decisions between the two, by ε and δ alone. Two units: what the claim implies for a group of two.",
+    )
+
+
+def _bounds(claim: Claim) -> tuple[str, ...]:
+    epsilon, delta = group_privacy(claim.epsilon, claim.delta, 2)
+    belief = _up(posterior_bounds(EVEN, claim.epsilon)[1]) if claim.delta == 0 else NOTHING
+    right = _up(right_guesses(EVEN, claim.epsilon, claim.delta))
+    return neighbours_of(claim), plain(claim.epsilon), belief, right, plain(epsilon), plain(delta)
+
+
+def _up(share: float) -> str:
+    """A share rounded up to three decimals, because it is an upper bound."""
+    return f"{min(1.0, math.ceil(round(1000 * share, 6)) / 1000):.3f}"
+
+
+def coverage_table(rows: Sequence[ClaimRow]) -> Table:
+    """Return a table of what the implementation checks of each claim looked at, and what they did not."""
+    many = len({row.federation for row in rows}) > 1
+    return Table(
+        title="Coverage of the implementation checks",
+        headers=("defense", "claim", "looked at", "not looked at"),
+        rows=tuple(
+            (
+                f"{row.federation}/{row.label}" if many else row.label,
+                row.claim_text,
+                "; ".join(row.looked_at),
+                "; ".join(row.not_looked_at),
+            )
+            for row in rows
+            if row.looked_at or row.not_looked_at
+        ),
+        about=2,
+    )
+
+
+def coverage_lines(folder: RunFolder) -> list[str]:
+    """Return one line for each statement of what the checks of claims did not look at, with the claims' defenses."""
+    found: dict[str, list[str]] = {}
+    for row in claim_rows(folder):
+        if row.stated and (words := _words(row)):
+            found.setdefault(words, []).append(row.label)
+    return [f"checks {', '.join(dict.fromkeys(labels))}: {words}" for words, labels in found.items()]
+
+
+def _words(row: ClaimRow) -> str:
+    """Format what the checks of a claim did not look at, without the reasons; empty where no checks ran."""
+    without = [item.partition(":")[0] for item in row.not_looked_at]
+    return f"{counted(len(row.looked_at), 'item')} looked at; not looked at: {', '.join(without)}" if without else ""
+
+
+_EVIDENCE = re.compile("; (?:witness|evidence): (.*?)(?:; (?:probe|implementation check): |$)")
+
+
+def paper_table(rows: Sequence[ClaimRow]) -> Table:
+    """Return a table of claims as papers publish them; for a refuted claim, the table shows the distinguishing event
+    and its error rates.
+    """
+    published = [row for row in rows if row.published]
+    return Table(
+        title="Claims as published",
+        headers=("defense", "claim", "published ε", "provable ε", "measured ε ≥", "verdict", "evidence"),
+        rows=tuple(
+            (
+                row.defense,
+                row.claim_text,
+                numerals.significant(row.stated.claim.epsilon if row.stated else None),
+                _provable(row),
+                numerals.NOTHING if row.epsilon_low is None else at_least(row.epsilon_low),
+                VERDICTS.get(row.verdict, row.verdict),
+                _evidence(row),
+            )
+            for row in published
+        ),
+        numeric=frozenset({2, 3, 4}),
+        about=2,
+        note="The provable ε belongs to the mechanism as published, at the same δ, by the theorem that its erratum "
+        "names; where no theorem applies there is none. A measured ε above the published one refutes the claim.",
+    )
+
+
+def _provable(row: ClaimRow) -> str:
+    parameters = row.stated.claim.parameters if row.stated else {}
+    value, words = parameters.get(PROVABLE), str(parameters.get(NOT_PROVABLE, ""))
+    return words.partition(":")[0] or numerals.significant(float(value) if isinstance(value, int | float) else None)
+
+
+def _evidence(row: ClaimRow) -> str:
+    """The runs or event that refuted the claim, taken from the recorded reason, and the bounds on the error rates."""
+    if row.verdict != "REFUTED" or row.record is None:
+        return ""
+    # The reason goes on with the implementation checks. The names of both parts differ between versions of fedassay.
+    found = _EVIDENCE.search(row.record.reason)
+    words = found[1] if found else ""
+    if row.fpr_high is None or row.fnr_high is None:
+        return words
+    # Both rates are upper confidence bounds, so they are rounded up.
+    rates = f"FPR <= {at_most(row.fpr_high)}, FNR <= {at_most(row.fnr_high)}"
+    return f"{words}; {rates}" if words else rates
+
+
+EPSILON = "epsilon"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedValue:
+    """A table row for one published result: ``paper`` is the value printed in the paper at ``source``, and ``ours`` the
+    run's value, None if not measured.
+    """
+
+    federation: str
+    defense: str
+    metric: str
+    unit: str
+    attack: str
+    paper: float
+    ours: Pooled | None
+    source: str
+
+
+def published_values(folder: RunFolder) -> list[PublishedValue]:
+    """Return one row for each published value in the suite, in its order."""
+    named = folder.manifest.suite.get("published")
+    # Most suites compare with no paper.
+    if not isinstance(named, list):
+        return []
+    return [_compared(folder, row) for row in named if isinstance(row, dict) and _is_number(row.get("value"))]
+
+
+def published_table(rows: list[PublishedValue]) -> Table:
+    """Return a table of a paper's values and the run's values, with their differences."""
+    several = len({row.federation for row in rows}) > 1
+    about = ("federation", "defense", "quantity") if several else ("defense", "quantity")
+    return Table(
+        title="Compared with the paper",
+        headers=(*about, "paper", "ours", "ours − paper", "n", "where"),
+        rows=tuple(
+            (
+                *([row.federation] if several else []),
+                row.defense,
+                _what(row),
+                _number(row, row.paper),
+                _ours(row),
+                numerals.NOTHING if row.ours is None else _number(row, row.ours.value - row.paper),
+                numerals.NOTHING if row.ours is None else str(row.ours.n),
+                row.source,
+            )
+            for row in rows
+        ),
+        numeric=frozenset(range(len(about), len(about) + 4)),
+        about=len(about),
+        note="The paper's value is the printed one, mostly from one run of its own code. Ours is a mean over seeds "
+        "with a 95 % interval, or the epsilon that a claim states. If the interval excludes the paper's value, the "
+        "two differ; this does not show which one is wrong.",
+    )
+
+
+def _is_number(value: object) -> bool:
+    """Suite files are validated, but a manifest may have been edited by hand."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _compared(folder: RunFolder, row: Mapping[str, Any]) -> PublishedValue:
+    metric, unit, attack = (str(row.get(field) or "") for field in ("metric", "unit", "attack"))
+    federation, defense = str(row.get("federation", "")), str(row.get("defense", ""))
+    return PublishedValue(
+        federation=federation,
+        defense=defense,
+        metric=metric,
+        unit=unit,
+        attack=attack,
+        paper=float(row["value"]),
+        ours=_stated(folder, federation, defense, unit)
+        if metric == EPSILON
+        else _measured(folder, federation, defense, metric, attack),
+        source=str(row.get("source", "")),
+    )
+
+
+def _stated(folder: RunFolder, federation: str, defense: str, unit: str) -> Pooled | None:
+    """The largest epsilon that the defense states about this unit: of several claims the one that covers all users."""
+    stated = [
+        one.claim.epsilon
+        for one in folder.claims
+        if (one.federation, one.defense, str(one.claim.unit)) == (federation, defense, unit)
+    ]
+    if not stated:
+        return None
+    # A claim is computed and not measured, so it has no interval.
+    return Pooled(value=max(stated), low=None, high=None, n=len(stated), method="stated")
+
+
+def _measured(folder: RunFolder, federation: str, defense: str, metric: str, attack: str) -> Pooled | None:
+    place = federation, defense, metric
+    if not attack:
+        # Without an attack the paper's value is a metric of the utility, such as accuracy.
+        own = [row.pooled for row in pooled_utility(folder) if (row.federation, row.defense, row.metric) == place]
+    else:
+        own = [
+            row.pooled
+            for row in pooled_attacks(folder)
+            if (row.federation, row.defense, row.metric) == place and row.attack == attack
+        ]
+    return own[0] if own else None
+
+
+def _what(row: PublishedValue) -> str:
+    if row.metric == EPSILON:
+        return f"ε of a {row.unit}"
+    name = numerals.metric(row.metric).label
+    return f"{row.attack}: {name}" if row.attack else name
+
+
+def _number(row: PublishedValue, value: float) -> str:
+    if row.metric == EPSILON:
+        # The difference of two epsilons may be negative, and the number itself is printed with a true minus sign.
+        return ("−" if value < 0 else "") + numerals.significant(abs(value))
+    return numerals.metric_value(row.metric, value)
+
+
+def _ours(row: PublishedValue) -> str:
+    if row.ours is None:
+        return "not stated" if row.metric == EPSILON else "not measured"
+    return f"{_number(row, row.ours.value)} {numerals.interval_words(row.metric, row.ours)}".strip()
