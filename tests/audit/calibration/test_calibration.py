@@ -32,11 +32,9 @@ from scipy.stats import binom
 
 REPEATS = 60
 NO_ESTIMATOR = {
-    "event_ratio": "calibrated in its own test",
-    "guess_odds": "calibrated in its own test",
+    "counted": "calibrated in its own test",
     "label_guesses": "calibrated in its own test",
-    "best_bound": "chooses among measurements",
-    "joint_point": "the joint point that several estimators share",
+    "joint_point": "the joint point that several estimators share, and the best of their bounds",
     "calibration": "measures the estimators",
     "chosen": "runs the estimators of given names",
     "one_run_claim": "runs the one-run estimators that a claim allows",
