@@ -1,14 +1,23 @@
-"""Computes the gradient behind each client's upload of one round."""
+"""Reads the uploads of a round from a view: the gradients behind them, or, of sums and shuffled reports, their stand-
+ins.
 
-from dataclasses import dataclass
+The sum of a round becomes one upload of one client whose lot is all clients' lots together. Shuffled reports become
+uploads with arbitrary numbers for senders: row i has sender i, which identifies no client.
+"""
+
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import Setting
+from ..audit.observer import AGGREGATE, SHUFFLED, UPLOADS, Observer
 from ..fl.fields import check_count
+from ..fl.laws.law import GaussianLaw, Law, Mixing, ReportLaw
 from ..fl.message import Message
+from ..fl.partitions.sampling import FixedSize, Sampling
+from ..fl.plan import Plan
 from ..fl.view import RoundView, View
 from .attack import Knowledge, Undefined, clustered_setting
 
@@ -123,3 +132,120 @@ def _check_rows(values: Tensor, senders: tuple[int, ...] | None, round: int) -> 
             raise ValueError(
                 f"uploads of round {round} must be finite and not zero, got {fault} from clients {names[bad].tolist()}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReducedView:
+    """An adversary's view and knowledge, converted to the form that attacks on uploads need; ``view.observer`` still
+    names the original observer.
+    """
+
+    view: View
+    knowledge: Knowledge
+
+
+def reduce_view(view: View, knowledge: Knowledge) -> ReducedView:
+    """Convert the sums or shuffled reports that an observer receives into uploads; a view that has uploads stays
+    unchanged.
+
+    Raises:
+        Undefined: if nothing that the observer receives is an upload of some clients' samples.
+    """
+    if view.observer.rank >= UPLOADS.rank:
+        return ReducedView(view=view, knowledge=knowledge)
+    if view.observer.rank == SHUFFLED.rank:
+        return _of_multiset(view, knowledge)
+    if view.observer.rank == AGGREGATE.rank:
+        return _of_sum(view, knowledge)
+    raise Undefined(
+        f"{view.observer.phrase} observes models only, but attacks on uploads need at least the sum of a round's "
+        "updates"
+    )
+
+
+def _of_sum(view: View, knowledge: Knowledge) -> ReducedView:
+    """One upload per round. A mean weighted by the clients' samples is the gradient of all lots as one lot.
+
+    A defense that gives unequal clients equal weights, and clients that dropped out of a round, are not accounted for.
+    """
+    plan = knowledge.plan
+    if plan.cohort_rate != 1:
+        raise Undefined("a sum can be attacked as one batch only if every client takes part in every round")
+    if knowledge.network.mixes and plan.clients > 1:
+        raise Undefined(
+            "each client's batch has its own batch-norm statistics, so the sum is not the gradient of one larger batch"
+        )
+    if plan.algorithm.local_steps != 1:
+        raise Undefined(
+            "with several local steps the clients' models differ, so the sum is not the upload of one larger batch"
+        )
+    pooled = replace(plan.resized((sum(plan.sizes),)), lot=_pooled_lot(plan))
+    law = _common(knowledge, view.observer)
+    # A law of reports describes the clipping of one client's report, not of one larger lot.
+    of_samples = law if isinstance(law, GaussianLaw) and law.scale < 0 else None
+    rounds = tuple(replace(seen, reports=_row(seen)) for seen in view.rounds)
+    return ReducedView(
+        view=replace(view, plan=pooled, rounds=rounds),
+        knowledge=replace(knowledge, plan=pooled, law=lambda observer, client: of_samples),
+    )
+
+
+def _pooled_lot(plan: Plan) -> Sampling:
+    """The rule that draws as many of all samples as the clients' lots hold together."""
+    if not isinstance(plan.lot, FixedSize):
+        return plan.lot
+    if len(set(plan.sizes)) > 1:
+        raise Undefined(
+            "clients hold different numbers of samples but draw batches of equal size, so their sum weighs samples "
+            "unequally"
+        )
+    return FixedSize(round(plan.clients * plan.expected_lot(0)))
+
+
+def _row(seen: RoundView) -> Message:
+    if seen.aggregate is None:
+        raise ValueError(f"view of round {seen.round} must hold the aggregate, got none")
+    rows = seen.aggregate.unsqueeze(1)
+    return Message(values=rows, present=torch.ones(rows.shape[:2], dtype=torch.bool), senders=(0,))
+
+
+def _of_multiset(view: View, knowledge: Knowledge) -> ReducedView:
+    """The rows that arrived, if each is one client's report and all clients have the same size."""
+    plan = knowledge.plan
+    if len(set(plan.sizes)) > 1:
+        raise Undefined(
+            f"shuffled reports hide their senders, and clients hold {min(plan.sizes)} to {max(plan.sizes)} samples, "
+            "so the number of samples behind a report is not known"
+        )
+    law = _common(knowledge, view.observer)
+    if isinstance(law, ReportLaw) and law.mixing is Mixing.COORDINATES:
+        raise Undefined("each coordinate is shuffled separately, so no received vector is one client's report")
+    # The channel may then do more than shuffle, so a row need not be one report.
+    if law is None and knowledge.law(UPLOADS, 0) is not None:
+        raise Undefined(
+            "the defense publishes the distribution of a report but not of a shuffled one, so a received vector may "
+            "not be one client's report"
+        )
+    rounds = tuple(replace(seen, reports=_named(seen, plan)) for seen in view.rounds)
+    return ReducedView(
+        view=replace(view, rounds=rounds),
+        knowledge=replace(knowledge, law=lambda observer, client: law),
+    )
+
+
+def _named(seen: RoundView, plan: Plan) -> Message:
+    """The rows present in the first replica, with row numbers as senders."""
+    if seen.reports is None:
+        raise ValueError(f"view of round {seen.round} must hold reports, got none")
+    rows: Tensor = seen.reports.values[:1, seen.reports.present[0]]
+    if not rows.is_floating_point() or rows.shape[2] != plan.layout.dim or rows.shape[1] > plan.clients:
+        kind = f"{rows.shape[1]} rows of {rows.shape[2]} {str(rows.dtype).removeprefix('torch.')}s"
+        raise Undefined(f"what arrived is not a client's update but {kind}, so attacks on uploads cannot use it")
+    present = torch.ones(rows.shape[:2], dtype=torch.bool)
+    return Message(values=rows, present=present, senders=tuple(range(rows.shape[1])))
+
+
+def _common(knowledge: Knowledge, observer: Observer) -> Law | None:
+    """The law that all clients share; None where they differ."""
+    first, *others = (knowledge.law(observer, client) for client in range(knowledge.plan.clients))
+    return first if all(law == first for law in others) else None

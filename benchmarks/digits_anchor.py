@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from fedassay.attacks.membership.final_model.attack_r import AttackR
-from fedassay.attacks.membership.final_model.calibrated_loss import CalibratedLoss
-from fedassay.attacks.membership.final_model.lira_offline import LiRAOffline
-from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
-from fedassay.attacks.membership.final_model.quantile_regression import conditional_deviations
-from fedassay.attacks.membership.final_model.rmia import RMIA
-from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack, rank_among
+from fedassay.attacks.membership.attack_r import AttackR
+from fedassay.attacks.membership.calibrated_loss import CalibratedLoss
+from fedassay.attacks.membership.lira_offline import LiRAOffline
+from fedassay.attacks.membership.lira_online import LiRAOnline
+from fedassay.attacks.membership.quantile_regression import conditional_deviations
+from fedassay.attacks.membership.rmia import RMIA
+from fedassay.attacks.membership.shadow_attack import ShadowAttack, rank_among
 from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank, of_true_class
 from fedassay.audit.arrays import FloatArray
 from fedassay.audit.claim import Adjacency, Unit

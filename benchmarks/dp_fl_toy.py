@@ -15,15 +15,15 @@ import time
 import numpy as np
 import torch
 from fedassay.attacks.attack import Attack, Knowledge
-from fedassay.attacks.membership.by_round.confidence_series import ConfidenceSeries
-from fedassay.attacks.membership.by_round.fedmia_cosine import FedMIACosine
-from fedassay.attacks.membership.by_round.fedmia_loss import FedMIALoss
-from fedassay.attacks.membership.by_round.gradient_cosine import GradientCosine
-from fedassay.attacks.membership.by_round.gradient_dot import GradientDot
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
-from fedassay.attacks.membership.by_round.loss_series import LossSeries
-from fedassay.attacks.membership.final_model.loss import LossThreshold
-from fedassay.attacks.membership.final_model.random_scores import RandomScores
+from fedassay.attacks.membership.confidence_series import ConfidenceSeries
+from fedassay.attacks.membership.fedmia_cosine import FedMIACosine
+from fedassay.attacks.membership.fedmia_loss import FedMIALoss
+from fedassay.attacks.membership.gradient_cosine import GradientCosine
+from fedassay.attacks.membership.gradient_dot import GradientDot
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.attacks.membership.loss_series import LossSeries
+from fedassay.attacks.membership.random_scores import RandomScores
 from fedassay.audit.metrics import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection

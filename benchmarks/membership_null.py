@@ -16,21 +16,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from fedassay.attacks.attack import Attack, Knowledge
-from fedassay.attacks.membership.by_round.confidence_series import ConfidenceSeries
-from fedassay.attacks.membership.by_round.fedmia_cosine import FedMIACosine
-from fedassay.attacks.membership.by_round.fedmia_loss import FedMIALoss
-from fedassay.attacks.membership.by_round.gradient_cosine import GradientCosine
-from fedassay.attacks.membership.by_round.gradient_dot import GradientDot
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
-from fedassay.attacks.membership.by_round.loss_series import LossSeries
-from fedassay.attacks.membership.final_model.loss import LossThreshold
-from fedassay.attacks.membership.final_model.random_scores import RandomScores
-from fedassay.attacks.membership.owners.client_loss import ClientLoss
-from fedassay.attacks.membership.owners.client_membership import ClientMembership
-from fedassay.attacks.membership.owners.random_people import RandomPeople
-from fedassay.attacks.membership.owners.writer_membership import WriterMembership
-from fedassay.attacks.membership.source.random_source import RandomSource
-from fedassay.attacks.membership.source.source import SourceInferenceAttack
+from fedassay.attacks.membership.client_loss import ClientLoss
+from fedassay.attacks.membership.client_membership import ClientMembership
+from fedassay.attacks.membership.confidence_series import ConfidenceSeries
+from fedassay.attacks.membership.fedmia_cosine import FedMIACosine
+from fedassay.attacks.membership.fedmia_loss import FedMIALoss
+from fedassay.attacks.membership.gradient_cosine import GradientCosine
+from fedassay.attacks.membership.gradient_dot import GradientDot
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.attacks.membership.loss_series import LossSeries
+from fedassay.attacks.membership.random_people import RandomPeople
+from fedassay.attacks.membership.random_scores import RandomScores
+from fedassay.attacks.membership.random_source import RandomSource
+from fedassay.attacks.membership.source import SourceInferenceAttack
+from fedassay.attacks.membership.writer_membership import WriterMembership
 from fedassay.audit.evidence import CandidateScores, SourceScores
 from fedassay.audit.metrics import area_interval, counted_runs, joint_statement, lowest_rate
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.dlg import DLG
+from fedassay.attacks.gradient.image_attack import SearchAttack
 from fedassay.attacks.gradient.inversion import GradientInversion
-from fedassay.attacks.gradient.objectives.search_attack import SearchAttack
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.data.datasets import load_dataset

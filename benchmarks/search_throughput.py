@@ -27,9 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from fedassay.attacks.gradient.objectives.compiled_slopes import compiled_slopes
-from fedassay.attacks.gradient.objectives.cosine import Cosine
-from fedassay.attacks.gradient.objectives.search import Search, Slopes, slopes
+from fedassay.attacks.gradient.search import Cosine, Search, Slopes, compiled_slopes, slopes
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import uniform
 from fedassay.suites.execution.memory import keep_freed_memory

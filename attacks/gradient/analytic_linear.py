@@ -19,9 +19,7 @@ from ...fl.objective import TASKS
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
-from .objectives.image_attack import ImageAttack
-from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind
-from .objectives.search_attack import lots_evidence
+from .image_attack import ImageAttack, ImageLots, lot_labels, lots_evidence, of_equal_lots, samples_behind
 
 # Quotients of two rows at most so far apart in each pixel come from one image: single precision keeps them to 1e-6.
 _ALIKE = 1e-4

@@ -7,11 +7,9 @@ import numpy as np
 from ...audit.evidence import Reconstructions
 from ...fl.view import View
 from ..attack import Knowledge
-from ..labels.label_lots import class_means
+from ..labels.label_attack import class_means
 from ..uploads import read_uploads
-from .objectives.image_attack import ImageAttack
-from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind
-from .objectives.search_attack import lots_evidence
+from .image_attack import ImageAttack, ImageLots, lot_labels, lots_evidence, of_equal_lots, samples_behind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +17,7 @@ class ClassMeanImage(ImageAttack):
     """An attack that returns one image for each sample behind one round's uploads: the mean public image of the
     inferred label.
 
-    Labels are inferred as by iDLG (for lots see ``image_lots.lot_labels``). It is not a null attack, but an inversion
+    Labels are inferred as by iDLG (for lots see ``image_attack.lot_labels``). It is not a null attack, but an inversion
     that does no better has revealed only the labels.
     """
 

@@ -14,10 +14,8 @@ from ...fl.streams import normal
 from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
-from .objectives.image_lots import ImageLots, of_equal_lots, samples_behind
-from .objectives.lbfgs import MEMORY, Minimum, minimise
-from .objectives.search import upload_parts
-from .objectives.search_attack import SearchAttack, lots_evidence
+from .image_attack import ImageLots, SearchAttack, lots_evidence, of_equal_lots, samples_behind
+from .search import MEMORY, Minimum, minimise, upload_parts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,18 @@ from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
-from .objectives.cosine import Cosine
-from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind, simulated_updates, soft
-from .objectives.search import Values, total_variation
-from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
+from .image_attack import (
+    ImageLots,
+    SearchAttack,
+    check_weight,
+    lot_labels,
+    lots_evidence,
+    of_equal_lots,
+    samples_behind,
+    simulated_updates,
+    soft,
+)
+from .search import Cosine, Values, total_variation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +30,7 @@ class FedAvgInversion(SearchAttack):
     candidates.
 
     Number, size and learning rate of the steps are the plan's; the order in which the client used its samples is not
-    known (see ``image_lots.simulated_updates``). The distance is 1 minus the cosine of the update and the simulated
+    known (see ``image_attack.simulated_updates``). The distance is 1 minus the cosine of the update and the simulated
     one. Labels are read from the last bias as if the update were one gradient, which is correct to first order in the
     learning rate. The attack does not use a defense's law, and it simulates without dropout, which costs accuracy.
 

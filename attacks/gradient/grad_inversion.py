@@ -11,11 +11,19 @@ from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
-from .objectives.batch_statistics import BatchStatistics
-from .objectives.cosine import Cosine
-from .objectives.image_lots import PUBLIC, ImageLots, lot_labels, of_equal_lots, samples_behind, shown_dropout, soft
-from .objectives.search import Values
-from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
+from .image_attack import (
+    PUBLIC,
+    ImageLots,
+    SearchAttack,
+    check_weight,
+    lot_labels,
+    lots_evidence,
+    of_equal_lots,
+    samples_behind,
+    shown_dropout,
+    soft,
+)
+from .search import BatchStatistics, Cosine, Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +31,11 @@ class GradInversion(SearchAttack):
     """An attack that reconstructs all images of an upload's batch at once from their mean gradient; the batch size is
     public.
 
-    Labels come from the last bias (see ``image_lots.lot_labels``) and are the same in all restarts. Each restart is
+    Labels come from the last bias (see ``image_attack.lot_labels``) and are the same in all restarts. Each restart is
     pulled towards the mean of its upload's restarts, for images whose label is unique in the lot: images of one label
     may be in another order in each restart. The paper (section 3) registers restarts to each other before taking that
     mean. The distance is the cosine, which clipping does not change, where the paper uses L2. The attack does not use a
-    defense's law. It uses what uploads reveal of dropout (see ``image_lots.shown_dropout``). They do not reveal which
+    defense's law. It uses what uploads reveal of dropout (see ``image_attack.shown_dropout``). They do not reveal which
     sample of a lot dropped a feature, or anything under noise; that costs accuracy.
 
     Args:

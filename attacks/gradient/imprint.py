@@ -20,9 +20,7 @@ from ...fl.objective import TASKS
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
-from .objectives.image_attack import ImageAttack
-from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind
-from .objectives.search_attack import lots_evidence
+from .image_attack import ImageAttack, ImageLots, lot_labels, lots_evidence, of_equal_lots, samples_behind
 
 # How far outside [0, 1] or its bin a quotient may lie: gradients are differences of single-precision sums.
 _ROUNDING = 1e-3

@@ -14,10 +14,8 @@ from ...fl.view import View
 from ..attack import Knowledge
 from ..labels.idlg import inferred_labels
 from ..uploads import read_uploads
-from .objectives.compiled_slopes import check_compiled, compiled_slopes
-from .objectives.cosine import Cosine
-from .objectives.image_lots import ImageLots, shown_dropout
-from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
+from .image_attack import ImageLots, SearchAttack, check_weight, lots_evidence, shown_dropout
+from .search import Cosine, check_compiled, compiled_slopes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +25,7 @@ class GradientInversion(SearchAttack):
 
     Restarts begin at uniform noise in [0, 1]. It is meant for uploads of one sample; for a larger lot it finds a blend
     (see ``grad_inversion``). It does not use a defense's law: its failure under noise is no evidence on attacks that
-    do. It uses what uploads reveal of dropout (see ``image_lots.shown_dropout``): all draws of one sample, and
+    do. It uses what uploads reveal of dropout (see ``image_attack.shown_dropout``): all draws of one sample, and
     nothing under noise, where it inverts the gradient without dropout, which costs accuracy. Batch norm hides an
     image's contrast from its gradient, and this attack does not search for it.
 

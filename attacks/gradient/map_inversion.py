@@ -16,11 +16,9 @@ from ...fl.partitions.sampling import Full
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
-from .objectives.image_lots import ImageLots, lot_labels, random_lots, samples_behind, soft
-from .objectives.posterior import ImagePosterior, image_posteriors
-from .objectives.prior import FlatPrior, GaussianPrior, Prior, TotalVariationPrior
-from .objectives.search import Values
-from .objectives.search_attack import SearchAttack, lots_evidence
+from .image_attack import ImageLots, SearchAttack, lot_labels, lots_evidence, random_lots, samples_behind, soft
+from .posterior import FlatPrior, GaussianPrior, ImagePosterior, Prior, TotalVariationPrior, image_posteriors
+from .search import Values
 
 
 @dataclass(frozen=True, kw_only=True)

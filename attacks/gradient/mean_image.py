@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from ..attack import Knowledge
-from .objectives.image_attack import NullImageAttack
+from .image_attack import NullImageAttack
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...fl.streams import uniform
 from ..attack import Knowledge
-from .objectives.image_attack import NullImageAttack
+from .image_attack import NullImageAttack
 
 
 @dataclass(frozen=True, kw_only=True)

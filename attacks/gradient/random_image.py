@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..attack import Knowledge
-from .objectives.image_attack import NullImageAttack
+from .image_attack import NullImageAttack
 
 
 @dataclass(frozen=True, kw_only=True)

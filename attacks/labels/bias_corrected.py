@@ -12,8 +12,7 @@ from ...audit.evidence import LabelCounts
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.view import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack
-from .label_lots import check_linear, class_means, counts_of_round, read_label_lots, whole_counts
+from .label_attack import LabelAttack, check_linear, class_means, counts_of_round, read_label_lots, whole_counts
 
 # Weight of the equation that the counts sum to the lot's size: it is exact, the others are estimates.
 _EXACT = 100.0

@@ -9,8 +9,7 @@ from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack
-from .label_lots import LastLayer, check_linear, counts_of_round, last_layer, read_label_lots
+from .label_attack import LabelAttack, LastLayer, check_linear, counts_of_round, last_layer, read_label_lots
 
 
 def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArray:

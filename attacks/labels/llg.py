@@ -8,8 +8,7 @@ from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack
-from .label_lots import counts_of_round, read_label_lots
+from .label_attack import LabelAttack, counts_of_round, read_label_lots
 
 
 def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset: FloatArray) -> IntArray:

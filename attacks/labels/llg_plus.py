@@ -7,8 +7,7 @@ import numpy as np
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack
-from .label_lots import check_linear, counts_of_round, read_label_lots
+from .label_attack import LabelAttack, check_linear, counts_of_round, read_label_lots
 from .llg import picked_labels
 from .llg_star import response
 

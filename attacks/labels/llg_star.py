@@ -13,8 +13,7 @@ from ...fl.models.network import Network
 from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack
-from .label_lots import check_linear, counts_of_round, last_layer, read_label_lots
+from .label_attack import LabelAttack, check_linear, counts_of_round, last_layer, read_label_lots
 from .llg import picked_labels
 
 

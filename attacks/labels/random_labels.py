@@ -8,8 +8,7 @@ import numpy as np
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Knowledge
-from .label_attack import LabelAttack
-from .label_lots import counts_of_round, public_sizes
+from .label_attack import LabelAttack, counts_of_round, public_sizes
 
 
 @dataclass(frozen=True, kw_only=True)

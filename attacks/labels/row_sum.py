@@ -8,8 +8,7 @@ from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Knowledge
 from .bias_sign import present_classes
-from .label_attack import LabelAttack
-from .label_lots import counts_of_round, read_label_lots
+from .label_attack import LabelAttack, counts_of_round, read_label_lots
 
 
 @dataclass(frozen=True, kw_only=True)

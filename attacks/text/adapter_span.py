@@ -15,9 +15,8 @@ from ...fl.models.low_rank import LowRank
 from ...fl.models.network import Network
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
-from ..labels.label_lots import LabelLots, read_label_lots
-from .spans import span_of, texts_in_spans
-from .text_attack import TextAttack, counts_of, guesses_of_round
+from ..labels.label_attack import LabelLots, read_label_lots
+from .text_attack import TextAttack, counts_of, guesses_of_round, span_of, texts_in_spans
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,7 @@ from ...audit.evidence import TokenGuesses
 from ...fl.models.network import Network
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
-from ..labels.label_lots import LabelLots, read_label_lots, whole_counts
-from ..labels.noise_units import noise_units
+from ..labels.label_attack import LabelLots, noise_units, read_label_lots, whole_counts
 from .text_attack import TextAttack, counts_of, guesses_of_round
 
 # Rows this much shorter than the longest are zero: a secure sum rounds zeros to a grid.

@@ -1,7 +1,7 @@
 """Shadow students: whole transfers whose teachers held known random halves of the samples, for membership attacks.
 
 A student never sees a teacher's samples, and reveals them only by the released labels. Attacks on a final model
-(``attacks.membership.final_model``) run on students as they do on other models; they get the views of this file.
+(``attacks.membership``) run on students as they do on other models; they get the views of this file.
 """
 
 from dataclasses import dataclass, replace

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...attacks.attack import Attack, Evidence, Knowledge
-from ...attacks.gradient.objectives.search_attack import SearchAttack
+from ...attacks.gradient.image_attack import SearchAttack
 from ...fl.message import Message
 from ...fl.training.devices import exact_convolutions
 from ...fl.view import RoundView, View

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from ...attacks.attack import Attack, Knowledge, Level
-from ...attacks.membership.candidate_attack import MembershipAttack
-from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.membership.candidates import MembershipAttack
+from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank, true_class_logits
 from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.binomial import check_number

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...attacks.attack import Attack, Knowledge
-from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank, true_class_logits
 from ...audit.evidence import CandidateScores, MembershipScores
 from ...audit.observer import FINAL_MODEL

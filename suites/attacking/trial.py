@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level
-from ...attacks.reduced_view import reduce_view
+from ...attacks.uploads import reduce_view
 from ...audit.evidence import CandidateScores, Exposures, LabelCounts, Reconstructions, SourceScores, TokenGuesses
 from ...audit.observer import UPLOADS
 from ...fl.engine import Recorder, run_federation

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...attacks.attack import Hypotheses
-from ...attacks.membership.alignment import RoundRows, rounds_of
+from ...attacks.membership.candidates import RoundRows, rounds_of
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
 from ...fl.channels import changes_broadcast
 from ...fl.hooks import overrides

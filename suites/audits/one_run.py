@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...attacks.many_canaries import CanarySetProjections
+from ...attacks.canary import CanarySetProjections
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.estimators.one_run import guess

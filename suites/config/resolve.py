@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...attacks.attack import Attack
-from ...attacks.membership.candidate_attack import MembershipAttack
-from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.membership.candidates import MembershipAttack
+from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.transfer.vote_attack import VoteAttack
 from ...audit.claim import Claim
 from ...audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer

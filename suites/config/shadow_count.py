@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank
 
 DEFAULT_SHADOWS = 64

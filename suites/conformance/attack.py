@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from ...attacks.attack import Attack, Evidence, Knowledge, Level
-from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank
 from ...audit.parts import Spec
 from ...defenses.local.vectors.ldp_gaussian import LDPGaussianProtection

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
-from ...attacks.labels.label_lots import whole_counts
+from ...attacks.labels.label_attack import whole_counts
 from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.evidence import TokenGuesses
 from ...fl.plan import Plan

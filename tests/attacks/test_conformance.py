@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level
-from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
+from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.attacks.shadow_bank import ShadowBank
 from fedassay.audit.evidence import (
     CandidateScores,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.many_canaries import CanarySetProjections
+from fedassay.attacks.canary import CanarySetProjections
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS

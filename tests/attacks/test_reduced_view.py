@@ -13,8 +13,7 @@ from fedassay.attacks.gradient.analytic_linear import AnalyticLinear
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.labels.idlg import IDLG
 from fedassay.attacks.labels.ilrg import ILRG
-from fedassay.attacks.reduced_view import reduce_view
-from fedassay.attacks.uploads import read_uploads
+from fedassay.attacks.uploads import read_uploads, reduce_view
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.shuffling.cldp_sgd import OneBitLaw
 from fedassay.fl.algorithms.algorithm import FedAvg

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.membership.final_model.attack_r import AttackR
-from fedassay.attacks.membership.final_model.calibrated_loss import CalibratedLoss
-from fedassay.attacks.membership.final_model.lira_offline import LiRAOffline
-from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
-from fedassay.attacks.membership.final_model.rmia import RMIA
+from fedassay.attacks.membership.attack_r import AttackR
+from fedassay.attacks.membership.calibrated_loss import CalibratedLoss
+from fedassay.attacks.membership.lira_offline import LiRAOffline
+from fedassay.attacks.membership.lira_online import LiRAOnline
+from fedassay.attacks.membership.rmia import RMIA
 from fedassay.attacks.shadow_bank import ShadowBank, of_true_class, true_class_logits
 
 MODELS, CANDIDATES = 12, 30

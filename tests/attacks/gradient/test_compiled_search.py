@@ -8,11 +8,9 @@ import pytest
 import torch
 from digits_federation import digits_run, psnr
 from fedassay.attacks.attack import Knowledge
+from fedassay.attacks.gradient import search as module
 from fedassay.attacks.gradient.inversion import GradientInversion
-from fedassay.attacks.gradient.objectives import compiled_slopes as module
-from fedassay.attacks.gradient.objectives.compiled_slopes import check_compiled, compiled_slopes
-from fedassay.attacks.gradient.objectives.cosine import Cosine
-from fedassay.attacks.gradient.objectives.search import slopes
+from fedassay.attacks.gradient.search import Cosine, check_compiled, compiled_slopes, slopes
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import normal, uniform

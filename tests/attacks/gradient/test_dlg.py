@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.gradient.dlg import DLG
-from fedassay.attacks.gradient.objectives.lbfgs import minimise
+from fedassay.attacks.gradient.search import minimise
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network

@@ -8,10 +8,9 @@ import pytest
 import torch
 from digits_federation import digits_run, psnr
 from fedassay.attacks.attack import Knowledge
+from fedassay.attacks.gradient.image_attack import ImageLots
 from fedassay.attacks.gradient.map_inversion import MapInversion
-from fedassay.attacks.gradient.objectives.image_lots import ImageLots
-from fedassay.attacks.gradient.objectives.posterior import ImagePosterior
-from fedassay.attacks.gradient.objectives.prior import FlatPrior, GaussianPrior
+from fedassay.attacks.gradient.posterior import FlatPrior, GaussianPrior, ImagePosterior
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedSGD

@@ -9,7 +9,7 @@ import torch
 from digits_federation import dealt_digits, received
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.imprint import Imprint, binned_images
-from fedassay.attacks.reduced_view import reduce_view
+from fedassay.attacks.uploads import reduce_view
 from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended

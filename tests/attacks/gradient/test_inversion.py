@@ -9,8 +9,7 @@ from digits_federation import digits_run, with_uploads
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
-from fedassay.attacks.gradient.objectives.cosine import Cosine
-from fedassay.attacks.gradient.objectives.search import Search, best_restarts, total_variation
+from fedassay.attacks.gradient.search import Cosine, Search, best_restarts, total_variation
 from fedassay.attacks.labels.idlg import inferred_labels
 from fedassay.attacks.uploads import read_uploads
 from fedassay.audit.evidence import Reconstructions

@@ -11,8 +11,8 @@ from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.class_mean_image import ClassMeanImage
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
 from fedassay.attacks.gradient.grad_inversion import GradInversion, discord, unique_labels
+from fedassay.attacks.gradient.image_attack import lot_labels, samples_behind, simulated_updates
 from fedassay.attacks.gradient.inversion import GradientInversion
-from fedassay.attacks.gradient.objectives.image_lots import lot_labels, samples_behind, simulated_updates
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
 from fedassay.fl.algorithms.proximal import FedProx
 from fedassay.fl.algorithms.scaffold import Scaffold

@@ -9,13 +9,12 @@ import pytest
 import torch
 from digits_federation import digits_run, psnr
 from fedassay.attacks.attack import Knowledge, Undefined
+from fedassay.attacks.gradient.image_attack import ImageLots
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion, _Start
 from fedassay.attacks.gradient.mean_image import MeanImage
-from fedassay.attacks.gradient.objectives.image_lots import ImageLots
-from fedassay.attacks.gradient.objectives.posterior import ImagePosterior
-from fedassay.attacks.gradient.objectives.prior import GaussianPrior, TotalVariationPrior
-from fedassay.attacks.gradient.objectives.search import slopes
+from fedassay.attacks.gradient.posterior import GaussianPrior, ImagePosterior, TotalVariationPrior
+from fedassay.attacks.gradient.search import slopes
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.local.numbers.ldp_piecewise import LDPPiecewise
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection

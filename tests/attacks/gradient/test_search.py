@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.gradient.objectives.cosine import Cosine
-from fedassay.attacks.gradient.objectives.search import Search, best_restarts, total_variation
+from fedassay.attacks.gradient.search import Cosine, Search, best_restarts, total_variation
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import normal, uniform
 from torch import Tensor

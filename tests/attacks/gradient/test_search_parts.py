@@ -8,15 +8,14 @@ import pytest
 import torch
 from digits_federation import digits_run
 from fedassay.attacks.attack import Knowledge
+from fedassay.attacks.gradient import search
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
 from fedassay.attacks.gradient.grad_inversion import GradInversion
+from fedassay.attacks.gradient.image_attack import ImageLots, SearchAttack
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion
-from fedassay.attacks.gradient.objectives import search
-from fedassay.attacks.gradient.objectives.image_lots import ImageLots
-from fedassay.attacks.gradient.objectives.search import upload_parts
-from fedassay.attacks.gradient.objectives.search_attack import SearchAttack
+from fedassay.attacks.gradient.search import upload_parts
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.protection import Protection
 from fedassay.fl.view import View

@@ -13,20 +13,19 @@ from fedassay.attacks.attack import Attack, Knowledge, Undefined
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
 from fedassay.attacks.gradient.grad_inversion import GradInversion
+from fedassay.attacks.gradient.image_attack import shown_dropout, simulated_updates
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
-from fedassay.attacks.gradient.objectives.batch_statistics import BatchStatistics
-from fedassay.attacks.gradient.objectives.image_lots import shown_dropout, simulated_updates
+from fedassay.attacks.gradient.search import BatchStatistics
 from fedassay.attacks.labels.bias_corrected import BiasCorrected
 from fedassay.attacks.labels.idlg import IDLG
 from fedassay.attacks.labels.ilrg import ILRG
 from fedassay.attacks.labels.label_likelihood import LabelLikelihood
 from fedassay.attacks.labels.llg_plus import LLGPlus
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
-from fedassay.attacks.membership.final_model.loss import LossThreshold
-from fedassay.attacks.reduced_view import reduce_view
-from fedassay.attacks.uploads import read_uploads
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.attacks.uploads import read_uploads, reduce_view
 from fedassay.audit.evidence import LabelCounts, Reconstructions
 from fedassay.audit.observer import AGGREGATE
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection

@@ -12,8 +12,8 @@ from fedassay.attacks.labels.bias_corrected import BiasCorrected, balanced_count
 from fedassay.attacks.labels.bias_sign import BiasSign, present_classes
 from fedassay.attacks.labels.equal_counts import EqualCounts
 from fedassay.attacks.labels.ilrg import ILRG, rounded_counts, solved_counts
+from fedassay.attacks.labels.label_attack import LastLayer, last_layer, lot_sizes, read_label_lots, whole_counts
 from fedassay.attacks.labels.label_likelihood import LabelLikelihood
-from fedassay.attacks.labels.label_lots import LastLayer, last_layer, lot_sizes, read_label_lots, whole_counts
 from fedassay.attacks.labels.llg import LLG, picked_labels
 from fedassay.attacks.labels.llg_plus import LLGPlus
 from fedassay.attacks.labels.llg_star import LLGStar, response

@@ -10,9 +10,8 @@ import torch
 from digits_federation import digits_run
 from fedassay.attacks.attack import Attack, Knowledge
 from fedassay.attacks.labels.equal_counts import EqualCounts
-from fedassay.attacks.labels.gaussian_lots import GaussianLots, likeliest_counts
 from fedassay.attacks.labels.ilrg import ILRG
-from fedassay.attacks.labels.label_likelihood import LabelLikelihood
+from fedassay.attacks.labels.label_likelihood import GaussianLots, LabelLikelihood, likeliest_counts
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD

@@ -9,8 +9,8 @@ import torch
 from digits_federation import dealt_digits, received
 from fedassay.attacks.attack import Attack, Knowledge
 from fedassay.attacks.labels.bias_corrected import BiasCorrected
+from fedassay.attacks.labels.label_attack import noise_units
 from fedassay.attacks.labels.label_likelihood import LabelLikelihood
-from fedassay.attacks.labels.noise_units import noise_units
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.layers.protection import LayeredProtection
 from fedassay.defenses.local.numbers.adaptive_duchi import LDPAdaptiveDuchi

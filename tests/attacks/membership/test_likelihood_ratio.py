@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level, Undefined
-from fedassay.attacks.membership import alignment
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership import candidates as alignment
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection

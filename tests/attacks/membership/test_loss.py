@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from digits_federation import received
-from fedassay.attacks.membership.final_model.loss import LossThreshold
+from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design
 from fedassay.audit.observer import FINAL_MODEL

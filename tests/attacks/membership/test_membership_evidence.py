@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
-from fedassay.attacks.membership.final_model.loss import LossThreshold
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.catalogue import estimators
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson

@@ -7,10 +7,10 @@ import pytest
 import torch
 from digits_federation import received
 from fedassay.attacks.attack import Undefined
-from fedassay.attacks.membership.owners.client_loss import ClientLoss
-from fedassay.attacks.membership.owners.client_membership import ClientMembership
-from fedassay.attacks.membership.owners.random_people import RandomPeople
-from fedassay.attacks.membership.owners.writer_membership import WriterMembership
+from fedassay.attacks.membership.client_loss import ClientLoss
+from fedassay.attacks.membership.client_membership import ClientMembership
+from fedassay.attacks.membership.random_people import RandomPeople
+from fedassay.attacks.membership.writer_membership import WriterMembership
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection

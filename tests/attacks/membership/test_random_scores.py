@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
-from fedassay.attacks.membership.candidate_attack import MembershipAttack
-from fedassay.attacks.membership.final_model.loss import LossThreshold
-from fedassay.attacks.membership.final_model.random_scores import RandomScores
+from fedassay.attacks.membership.candidates import MembershipAttack
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.attacks.membership.random_scores import RandomScores
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
 from fedassay.fl.protection import Protection
 from fedassay.fl.view import View

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from digits_federation import received
 from fedassay.attacks.attack import Knowledge
-from fedassay.attacks.membership.final_model.attack_p import AttackP
-from fedassay.attacks.membership.final_model.attack_r import AttackR
-from fedassay.attacks.membership.final_model.calibrated_loss import CalibratedLoss
-from fedassay.attacks.membership.final_model.lira_offline import LiRAOffline
-from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
-from fedassay.attacks.membership.final_model.quantile_regression import QuantileRegression, conditional_deviations
-from fedassay.attacks.membership.final_model.rmia import RMIA
-from fedassay.attacks.membership.final_model.shadow_attack import rank_among
+from fedassay.attacks.membership.attack_p import AttackP
+from fedassay.attacks.membership.attack_r import AttackR
+from fedassay.attacks.membership.calibrated_loss import CalibratedLoss
+from fedassay.attacks.membership.lira_offline import LiRAOffline
+from fedassay.attacks.membership.lira_online import LiRAOnline
+from fedassay.attacks.membership.quantile_regression import QuantileRegression, conditional_deviations
+from fedassay.attacks.membership.rmia import RMIA
+from fedassay.attacks.membership.shadow_attack import rank_among
 from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting

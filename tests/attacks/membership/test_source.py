@@ -7,8 +7,8 @@ import pytest
 import torch
 from digits_federation import received
 from fedassay.attacks.attack import Undefined
-from fedassay.attacks.membership.source.random_source import RandomSource
-from fedassay.attacks.membership.source.source import SourceInferenceAttack
+from fedassay.attacks.membership.random_source import RandomSource
+from fedassay.attacks.membership.source import SourceInferenceAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting, SourceScores
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS

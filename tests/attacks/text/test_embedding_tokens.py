@@ -5,7 +5,7 @@ import pytest
 import torch
 from digits_federation import digits_run
 from fedassay.attacks.attack import Undefined
-from fedassay.attacks.labels.label_lots import whole_counts
+from fedassay.attacks.labels.label_attack import whole_counts
 from fedassay.attacks.text.embedding_tokens import EmbeddingTokens, embedding_slice
 from fedassay.attacks.text.public_text import PublicText
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.membership.final_model.attack_p import AttackP
-from fedassay.attacks.membership.final_model.lira_offline import LiRAOffline
-from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
-from fedassay.attacks.membership.final_model.loss import LossThreshold
-from fedassay.attacks.membership.final_model.random_scores import RandomScores
-from fedassay.attacks.membership.final_model.rmia import RMIA
+from fedassay.attacks.membership.attack_p import AttackP
+from fedassay.attacks.membership.lira_offline import LiRAOffline
+from fedassay.attacks.membership.lira_online import LiRAOnline
+from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.attacks.membership.random_scores import RandomScores
+from fedassay.attacks.membership.rmia import RMIA
 from fedassay.attacks.transfer.shadow_students import shadow_students, shadow_teachers
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL

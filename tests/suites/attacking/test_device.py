@@ -12,9 +12,7 @@ from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
-from fedassay.attacks.gradient.objectives.cosine import Cosine
-from fedassay.attacks.gradient.objectives.lbfgs import minimise
-from fedassay.attacks.gradient.objectives.search import Search, best_restarts
+from fedassay.attacks.gradient.search import Cosine, Search, best_restarts, minimise
 from fedassay.cli.app import app
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.laws.layered_law import LayeredGaussianLaw, layer_starts

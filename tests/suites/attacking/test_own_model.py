@@ -8,7 +8,7 @@ import pytest
 import torch
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.gradient.inversion import GradientInversion
-from fedassay.attacks.membership.final_model.loss import LossThreshold
+from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.suites.attacking.on_gradient import LeakedImages
 from fedassay.suites.attacking.on_models import MembershipResult

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.reduced_view import reduce_view
+from fedassay.attacks.uploads import reduce_view
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, LabelCounts, Reconstructions, Setting
 from fedassay.audit.observer import SHUFFLED, UPLOADS

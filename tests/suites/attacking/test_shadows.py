@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.membership.final_model.calibrated_loss import CalibratedLoss
-from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
+from fedassay.attacks.membership.calibrated_loss import CalibratedLoss
+from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL
@@ -142,7 +142,7 @@ def test_an_attack_that_states_nan_fails_and_no_other_does(assay, suite_file, ow
     module = own_module("""
 from dataclasses import dataclass
 import numpy as np
-from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
+from fedassay.attacks.membership.shadow_attack import ShadowAttack
 
 @dataclass(frozen=True, kw_only=True)
 class Nowhere(ShadowAttack):

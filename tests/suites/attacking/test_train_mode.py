@@ -5,7 +5,7 @@ reason, and the rest runs.
 import pytest
 import torch
 from fedassay.attacks.attack import Knowledge, Level, Undefined
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.engine import run_federation

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Knowledge, Level, Undefined
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.layers.protection import LayeredProtection

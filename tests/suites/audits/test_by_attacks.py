@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
-from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
+from fedassay.attacks.membership.lira_online import LiRAOnline
+from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Claim
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.finding import Verdict, judge

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 from fedassay.attacks.attack import Attack
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.audit import parts as outside
 from fedassay.audit.parts import version_of
 from fedassay.defenses.defense import Defense

@@ -127,7 +127,7 @@ def test_python_code_may_give_a_defense_and_an_attack_as_class_or_object(assay, 
 
     name = own_module(
         "from dataclasses import dataclass\n"
-        "from fedassay.attacks.membership.final_model.loss import LossThreshold\n"
+        "from fedassay.attacks.membership.loss import LossThreshold\n"
         "from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian\n"
         "class Mine(LossThreshold): ...\n"
         "@dataclass(frozen=True, kw_only=True)\n"
@@ -160,7 +160,7 @@ def test_a_defense_that_is_no_table_class_or_object_is_refused(tiny, value):
 def test_a_class_that_no_module_defines_is_refused(tiny):
     import tomllib
 
-    from fedassay.attacks.membership.final_model.loss import LossThreshold
+    from fedassay.attacks.membership.loss import LossThreshold
     from fedassay.suites.config.source import Source
     from fedassay.suites.config.suite_file import check_suite
 

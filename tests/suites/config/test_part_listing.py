@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fedassay.attacks.membership.candidate_attack import MembershipAttack
+from fedassay.attacks.membership.candidates import MembershipAttack
 from fedassay.attacks.transfer.vote_attack import VoteAttack
 from fedassay.attacks.vertical.attack import VerticalAttack
 from fedassay.audit.observer import FINAL_MODEL

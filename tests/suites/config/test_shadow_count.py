@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import pytest
-from fedassay.attacks.membership.final_model.attack_r import AttackR
-from fedassay.attacks.membership.final_model.lira_offline import LiRAOffline
-from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
-from fedassay.attacks.membership.final_model.rmia import RMIA
-from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
+from fedassay.attacks.membership.attack_r import AttackR
+from fedassay.attacks.membership.lira_offline import LiRAOffline
+from fedassay.attacks.membership.lira_online import LiRAOnline
+from fedassay.attacks.membership.rmia import RMIA
+from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.suites.config.shadow_count import DEFAULT_SHADOWS, too_few
 
 

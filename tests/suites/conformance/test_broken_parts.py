@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 from fedassay.attacks.attack import Attack, clustered_setting
-from fedassay.attacks.membership.by_round.loss_series import LossSeries
+from fedassay.attacks.membership.loss_series import LossSeries
 from fedassay.audit.claim import Claim
 from fedassay.audit.evidence import MembershipScores
 from fedassay.audit.measurement import Measurement

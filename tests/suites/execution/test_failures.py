@@ -105,7 +105,7 @@ def test_a_claim_whose_replicas_failed_is_a_failed_row_with_their_reason(assay, 
 ATTACK = """\
 from dataclasses import dataclass
 
-from fedassay.attacks.membership.final_model.loss import LossThreshold
+from fedassay.attacks.membership.loss import LossThreshold
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedassay.attacks.membership.final_model.loss import LossThreshold
+from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import MembershipScores
 from fedassay.audit.measurement import Measurement

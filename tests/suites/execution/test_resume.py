@@ -243,7 +243,7 @@ def test_ones_own_defense_that_is_gone_is_reported(assay, suite_file, own_defens
 
 
 def test_a_part_of_the_package_with_a_new_version_is_refused(finished, monkeypatch):
-    from fedassay.attacks.membership.final_model.loss import LossThreshold
+    from fedassay.attacks.membership.loss import LossThreshold
 
     monkeypatch.setattr(LossThreshold, "version", "2")
     with pytest.raises(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level
-from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
-from fedassay.attacks.membership.owners.owner_attack import OwnerAttack
+from fedassay.attacks.membership.owner_attack import OwnerAttack
+from fedassay.attacks.membership.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Reconstructions, Setting
 from fedassay.audit.observer import UPLOADS

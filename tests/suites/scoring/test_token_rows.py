@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.attacks.labels.label_lots import whole_counts
+from fedassay.attacks.labels.label_attack import whole_counts
 from fedassay.attacks.text.attention_span import AttentionSpan
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting, TokenGuesses

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.membership.by_round.active_ascent import ActiveAscent
-from fedassay.attacks.membership.by_round.gradient_cosine import GradientCosine
+from fedassay.attacks.membership.active_ascent import ActiveAscent
+from fedassay.attacks.membership.gradient_cosine import GradientCosine
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.engine import run_federation
 from fedassay.fl.protection import Protection

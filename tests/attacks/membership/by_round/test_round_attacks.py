@@ -7,15 +7,15 @@ import pytest
 import torch
 from digits_federation import received
 from fedassay.attacks.attack import Undefined
-from fedassay.attacks.membership import alignment
-from fedassay.attacks.membership.by_round.confidence_series import ConfidenceSeries
-from fedassay.attacks.membership.by_round.fedmia_cosine import FedMIACosine
-from fedassay.attacks.membership.by_round.fedmia_loss import FedMIALoss
-from fedassay.attacks.membership.by_round.gradient_cosine import GradientCosine
-from fedassay.attacks.membership.by_round.gradient_dot import GradientDot
-from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
-from fedassay.attacks.membership.by_round.loss_series import LossSeries
-from fedassay.attacks.membership.by_round.other_clients import compare_with_other_clients
+from fedassay.attacks.membership import candidates as alignment
+from fedassay.attacks.membership.confidence_series import ConfidenceSeries
+from fedassay.attacks.membership.fedmia_cosine import FedMIACosine
+from fedassay.attacks.membership.fedmia_loss import FedMIALoss
+from fedassay.attacks.membership.gradient_cosine import GradientCosine
+from fedassay.attacks.membership.gradient_dot import GradientDot
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.loss_series import LossSeries
+from fedassay.attacks.membership.round_attack import compare_with_other_clients
 from fedassay.audit.metrics import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection

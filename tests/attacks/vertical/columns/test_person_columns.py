@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level, Undefined
-from fedassay.attacks.vertical.columns.embedding_inversion import EmbeddingInversion
-from fedassay.attacks.vertical.columns.equality_solving import EqualitySolving
-from fedassay.attacks.vertical.columns.imputed_columns import ImputedColumns
-from fedassay.attacks.vertical.columns.mean_columns import MeanColumns
+from fedassay.attacks.vertical.embedding_inversion import EmbeddingInversion
+from fedassay.attacks.vertical.equality_solving import EqualitySolving
+from fedassay.attacks.vertical.imputed_columns import ImputedColumns
+from fedassay.attacks.vertical.mean_columns import MeanColumns
 from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.fl.streams import normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Undefined
-from fedassay.attacks.vertical.labels.gradient_direction import GradientDirection
-from fedassay.attacks.vertical.labels.gradient_norm import GradientNorm
-from fedassay.attacks.vertical.labels.gradient_sign import GradientSign
-from fedassay.attacks.vertical.labels.spectral import Spectral
+from fedassay.attacks.vertical.gradient_direction import GradientDirection
+from fedassay.attacks.vertical.gradient_norm import GradientNorm
+from fedassay.attacks.vertical.gradient_sign import GradientSign
+from fedassay.attacks.vertical.spectral import Spectral
 from fedassay.fl.data.dataset import DatasetMissing
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.streams import Streams

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level, Undefined
-from fedassay.attacks.vertical.labels.gradient_likelihood import GradientLikelihood
-from fedassay.attacks.vertical.labels.majority_label import MajorityLabel
-from fedassay.attacks.vertical.labels.replayed import replay
+from fedassay.attacks.vertical.attack import replay
+from fedassay.attacks.vertical.gradient_likelihood import GradientLikelihood
+from fedassay.attacks.vertical.majority_label import MajorityLabel
 from fedassay.fl.streams import normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.network import VerticalNetwork

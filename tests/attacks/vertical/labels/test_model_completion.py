@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Undefined
-from fedassay.attacks.vertical.labels.active_completion import ActiveCompletion
-from fedassay.attacks.vertical.labels.drawn_labels import DrawnLabels
-from fedassay.attacks.vertical.labels.imputed_labels import ImputedLabels
-from fedassay.attacks.vertical.labels.majority_label import MajorityLabel
-from fedassay.attacks.vertical.labels.model_completion import ModelCompletion, learnt_scores
+from fedassay.attacks.vertical.active_completion import ActiveCompletion
+from fedassay.attacks.vertical.drawn_labels import DrawnLabels
+from fedassay.attacks.vertical.imputed_labels import ImputedLabels
+from fedassay.attacks.vertical.majority_label import MajorityLabel
+from fedassay.attacks.vertical.model_completion import ModelCompletion, learnt_scores
 from fedassay.fl.streams import normal
 from fedassay.fl.vertical.network import VerticalNetwork
 from vertical_adversary import LINEAR, LOGISTIC, accuracy, auc, drawn_task, observed

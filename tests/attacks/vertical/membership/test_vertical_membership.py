@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.vertical.membership.random_membership import RandomMembership
-from fedassay.attacks.vertical.membership.vertical_membership import VerticalMembership
+from fedassay.attacks.vertical.random_membership import RandomMembership
+from fedassay.attacks.vertical.vertical_membership import VerticalMembership
 from fedassay.audit.metrics import ScoresByRun, area
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.fl.vertical.network import VerticalNetwork

@@ -1,1 +1,0 @@
-"""Parts shared by attacks that search for images: objectives, priors, optimisers and the lots behind an upload."""

@@ -1,1 +1,0 @@
-"""Membership attacks that use what an observer sees in each round."""

@@ -1,0 +1,30 @@
+"""Attack that compares cosines of the candidate's gradient with all clients' uploads (FedMIA, Zhu et al. 2024)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...fl.probe import Candidates
+from ...fl.view import View
+from ..attack import Knowledge
+from .candidates import RoundRows, align
+from .round_attack import LEAST, RoundAttack, compare_with_other_clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedMIACosine(RoundAttack):
+    """An attack whose score is the cosine between the candidate's gradient and the target client's upload, standardised
+    in each round by the other clients' cosines.
+
+    With z for the standardised cosine, the score is the mean of ``Phi(z)`` over rounds. The non-members are chosen
+    before training.
+    """
+
+    def least(self, view: View) -> int:
+        return LEAST
+
+    def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
+        return compare_with_other_clients(align(rows, knowledge, shown).cosines.numpy())
+
+    def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+        return np.asarray(sums / rounds[:, None], dtype=np.float64)

@@ -1,1 +1,0 @@
-"""Membership attacks that use only the final model, with or without reference models."""

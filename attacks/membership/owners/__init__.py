@@ -1,1 +1,0 @@
-"""Membership attacks on clients and users, where the other attacks score single samples."""

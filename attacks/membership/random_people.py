@@ -1,0 +1,42 @@
+"""Null attack that draws membership scores of clients or users at random, without using the view."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...audit.claim import Unit
+from ...audit.observer import FINAL_MODEL, Observer
+from ...fl.probe import OwnerCandidates, OwnerProbe, plant_clients, plant_users
+from ...fl.task import Task
+from ...fl.view import View
+from ..attack import Knowledge
+from .owner_attack import OwnerAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomPeople(OwnerAttack):
+    """A null attack that draws membership scores of clients or users at random, as the baseline of such attacks.
+
+    Args:
+        unit: ``client``, or ``user`` for writers.
+    """
+
+    null: ClassVar[bool] = True
+    observer: ClassVar[Observer] = FINAL_MODEL
+    unit: Unit = Unit.CLIENT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit not in (Unit.CLIENT, Unit.USER):
+            raise ValueError(f"unit must be client or user, got {self.unit!r}")
+
+    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
+        # The same owners as in the real attacks: the baseline must face the same question.
+        plant = plant_users if self.unit == Unit.USER else plant_clients
+        return plant(task, count=self.count, rng=rng)
+
+    def scores(
+        self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator
+    ) -> dict[int, np.ndarray]:
+        return {view.plan.rounds: rng.standard_normal(shown.count)}

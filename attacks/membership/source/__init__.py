@@ -1,1 +1,0 @@
-"""Source inference attacks: infer which client holds a sample."""

@@ -1,1 +1,0 @@
-"""Attacks of the active party on the columns of a passive party."""

@@ -1,1 +1,0 @@
-"""Attacks of a passive party on the labels, which only the active party holds."""

@@ -1,1 +1,0 @@
-"""Attacks of the public on who took part in a vertical federation, by its final models."""
