@@ -2,6 +2,7 @@
 a row's facts; and a defense of one's own, wrong in a way of the test's choice.
 """
 
+import gc
 import importlib.util
 import itertools
 import os
@@ -16,6 +17,9 @@ from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.run_plan import plan_run
 from hypothesis import settings
 from suite_text import suite_text
+
+# While tests are collected nothing becomes garbage, and looking for it takes half of the time: until the first test runs.
+gc.disable()
 
 # Weights on this machine would change what the rows of reconstructions hold.
 os.environ["TORCH_HOME"] = os.devnull
@@ -56,6 +60,13 @@ samples_per_client = 4
 noise_shares = [0.5]
 trials = 0
 """
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Collects garbage again, but not among the tests themselves."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
