@@ -18,7 +18,7 @@ from fedassay.suites.planning.run_plan import plan_run
 from hypothesis import settings
 from suite_text import suite_text
 
-# While tests are collected nothing becomes garbage, and looking for it takes half of the time: until the first test runs.
+# While tests are collected nothing becomes garbage, and looking for it takes half of the time.
 gc.disable()
 
 # Weights on this machine would change what the rows of reconstructions hold.

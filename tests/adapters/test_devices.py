@@ -87,7 +87,7 @@ def test_play_back(device):
 
 
 @DEVICES
-@pytest.mark.simulations
+@pytest.mark.long
 def test_replicas_judge_a_correct_training(device):
     correct = training(device)
     found = audit_replicas(correct, plan=plan_replicas(correct))

@@ -52,7 +52,7 @@ def test_a_correct_training_passes_all_checks(name):
     assert [one.name for one in found.unseen] == []
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", CORRECT)
 def test_forty_correct_trainings_are_not_accused(name):
     run = training(*CORRECT[name])
@@ -213,7 +213,7 @@ def test_ghost_clipping_of_losses_of_two_dimensions_is_found():
     assert "sum of clipped rows" in {one.name for one in training(build_regression).watch().failed}
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_replicas_judge_ghost_clipping():
     run = training(*CORRECT["ghost clipping"])
     plan = plan_replicas(run)
@@ -347,7 +347,7 @@ def test_ghost_clipping_cannot_be_played_back():
         training(*CORRECT["ghost clipping"]).play_back()
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_replicas_refute_broken_trainings_at_the_first_look_and_not_the_correct_one():
     plan = plan_replicas(training())
     assert 100 < plan.runs < 200

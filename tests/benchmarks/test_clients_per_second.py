@@ -6,7 +6,7 @@ from cifar_job import LOT, SAMPLES, STEPS, Draws, Job, plain_loop
 from clients_per_second import differences
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 def test_all_ways_train_the_model_of_the_plain_loop():
     # One round: in later ones the order of a sum of floats may decide whether a unit of the network is active.
     found = differences(Job(clients=3, cohort=3, rounds=1))

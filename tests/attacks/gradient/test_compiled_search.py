@@ -75,7 +75,7 @@ def test_a_gradient_of_zero_leaves_the_slope_of_total_variation() -> None:
     assert bool(found.abs().max() > 0)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["mlp", "lenet"])
 def test_machine_code_finds_the_images_of_the_eager_search(model: str) -> None:
     """Slopes within 1e-5 of the largest; of five signed steps 99 % of pixels alike; the same bits in every run."""

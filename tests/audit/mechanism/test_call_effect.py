@@ -38,7 +38,7 @@ def audit(mechanism, seed=0):
     return audit_mechanism(mechanism, Claim.stated(1.0), inputs=(0, 1), trials=40, seed=seed, batched=True)
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", HONEST)
 def test_independent_noise_is_never_refused(name):
     # 200 seeds, two inputs each: a false refusal has chance 2e-7 at most, 40 coordinates included.

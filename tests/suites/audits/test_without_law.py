@@ -155,7 +155,7 @@ noise_shares = [0.8, 0.5, 0.1]
 SEVERITY = {10: 0, 11: 1, 12: 2, 0: 3}
 
 
-@pytest.mark.simulations
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*CONTROLS, *STATED])
 def test_no_version_fares_better_or_worse_by_hiding_its_law(name, own_module, assay, tmp_path):
     """Exit codes of each control, and of correct defenses, with and without the law."""
