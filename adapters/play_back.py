@@ -18,14 +18,13 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.measurement import CheckResult
+from ..audit.check import EFFECTIVE, FINITE, REPLAYED, CheckResult
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
 from .checks.alarms import level
-from .checks.finite import FINITE, finite_check
+from .checks.finite import finite_check
 from .watch import Watched
 
-REPLAYED, MULTIPLIER = "step replayed", "effective noise multiplier"
 LENGTHS = (0.0, 1e-2, 1.0, 10.0, 1e4, 1e20)
 """Lengths of the unit's row, in clip norms."""
 _DRAWS, _OTHERS = 64, 6
@@ -120,10 +119,10 @@ class PlayBack:
         """Return the results of all checks."""
         if not self._replayed():
             words = "two plays with one seed differ: noise that cannot be seeded, or state between calls"
-            names = (REPLAYED, MULTIPLIER, FINITE)
-            return Watched(results=tuple(CheckResult(name=name, passed=None, witness=words) for name in names))
+            names = (REPLAYED, EFFECTIVE, FINITE)
+            return Watched(results=tuple(name.skipped(words) for name in names))
         words = "two plays with one seed are equal" + ("" if self._takes_no_rows else "; an empty lot is refused")
-        done = CheckResult(name=REPLAYED, passed=True, witness=words)
+        done = REPLAYED.passes(words)
         return Watched(results=(done, self._multiplier(), self._finite()))
 
     def _multiplier(self) -> CheckResult:
@@ -133,13 +132,11 @@ class PlayBack:
         estimate = self.effective_multiplier
         if bound < claimed * (1 - _SLACK) and self._takes_few_values:
             words = f"the release takes {_LEVELS} values or fewer: rounded after the noise, it is no linear function"
-            return CheckResult(name=MULTIPLIER, passed=None, witness=words)
+            return EFFECTIVE.skipped(words)
         if bound < claimed * (1 - _SLACK):
-            return CheckResult.at_least(
-                MULTIPLIER, min(estimate, bound), claimed, unit="sensitivities", witness=worst.witness
-            )
+            return EFFECTIVE.at_least(min(estimate, bound), claimed, unit="sensitivities", witness=worst.witness)
         words = f"of {len(self.shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}"
-        return CheckResult(name=MULTIPLIER, passed=True, witness=words)
+        return EFFECTIVE.passes(words)
 
     @property
     def _takes_few_values(self) -> bool:

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from ..audit.measurement import CheckResult
+from ..audit.check import PLAYED
 from .recording import Runner
 from .watch import Watched, watched
 
-PLAYED = "play-back"
 _PARTS = ("claim", "law", "replayable")
 
 
@@ -36,5 +35,5 @@ def probe(runner: Runner, *, seed: int = 0) -> Watched:
     try:
         played = tuple(system.play_back(seed).results().results)
     except ValueError as error:
-        played = (CheckResult(name=PLAYED, passed=None, witness=str(error)),)
+        played = (PLAYED.skipped(str(error)),)
     return Watched(results=(*found, *played))

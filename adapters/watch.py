@@ -7,9 +7,9 @@ most; a failed check is a fault of the system, not an estimate.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..audit.check import CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import Finding, checked_alone
-from ..audit.measurement import CheckResult
 from .checks.ledger import ledger_checks
 from .checks.lots import lot_checks
 from .checks.movement import movement_checks

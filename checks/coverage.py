@@ -1,41 +1,21 @@
-"""State what the implementation checks of a claim looked at and what they did not, from the results that they gave.
-
-State the smallest epsilon that the implementation checks of a claim would have found, and what this assumes.
+"""State what the implementation checks of a claim looked at, what they did not, and the smallest epsilon that they
+would have found, from the results that they gave.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..audit.check import CHECKS, FITS, LAW_EPSILON, MEASURED, SCALE, SENSITIVITY, Check, CheckResult
 from ..audit.claim import Claim
 from ..audit.finding import CheckPower
-from ..audit.measurement import CheckResult
 from ..fl.plan import Plan
 from ..fl.protection import Protection
-from .events import EVENTS
-from .law import AS_SAMPLED, LAW_CURVE, LAW_EPSILON, law_checks, law_of_all_rounds
-from .measured import MEASURED, states_gaussian
-from .messages import MESSAGE, PUBLIC_STATE
-from .noise_replicas import ARRIVES, EVERY_ROUND, REPEATED
-from .noise_structure import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT, SCALE
-from .pure import PURE
-from .replay import SENSITIVITY
-from .shuffled import AMPLIFIED, FITS, LOCAL, PLACE
-from .trials import VIEW
+from .law import law_checks, law_of_all_rounds
+from .measured import states_gaussian
 
 NEVER = ("the timing of messages: no check measures it",)
 """What no check of this package can look at."""
 _LOW_BITS = "trailing zero bits"
-_SUBJECTS = (
-    (SENSITIVITY, FITS, MEASURED, PURE, LOCAL, VIEW),
-    (PRESENT, SCALE, EVERY_ROUND, FITS, MEASURED, PURE, LOCAL),
-    (BETWEEN_CLIENTS, BETWEEN_ROUNDS, REPEATED, FITS, PLACE),
-    (LAW_EPSILON, LAW_CURVE, MEASURED, PURE, AMPLIFIED, VIEW),
-    (MESSAGE, PUBLIC_STATE),
-)
-"""Checks of one subject replace each other: reports that fit their law need no check of additive noise."""
-_OF_WEIGHTS = (PRESENT, SCALE)
-_OF_RUNS = (ARRIVES, EVERY_ROUND, FITS, AS_SAMPLED, VIEW)
-"""Checks of many independent runs, in which clients and samples are drawn as the plan states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,20 +51,24 @@ def coverage_of(
         missing.append("side channels: nothing that the adversary receives was compared")
     if not any(_LOW_BITS in channel for channel in compared):
         missing.append("floating point: no numbers that carry noise were compared bit by bit")
-    if not any(check.name in _OF_WEIGHTS for check in made):
+    if not any(_known(check).of_layers for check in made):
         missing.append("weights: the noise of single layers was not compared")
-    if sampled and not any(check.name in _OF_RUNS for check in made):
+    if sampled and not any(_known(check).of_runs for check in made):
         missing.append("sampling: no check of independent runs could be made")
     missing += [*smaller, *NEVER]
-    tried = [names for names in _SUBJECTS if any(check.name in names for check in checks)]
-    unseen = [names for names in tried if not any(check.name in names for check in made)]
+    tried, seen = ({one for check in results for one in _known(check).subjects} for results in (checks, made))
     half = f"{len(blind)} of {len(checks)} implementation checks could not be made: "
     half += ", ".join(check.name for check in blind)
     return Coverage(
         looked_at=(*(check.name for check in made), *dict.fromkeys(compared), *federation),
         not_looked_at=tuple(dict.fromkeys(missing)),
-        half_blind=half if 2 * len(unseen) > len(tried) else "",
+        half_blind=half if 2 * len(tried - seen) > len(tried) else "",
     )
+
+
+def _known(result: CheckResult) -> Check:
+    """The check of a result; one that says nothing about any subject where it is none of this package's."""
+    return CHECKS.get(result.name, Check(result.name))
 
 
 def power_of_checks(
@@ -114,18 +98,12 @@ def power_of_checks(
     if _says_nothing(made, protection, claim, plan):
         return None
     found = [_of_noise(checks, made, protection, claim, plan)]
-    if LAW_EPSILON in made and FITS in made and not law_of_all_rounds(protection):
-        found.append(
-            _power(claim, made[FITS].detects, "the privacy losses of its reports exceed the law's by one factor")
-        )
-    for name in (MEASURED, AS_SAMPLED):
-        if name in made:
-            words = "its noise is smaller by one factor in all weights and rounds, and Gaussian along the unit's move"
-            found.append(_power(claim, made[name].detects, words))
-    for name, what in ((EVENTS, "its reports"), (PURE, "its releases"), (VIEW, "all that is received")):
-        if name in made:
-            words = f"the privacy losses of {what} exceed those of the runs by one factor"
-            found.append(_power(claim, made[name].detects, words))
+    law = LAW_EPSILON in made and not law_of_all_rounds(protection)
+    for result in made.values():
+        check = _known(result)
+        # Reports that fit a law say nothing about a claim that the law was not held against.
+        if check.assumes and (check != FITS or law):
+            found.append(_power(claim, result.detects, check.assumes))
     return min((one for one in found if one is not None), key=lambda one: one.detectable, default=None)
 
 

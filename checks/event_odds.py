@@ -29,8 +29,8 @@ from scipy.stats import beta, chi2, kstest
 
 from ..audit.arrays import BoolArray, FloatArray
 from ..audit.binomial import upper_bound
+from ..audit.check import ODDS, SIDE_ARRAYS, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
-from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
 from ..fl.channels import SIDE, Channels
 from ..fl.plan import Plan
@@ -39,7 +39,6 @@ from .canaries import JOINT
 from .false_alarms import level
 from .messages import Pair
 
-ODDS = "numbers that a unit moves"
 _FAR = 4.0
 """Multiple of the noise of a few runs from which a number is a suspect."""
 _LOUDER = 1.2
@@ -122,7 +121,7 @@ class EventOdds:
         if self.found:
             yield max(self.found, key=lambda one: (one.passed is False, one.measured or 0.0))
         elif self.reason:
-            yield CheckResult(name=ODDS, passed=None, witness=self.reason)
+            yield ODDS.skipped(self.reason)
 
     def _count(self, number: "_State | _Size", many: Many, words: str) -> None:
         self.suspects += 1
@@ -165,7 +164,7 @@ class EventOdds:
         epsilon = math.log(odds) if odds > 1 else 0.0
         witness = f"{words}: beyond a threshold in {present} of {total} runs with the unit, in {without} without it"
         witness += f", rate {self.rate:.3g}" if self.rate < 1 else ""
-        return CheckResult.at_most(ODDS, epsilon, self.claim.epsilon, unit="epsilon", witness=witness)
+        return ODDS.at_most(epsilon, self.claim.epsilon, unit="epsilon", witness=witness)
 
 
 @dataclass(kw_only=True)
@@ -218,7 +217,6 @@ def _threshold(without: FloatArray, present: FloatArray) -> tuple[float, float] 
     return math.copysign(1.0, apart), float(without.mean()) + apart * share
 
 
-SIDE_ARRAYS = "arrays sent with reports"
 _RUNS, _LEAST = 512, 256
 """Runs of each kind: as many where they are affordable, and the fewest that show the shape of noise."""
 _SIDE_AT_ONCE, _SIDE_NUMBERS = 2**22, 2**28
@@ -284,7 +282,7 @@ class SideArrays:
         if self.found:
             yield max(self.found, key=lambda one: (one.passed is False, one.passed is None, one.measured or 0.0))
         elif self.reason:
-            yield CheckResult(name=SIDE_ARRAYS, passed=None, witness=self.reason)
+            yield SIDE_ARRAYS.skipped(self.reason)
 
     def _compare(self, name: str, pair: Pair, without: FloatArray, present: FloatArray) -> None:
         """Compare an array's numbers ``(R, k)`` of all rounds, without and with the unit under equal draws."""
@@ -332,9 +330,9 @@ class SideArrays:
         words += f"in {share:.2g} of the runs at least"
         if not gaussian or (measured <= epsilon and claim.delta == 0):
             words += "; its noise does not look Gaussian" if not gaussian else "; no Gaussian noise has a delta of 0"
-            self.found.append(CheckResult(name=SIDE_ARRAYS, passed=None, witness=words))
+            self.found.append(SIDE_ARRAYS.skipped(words))
             return
-        self.found.append(CheckResult.at_most(SIDE_ARRAYS, measured, epsilon, unit="epsilon", witness=words))
+        self.found.append(SIDE_ARRAYS.at_most(measured, epsilon, unit="epsilon", witness=words))
 
 
 def heavy_tailed_epsilon(steps: float, share: float, delta: float) -> float:

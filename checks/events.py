@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.binomial import upper_bound
+from ..audit.check import EVENTS, LOCAL, Check, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
-from ..audit.measurement import CheckResult
 from ..audit.observer import SHUFFLED, UPLOADS
 from ..fl.laws.law import GaussianLaw, ReportLaw
 from ..fl.message import Message, clear_absent
@@ -32,7 +32,6 @@ from .canaries import FAR, in_turn, range_ends
 from .given_rows import HookSetup
 from .hook_level import level
 from .law import largest_ratio, law_of_all_rounds
-from .shuffled import LOCAL
 
 MISSED = 0.1
 """Probability with which a violation may be missed that counts as detectable."""
@@ -82,7 +81,6 @@ def likely_counts(p: float, q: float, n: int) -> tuple[int, int]:
     return int(binom.ppf(MISSED / 2, n, p)), int(binom.ppf(1 - MISSED / 2, n, q))
 
 
-EVENTS = "reports on extreme rows"
 _ROUNDS = 2
 """Rounds that are drawn; their reports are also compared with each other."""
 _BINS = 8
@@ -120,7 +118,7 @@ def event_checks(setup: HookSetup, numbers: int) -> Iterator[CheckResult]:
     if not _applies(setup):
         return
     if reason := setup.why_not():
-        yield CheckResult(name=EVENTS, passed=None, witness=reason)
+        yield EVENTS.skipped(reason)
         return
     yield from _events_of(setup, _senders(setup), numbers)
 
@@ -132,13 +130,13 @@ def local_checks(setup: HookSetup, holders: Sequence[int], numbers: int) -> Iter
     if not _applies(setup):
         return
     if reason := setup.why_not():
-        yield CheckResult(name=LOCAL, passed=None, witness=reason)
+        yield LOCAL.skipped(reason)
         return
     found = list[CheckResult]()
     for turn, holder in enumerate(holders):
         law = setup.protection.law(setup.claim.observer, setup.plan, holder)
         if not isinstance(law, ReportLaw):
-            yield CheckResult(name=LOCAL, passed=None, witness="no law of one report is published")
+            yield LOCAL.skipped("no law of one report is published")
             return
         each = largest_ratio(law, setup.plan.layout.dim)
         # The law states one report: the budget of as many rounds as events are counted in.
@@ -153,7 +151,7 @@ def local_checks(setup: HookSetup, holders: Sequence[int], numbers: int) -> Iter
 
 
 def _events_of(
-    setup: HookSetup, senders: tuple[int, ...], numbers: int, *, name: str = EVENTS, shares: int = 1
+    setup: HookSetup, senders: tuple[int, ...], numbers: int, *, name: Check = EVENTS, shares: int = 1
 ) -> Iterator[CheckResult]:
     """The check on runs of ``senders``, the first of which holds the inputs; ``shares``: of its false-alarm rate."""
     claim, plan = setup.claim, setup.plan
@@ -162,7 +160,7 @@ def _events_of(
     wanted = _MANY if rounds > 2 else max(_MANY, 45 * math.exp(min(claim.epsilon, 4.2)))
     runs = min(math.ceil(wanted), (2 if wanted > _MANY else 1) * numbers // (len(senders) * plan.layout.dim))
     if runs < _LEAST:
-        yield CheckResult(name=name, passed=None, witness=f"reports are too long for {_LEAST} runs of one input")
+        yield name.skipped(f"reports are too long for {_LEAST} runs of one input")
         return
     rows = _rows(setup)
     inputs = {kind: (row, row) for kind, row in rows.items()}
@@ -196,10 +194,10 @@ def _events_of(
         )
     ]
     if not found:
-        yield CheckResult(name=name, passed=None, witness="reports do not vary, or hold no numbers")
+        yield name.skipped("reports do not vary, or hold no numbers")
         return
     epsilon, words, _ = max(found, key=lambda one: one[:2])
-    result = CheckResult.at_most(name, epsilon, claim.epsilon, unit="epsilon", witness=f"a lower bound, {words}; {why}")
+    result = name.at_most(epsilon, claim.epsilon, unit="epsilon", witness=f"a lower bound, {words}; {why}")
     factor = min((one for _, _, one in found if one is not None), default=None)
     yield replace(result, detects=claim.epsilon * factor) if result.passed and factor is not None else result
 

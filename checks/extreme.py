@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..audit.check import EXTREME, CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Claim, Unit
-from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ..fl.canary import AnyRow, Canary
 from ..fl.channels import Channels, changes_broadcast
@@ -27,7 +27,6 @@ from ..fl.replay import Recording
 from ..fl.streams import Streams
 from .noise_sample import spacing
 
-EXTREME = "extreme rows"
 _BEYOND = 1e6
 """Factor by which an extreme row may enlarge the largest number; also the tails of heavy noise stay far below it."""
 _CHANCE = 1e-9
@@ -66,7 +65,7 @@ class ExtremeProbe:
             self._run(torch.zeros(self.plan.layout.dim), 0)
         except Exception as problem:  # A hook of a foreign defense may raise anything.
             reason = f"the defense does not run with a row of zeros at client {self.client} ({type(problem).__name__})"
-            return CheckResult(name=EXTREME, passed=None, witness=reason)
+            return EXTREME.skipped(reason)
         count, biggest = 0, 0.0
         zero = torch.zeros(self.plan.layout.dim)
         usual = self.clip_norm * torch.ones_like(zero) / math.sqrt(len(zero))
@@ -97,9 +96,9 @@ class ExtremeProbe:
         if words := self._stuck():
             return self._failed(1.0, 0.0, words)
         if biggest == 0:
-            return CheckResult(name=EXTREME, passed=None, witness="not looked at: all numbers received are zero")
+            return EXTREME.skipped("not looked at: all numbers received are zero")
         witness = f"{count} rows at {at}, against a row of zeros and equal draws"
-        found = CheckResult.at_most(EXTREME, biggest, _BEYOND, unit="times the usual size", witness=witness)
+        found = EXTREME.at_most(biggest, _BEYOND, unit="times the usual size", witness=witness)
         return replace(found, not_compared=("rows of a user with entries that are not finite",) if of_user else ())
 
     def _run(self, row: Tensor, world: int) -> Recording:
@@ -130,7 +129,7 @@ class ExtremeProbe:
                     yield f"{name} is not finite, {place}"
 
     def _failed(self, measured: float, allowed: float, witness: str, *, unit: str = "see witness") -> CheckResult:
-        return CheckResult(name=EXTREME, passed=False, measured=measured, allowed=allowed, unit=unit, witness=witness)
+        return EXTREME.failed(witness, measured, allowed, unit=unit)
 
     def _moved(self, before: Recording, after: Recording) -> tuple[float, float]:
         if self.law is None or not self.law.additive or not self._sees_releases:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from ..audit.arrays import FloatArray
-from ..audit.measurement import CheckResult
+from ..audit.check import Check, CheckResult
 
 RUN = 5e-4
 """Probability, at most, that any test of noise fails in a run in which every defense is correct."""
@@ -87,12 +87,11 @@ def _log_chance(squares: float, degrees: float) -> float:
     return -((root - 1 + 2 / (9 * degrees)) ** 2) * 9 * degrees / 4
 
 
-def least_result(name: str, found: Sequence[Shortfall]) -> CheckResult:
+def least_result(name: Check, found: Sequence[Shortfall]) -> CheckResult:
     """Return the result of the first family, or of the one that is least likely under the law, of those that failed."""
     failed = [one for one in found if one.measured < one.allowed]
     worst = min(failed or found[:1], key=lambda one: one.surprise)
-    return CheckResult.at_least(
-        name,
+    return name.at_least(
         worst.measured,
         worst.allowed,
         unit="standard deviations of the law",

@@ -5,20 +5,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from ..audit.check import AMPLIFIED, AS_SAMPLED, EVENTS, LOCAL, MASKS, ORDER, CheckResult
 from ..audit.claim import Claim, Unit
-from ..audit.measurement import CheckResult
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.task import Task
-from .events import EVENTS, event_checks, local_checks
+from .events import event_checks, local_checks
 from .given_rows import HookSetup, Surroundings
-from .law import AS_SAMPLED
-from .masks import MASKS, mask_checks
+from .masks import mask_checks
 from .sampled import Sampled, sampled_checks
 from .searches import chosen_check, driven_check, followed_check, joint_checks, longest_check, state_check
 from .seen_laws import SeenLaws
-from .shuffled import AMPLIFIED, LOCAL, ORDER, amplified_checks, shuffle_checks
+from .shuffled import amplified_checks, shuffle_checks
 
 _ROUNDS, _RUNS, _LEAST = 5, 256, 8
 """Rounds and runs of one claim at most, and runs at least."""
@@ -87,7 +86,7 @@ def hook_runs(task: Task, plan: Plan, protection: Protection, claim: Claim, *, s
 def _sampled(runs: HookRuns) -> Iterator[CheckResult]:
     setup, sampled = runs.setup, runs.sampled
     if isinstance(sampled, str):
-        yield CheckResult(name=AS_SAMPLED, passed=None, witness=sampled)
+        yield AS_SAMPLED.skipped(sampled)
         return
     found = sampled_checks(sampled)
     most = sampled.around.replicas
@@ -156,7 +155,7 @@ def _masks(setup: HookSetup) -> Iterator[CheckResult]:
     plan = setup.plan
     runs = masked_runs(plan, _RUNS // 4, 2 * _DISCRETE)
     if reason := setup.why_not() or ("" if runs >= _LEAST else "too many words for a few runs"):
-        yield CheckResult(name=MASKS, passed=None, witness=reason)
+        yield MASKS.skipped(reason)
         return
     yield from mask_checks(setup, _around(setup, rounds=min(2, setup.claim.rounds), runs=runs))
 

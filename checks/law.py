@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
+from ..audit.check import AS_SAMPLED, EXTREME, LAW_CURVE, LAW_EPSILON, SCALE, SENSITIVITY, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.curve import Curve, GaussianCurve, delta_from_mu, epsilon_from_mu
-from ..audit.measurement import CheckResult
 from ..audit.observer import FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..defenses.accounting.below import LEAST_DELTA, Losses, Pair, composed, gaussian_pair
@@ -35,13 +35,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Protection
 from ..fl.streams import Streams
 from .canaries import JOINT, rows_that_differ
-from .extreme import EXTREME
-from .noise_structure import SCALE
-from .replay import SENSITIVITY
 
-AS_SAMPLED = "sensitivity as sampled"
-
-LAW_EPSILON, LAW_CURVE = "epsilon of the law", "curve of the law"
 _SLACK = 0.01
 """Share by which an implied number may exceed the stated one: claims are printed with two or three digits."""
 _LEAST = 1e-9
@@ -147,14 +141,12 @@ def law_check(
     epsilon = implied.epsilon(claim.delta)
     if math.isfinite(epsilon):
         slack = _SLACK * claim.epsilon
-        first = CheckResult.at_most(LAW_EPSILON, epsilon, claim.epsilon, unit="epsilon", witness=words, slack=slack)
+        first = LAW_EPSILON.at_most(epsilon, claim.epsilon, unit="epsilon", witness=words, slack=slack)
     else:
         # An infinite epsilon is no number to print; the delta at the claim's epsilon is one.
         words = f"delta at epsilon {plain(claim.epsilon)}, since no epsilon is finite at the stated delta; {words}"
         delta = implied.delta(claim.epsilon)
-        first = CheckResult(
-            name=LAW_EPSILON, passed=False, measured=delta, allowed=claim.delta, unit="delta", witness=words
-        )
+        first = LAW_EPSILON.failed(words, delta, claim.delta, unit="delta")
     return (first,) if claim.curve is None else (first, _curve_check(claim.curve, implied, words))
 
 
@@ -467,7 +459,7 @@ def _curve_check(curve: Curve, implied: _Implied, words: str) -> CheckResult:
         if worst is None or measured / allowed > worst[0]:
             worst = (measured / allowed, epsilon, measured, allowed)
     if worst is None:
-        return CheckResult(name=LAW_CURVE, passed=None, witness="the stated curve has no point to compare")
+        return LAW_CURVE.skipped("the stated curve has no point to compare")
     ratio, epsilon, measured, allowed = worst
     witness = f"delta at epsilon {plain(round(epsilon, 3))}; {words}"
     return CheckResult(
@@ -623,7 +615,7 @@ def _severity(results: tuple[CheckResult, ...]) -> tuple[bool, bool, float]:
 
 
 def _unchecked(reason: str) -> CheckResult:
-    return CheckResult(name=LAW_EPSILON, passed=None, witness=reason)
+    return LAW_EPSILON.skipped(reason)
 
 
 def _part(claim: Claim) -> str:

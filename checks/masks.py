@@ -11,12 +11,11 @@ import torch
 from scipy.stats import binom, chi2
 from torch import Tensor
 
-from ..audit.measurement import CheckResult
+from ..audit.check import MASKS, CheckResult
 from ..fl.message import Message
 from .given_rows import PRESENT, HookRun, HookSetup, Surroundings
 from .hook_level import level
 
-MASKS = "masked words"
 _CELLS = 16
 """Equal parts of the range of words that are counted, by their first and by their last bits."""
 _UNFILLED = 1e-3
@@ -33,18 +32,18 @@ def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]
     """Compare words, and differences and sums of words, with a uniform distribution."""
     run = setup.run(around, PRESENT)
     if not any(message.masked for message in run.reports):
-        yield CheckResult(name=MASKS, passed=None, witness="no message is masked")
+        yield MASKS.skipped("no message is masked")
         return
     bits = _bits(run.reports[0])
     if bits is None or run.reports[0].values.dtype.is_floating_point or bits < 8:
-        yield CheckResult(name=MASKS, passed=None, witness="masked words are no integers of a stated number of bits")
+        yield MASKS.skipped("masked words are no integers of a stated number of bits")
         return
     found = [test for words, values in _views(run) for test in _tests(words, values, bits)]
     found += _between_runs(run, bits)
     again = setup.run(around, PRESENT, noise=1)
     found += [test for words, values in _against(run, again) for test in _tests(words, values, bits)]
     if not found:
-        yield CheckResult(name=MASKS, passed=None, witness="too few words were sent")
+        yield MASKS.skipped("too few words were sent")
         return
     chance, most, words = min(found, key=lambda test: test[0])
     failed = chance < level(len(found))

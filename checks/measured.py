@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..audit.check import MEASURED, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.curve import GaussianCurve
-from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..fl.canary import Canary
@@ -32,7 +32,6 @@ from .canaries import JOINT, absent_row
 from .law import NotCheckable, law_check, law_of_all_rounds, subject_of
 from .replay import ReplaySetup, extreme_layers, replay_setup
 
-MEASURED = "epsilon of the releases"
 LENGTH = 1e4
 """The canary in clip norms: it outweighs all other rows, so that a clip of a mean or a lot shows too."""
 _DRAWS, _MORE_DRAWS = 4, 8
@@ -75,7 +74,7 @@ def measured_checks(
             return ()
         found = _measured(setup, own)
     except NotCheckable as reason:
-        found = CheckResult(name=MEASURED, passed=None, witness=str(reason))
+        found = MEASURED.skipped(str(reason))
     return (found,)
 
 

@@ -20,15 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..audit.check import MESSAGE, PUBLIC_STATE, Check, CheckResult
 from ..audit.claim import Claim, Unit
-from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ..fl.channels import STATE, Channel, Channels
 from ..fl.plan import Plan
 from ..fl.replay import DrawNone, FixedGradients, FrozenFederation, ManyRuns, Recording
 from .noise_sample import lattice
 
-MESSAGE, PUBLIC_STATE = "whole message", "public state"
 HIDES = 1000.0
 """A few draws estimate a spread badly: a number fails where a unit moves it a thousand times as far as noise does."""
 _REPEATS = 4
@@ -171,7 +170,7 @@ class MessageComparison:
         """Return the checks of the message and, where there is one, of the public state."""
         return [*self._result(MESSAGE), *self._result(PUBLIC_STATE)]
 
-    def _result(self, name: str) -> Iterator[CheckResult]:
+    def _result(self, name: Check) -> Iterator[CheckResult]:
         own = [found for found in self.found if found.name == name]
         of_state = name == PUBLIC_STATE
         compared = tuple(sorted(one for one in self.compared if one.startswith(STATE) == of_state))
@@ -185,7 +184,7 @@ class MessageComparison:
         if not compared and not own:
             if not of_state:
                 reason = f"no row of one {self.claim.unit} under {self.claim.adjacency.phrase} can be planted"
-                yield CheckResult(name=name, passed=None, witness=reason, not_compared=not_compared)
+                yield name.skipped(reason, not_compared=not_compared)
             return
         if own:
             result = max(own, key=lambda result: result.measured or 0.0)
@@ -406,11 +405,7 @@ class MessageComparison:
     def _find(self, name: str, measured: float, allowed: float, witness: str) -> None:
         self._reached.add(_family(name))
         kind = PUBLIC_STATE if name.startswith(STATE) else MESSAGE
-        self.found.append(
-            CheckResult(
-                name=kind, passed=False, measured=measured, allowed=allowed, unit="the channel's own", witness=witness
-            )
-        )
+        self.found.append(kind.failed(witness, measured, allowed, unit="the channel's own"))
 
     def _values_covered(self, name: str) -> bool:
         """Whether the values of this channel follow a published law."""

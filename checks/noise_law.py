@@ -28,20 +28,13 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.stats import beta, binom, chi2, norm
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
+from ..audit.check import DISTRIBUTION, EVERY_DIRECTION, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SCALE, CheckResult
 from ..audit.claim import Claim
 from ..audit.curve import delta_from_mu
-from ..audit.measurement import CheckResult
 from ..fl.laws.law import GaussianLaw
 from .false_alarms import Shortfall, least_result, least_scale, level, share_found
 from .noise_sample import NoiseSample
-from .noise_structure import SCALE
 
-DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS = (
-    "noise in every direction",
-    "noise given other clients",
-    "noise given other rounds",
-)
-SHAPE, OTHER_DATA = "noise distribution", "noise under other data"
 _AXES = ("row", "round", "weight")
 _BOUNDS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
 """Distances from the centre, in standard deviations, within which no more noise may lie than the law states."""
@@ -83,7 +76,7 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
     tested = _Tested.of(sample, law, silent=sample.silent)
     if not tested.there.any():
         reason = "no row was sent in all runs in a round with the first round's public state"
-        return [CheckResult(name=SCALE, passed=None, witness=reason)]
+        return [SCALE.skipped(reason)]
     paired, scales = _Tested.of(sample, law, sample.paired, silent=sample.silent), list[Shortfall]()
     depend = _rounds_depend(tested)
     lagged = _lagged(sample, tested.of_one_round() if depend else tested)
@@ -97,7 +90,7 @@ def draw_checks(sample: NoiseSample, law: LawOfDraws, claim: Claim) -> list[Chec
     degrees = float(len(tested.noise) * tested.there.sum() * tested.noise.shape[-1])
     return [
         replace(least_result(SCALE, scales), detects=share_found(degrees, tested.slack)),
-        least_result(DIRECTIONS, [*_directions(tested), *_of_kind(lagged, "itself"), *public]),
+        least_result(EVERY_DIRECTION, [*_directions(tested), *_of_kind(lagged, "itself"), *public]),
         *between,
         *_distribution(sample, tested),
     ]
@@ -115,7 +108,7 @@ def other_data_check(samples: Mapping[str, NoiseSample], law: LawOfDraws, silent
         if tested.there.any():
             found += [one._replace(witness=f"{words}: {one.witness}") for one in _margins(tested)]
     if not found:
-        return CheckResult(name=OTHER_DATA, passed=None, witness="no row was sent in all runs")
+        return OTHER_DATA.skipped("no row was sent in all runs")
     return least_result(OTHER_DATA, found)
 
 
@@ -318,7 +311,7 @@ def _between_rounds(tested: _Tested, claim: Claim, lagged: Shortfall | None) -> 
     # Correlated noise is a mechanism of its own: it is a fault only if one round alone would break the claim.
     if result.passed is False and not _breaks(claim, tested.law.laws[0], found.measured / max(found.allowed, 1e-300)):
         reason = f"noise depends on other rounds, and one round alone does not break the claim: {found.witness}"
-        result = CheckResult(name=GIVEN_ROUNDS, passed=None, witness=reason)
+        result = GIVEN_ROUNDS.skipped(reason)
     yield result
 
 
@@ -370,7 +363,7 @@ def _distribution(sample: NoiseSample, tested: _Tested) -> Iterator[CheckResult]
     no more often than around zero.
     """
     if any(law.grid for law in tested.law.laws):
-        yield CheckResult(name=SHAPE, passed=None, witness="the law has a grid: its noise is not exactly Gaussian")
+        yield DISTRIBUTION.skipped("the law has a grid: its noise is not exactly Gaussian")
         return
     half = sample.runs // 2
     stds = tested.law.stds[:, None, None]
@@ -396,7 +389,7 @@ def _distribution(sample: NoiseSample, tested: _Tested) -> Iterator[CheckResult]
     found += _lengths(tested)
     # Of all weights together a shortfall is the clearest.
     worst = min(found, key=lambda one: (one[1] <= one[2], one[0]))
-    yield CheckResult.at_most(SHAPE, worst[1], worst[2], unit="share of the noise", witness=worst[3])
+    yield DISTRIBUTION.at_most(worst[1], worst[2], unit="share of the noise", witness=worst[3])
 
 
 def _lengths(tested: _Tested) -> Iterator[tuple[float, float, float, str]]:

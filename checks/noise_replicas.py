@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..audit.arrays import FloatArray
+from ..audit.check import ARRIVES, EVERY_ROUND, OWN_IN_REPLICAS, CheckResult
 from ..audit.estimators.release_tests import GaussianRelease
 from ..audit.evidence import Projections
-from ..audit.measurement import CheckResult
 from .noise_sample import spacing
 
-REPEATED, EVERY_ROUND = "noise of its own in every replica", "noise scale in every round"
-ARRIVES = "canary arrives"
 _REPEATS = 2e-3
 """Share of repeated projections that is always allowed."""
 _COLLISION = 2.0**-23
@@ -48,7 +46,7 @@ def replica_checks(member: Projections, nonmember: Projections, release: Gaussia
 def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
     columns = [column for column in _columns(nonmember) if len(column) >= _FEWEST]
     if not columns:
-        return (CheckResult(name=EVERY_ROUND, passed=None, witness=f"no round was seen in {_FEWEST} replicas"),)
+        return (EVERY_ROUND.skipped(f"no round was seen in {_FEWEST} replicas"),)
     sigma = release.sigma * math.sqrt(release.steps)
     return (_repeats(columns, release.spacing or _seen_spacing(columns, sigma)), _scale(columns, sigma))
 
@@ -109,17 +107,15 @@ def _arrival(member: Projections, nonmember: Projections, release: GaussianRelea
     # The law is for rounds in which the sender was drawn.
     expected *= float(member.seen.mean())
     if not expected > 0 or min(len(within), len(out)) < _FEWEST:
-        return CheckResult(name=ARRIVES, passed=None, witness=f"its sender was not seen in {_FEWEST} replicas")
+        return ARRIVES.skipped(f"its sender was not seen in {_FEWEST} replicas")
     measured = float(within.mean() - out.mean()) / expected
     error = math.sqrt(within.var(ddof=1) / len(within) + out.var(ddof=1) / len(out)) / expected
     witness = f"{len(within)} replicas with the canary, standard error {error:.2g}"
-    found = CheckResult.at_least(
-        ARRIVES, measured, 1 - _ERRORS * error, unit="share of the law's shift", witness=witness
-    )
+    found = ARRIVES.at_least(measured, 1 - _ERRORS * error, unit="share of the law's shift", witness=witness)
     if found.passed:
         return found
     words = f"{measured:.3g} of the law's shift, of at least {found.allowed:.3g} ({witness})"
-    return CheckResult(name=ARRIVES, passed=None, measured=measured, witness=words)
+    return ARRIVES.skipped(words, measured=measured)
 
 
 def _columns(seen: Projections) -> Iterator[FloatArray]:
@@ -151,7 +147,7 @@ def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
     # A tenth more: discrete noise scatters a little less than the Gaussian that the law states for it.
     allowed = min(1.0, _REPEATS + most * _COLLISION + 1.1 * expected_repeats(most, spacing))
     witness = "of all rounds of the replicas without the canary, those that repeat another one's round bit for bit"
-    return CheckResult.at_most(REPEATED, measured, allowed, unit="share of repeated releases", witness=witness)
+    return OWN_IN_REPLICAS.at_most(measured, allowed, unit="share of repeated releases", witness=witness)
 
 
 def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
@@ -160,8 +156,7 @@ def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
     limits = [1 - _ERRORS / math.sqrt(2 * len(column)) for column in columns]
     # In standard errors, since rounds differ in how many replicas saw the sender.
     worst = min(range(len(columns)), key=lambda number: (ratios[number] - 1) * math.sqrt(len(columns[number])))
-    return CheckResult.at_least(
-        EVERY_ROUND,
+    return EVERY_ROUND.at_least(
         ratios[worst],
         max(0.0, limits[worst]),
         unit="standard deviations of the law",

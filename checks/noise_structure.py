@@ -25,18 +25,22 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
+from ..audit.check import (
+    BARE,
+    BETWEEN_CLIENTS,
+    BETWEEN_ROUNDS,
+    COVERS_MOVES,
+    OWN_IN_RUNS,
+    PRESENT,
+    SCALE,
+    Check,
+    CheckResult,
+)
 from ..audit.claim import Claim
-from ..audit.measurement import CheckResult
 from ..fl.laws.law import GaussianLaw
 from ..fl.replay import Recording
 from .noise_sample import NoiseSample
 
-PRESENT, BETWEEN_CLIENTS, BETWEEN_ROUNDS, SCALE = (
-    "noise present",
-    "noise fresh between clients",
-    "noise fresh between rounds",
-    "noise scale",
-)
 _SHARED = 0.99999
 """Cosine from which two noise vectors count as one draw. Noise that adds up over the rounds, as under momentum or in a
 running sum, comes near 1; noise used twice gives 1 up to rounding.
@@ -82,14 +86,14 @@ def noise_checks(
         found = [_presence(releases, present, places, senders, gaussian=bool(laws) and not rounded)]
         if not laws and found[0].passed is False and _few_values(releases[:, present]):
             reason = "its numbers take few values, which other noise may leave as they are"
-            found = [CheckResult(name=PRESENT, passed=None, witness=reason)]
+            found = [PRESENT.skipped(reason)]
     # Data, cohorts and lots cancel in the difference of two draws.
     found += freshness_checks(releases[0] - releases[1], present, senders, drawn=drawn)
     if not bool(present.any()):
         none = "no unit was seen to move a release" if bool(sent.any()) else "only zeros were released"
         found = [replace(one, witness=none) for one in found]
     if laws is None:
-        found.append(CheckResult(name=SCALE, passed=None, witness=reason))
+        found.append(SCALE.skipped(reason))
     return found
 
 
@@ -138,9 +142,9 @@ def _presence(
     if not gaussian:
         allowed = 1 / releases.shape[-1]
     if math.isinf(least):
-        return CheckResult(name=PRESENT, passed=None, witness=where)
+        return PRESENT.skipped(where)
     none = ": no noise, or noise that no stream moves, as from a seed of its own" if least == 0 else ""
-    return CheckResult.at_least(PRESENT, least, allowed, unit="share of numbers", witness=where + none)
+    return PRESENT.at_least(least, allowed, unit="share of numbers", witness=where + none)
 
 
 def _few_values(rows: Tensor) -> bool:
@@ -152,7 +156,7 @@ def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
     """Check that other draws move any number of all reports: a single report may be drawn twice by chance."""
     moved = (releases[1:] != releases[:1]).any(0)[present]
     if len(moved) < _FEWEST:
-        return CheckResult(name=PRESENT, passed=None, witness=f"fewer than {_FEWEST} reports were sent")
+        return PRESENT.skipped(f"fewer than {_FEWEST} reports were sent")
     share = float(moved.double().mean())
     return CheckResult(
         name=PRESENT,
@@ -165,7 +169,7 @@ def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
     )
 
 
-def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequence[str], fewest: int) -> CheckResult:
+def _freshness(name: Check, noise: Tensor, groups: Sequence[str], members: Sequence[str], fewest: int) -> CheckResult:
     """Check the largest absolute cosine between the noise of two members of a group: noise used twice gives 1.
 
     Args:
@@ -181,7 +185,7 @@ def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequenc
     # Below every cosine, so that a pair that is not compared is never the largest.
     cosines = cosines.masked_fill(~compared, -1.0)
     if not bool(compared.any()):
-        return CheckResult(name=name, passed=None, witness="no two releases carry noise that the streams move")
+        return name.skipped("no two releases carry noise that the streams move")
     group, one, other = torch.unravel_index(cosines.argmax(), cosines.shape)
     measured = float(cosines.max())
     return CheckResult(
@@ -194,7 +198,6 @@ def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequenc
     )
 
 
-REPEATS, DIRECTIONS = "noise of its own in every run", "noise where a unit moves the release"
 _HIDES = 1000.0
 """Move over noise, in any direction, from which no noise of a finite budget is left to hide it."""
 _CONTINUOUS, _FEWEST_NUMBERS = 0.9, 8
@@ -220,7 +223,7 @@ def structure_checks(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -
     """
     reason = _unfit(sample)
     if reason:
-        return [CheckResult(name=name, passed=None, witness=reason) for name in (REPEATS, DIRECTIONS)]
+        return [name.skipped(reason) for name in (OWN_IN_RUNS, COVERS_MOVES)]
     return [_repeats(sample), _free_moves(sample, moves, claim)]
 
 
@@ -251,10 +254,10 @@ def _repeats(sample: NoiseSample) -> CheckResult:
         repeated, total = repeated + copies, total + int(sent.sum())
         where = where or (name if copies else "")
     if not total:
-        return CheckResult(name=REPEATS, passed=None, witness="no release has noise in enough numbers")
+        return OWN_IN_RUNS.skipped("no release has noise in enough numbers")
     witness = f"of {total} releases of {sample.runs} runs those that equal one of another run bit for bit"
     witness += f", {where}" if where else ""
-    return CheckResult.at_most(REPEATS, float(repeated), 0.0, unit="releases", witness=witness)
+    return OWN_IN_RUNS.at_most(float(repeated), 0.0, unit="releases", witness=witness)
 
 
 def _is_continuous(vectors: FloatArray) -> bool:
@@ -298,14 +301,14 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
     count = len(vectors)
     if not moves or count < 2 * _SPARE + 2:
         reason = "no unit moves a release in runs of equal draws" if not moves else f"only {count} noise vectors"
-        return CheckResult(name=DIRECTIONS, passed=None, witness=reason)
+        return COVERS_MOVES.skipped(reason)
     # A release of zeros adds nothing to what its round's other runs show, though its contrasts with them differ.
     sent = (sample.values[:, there] != 0).sum(0) - 1
     counts = np.minimum((vectors != 0).sum(0), np.maximum(sent, 0).sum(0))
     # Weights that are rarely sent show no noise in a few vectors; the whole message is compared where they are.
     shown = np.flatnonzero(counts >= 2 * _SPARE)
     if len(shown) == 0:
-        return CheckResult(name=DIRECTIONS, passed=None, witness="each weight is sent too rarely")
+        return COVERS_MOVES.skipped("each weight is sent too rarely")
     blocks = [shown[block] for block in _blocks(counts[shown])]
     sizes = np.abs(sample.values).max(axis=(0, 3))
     floor = (_ROUNDING * float((sizes / units)[there].max())) ** 2
@@ -323,7 +326,7 @@ def _free_moves(sample: NoiseSample, moves: Sequence[Move], claim: Claim) -> Che
             worst, witness = float(lengths[best]), moves[best].witness
     scope = "all weights" if len(blocks) == 1 else f"{max(map(len, blocks))} weights at a time"
     witness = f"{witness}; in the direction with the least noise over {scope}, from {count} noise vectors"
-    return CheckResult.at_most(DIRECTIONS, worst, allowed, unit="standard deviations of the noise", witness=witness)
+    return COVERS_MOVES.at_most(worst, allowed, unit="standard deviations of the noise", witness=witness)
 
 
 def _blocks(counts: IntArray) -> list[IntArray]:
@@ -358,7 +361,6 @@ def largest_move(claim: Claim) -> float:
     return math.sqrt(2 * (math.expm1(claim.epsilon) + 2 * claim.delta) / (1 - claim.delta))
 
 
-BARE = "noise in every number of every run"
 _CHANCE = 1e-7
 """Chance, at most, that continuous noise repeats any number of a sample so often."""
 _SINGLE, _MARGIN = 2.0**-22, 16.0
@@ -403,11 +405,11 @@ def bare_checks(
                 moved.append((int(one.runs.sum()), words))
     if not moved:
         words = f"{len(found)} numbers repeat a value that no unit moves, as after a clamp"
-        yield CheckResult.at_most(BARE, 0.0, claim.delta, unit="share of runs", witness=words)
+        yield BARE.at_most(0.0, claim.delta, unit="share of runs", witness=words)
         return
     count, words = max(moved)
     witness = f"{words}: {count} of {sample.runs} runs have one value, which moves with the unit ({len(moved)} such)"
-    yield CheckResult.at_most(BARE, count / sample.runs, claim.delta, unit="share of runs", witness=witness)
+    yield BARE.at_most(count / sample.runs, claim.delta, unit="share of runs", witness=witness)
 
 
 def _moves(one: _Repeated, other: NoiseSample) -> bool:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.binomial import upper_bound
+from ..audit.check import PURE, CheckResult
 from ..audit.claim import Adjacency, Claim
-from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..fl.channels import changes_broadcast
@@ -30,7 +30,6 @@ from .law import NotCheckable, subject_of
 from .measured import Direction, Runs, canary_along, check_independent, rate_of, releases_of, rows_of, steps_of
 from .replay import ReplaySetup, replay_setup
 
-PURE = "pure epsilon of the releases"
 _DRAWS = 4
 """Runs of different noise, with and without the unit."""
 _VECTORS, _NUMBERS, _MOST = 512, 2048, 2**24
@@ -63,7 +62,7 @@ def pure_checks(
         setup = replay_setup(task, plan, protection, claim, seed=seed)
         found = _result(setup, own)
     except NotCheckable as reason:
-        found = CheckResult(name=PURE, passed=None, witness=str(reason))
+        found = PURE.skipped(str(reason))
     return (found,)
 
 
@@ -87,7 +86,7 @@ def _result(setup: ReplaySetup, own: Plan) -> CheckResult:
     words += f", rate {plain(rate)}" if rate < 1 else ""
     witness = f"{words}; the tails of its noise fall by {worst.slope:.4g} per unit"
     slack = _SLACK * claim.epsilon
-    found = CheckResult.at_most(PURE, worst.least, claim.epsilon, unit="epsilon", witness=witness, slack=slack)
+    found = PURE.at_most(worst.least, claim.epsilon, unit="epsilon", witness=witness, slack=slack)
     detects = max(claim.epsilon, worst.seen * (claim.epsilon + slack) / worst.least)
     return replace(found, detects=detects) if found.passed else found
 

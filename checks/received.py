@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..audit.arrays import FloatArray
-from ..audit.measurement import CheckResult
+from ..audit.check import NUMBERS, VECTORS, CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from ..fl.channels import changes_broadcast
 from ..fl.message import Message
@@ -289,7 +289,6 @@ def _bounded(values: FloatArray) -> FloatArray:
     return np.clip(np.nan_to_num(values, nan=-2 * _LARGEST, posinf=_LARGEST, neginf=-_LARGEST), -2 * _LARGEST, _LARGEST)
 
 
-VECTORS, NUMBERS = "noise of many vectors", "noise of many values"
 _CONSTANT = 0.6
 """Share of the runs of a round that hold one vector, from which it is a public constant and no noise."""
 _FEWEST_VECTORS = 3
@@ -381,8 +380,7 @@ class Repeats:
         # Single precision resolves no more, where most of the numbers lie.
         resolved = (high - low) / float(np.spacing(np.float32(max(abs(low), abs(high)))))
         limit = min(_VALUES, resolved / _COARSER)
-        yield CheckResult.at_least(
-            NUMBERS,
+        yield NUMBERS.at_least(
             min(seen, 2.0**53),
             limit,
             unit="values",

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..audit.check import BETWEEN_ROUNDS, PRESENT, SCALE, SENSITIVITY, CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
-from ..audit.measurement import CheckResult
 from ..audit.observer import AGGREGATE, FINAL_MODEL
 from ..fl.canary import Canary, UserCanary
 from ..fl.channels import changes_broadcast
@@ -47,19 +47,9 @@ from .extreme import ExtremeProbe
 from .messages import MessageComparison, Pair, other_data, other_inputs
 from .noise_law import LawOfDraws, draw_checks, other_data_check
 from .noise_sample import NUMBERS, NoiseSample, noise_sample, runs_needed, same_state, spacing
-from .noise_structure import (
-    BETWEEN_ROUNDS,
-    PRESENT,
-    SCALE,
-    Move,
-    bare_checks,
-    freshness_checks,
-    noise_checks,
-    structure_checks,
-)
+from .noise_structure import Move, bare_checks, freshness_checks, noise_checks, structure_checks
 from .seen_laws import SeenLaws
 
-SENSITIVITY = "sensitivity"
 _CLIENTS, _DRAWS = 16, 3
 """Clients that are probed one by one at most, spread over their sizes; and runs of different noise."""
 _FEW = 4
@@ -400,7 +390,7 @@ def _noise(
     sees_models = setup.claim.observer.rank < AGGREGATE.rank
     if sees_models and changes_broadcast(setup.protection):
         reason = "its noise may be added to the broadcast model, which is compared with the whole message"
-        return [CheckResult(name=PRESENT, passed=None, witness=reason)]
+        return [PRESENT.skipped(reason)]
     senders = draws[0].senders
     if senders is None:
         senders = (setup.holder,)
@@ -430,7 +420,7 @@ def _noise(
         sample = draw(setup.still, runs=runs_needed(dim, rows, rounds), rounds=rounds)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
         reason = f"several runs at once are not possible: {type(error).__name__}: {error}"
-        return [*(one for one in found if one.name != SCALE), CheckResult(name=SCALE, passed=None, witness=reason)]
+        return [*(one for one in found if one.name != SCALE), SCALE.skipped(reason)]
     return [*_over_many_runs(found, sample, repeated), *_sampled(setup, draw, sample, law, moved)]
 
 
@@ -460,7 +450,7 @@ def _sampled(
     noisy = any(bool((a != b).any()) for a, b in zip(one.releases, other.releases, strict=True))
     if noisy and bool((sample.values == sample.values[:1]).all()):
         reason = "parallel runs share their noise, which is drawn once for all of them"
-        yield CheckResult(name=SCALE, passed=None, witness=reason)
+        yield SCALE.skipped(reason)
         return
     if law is not None:
         yield from map(setup.seen.named, draw_checks(sample, law, setup.claim))
@@ -893,7 +883,7 @@ def _move(before: Tensor, after: Tensor, allowed: float, witness: str, *, grid: 
         # Numbers that are rounded after the noise was added move by one step more.
         changed = int(torch.count_nonzero(after - before))
         slack += max(spacing(row.numpy()) for row in (*before, *after)) * changed**0.5
-    return CheckResult.at_most(SENSITIVITY, moved, allowed, unit="L2 norm", witness=witness, slack=slack)
+    return SENSITIVITY.at_most(moved, allowed, unit="L2 norm", witness=witness, slack=slack)
 
 
 def moves_of_all(setup: ReplaySetup) -> Iterator[CheckResult]:
@@ -929,13 +919,13 @@ def _sensitivity(
     if unequal and not found:
         reason = reason or f"equal draws do not cancel: {next(iter(unequal.values()))}"
     if reason:
-        return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
+        return SENSITIVITY.skipped(reason)
     if not found:
         if setup.claim.unit is Unit.USER and setup.several_reports:
             reason = "no law describes the reports of several clients, which hold the samples of one user, together"
-            return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
+            return SENSITIVITY.skipped(reason)
         reason = f"no row of one {setup.claim.unit} under {setup.claim.adjacency.phrase} can be planted"
-        return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
+        return SENSITIVITY.skipped(reason)
     # Rounded: the last digit must not decide which of several equal moves is named.
     most = max(found, key=lambda result: round((result.measured or 0.0) / (result.allowed or 1.0), 4))
     return replace(most, not_compared=tuple(f"{name}: {one}" for one, name in _by_reason(unequal).items()))

@@ -6,8 +6,8 @@ Compare the claims that one defense states about two plans.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ..audit.check import CheckResult
 from ..audit.claim import NOT_PROVABLE, PROVABLE, Claim
-from ..audit.measurement import CheckResult
 
 
 def worst_results(results: Iterable[CheckResult], what: str, *, required: str = "") -> tuple[CheckResult, ...]:

@@ -17,8 +17,8 @@ from scipy.stats import binom, chi2, hypergeom
 from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
+from ..audit.check import AS_SAMPLED, ONCE, PARTICIPATION, UNUSED, CheckResult
 from ..audit.claim import Adjacency, Unit
-from ..audit.measurement import CheckResult
 from ..audit.observer import SHUFFLED
 from ..audit.wording import plain
 from ..fl.hooks import overrides
@@ -28,18 +28,13 @@ from ..fl.protection import Context
 from ..fl.replay import ReplayedStreams, unequal_stream
 from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings
 from .hook_level import level
-from .law import AS_SAMPLED, NotCheckable, law_check
+from .law import NotCheckable, law_check
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of
 from .messages import other_inputs
 from .noise_sample import spacing
 from .release_form import Shown, seen_laws
 from .seen_laws import SeenLaws
 
-PARTICIPATION, UNUSED, ONCE = (
-    "participation as accounted",
-    "rows outside the lot",
-    "rows used once",
-)
 _SLACK, _ROUNDING = 1e-3, 2.0**-20
 _MANY = 2048
 """Cohorts that are drawn to compare clients with each other."""
@@ -323,8 +318,7 @@ def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
     where = (
         f"a row of client {int(sampled.around.holders[run])}, round {turn}, in {_words(sampled, int(run), int(turn))}"
     )
-    shift = CheckResult.at_most(
-        AS_SAMPLED,
+    shift = AS_SAMPLED.at_most(
         float(moved[run, turn]),
         float(allowed[run, 0]),
         unit="L2 norm",
@@ -344,9 +338,7 @@ def _by_law(sampled: Sampled, laws: list[GaussianLaw]) -> CheckResult:
             witness = (
                 f"{where.split(',')[0]}, round {turn}: without it, a release of exact zeros shows that it is missing"
             )
-            return CheckResult(
-                name=AS_SAMPLED, passed=False, measured=1.0, allowed=0.0, unit="releases", witness=witness
-            )
+            return AS_SAMPLED.failed(witness, 1.0, 0.0, unit="releases")
     if not sampled.step and (found := _bare(sampled, first) or _coarse(sampled)):
         return found
     if sampled.step and not sampled.clean:
@@ -371,9 +363,7 @@ def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
         f"of {count} numbers that a row moves, those without any noise: number {place} of client "
         f"{int(sampled.around.holders[run])}, round {turn}, in {_words(sampled, run, turn)}"
     )
-    return CheckResult(
-        name=AS_SAMPLED, passed=False, measured=float(bare), allowed=allowed, unit="bare numbers", witness=witness
-    )
+    return AS_SAMPLED.failed(witness, float(bare), allowed, unit="bare numbers")
 
 
 def _coarse(sampled: Sampled) -> CheckResult | None:
@@ -387,13 +377,11 @@ def _coarse(sampled: Sampled) -> CheckResult | None:
         words = "noise has single precision"
     else:
         return None
-    return CheckResult(
-        name=AS_SAMPLED,
-        passed=False,
-        measured=1.0,
-        allowed=0.0,
+    return AS_SAMPLED.failed(
+        f"the {words}, and releases of rows do not: their last digits are those of the rows",
+        1.0,
+        0.0,
         unit="releases with digits that the noise lacks",
-        witness=f"the {words}, and releases of rows do not: their last digits are those of the rows",
     )
 
 
@@ -421,9 +409,7 @@ def _over_noise(
         f"deviations, a row of client {int(sampled.around.holders[run])}, round {turn}, in "
         f"{_words(sampled, int(run), int(turn))}"
     )
-    return CheckResult(
-        name=AS_SAMPLED, passed=False, measured=float(ratio[run, turn]), allowed=1.0, unit="law's", witness=witness
-    )
+    return AS_SAMPLED.failed(witness, float(ratio[run, turn]), 1.0, unit="law's")
 
 
 def _words(sampled: Sampled, run: int, turn: int) -> str:
@@ -449,7 +435,7 @@ def held_by_claim(sampled: Sampled) -> CheckResult:
             worst = _worst(shifts)
             found = hold(worst, claim, setup.plan, rate, steps)
     except NotCheckable as reason:
-        return CheckResult(name=AS_SAMPLED, passed=None, witness=str(reason))
+        return AS_SAMPLED.skipped(str(reason))
     return replace(
         found, name=AS_SAMPLED, witness=f"as sampled, {worst.direction.words}, without a law: {found.witness}"
     )
@@ -534,9 +520,7 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
     if not any(rate < 1 for rate in rates.values()):
         return
     if not sampled.clean:
-        yield CheckResult(
-            name=PARTICIPATION, passed=None, witness="equal draws do not cancel: a row moves other numbers too"
-        )
+        yield PARTICIPATION.skipped("equal draws do not cancel: a row moves other numbers too")
         return
     counted = _counts(sampled, rates)
     thinned = any(rate < _rate_of_plan(sampled, client) for client, rate in rates.items())
@@ -720,16 +704,12 @@ def _between_clients(sampled: Sampled) -> CheckResult | None:
     worst = min(tests, key=lambda one: one[0], default=None)
     if worst is None or worst[0] >= level(len(tests)):
         return None
-    return CheckResult(
-        name=PARTICIPATION,
-        passed=False,
-        measured=worst[1],
-        allowed=worst[2],
+    return PARTICIPATION.failed(
+        f"{worst[3]} take part together: difference from the share of independent coins, in {_MANY} cohorts, "
+        f"chance {worst[0]:.2g}",
+        worst[1],
+        worst[2],
         unit="share of cohorts",
-        witness=(
-            f"{worst[3]} take part together: difference from the share of independent coins, in {_MANY} cohorts, "
-            f"chance {worst[0]:.2g}"
-        ),
     )
 
 
@@ -749,7 +729,7 @@ def _by_data(sampled: Sampled) -> Iterator[CheckResult]:
     if bool(changed.any()):
         client = int(changed.nonzero()[0])
         witness = f"other samples of client {holder} change in which rounds client {client} takes part"
-        yield CheckResult(name=PARTICIPATION, passed=False, measured=1.0, allowed=0.0, unit="cohorts", witness=witness)
+        yield PARTICIPATION.failed(witness, 1.0, 0.0, unit="cohorts")
 
 
 def _once(sampled: Sampled) -> Iterator[CheckResult]:
@@ -778,9 +758,7 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
     if bool(lost.any()):
         run = int(lost.flatten().nonzero()[0]) // around.rounds
         witness = f"a row of client {int(around.holders[run])} moves releases in a way in which their noise is none"
-        yield CheckResult(
-            name=ONCE, passed=False, measured=1.0, allowed=0.0, unit="shifts without noise", witness=witness
-        )
+        yield ONCE.failed(witness, 1.0, 0.0, unit="shifts without noise")
         return
     measured = float(each.flatten()[worst])
     deviations = covariance.diagonal().clamp_min(1e-300).sqrt()
@@ -794,7 +772,7 @@ def _once(sampled: Sampled) -> Iterator[CheckResult]:
         words = f"{witness}, with noise that depends on other rounds: {found.witness}"
         yield replace(found, name=ONCE, witness=words)
         return
-    yield CheckResult.at_most(ONCE, measured, 1.0, unit="shares of the law's", witness=witness, slack=_MARGIN - 1)
+    yield ONCE.at_most(measured, 1.0, unit="shares of the law's", witness=witness, slack=_MARGIN - 1)
 
 
 def _whitened(covariance: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
@@ -820,4 +798,4 @@ def _unused(sampled: Sampled) -> Iterator[CheckResult]:
     moved = torch.linalg.vector_norm(other - before, dim=-1)
     share = float((moved / torch.linalg.vector_norm(before, dim=-1).clamp_min(1e-12)).max())
     witness = f"rows of {plain(_GARBAGE)} clip norms that no lot contains, as a share of the release"
-    yield CheckResult.at_most(UNUSED, share, 0.0, unit="share of the release", witness=witness, slack=1e-4)
+    yield UNUSED.at_most(share, 0.0, unit="share of the release", witness=witness, slack=1e-4)

@@ -43,8 +43,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..audit.check import FOLLOWED, TOGETHER, CheckResult
 from ..audit.claim import Unit
-from ..audit.measurement import CheckResult
 from ..audit.observer import GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ..fl.channels import state_channels, state_numbers
 from ..fl.laws.law import GaussianLaw
@@ -373,7 +373,6 @@ def _dense(around: Surroundings, seed: int) -> Tensor:
     return scaled
 
 
-FOLLOWED = "rows that follow releases"
 _FOLLOWED_RUNS, _FOLLOWED_LEAST = 192, 96
 """Runs with rows of all kinds together: at most, and at least."""
 _FOLLOWED_ROUNDS, _FOLLOWED_FEWEST = 24, 3
@@ -666,7 +665,6 @@ def _dependent(noise: Tensor) -> bool:
     return False
 
 
-TOGETHER = "arrays together"
 _JOINT_ERRORS, _JOINT_MARGIN = 6.0, 1.1
 """Standard errors by which a shift is lowered, and share by which all vectors together may exceed the law."""
 _JOINT_LEAST, _JOINT_ROWS = 8, 4
@@ -708,9 +706,7 @@ def joint_checks(sampled: Sampled) -> Iterator[CheckResult]:
     names = ", ".join(sorted({name.partition(" row")[0] for name in within} - {""}))
     words = f"one {setup.claim.unit} moves the release and {names} by {seen:.4g} standard deviations of their noise"
     if seen <= _JOINT_MARGIN * stated:
-        yield CheckResult.at_most(
-            TOGETHER, seen, stated, unit="noise", witness=words, slack=(_JOINT_MARGIN - 1) * stated
-        )
+        yield TOGETHER.at_most(seen, stated, unit="noise", witness=words, slack=(_JOINT_MARGIN - 1) * stated)
         return
     # What the law does not cover may still be within the claim.
     rounds, why = rounds_alike(setup.protection, setup.claim, setup.plan)

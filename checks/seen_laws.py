@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..audit.measurement import CheckResult
+from ..audit.check import CheckResult
 from ..fl.laws.law import GaussianLaw
 
 SUM = -1

@@ -30,8 +30,8 @@ from scipy.stats import beta, binom, hypergeom
 from torch import Tensor
 
 from ..audit.arrays import BoolArray, FloatArray, IntArray
+from ..audit.check import AMPLIFIED, FITS, ORDER, PLACE, POSSIBLE, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
-from ..audit.measurement import CheckResult
 from ..defenses.accounting.below import LEAST_DELTA, Pair, composed
 from ..fl.laws.law import Mixing, ReportLaw
 from ..fl.message import Message
@@ -43,7 +43,6 @@ from .given_rows import HookSetup
 from .hook_level import level
 from .law import law_of_all_rounds
 
-ORDER = "order of shuffled reports"
 _CLIENTS = 24
 """Clients whose places are compared at most."""
 _COORDINATES = 4
@@ -60,7 +59,7 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
     """Check the order of the reports that arrive, in ``runs`` runs of two rounds."""
     clients = setup.plan.clients
     if clients < 2:
-        yield CheckResult(name=ORDER, passed=None, witness="one client alone cannot be shuffled")
+        yield ORDER.skipped("one client alone cannot be shuffled")
         return
     everyone = torch.ones(runs, clients, dtype=torch.bool)
     sent = [sent_and_received(setup, everyone, turn, 0) for turn in range(2)]
@@ -72,7 +71,7 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
         tests += [*_orders(places, clients), *_names(setup, sent[0][1], places, split=split)]
     elif not any(test[0] < level(len(tests)) for test in tests):
         reason = "the channel changes reports, or too many are alike: they cannot be found again"
-        yield CheckResult(name=ORDER, passed=None, witness=reason)
+        yield ORDER.skipped(reason)
         return
     worst = min(tests, key=lambda test: test[0])
     chance, hits, count, expected, words = worst
@@ -294,7 +293,7 @@ def amplified_checks(setup: HookSetup) -> Iterator[CheckResult]:
     try:
         yield _amplified(setup)
     except _NotComparable as reason:
-        yield CheckResult(name=AMPLIFIED, passed=None, witness=str(reason))
+        yield AMPLIFIED.skipped(str(reason))
 
 
 class _NotComparable(ValueError):
@@ -317,9 +316,7 @@ def _amplified(setup: HookSetup) -> CheckResult:
     epsilon = max(_epsilon(one, rounds, claim.epsilon, claim.delta) for one in pairs)
     words = f"{rounds} round{'s' * (rounds != 1)}, {plan.clients} clients, of which all others hold one row"
     words += f"; of one round alone, because {why}" if why else ""
-    return CheckResult.at_most(
-        AMPLIFIED, epsilon, claim.epsilon, unit="epsilon", witness=words, slack=_SLACK * claim.epsilon
-    )
+    return AMPLIFIED.at_most(epsilon, claim.epsilon, unit="epsilon", witness=words, slack=_SLACK * claim.epsilon)
 
 
 def _law(setup: HookSetup) -> ReportLaw:
@@ -400,9 +397,6 @@ def _epsilon(pair: Pair, rounds: int, reach: float, delta: float) -> float:
     return found if math.isfinite(found) else reach * 1e3
 
 
-FITS, POSSIBLE, PLACE = "law fits the reports", "reports are possible", "shuffled places tell nothing"
-LOCAL, AMPLIFIED = "reports before the shuffler", "epsilon of the shuffled law"
-"""Checks that call the hooks of a defense whose reports are shuffled."""
 _ERRORS = 7.0
 """Standard errors beyond which a check fails: once in 10^11 checks of a correct mechanism."""
 _BELOW = 1.2816
@@ -435,14 +429,14 @@ def report_checks(
 
 def _not_exact() -> CheckResult:
     reason = "other clients have laws of their own, or clients are sampled: the score is no exact likelihood ratio"
-    return CheckResult(name=FITS, passed=None, witness=reason)
+    return FITS.skipped(reason)
 
 
 def _fits(member: FloatArray, nonmember: FloatArray, claim: Claim) -> CheckResult:
     """Check the identity for g = 1 / (1 + e^s)^2 and its mirror image, averaged over the rounds of each trial."""
     # A law that gives every report one score satisfies the identity and can show nothing.
     if member.size and np.ptp(member) == np.ptp(nonmember) == member.flat[0] - nonmember.flat[0] == 0:
-        return CheckResult(name=FITS, passed=False, witness="the law scores every report alike")
+        return FITS.failed("the law scores every report alike")
     # The mirror image tests the absent row.
     worst: CheckResult | None = None
     for name, present, absent in (("present", member, nonmember), ("absent", -nonmember, -member)):
@@ -451,10 +445,10 @@ def _fits(member: FloatArray, nonmember: FloatArray, claim: Claim) -> CheckResul
         error = math.sqrt(left.var() / len(left) + right.var() / len(right)) + 1e-9
         measured = abs(float(left.mean() - right.mean())) / error
         witness = f"{len(left)} runs per arm, identity of likelihood ratios, {name} row"
-        found = CheckResult.at_most(FITS, measured, _ERRORS, unit="standard errors", witness=witness)
+        found = FITS.at_most(measured, _ERRORS, unit="standard errors", witness=witness)
         worst = found if worst is None or measured > (worst.measured or 0.0) else worst
     if worst is None or min(len(member), len(nonmember)) < _FEWEST:
-        return CheckResult(name=FITS, passed=None, witness=f"fewer than {_FEWEST} trials")
+        return FITS.skipped(f"fewer than {_FEWEST} trials")
     return replace(worst, detects=_detectable(member, nonmember, claim)) if worst.passed else worst
 
 
@@ -511,7 +505,7 @@ def _possible(kept: Mapping[str, Any]) -> CheckResult:
     """Check that no trial has a report that its own row cannot produce."""
     odd = np.concatenate([kept["member_odd"], kept["nonmember_odd"]])
     witness = f"{len(odd)} trials, reports of density zero"
-    return CheckResult.at_most(POSSIBLE, float(odd.mean()), 0.0, unit="share of trials", witness=witness)
+    return POSSIBLE.at_most(float(odd.mean()), 0.0, unit="share of trials", witness=witness)
 
 
 def _place(kept: Mapping[str, Any], clients: int) -> CheckResult:
@@ -522,4 +516,4 @@ def _place(kept: Mapping[str, Any], clients: int) -> CheckResult:
     allowed = 1 / clients + _ERRORS * error
     measured = abs(float(within.mean() - out.mean()))
     witness = f"{len(within)} runs per arm, the row in the sender's own place"
-    return CheckResult.at_most(PLACE, measured, allowed, unit="likeness", witness=witness)
+    return PLACE.at_most(measured, allowed, unit="likeness", witness=witness)

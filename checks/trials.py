@@ -25,11 +25,12 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.binomial import ErrorCounts, privacy_loss, upper_bound
+from ..audit.check import VIEW, CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ..audit.evidence import Setting
 from ..audit.finding import refutes
-from ..audit.measurement import CheckResult, Measurement
+from ..audit.measurement import Measurement
 from ..audit.mechanism.candidates import candidates
 from ..audit.mechanism.columns import Coordinates
 from ..audit.mechanism.scores import Marginals, Score, learn_marginals
@@ -499,7 +500,6 @@ def _chance_of(few: int, many: float, epsilon: float, *, more: bool) -> float:
     return float(binom.sf(few - 1, total, share) if more else binom.cdf(few, total, share))
 
 
-VIEW = "all that is received"
 MOST_RUNS = 2**15
 """Runs with and without the unit, at most, each, where nothing else is stated."""
 
@@ -515,13 +515,13 @@ def view_checks(
     """
     reason = _why_not(task, plan, protection, claim)
     if reason:
-        return (CheckResult(name=VIEW, passed=None, witness=reason),)
+        return (VIEW.skipped(reason),)
     try:
         setup = replay_setup(task, plan, protection, claim, seed=seed, sampled=True)
         found = view_trials(setup, most)
     except Exception as error:  # A user's own defense may raise anything, and other checks still apply.
         words = f"the federation could not be run: {type(error).__name__}: {error}"
-        return (CheckResult(name=VIEW, passed=None, witness=words),)
+        return (VIEW.skipped(words),)
     return (_result(claim, found), *found.repeats)
 
 
@@ -540,18 +540,18 @@ def _why_not(task: Task, plan: Plan, protection: Protection, claim: Claim) -> st
 
 def _result(claim: Claim, found: ViewTrials) -> CheckResult:
     if found.why_not:
-        return CheckResult(name=VIEW, passed=None, witness=found.why_not)
+        return VIEW.skipped(found.why_not)
     detects = None if found.factor is None else claim.epsilon * found.factor
     measured = found.measurement
     if measured is None:
         seen = "which all gave the same numbers" if found.constant else "in which no event is likely to break the claim"
         words = f"{found.runs} runs, {seen}"
-        result = CheckResult.at_most(VIEW, 0.0, claim.epsilon, unit="epsilon", witness=words)
+        result = VIEW.at_most(0.0, claim.epsilon, unit="epsilon", witness=words)
     elif refutes(claim, measured) and measured.epsilon_low <= claim.epsilon:
         result = _below_curve(claim, measured)
     else:
         words = f"a lower bound, {measured.witness}"
-        result = CheckResult.at_most(VIEW, measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words)
+        result = VIEW.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=words)
     return replace(
         result,
         detects=detects if result.passed else None,
@@ -564,4 +564,4 @@ def _below_curve(claim: Claim, measured: Measurement) -> CheckResult:
     fpr, fnr = measured.fpr_high or 0.0, measured.fnr_high or 0.0
     allowed = 0.0 if claim.curve is None else float(np.asarray(claim.curve.fnr(fpr)))
     words = f"by the stated curve at FPR {fpr:.3g}, {measured.witness}"
-    return CheckResult.at_least(VIEW, fnr, allowed, unit="FNR", witness=words)
+    return VIEW.at_least(fnr, allowed, unit="FNR", witness=words)

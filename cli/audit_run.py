@@ -13,8 +13,7 @@ from ..audit.evidence import Design
 from ..audit.finding import Finding, not_run
 from ..audit.mechanism.mechanism import DEFAULT_TRIALS, FEWEST, audit_mechanism, audit_outputs
 from ..audit.supplied.chosen import EstimatorOptions, chosen, options_of
-from ..audit.supplied.given import ASSUMPTION as ONE_OF_EACH_CLUSTER
-from ..audit.supplied.given import check_alpha
+from ..audit.supplied.given import ONE_PER_CLUSTER, check_alpha
 from ..audit.supplied.power import reach, too_few_trials, trials_text
 from ..audit.supplied.scores import DEFAULT_ESTIMATORS, audit_one_run, audit_scores
 from ..audit.wording import plain
@@ -39,7 +38,7 @@ _ONLY_SCORES = (
 _DESIGNS = {
     Design.INDEPENDENT: "independent runs, each with its own noise (stated, not checked)",
     Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated)",
-    Design.CLUSTERED: f"clustered scores: {ONE_OF_EACH_CLUSTER} (stated, not checked)",
+    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked)",
 }
 _LAYOUTS = "columns score and is_member, or member and nonmember"
 

@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from ...audit.measurement import CheckResult
-
-FINITE = "finite for all rows"
+from ...audit.check import FINITE, CheckResult
 
 
 def finite_check(tries: Mapping[str, Callable[[], Tensor | None]], *, where: str, otherwise: str) -> CheckResult:
@@ -28,5 +26,5 @@ def finite_check(tries: Mapping[str, Callable[[], Tensor | None]], *, where: str
         if released is not None and not bool(released.isfinite().all()):
             broken.append(f"{words} makes the {where} no number")
     if broken:
-        return CheckResult(name=FINITE, passed=None, witness=f"{'; '.join(broken)}: the claim holds for {otherwise}")
-    return CheckResult(name=FINITE, passed=True, witness=f"sent: {', '.join(tries)}")
+        return FINITE.skipped(f"{'; '.join(broken)}: the claim holds for {otherwise}")
+    return FINITE.passes(f"sent: {', '.join(tries)}")

@@ -2,18 +2,12 @@
 
 import math
 
+from ...audit.check import ACCOUNTED, MULTIPLIER, STEPS, UPDATES, CheckResult
 from ...audit.claim import Adjacency
-from ...audit.measurement import CheckResult
 from ...defenses.accounting.accountant import epsilon_of
 from ...defenses.accounting.stated_laws import event_of
 from ..recording import Recording
 
-STEPS, MULTIPLIER, EPSILON, UPDATES = (
-    "steps accounted",
-    "noise multiplier accounted",
-    "epsilon accounted",
-    "updates without a release",
-)
 _SLACK = 1e-6
 _INTERVALS = (1e-3, 2.5e-4, 6.25e-5)
 _ROUNDING = 0.02
@@ -24,7 +18,7 @@ def ledger_checks(recording: Recording) -> list[CheckResult]:
     """Check that every release was accounted, with no more noise than the system states, and the printed epsilon."""
     if recording.ledger is None:
         reason = recording.remarks.get("ledger", "there is no accountant")
-        return [CheckResult(name=name, passed=None, witness=reason) for name in (STEPS, MULTIPLIER, EPSILON, UPDATES)]
+        return [name.skipped(reason) for name in (STEPS, MULTIPLIER, ACCOUNTED, UPDATES)]
     return [_steps(recording), _multiplier(recording), _epsilon(recording), _updates(recording)]
 
 
@@ -33,7 +27,7 @@ def _steps(recording: Recording) -> CheckResult:
     witness = "noised sums of the run that the accountant's history covers"
     if recording.earlier:
         witness += f", without the {recording.earlier} steps that it held before"
-    return CheckResult.at_least(STEPS, accounted, len(recording.releases), unit="steps", witness=witness)
+    return STEPS.at_least(accounted, len(recording.releases), unit="steps", witness=witness)
 
 
 def _multiplier(recording: Recording) -> CheckResult:
@@ -44,17 +38,13 @@ def _multiplier(recording: Recording) -> CheckResult:
     accounted = [noise for noise, _ in recording.accounted_steps]
     pairs = list(zip(recording.releases, accounted, strict=False))
     if not pairs:
-        return CheckResult(name=MULTIPLIER, passed=None, witness="no step was accounted")
+        return MULTIPLIER.skipped("no step was accounted")
     if len(accounted) > len(recording.releases) and _fits(accounted, recording):
-        return CheckResult(
-            name=MULTIPLIER, passed=True, witness=f"{len(accounted)} steps hold the noise of each release"
-        )
+        return MULTIPLIER.passes(f"{len(accounted)} steps hold the noise of each release")
     release, noise = max(pairs, key=lambda pair: pair[1] - pair[0].noise_multiplier)
     witness = f"accounted in step {release.step}, where the system states {release.noise_multiplier:.6g}"
     slack = _SLACK * release.noise_multiplier
-    return CheckResult.at_most(
-        MULTIPLIER, noise, release.noise_multiplier, unit="clip norms", witness=witness, slack=slack
-    )
+    return MULTIPLIER.at_most(noise, release.noise_multiplier, unit="clip norms", witness=witness, slack=slack)
 
 
 def _fits(accounted: list[float], recording: Recording) -> bool:
@@ -66,7 +56,7 @@ def _fits(accounted: list[float], recording: Recording) -> bool:
 def _epsilon(recording: Recording) -> CheckResult:
     """Compare the printed epsilon with that of the history, computed again by privacy-loss distributions."""
     if recording.accounted is None or recording.delta is None or not recording.ledger:
-        return CheckResult(name=EPSILON, passed=None, witness="the accountant printed no epsilon")
+        return ACCOUNTED.skipped("the accountant printed no epsilon")
     event, delta = event_of(recording.ledger), recording.delta
     again, before = math.inf, math.inf
     # Discretised losses are rounded up, so that a coarse grid gives too much, which may explain a difference.
@@ -75,16 +65,16 @@ def _epsilon(recording: Recording) -> CheckResult:
         if recording.accounted >= again * (1 - _ROUNDING):
             break
     if not math.isfinite(again):
-        return CheckResult(name=EPSILON, passed=None, witness="the history computed again gives no finite epsilon")
+        return ACCOUNTED.skipped("the history computed again gives no finite epsilon")
     witness = f"printed at delta {delta:g}; the history computed again gives {again:.4g}"
     # A step to a finer grid gains less than the one before it, so that the last gain bounds what is left.
     required = (again - min(before - again, again)) * (1 - _ROUNDING)
-    return CheckResult.at_least(EPSILON, recording.accounted, required, unit="epsilon", witness=witness)
+    return ACCOUNTED.at_least(recording.accounted, required, unit="epsilon", witness=witness)
 
 
 def _updates(recording: Recording) -> CheckResult:
     if recording.steps is None:
-        return CheckResult(name=UPDATES, passed=None, witness="updates of the model were not counted")
+        return UPDATES.skipped("updates of the model were not counted")
     without = recording.steps - len(recording.releases)
     witness = f"of {recording.steps} updates of the model"
-    return CheckResult.at_most(UPDATES, max(0, without), 0, unit="updates", witness=witness)
+    return UPDATES.at_most(max(0, without), 0, unit="updates", witness=witness)

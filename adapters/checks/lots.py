@@ -16,17 +16,10 @@ from scipy.special import betaincinv, gammaln, xlog1py, xlogy
 from scipy.stats import binom
 
 from ...audit.arrays import FloatArray
-from ...audit.measurement import CheckResult
+from ...audit.check import BLOCKS, LOTS, OVERLAP, RATE, SIZES, Check, CheckResult
 from ..recording import Recording
 from .alarms import level
 
-LOTS, RATE, SIZES, OVERLAP, BLOCKS = (
-    "records once in a lot",
-    "sampling rate",
-    "sizes of lots",
-    "records in common",
-    "neighbouring records",
-)
 _FULL = 1.0
 _ROUNDING = 1e-3
 _SELDOM = 1e-3
@@ -69,23 +62,23 @@ def lot_checks(recording: Recording) -> list[CheckResult]:
     seen = [one for one in recording.releases if one.ids is not None]
     reason = recording.remarks.get("lots", "the records of the lots were not seen")
     if not seen or recording.population is None:
-        return [CheckResult(name=name, passed=None, witness=reason) for name in names]
+        return [name.skipped(reason) for name in names]
     once = _once(recording)
     rates = {rate for _, rate in recording.accounted_steps}
     if len(rates) != 1:
         why = "nothing was accounted" if not rates else f"{len(rates)} different sampling rates were accounted"
-        return [once, *(CheckResult(name=name, passed=None, witness=why) for name in names[1:])]
+        return [once, *(name.skipped(why) for name in names[1:])]
     lots = Lots(tuple(one.ids or () for one in seen), recording.population, rates.pop())
     if lots.rate >= _FULL:
         return [once, *(_unneeded(name) for name in names[1:])]
     if once.passed is False:
         # A rate of several draws for one step shows in every other test, as the same fault.
-        return [once, *(CheckResult(name=name, passed=None, witness="records come twice") for name in names[1:])]
+        return [once, *(name.skipped("records come twice") for name in names[1:])]
     return [once, _rate(lots), _sizes(lots), _overlap(lots), _blocks(lots)]
 
 
-def _unneeded(name: str) -> CheckResult:
-    return CheckResult(name=name, passed=None, witness="all records were accounted for in every step")
+def _unneeded(name: Check) -> CheckResult:
+    return name.skipped("all records were accounted for in every step")
 
 
 def _once(recording: Recording) -> CheckResult:
@@ -99,9 +92,9 @@ def _once(recording: Recording) -> CheckResult:
         if len(names) and counts.max() > 1 and not short:
             worst = int(counts.argmax())
             witness = f"rows of record {names[worst]} in the sum of step {release.step}, each clipped alone"
-            return CheckResult(name=LOTS, passed=False, measured=int(counts[worst]), allowed=1, witness=witness)
+            return LOTS.failed(witness, int(counts[worst]), 1)
     compared = sum(one.rows is not None and one.ids is not None for one in recording.releases)
-    return CheckResult(name=LOTS, passed=True, witness=f"{compared} lots")
+    return LOTS.passes(f"{compared} lots")
 
 
 def _rate(lots: Lots) -> CheckResult:
@@ -109,7 +102,7 @@ def _rate(lots: Lots) -> CheckResult:
     trials, drawn = lots.population * len(lots.ids), int(lots.sizes.sum())
     allowed = float(binom.isf(level(), trials, lots.rate)) / trials
     witness = f"share of {lots.population} records in {len(lots.ids)} lots, accounted at {lots.rate:.4g}"
-    return CheckResult.at_most(RATE, drawn / trials, allowed, unit="probability", witness=witness)
+    return RATE.at_most(drawn / trials, allowed, unit="probability", witness=witness)
 
 
 def _sizes(lots: Lots) -> CheckResult:
@@ -126,7 +119,7 @@ def _sizes(lots: Lots) -> CheckResult:
     if chance < level(2):
         words = f"sizes of {len(sizes)} lots differ by at most {width}; Poisson lots at {rate:.4g} of {drawn} vary more"
         deviation = math.sqrt(drawn * rate * (1 - rate))
-        return CheckResult.at_least(SIZES, float(sizes.std()), deviation, unit="records", witness=words)
+        return SIZES.at_least(float(sizes.std()), deviation, unit="records", witness=words)
     above = binom.sf(sizes - 1, n, rate)
     tails = 2 * (above if seldom else np.minimum(binom.cdf(sizes, n, rate), above))
     worst = int(np.argmin(tails))
@@ -144,7 +137,7 @@ def _overlap(lots: Lots) -> CheckResult:
     """Check the number of equal records in two lots, over all pairs of lots, by its exact distribution."""
     times, steps = lots.times(), len(lots.ids)
     if steps < 2:
-        return CheckResult(name=OVERLAP, passed=None, witness="the records of one lot were seen")
+        return OVERLAP.skipped("the records of one lot were seen")
     pairs = int((times * (times - 1) / 2).sum())
     if (found := _neighbours(lots)) is not None:
         return found
@@ -155,13 +148,13 @@ def _overlap(lots: Lots) -> CheckResult:
     expected = lots.population * steps * (steps - 1) / 2 * lots.rate**2
     words = f"pairs of equal records in two of {steps} lots, {expected:.4g} expected of Poisson lots"
     if min(low, high) >= level(6):
-        return CheckResult(name=OVERLAP, passed=True, witness=f"{pairs} {words}")
+        return OVERLAP.passes(f"{pairs} {words}")
     return _other_overlap(pairs, expected, fewer=low < high, witness=words)
 
 
 def _other_overlap(found: int, expected: float, *, fewer: bool, witness: str) -> CheckResult:
-    bound = CheckResult.at_least if fewer else CheckResult.at_most
-    return bound(OVERLAP, found, expected, unit="pairs", witness=witness)
+    bound = OVERLAP.at_least if fewer else OVERLAP.at_most
+    return bound(found, expected, unit="pairs", witness=witness)
 
 
 def _neighbours(lots: Lots) -> CheckResult | None:
@@ -209,4 +202,4 @@ def _blocks(lots: Lots) -> CheckResult:
     trials = half * len(lots.ids)
     allowed = float(binom.isf(level(), trials, lots.rate**2)) if trials else 0.0
     words = f"pairs of records 2k and 2k + 1 in one lot, of {trials}"
-    return CheckResult.at_most(BLOCKS, together, allowed, unit="pairs", witness=words)
+    return BLOCKS.at_most(together, allowed, unit="pairs", witness=words)

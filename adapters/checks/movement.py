@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...audit.measurement import CheckResult
+from ...audit.check import MOVED, CheckResult
 from ...fl.seeded import seeded
 from ..recording import Movement, Recording
-
-MOVED = "state without noise"
 
 
 @dataclass(kw_only=True)
@@ -160,14 +158,14 @@ def movement_checks(recording: Recording) -> list[CheckResult]:
     """Check that nothing but noised updates moved the model."""
     if recording.moved is None:
         reason = recording.remarks.get("state", "the model's state was not watched")
-        return [CheckResult(name=MOVED, passed=None, witness=reason)]
+        return [MOVED.skipped(reason)]
     if not recording.moved:
         words = recording.remarks.get("moved", "no parameter and no buffer moved without noise")
-        return [CheckResult(name=MOVED, passed=True, witness=words)]
+        return [MOVED.passes(words)]
     certain = [one for one in recording.moved if one.by_data]
     words = "; ".join(f"{one.name} {one.how}" for one in (certain or recording.moved)[:3])
     if certain:
-        return [CheckResult(name=MOVED, passed=False, witness=words)]
+        return [MOVED.failed(words)]
     # An average of noised models, for one, is no fault.
     words += ": by a function of noised numbers, or by the data, which one run does not show"
-    return [CheckResult(name=MOVED, passed=None, witness=words)]
+    return [MOVED.skipped(words)]

@@ -18,17 +18,10 @@ from scipy.special import betainc, ndtr
 from scipy.stats import binom, chi2, kstwo, norm
 
 from ...audit.arrays import BoolArray, FloatArray
-from ...audit.measurement import CheckResult
+from ...audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE, Check, CheckResult
 from ..recording import Recording, Release
 from .alarms import level
 
-PRESENT, SCALE, FRESH, SHAPE, DATA = (
-    "noise present",
-    "noise scale",
-    "noise fresh",
-    "noise shape",
-    "noise independent of the data",
-)
 _SINGLE = 2.0**-22
 """Rounding of sums in single precision, with a reserve."""
 _STEPS, _NUMBERS = 128, 2**21
@@ -135,27 +128,27 @@ def _common_step(numbers: FloatArray, near: float) -> float:
 
 def noise_checks(recording: Recording) -> list[CheckResult]:
     """Check presence, scale, freshness and shape of the noise, and that it does not depend on the data."""
-    names = (PRESENT, SCALE, FRESH, SHAPE, DATA)
+    names = (PRESENT, SCALE, FRESH_NOISE, SHAPE, INDEPENDENT)
     silent = [one for one in recording.releases if one.noise_std == 0]
     if silent:
         words = f"the system states a noise multiplier of 0 in step {silent[0].step}"
-        return [CheckResult(name=PRESENT, passed=False, witness=words)]
+        return [PRESENT.failed(words)]
     noise = noise_of(recording)
     if noise is None:
         reason = recording.remarks.get("noise", "no release was seen together with the sum before its noise")
-        return [CheckResult(name=name, passed=None, witness=reason) for name in names]
+        return [name.skipped(reason) for name in names]
     if not np.isfinite(noise.values).all():
-        return [CheckResult(name=PRESENT, passed=False, witness="a release is not finite")]
+        return [PRESENT.failed("a release is not finite")]
     words = f"noise on a grid of {noise.grid:.2g} standard deviations: too coarse to be compared"
     if noise.grid > _COARSER:
-        return [CheckResult(name=name, passed=None, witness=words) for name in names]
+        return [name.skipped(words) for name in names]
     found = [_present(noise), _scale(noise)]
     if noise.grid > _COARSE:
-        return found + [CheckResult(name=name, passed=None, witness=words) for name in (FRESH, SHAPE, DATA)]
+        return found + [name.skipped(words) for name in (FRESH_NOISE, SHAPE, INDEPENDENT)]
     if any(one.passed is False for one in found):
         # Of noise that is missing or small in places, the other tests would only repeat the same fault.
         found.append(_fresh(noise))
-        return found + [_unlooked(name) for name in (SHAPE, DATA)]
+        return found + [_unlooked(name) for name in (SHAPE, INDEPENDENT)]
     return [*found, _fresh(noise), _shape(noise), _independent(noise)]
 
 
@@ -164,8 +157,8 @@ def _sum(release: Release) -> FloatArray | None:
     return None if seen is None else np.asarray(seen.double().numpy())
 
 
-def _unlooked(name: str) -> CheckResult:
-    return CheckResult(name=name, passed=None, witness="not looked at, because noise is missing or too small")
+def _unlooked(name: Check) -> CheckResult:
+    return name.skipped("not looked at, because noise is missing or too small")
 
 
 def _present(noise: Noise) -> CheckResult:
@@ -177,19 +170,15 @@ def _present(noise: Noise) -> CheckResult:
     for name, count, size in counts:
         if binom.sf(count - 1, size, chance) < level(tests):
             witness = f"numbers of {name} that left as they came in, of {size}"
-            return CheckResult(
-                name=PRESENT, passed=False, measured=count, allowed=_most(size, chance, tests), witness=witness
-            )
+            return PRESENT.failed(witness, count, _most(size, chance, tests))
     each = zero.sum(0)
     worst, steps = int(each.argmax()), len(zero)
     if binom.sf(int(each[worst]) - 1, steps, chance) < level(tests):
         witness = f"steps in which coordinate {_where(noise, worst)} left as it came in, of {steps}"
         allowed = _most(steps, chance, tests)
-        return CheckResult(name=PRESENT, passed=False, measured=int(each[worst]), allowed=allowed, witness=witness)
+        return PRESENT.failed(witness, int(each[worst]), allowed)
     witness = f"numbers that left as they came in, of {zero.size} in {len(counts)} tensors"
-    return CheckResult(
-        name=PRESENT, passed=True, measured=int(zero.sum()), allowed=_most(zero.size, chance, 1), witness=witness
-    )
+    return PRESENT.passes(witness, int(zero.sum()), _most(zero.size, chance, 1))
 
 
 def _at_zero(step: float) -> float:
@@ -226,8 +215,7 @@ def _scale(noise: Noise) -> CheckResult:
         worst = 0
     allowed = math.sqrt(chi2.ppf(at, degrees[worst]) / degrees[worst])
     measured = math.sqrt(sums[worst] / degrees[worst])
-    return CheckResult.at_least(
-        SCALE,
+    return SCALE.at_least(
         measured,
         allowed,
         unit="standard deviations that the system states",
@@ -256,7 +244,7 @@ def _fresh(noise: Noise) -> CheckResult:
         if found is not None:
             return found
     witness = f"{len(noise.numbers)} steps and {len(noise.tensors)} tensors compared with each other, and all lags"
-    return CheckResult(name=FRESH, passed=True, witness=witness)
+    return FRESH_NOISE.passes(witness)
 
 
 def _between_steps(noise: Noise) -> CheckResult | None:
@@ -332,13 +320,13 @@ def _chance(cosines: FloatArray, size: int) -> FloatArray:
 
 
 def _repeated(witness: str, measured: float) -> CheckResult:
-    return CheckResult(name=FRESH, passed=False, measured=abs(float(measured)), allowed=0.0, witness=witness)
+    return FRESH_NOISE.failed(witness, abs(float(measured)), 0.0)
 
 
 def _shape(noise: Noise) -> CheckResult:
     """Check the whole distribution, the largest number, and that numbers take more than a few values."""
     if noise.grid and not np.array_equal(noise.standard, noise.values):
-        return CheckResult(name=SHAPE, passed=None, witness="noise on a grid that is larger than stated")
+        return SHAPE.skipped("noise on a grid that is larger than stated")
     flat = np.sort(noise.standard.ravel()[:_NUMBERS])
     count, half = len(flat), noise.grid / 2
     low = norm.cdf(flat - half)
@@ -349,19 +337,15 @@ def _shape(noise: Noise) -> CheckResult:
     allowed = float(kstwo.isf(level(3), count)) + noise.grid**2 / 96
     if distance > allowed:
         witness = f"largest distance of {count} numbers' distribution from the normal one"
-        return CheckResult.at_most(SHAPE, distance, allowed, unit="probability", witness=witness)
+        return SHAPE.at_most(distance, allowed, unit="probability", witness=witness)
     largest = float(np.abs(flat).max()) + half
     # Probability that the largest of so many normal numbers is so small.
     if count * math.log1p(-2 * norm.sf(largest)) < math.log(level(3)):
         least = float(norm.isf(-math.expm1(math.log(level(3)) / count) / 2))
         witness = f"largest of {count} numbers, in standard deviations: the tails are missing"
-        return CheckResult.at_least(SHAPE, largest, least, unit="standard deviations", witness=witness)
-    return _few_values(noise) or CheckResult.at_most(
-        SHAPE,
-        distance,
-        allowed,
-        unit="probability",
-        witness=f"distance of {count} numbers from the normal distribution",
+        return SHAPE.at_least(largest, least, unit="standard deviations", witness=witness)
+    return _few_values(noise) or SHAPE.at_most(
+        distance, allowed, unit="probability", witness=f"distance of {count} numbers from the normal distribution"
     )
 
 
@@ -375,7 +359,7 @@ def _few_values(noise: Noise) -> CheckResult | None:
     if noise.grid or count < 64 or expected > count / 8 or equal <= count / 2:
         return None
     witness = f"numbers of {count} that equal another one: the noise takes few values"
-    return CheckResult(name=SHAPE, passed=False, measured=equal, allowed=count / 2, witness=witness)
+    return SHAPE.failed(witness, equal, count / 2)
 
 
 def _independent(noise: Noise) -> CheckResult:
@@ -383,18 +367,18 @@ def _independent(noise: Noise) -> CheckResult:
     lengths = np.linalg.norm(noise.sums, axis=1)
     there = lengths > 0
     if not there.any():
-        return CheckResult(name=DATA, passed=None, witness="all sums that came in are zero")
+        return INDEPENDENT.skipped("all sums that came in are zero")
     along = (noise.standard[there] * noise.sums[there]).sum(1) / lengths[there]
     steps = len(along)
     largest = float(np.abs(along).max())
     allowed = float(norm.isf(level(3 * steps) / 2)) + noise.grid
     if largest > allowed:
         witness = "noise along the sum that came in, largest of the steps, in standard deviations"
-        return CheckResult.at_most(DATA, largest, allowed, unit="standard deviations", witness=witness)
+        return INDEPENDENT.at_most(largest, allowed, unit="standard deviations", witness=witness)
     mean = abs(float(along.sum())) / math.sqrt(steps)
     if mean > (limit := float(norm.isf(level(3) / 2)) + noise.grid):
         witness = "noise along the sum that came in, over all steps, in standard deviations"
-        return CheckResult.at_most(DATA, mean, limit, unit="standard deviations", witness=witness)
+        return INDEPENDENT.at_most(mean, limit, unit="standard deviations", witness=witness)
     return _along(noise, there, lengths)
 
 
@@ -405,4 +389,4 @@ def _along(noise: Noise, there: BoolArray, lengths: FloatArray) -> CheckResult:
     allowed = math.sqrt(chi2.ppf(level(3), steps) / steps)
     measured = math.sqrt(float(((np.abs(along) + noise.grid) ** 2).sum()) / steps)
     witness = f"standard deviation of the noise along the sum that came in, {steps} steps"
-    return CheckResult.at_least(DATA, measured, allowed, unit="standard deviations", witness=witness)
+    return INDEPENDENT.at_least(measured, allowed, unit="standard deviations", witness=witness)

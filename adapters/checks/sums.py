@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
-from ...audit.measurement import CheckResult
+from ...audit.check import CLIPPED, CheckResult
 from ...fl.laws.law import clip
 from ..recording import Recording
 
-CLIPPED = "sum of clipped rows"
 _SLACK = 1e-3
 """Relative error that counts as rounding: foreign code clips in single precision and adds 1e-6 to norms."""
 _COARSE = 0.1
@@ -110,32 +109,32 @@ def sum_checks(recording: Recording) -> list[CheckResult]:
     seen = [one for one in recording.releases if one.expected is not None and one.received is not None]
     if not seen:
         reason = recording.remarks.get("rows", "the rows of the sums were not seen")
-        return [CheckResult(name=CLIPPED, passed=None, witness=reason)]
+        return [CLIPPED.skipped(reason)]
     if (coarse := 4 * max(one.rounding for one in seen)) > _COARSE:
         witness = f"the sum is rounded, by up to {coarse:.3g} clip norms: too coarse to be compared"
-        return [CheckResult(name=CLIPPED, passed=None, witness=witness)]
+        return [CLIPPED.skipped(witness)]
     unknown = 0
     for one in seen:
         slack = max(_SLACK, 4 * one.rounding)
         if one.longest is not None and one.longest > 1 + slack:
             witness = f"clip norms that one row added to the sum of step {one.step}"
-            return [CheckResult.at_most(CLIPPED, one.longest, 1.0, unit="clip norms", witness=witness, slack=slack)]
+            return [CLIPPED.at_most(one.longest, 1.0, unit="clip norms", witness=witness, slack=slack)]
         assert one.received is not None
         assert one.expected is not None
         most = (one.rows or 0) * one.clip_norm
         length = float(torch.linalg.vector_norm(one.received.double()))
         if one.rows is not None and length > (1 + slack) * most + slack * one.clip_norm:
             witness = f"clip norms of the sum of step {one.step}, of {one.rows} rows"
-            return [CheckResult.at_most(CLIPPED, length / one.clip_norm, one.rows, unit="clip norms", witness=witness)]
+            return [CLIPPED.at_most(length / one.clip_norm, one.rows, unit="clip norms", witness=witness)]
         if one.longest is None and not _close(one.received.double(), one.expected.double(), one.clip_norm, slack):
             unknown += 1
     if unknown:
         witness = f"in {unknown} of {len(seen)} steps the sum is not that of the stated clip: make a play_back.Step"
-        return [CheckResult(name=CLIPPED, passed=None, witness=witness)]
+        return [CLIPPED.skipped(witness)]
     if (unknown_rule := recording.remarks.get("weights")) is not None:
         witness = f"no row added more than one clip norm, but {unknown_rule}: make a play_back.Step"
-        return [CheckResult(name=CLIPPED, passed=None, witness=witness)]
+        return [CLIPPED.skipped(witness)]
     longest = max((one.longest or 0.0 for one in seen), default=0.0)
     witness = f"largest length of a row in {len(seen)} sums that were computed again"
     slack = max(_SLACK, *(4 * one.rounding for one in seen))
-    return [CheckResult.at_most(CLIPPED, longest, 1.0, unit="clip norms", witness=witness, slack=slack)]
+    return [CLIPPED.at_most(longest, 1.0, unit="clip norms", witness=witness, slack=slack)]

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
-from ...audit.measurement import CheckResult
+from ...audit.check import EFFECTIVE, REPLAYED, Check, CheckResult
 from ..checks.alarms import level
 from ..checks.finite import finite_check
-from ..play_back import MULTIPLIER, REPLAYED, Shift, deviation_of, held_lengths, largest_deviation, smallest_deviation
+from ..play_back import Shift, deviation_of, held_lengths, largest_deviation, smallest_deviation
 from ..watch import Watched
 from .hooks import QUIET
 from .play import FlowerPlay
@@ -122,31 +122,31 @@ class FlowerPlayBack:
             replayed = self._replayed()
         except Exception as error:  # Foreign strategies may refuse frozen replies by any exception.
             words = f"the strategy raises {type(error).__name__}: {error}"
-            return Watched(results=(CheckResult(name=REPLAYED, passed=None, witness=words),))
+            return Watched(results=(REPLAYED.skipped(words),))
         if not replayed:
             words = "two plays with one seed differ: noise that cannot be seeded, or state between runs"
-            return Watched(results=(CheckResult(name=REPLAYED, passed=None, witness=words),))
-        done = CheckResult(name=REPLAYED, passed=True, witness="two plays with one seed are equal")
+            return Watched(results=(REPLAYED.skipped(words),))
+        done = REPLAYED.passes("two plays with one seed are equal")
         return Watched(results=(done, *(self._multiplier(case) for case in self.cases), self._finite()))
 
     def _multiplier(self, case: Replies) -> CheckResult:
-        name, claimed = f"{MULTIPLIER}, {case.words}", self.play.stated.noise_multiplier
+        name, claimed = Check(f"{EFFECTIVE}, {case.words}"), self.play.stated.noise_multiplier
         try:
             shifts = self.shifts(case)
             at = level(len(shifts) + 1)
             certain = max((moved for _, moved in self._moved(case, lambda v: largest_deviation(v, at))), default=0.0)
         except Exception as error:  # Foreign strategies may refuse replies by any exception.
             words = f"the strategy raises {type(error).__name__}: {error}"
-            return CheckResult(name=name, passed=None, witness=words)
+            return name.skipped(words)
         if not shifts:
-            return CheckResult(name=name, passed=None, witness="the strategy releases nothing")
+            return name.skipped("the strategy releases nothing")
         bound = math.inf if certain == 0 else 1 / certain
         estimate = self.effective_multiplier(case)
         if bound < claimed * (1 - _SLACK):
             measured = min(estimate, bound)
-            return CheckResult.at_least(name, measured, claimed, unit="sensitivities", witness=shifts[0].witness)
+            return name.at_least(measured, claimed, unit="sensitivities", witness=shifts[0].witness)
         words = f"of {len(shifts)} units; estimated {estimate:.4g}, claimed {claimed:.4g}"
-        return CheckResult(name=name, passed=True, witness=words)
+        return name.passes(words)
 
     def _finite(self) -> CheckResult:
         """What updates that are zero or no numbers do."""

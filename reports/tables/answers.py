@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ...audit.check import CHECKS
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
 from ...audit.metrics import counted_runs, lowest_rate, tpr_at
@@ -22,33 +23,14 @@ from .pooled_rows import AttackRow, UtilityRow, pooled_utility, undefended
 from .printed import ANSWERS
 from .summary import cells
 
-_PLAIN = {
-    "epsilon of the law": "the ε that follows from the published noise",
-    "curve of the law": "the error rates that follow from the published noise",
-    "epsilon of the shuffled law": "the ε of shuffled reports that follows from the published noise",
-    "pure epsilon of the releases": "the ε of the published values, at δ = 0",
-    "epsilon of the releases": "the ε of the published values",
-    "law fits the reports": "whether reports have the published noise",
-    "sensitivity as sampled": "how far one unit moves the result, where participants are drawn at random",
-    "sensitivity": "how far one unit moves the result",
+_PLAIN = {check: check.plain for check in CHECKS.values() if check.plain} | {
     "broadcast model": "the model that the server sends to all",
     "all clients in independent runs": "repeated runs with all clients",
     "lots and cohorts as sampled": "which records and clients take part",
-    "canary arrives": "whether the planted unit reaches the result",
-    "noise scale in every round": "the size of the noise in each single round",
-    "noise of its own in every replica": "whether each run has noise of its own",
-    "noise of its own in every run": "whether each run has noise of its own",
-    "noise given other clients": "whether the noise follows from that of other clients",
-    "noise given other rounds": "whether the noise follows from that of other rounds",
-    "noise distribution": "how the noise is distributed",
-    "noise scale": "the size of the noise",
-    "extreme rows": "records with extreme values",
-    "public state": "what the server keeps between rounds",
     "side channels": "other values that an adversary receives",
     "floating point": "the last digits of numbers",
     "weights": "the noise of single layers",
     "sampling": "how records and clients are drawn at random",
-    "masked words": "masked numbers",
 }
 _FOLLOWS = "follows from the aggregates"
 _LONGEST_FIRST = sorted(_PLAIN, key=len, reverse=True)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...audit.check import CheckResult
 from ...audit.finding import Verdict, judge, not_audited, refutes, with_evidence
-from ...audit.measurement import CheckResult, Measurement
+from ...audit.measurement import Measurement
 from ...checks.coverage import Coverage
 from ...checks.law import law_checks
 from ..attacking.finished_cells import Clock, failures_as_rows, finish_cell

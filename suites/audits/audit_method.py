@@ -8,17 +8,16 @@ from typing import Any, ClassVar
 
 import torch
 
+from ...audit.check import MEASURED, PURE, SENSITIVITY, CheckResult
 from ...audit.claim import Claim
 from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import CheckPower, Weakness
-from ...audit.measurement import CheckResult, Measurement
+from ...audit.measurement import Measurement
 from ...audit.parts import Spec
 from ...audit.power import Look
 from ...checks.canaries import why_not_covered
 from ...checks.coverage import Coverage, coverage_of, power_of_checks
-from ...checks.measured import MEASURED
-from ...checks.pure import PURE
-from ...checks.replay import SENSITIVITY, on_own_model
+from ...checks.replay import on_own_model
 from ...fl.plan import Plan
 from ..config.tables.suite import AuditSpec
 from ..jobs.block_job import AuditRequest, BlockJob

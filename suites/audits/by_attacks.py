@@ -15,13 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from ...attacks.attack import Undefined
+from ...audit.check import CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.joint_point import best_bound
 from ...audit.estimators.one_run import guess
 from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from ...audit.finding import Weakness, beyond_all
-from ...audit.measurement import CheckResult, Measurement
+from ...audit.measurement import Measurement
 from ...audit.observer import FINAL_MODEL
 from ...fl.streams import Streams
 from ..jobs.planned_audit import AttackedFederation, PlannedAudit

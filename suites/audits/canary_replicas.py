@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...attacks.canary import CanaryProjections, canary_sender
+from ...audit.check import CheckResult
 from ...audit.claim import HELD_BY_CLIENTS
 from ...audit.evidence import Projections
 from ...audit.finding import Weakness
-from ...audit.measurement import CheckResult, Measurement
+from ...audit.measurement import Measurement
 from ...audit.parts import name_and_options
 from ...checks.canaries import CanaryInputs, canary_kind, check_covered, clients_of_user
 from ...checks.noise_replicas import expected_repeats

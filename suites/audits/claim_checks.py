@@ -5,15 +5,14 @@ everything that is received.
 from collections.abc import Callable
 from dataclasses import replace
 
+from ...audit.check import MESSAGE, VIEW, CheckResult
 from ...audit.claim import Claim
-from ...audit.measurement import CheckResult
 from ...checks.hook_checks import HookRuns, hook_runs
 from ...checks.law import with_law_checks
 from ...checks.measured import measured_checks
-from ...checks.messages import MESSAGE
 from ...checks.pure import pure_checks
 from ...checks.replay import check_claim, with_own_model
-from ...checks.trials import VIEW, view_checks
+from ...checks.trials import view_checks
 from ...fl.plan import Plan
 from ...fl.task import Task
 from ..config.tables.suite import MOST_TRIALS
@@ -72,7 +71,7 @@ def received_checks(
     if not reason and not there.again and plan.clients < own.clients:
         reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
     if reason:
-        return (CheckResult(name=VIEW, passed=None, witness=reason),)
+        return (VIEW.skipped(reason),)
     return view_checks(task, plan, there.protection, there.claim, most=most, seed=seed)
 
 
@@ -85,7 +84,7 @@ def _replayed(
     seed: int,
 ) -> tuple[CheckResult, ...]:
     if there.unprepared:
-        return (CheckResult(name=MESSAGE, passed=None, witness=there.reason),)
+        return (MESSAGE.skipped(there.reason),)
     checks = check_claim(*checked, there.protection, there.claim, seed=seed, seen=runs.seen)
     if own_model is None or (same := fit(own_model[1])).unprepared:
         return checks

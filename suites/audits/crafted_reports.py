@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...audit.check import FITS, CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.finding import Weakness
-from ...audit.measurement import CheckResult, Measurement
+from ...audit.measurement import Measurement
 from ...audit.observer import SHUFFLED
 from ...checks.canaries import COORDINATE, JOINT, rows_that_differ
-from ...checks.shuffled import FITS, report_checks
+from ...checks.shuffled import report_checks
 from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan

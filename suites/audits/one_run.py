@@ -14,13 +14,14 @@ import torch
 
 from ...attacks.canary import CanarySetProjections
 from ...audit.arrays import BoolArray, FloatArray
+from ...audit.check import CheckResult
 from ...audit.claim import Adjacency, Unit
 from ...audit.estimators.one_run import guess
 from ...audit.estimators.one_run_claim import guesses_on, read_guesses
 from ...audit.estimators.release_tests import BrokenRelease, release_scores
 from ...audit.evidence import CandidateScores, Design, Guesses, Projections, Setting
 from ...audit.finding import Weakness
-from ...audit.measurement import CheckResult, Kind, Measurement
+from ...audit.measurement import Kind, Measurement
 from ...audit.parts import Spec
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_canaries
 from ...checks.canaries import check_covered

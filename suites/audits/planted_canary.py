@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...audit.binomial import ErrorCounts, largest_certifiable_epsilon
+from ...audit.check import ARRIVES, CheckResult
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ...audit.estimators.release_tests import GaussianRelease, ReleaseTest, audit_release_tests, release_scores
 from ...audit.evidence import MembershipScores, Projections, Setting
 from ...audit.finding import Weakness, refutes
-from ...audit.measurement import CheckResult, Measurement
+from ...audit.measurement import Measurement
 from ...audit.power import Look
 from ...checks.canaries import CANARIES
-from ...checks.noise_replicas import ARRIVES, check_centred, replica_checks
+from ...checks.noise_replicas import check_centred, replica_checks
 from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw
 from ..config.tables.suite import AuditSpec

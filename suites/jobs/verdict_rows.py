@@ -5,8 +5,8 @@ The result row of a claim's audit.
 
 from collections.abc import Sequence
 
+from ...audit.check import Check, CheckResult
 from ...audit.finding import Finding, Verdict
-from ...audit.measurement import CheckResult
 from ..results.record import Record
 from .cell import Cell
 
@@ -24,7 +24,7 @@ def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
             role="probe",
             attack="replay",
             attack_version="1",
-            metric=f"probe_{found.name.replace(' ', '_')}",
+            metric=Check(found.name).metric,
             value=found.measured,
             verdict="" if found.passed is None else KEPT if found.passed else BROKEN,
             unit=found.unit,

@@ -9,9 +9,9 @@ import torch
 from ...attacks.attack import Knowledge, Level
 from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.arrays import FloatArray
+from ...audit.check import CheckResult
 from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
-from ...audit.measurement import CheckResult
 from ...checks.canaries import absent_row, clients_of_user, copies_of
 from ...checks.results import worst_results
 from ...defenses.controls.case import Case

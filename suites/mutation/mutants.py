@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...audit.check import CheckResult
 from ...audit.finding import Finding, Verdict, checked_alone, with_failed_checks
-from ...audit.measurement import CheckResult
 from ...audit.wording import nearest
 from ...defenses.controls import mechanisms
 from ...defenses.controls.mutant import Mutant

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...audit.check import CheckResult
 from ...audit.claim import Claim
-from ...audit.measurement import CheckResult
 from ...defenses.controls.mutant import Mutant
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ...audit.arrays import FloatArray
+from ...audit.check import VIEW, CheckResult
 from ...audit.claim import Claim
 from ...audit.finding import Verdict, judge
-from ...audit.measurement import CheckResult, Measurement
+from ...audit.measurement import Measurement
 from ...checks.results import worst_results
-from ...checks.trials import VIEW
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant, Score
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
@@ -90,9 +90,9 @@ class VerticalVersions(Versions):
         try:
             measured = self._measured(prepared, claim, streams, pairs)
         except DependentRuns as why:
-            return [*made, CheckResult(name=VIEW, passed=None, witness=str(why))]
+            return [*made, VIEW.skipped(str(why))]
         refuted = judge(claim, measured).verdict is Verdict.REFUTED
-        tried = CheckResult.at_most(VIEW, measured.epsilon_low, claim.epsilon, unit="epsilon", witness=measured.witness)
+        tried = VIEW.at_most(measured.epsilon_low, claim.epsilon, unit="epsilon", witness=measured.witness)
         # A trade-off curve may be refuted where the epsilon is not.
         return [*made, replace(tried, passed=not refuted, evidence=measured)]
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ...audit.check import CHANNEL, PERSON_MOVE, RELEASED, Check, CheckResult
 from ...audit.claim import Claim, Unit
 from ...audit.finding import CheckPower, Finding, judge, not_audited
-from ...audit.measurement import CheckResult, Measurement
+from ...audit.measurement import Measurement
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ...checks.results import same_claim, worst_results
 from ...defenses.vertical.defense import VerticalDefense
@@ -25,15 +26,13 @@ from ..jobs.verdict_rows import verdict_rows
 from ..jobs.vertical_job import VerticalAuditJob
 from ..results.store import Store
 from .checks.claim_checks import vertical_checks
-from .checks.label_channel import CHANNEL
-from .checks.noise_move import MOVE
-from .checks.play_back import RELEASED, play_back_checks
+from .checks.play_back import play_back_checks
 from .label_coins import measured_in_one_run
 from .observed_labels import measured_by_labels
 from .pairs import Pair, frequent, pairs_of_claim, why_no_pair
 from .runs import DependentRuns, measured_in_runs
 
-WHOLE = "the whole federation"
+WHOLE = Check("the whole federation")
 MOST_STEPS, MOST_NUMBERS = 1000, 20_000
 """Steps of a federation, and numbers of its messages of a batch, up to which the checks are made on it as it is."""
 
@@ -136,7 +135,7 @@ def _checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckResult,
     """The results of the implementation checks, on the small federation."""
     if stated is None:
         words = "the defense states another claim about the small federation on which it is checked"
-        return (CheckResult(name=RELEASED, passed=None, witness=words),)
+        return (RELEASED.skipped(words),)
     claim, streams = job.claim, Streams(job.seed)
     pairs = stated.pairs(claim, streams)
     return vertical_checks(claim, stated.task, stated.plan, stated.protection, streams, pairs, law=stated.law)
@@ -152,7 +151,7 @@ def _whole_checks(job: VerticalAuditJob, stated: _Stated | None) -> tuple[CheckR
     message = plan.batch * max(network.embedding, network.classes, *network.widths)
     if plan.steps > MOST_STEPS or message > MOST_NUMBERS:
         words = f"its {plan.steps} steps, or messages of up to {message} numbers, are too many to be played back"
-        return (CheckResult(name=WHOLE, passed=None, witness=words),)
+        return (WHOLE.skipped(words),)
     claim, streams = job.claim, Streams(job.seed)
     pairs = {pair.party: pair for pair in reversed(stated.pairs(claim, streams))}
     return play_back_checks(claim, stated.task, plan, stated.protection, streams, list(pairs.values()), law=stated.law)
@@ -164,7 +163,7 @@ def _power(claim: Claim, checks: Sequence[CheckResult], law: VerticalLaw | None)
     if any(check.passed is False for check in checks) or RELEASED not in made:
         return None
     # What is released must be held against the claim as a whole: noise on numbers, or labels.
-    found = [made[name].detects for name in (MOVE, CHANNEL) if name in made]
+    found = [made[name].detects for name in (PERSON_MOVE, CHANNEL) if name in made]
     known = [one for one in found if one is not None]
     # Both checks together are of one release where the noise is that of the labels, and then either finds it.
     if not known or (len(found) > 1 and (law is None or law.noised is not Noised.TARGETS)):

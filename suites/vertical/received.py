@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ...audit.arrays import FloatArray
+from ...audit.check import CheckResult
 from ...audit.claim import Claim
-from ...audit.measurement import CheckResult
 from ...audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY, Observer
 from ...fl.vertical.engine import StepEvent
 from ...fl.vertical.network import VerticalModels

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.adapters.checks.finite import FINITE
-from fedassay.adapters.play_back import MULTIPLIER, PlayBack, Step
+from fedassay.adapters.play_back import PlayBack, Step
 from fedassay.adapters.recording import Plant
+from fedassay.audit.check import EFFECTIVE, FINITE
 from fedassay.fl.layout import Layout
 from torch import Tensor
 
@@ -64,7 +64,7 @@ def played(call):
     return PlayBack(Step(call=call, layout=LAYOUT, clip_norm=CLIP, noise_multiplier=NOISE))
 
 
-def result(call, name=MULTIPLIER):
+def result(call, name=EFFECTIVE):
     return {one.name: one for one in played(call).results().results}[name]
 
 
@@ -181,7 +181,7 @@ def test_no_unit_is_longer_than_the_type_of_the_rows_holds():
     assert PlayBack(step).results().failed == ()
     assert any(shift.witness.startswith("a row of 4094 clip norms") for shift in PlayBack(step).shifts)
     # As single precision, 1e20 is infinite in half precision, and clips to nothing that is a number.
-    assert MULTIPLIER in {one.name for one in played(in_half_precision).results().failed}
+    assert EFFECTIVE in {one.name for one in played(in_half_precision).results().failed}
 
 
 def test_whole_numbers_are_no_type_of_rows():

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fedassay.audit.check import FITS, LAW_EPSILON, MEASURED, SCALE, SENSITIVITY, CheckResult
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.curve import epsilon_from_mu
-from fedassay.audit.measurement import CheckResult
 from fedassay.checks.coverage import power_of_checks
 from fedassay.checks.false_alarms import least_scale, share_found
-from fedassay.checks.law import LAW_EPSILON, with_law_checks
-from fedassay.checks.measured import MEASURED, measured_checks
-from fedassay.checks.noise_structure import SCALE
-from fedassay.checks.replay import SENSITIVITY, check_claim
-from fedassay.checks.shuffled import FITS, report_checks
+from fedassay.checks.law import with_law_checks
+from fedassay.checks.measured import measured_checks
+from fedassay.checks.replay import check_claim
+from fedassay.checks.shuffled import report_checks
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.suites.conformance.toy import toy_plan
@@ -129,7 +128,7 @@ def test_a_loose_claim_is_found_from_where_it_is_broken(correct):
 @pytest.mark.parametrize("name", [SCALE, SENSITIVITY, LAW_EPSILON])
 def test_a_chain_with_a_missing_link_states_nothing(correct, name):
     protection, claim, checks = correct
-    blind = [CheckResult(name=name, passed=None, witness="") if check.name == name else check for check in checks]
+    blind = [name.skipped("") if check.name == name else check for check in checks]
     assert power_of_checks(blind, protection, claim, PLAN) is None
 
 
@@ -158,7 +157,7 @@ def test_a_measured_ratio_states_a_larger_epsilon_than_a_law_whether_or_not_nois
 
 def test_reports_that_fit_a_law_that_keeps_the_claim_state_their_epsilon(correct):
     protection, claim, _ = correct
-    law, fit = (CheckResult(name=name, passed=True, witness="", detects=5.0) for name in (LAW_EPSILON, FITS))
+    law, fit = (name.passes("", detects=5.0) for name in (LAW_EPSILON, FITS))
     assert power_of_checks([law, fit], protection, claim, PLAN).detectable == 5.0
     assert power_of_checks([fit], protection, claim, PLAN) is None
 
@@ -196,17 +195,13 @@ def test_a_defense_without_a_law_with_just_so_much_less_noise_is_found_in_nine_o
 
 def ratio(measured):
     """A passed check of sensitivity over noise."""
-    return (
-        CheckResult(
-            name=MEASURED, passed=True, measured=measured, allowed=4.0, unit="epsilon", witness="", detects=9.0
-        ),
-    )
+    return (MEASURED.passes("", measured, 4.0, unit="epsilon", detects=9.0),)
 
 
 def test_a_measured_ratio_has_power_only_where_something_says_what_the_noise_is(correct):
     protection, claim = without_law(correct[0]), correct[1]
     silent = replace(claim, curve=None, parameters={})
-    scale = CheckResult(name=SCALE, passed=True, measured=1.0, allowed=1.0, unit="deviations", witness="")
+    scale = SCALE.passes("", 1.0, 1.0, unit="deviations")
     assert power_of_checks(ratio(3.0), protection, silent, PLAN) is None
     # The claim states it, or its noise has no delta to hide in, or runs showed it, or no unit moves the release.
     stated = replace(silent, parameters={"noise_multiplier": 1.0})

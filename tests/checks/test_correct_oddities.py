@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from fedassay.audit.check import BETWEEN_CLIENTS, BETWEEN_ROUNDS, LAW_EPSILON, PRESENT, SENSITIVITY
 from fedassay.audit.claim import Unit
-from fedassay.checks.law import LAW_EPSILON, with_law_checks
-from fedassay.checks.noise_structure import BETWEEN_CLIENTS, BETWEEN_ROUNDS, PRESENT
-from fedassay.checks.replay import SENSITIVITY, check_claim
+from fedassay.checks.law import with_law_checks
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection

@@ -5,26 +5,26 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from fedassay.checks import false_alarms
-from fedassay.checks import noise_law as draw_checks_module
-from fedassay.checks.event_odds import ODDS
-from fedassay.checks.extreme import EXTREME
-from fedassay.checks.noise_law import (
-    DIRECTIONS,
+from fedassay.audit.check import (
+    BETWEEN_ROUNDS,
+    COVERS_MOVES,
+    DISTRIBUTION,
+    EVERY_DIRECTION,
+    EXTREME,
     GIVEN_CLIENTS,
     GIVEN_ROUNDS,
+    ODDS,
     OTHER_DATA,
-    SHAPE,
-    Columns,
-    LawOfDraws,
-    along_public,
-    draw_checks,
-    lagged_noise,
+    OWN_IN_RUNS,
+    PRESENT,
+    SCALE,
+    SENSITIVITY,
 )
+from fedassay.checks import false_alarms
+from fedassay.checks import noise_law as draw_checks_module
+from fedassay.checks.noise_law import Columns, LawOfDraws, along_public, draw_checks, lagged_noise
 from fedassay.checks.noise_sample import NoiseSample, public_vectors
-from fedassay.checks.noise_structure import BETWEEN_ROUNDS, PRESENT, REPEATS, SCALE
-from fedassay.checks.noise_structure import DIRECTIONS as MOVED
-from fedassay.checks.replay import SENSITIVITY, check_claim
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
@@ -35,7 +35,7 @@ from thinned import every
 from toy_federation import toy_plan, toy_task
 
 ROUNDS = 6
-NOISE = {SCALE, DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, SHAPE, OTHER_DATA, REPEATS, MOVED}
+NOISE = {SCALE, EVERY_DIRECTION, GIVEN_CLIENTS, GIVEN_ROUNDS, DISTRIBUTION, OTHER_DATA, OWN_IN_RUNS, COVERS_MOVES}
 
 
 @pytest.fixture(scope="module")
@@ -214,11 +214,11 @@ class FewSeeds(Reports):
 
 
 BROKEN = {
-    Tiled: {DIRECTIONS},
-    Antithetic: {DIRECTIONS},
-    LowRank: {DIRECTIONS, MOVED},
-    SumsToZero: {DIRECTIONS, MOVED},
-    Smoothed: {DIRECTIONS},
+    Tiled: {EVERY_DIRECTION},
+    Antithetic: {EVERY_DIRECTION},
+    LowRank: {EVERY_DIRECTION, COVERS_MOVES},
+    SumsToZero: {EVERY_DIRECTION, COVERS_MOVES},
+    Smoothed: {EVERY_DIRECTION},
     OneWeightBare: {SCALE},
     OneWeightHalved: {SCALE},
     OneNumberBare: {SCALE},
@@ -227,13 +227,13 @@ BROKEN = {
     OneClientLess: {SCALE},
     CancelsBetweenClients: {GIVEN_CLIENTS},
     SharedBetweenClients: {GIVEN_CLIENTS},
-    Uniform: {SHAPE},
-    Laplace: {SHAPE},
-    ClippedNoise: {SHAPE},
-    OfBoundedLength: {SHAPE},
-    OfManyTwoPoints: {SHAPE},
+    Uniform: {DISTRIBUTION},
+    Laplace: {DISTRIBUTION},
+    ClippedNoise: {DISTRIBUTION},
+    OfBoundedLength: {DISTRIBUTION},
+    OfManyTwoPoints: {DISTRIBUTION},
     AsLargeAsTheData: {OTHER_DATA},
-    FewSeeds: {REPEATS},
+    FewSeeds: {OWN_IN_RUNS},
 }
 """The checks of which each must fail; the same noise on top of the law's must fail none."""
 
@@ -335,7 +335,7 @@ def test_noise_of_a_seed_of_its_own_is_no_noise_though_it_is_drawn_for_each_run_
 def test_correlated_noise_of_enough_variance_is_a_mechanism_of_its_own(checked):
     """Its budget may be computed for the correlation; one round alone does not break it."""
     found = checked(DPFedAvg(epsilon=30.0), Differences)
-    assert not failed(found) & {SCALE, DIRECTIONS, SHAPE, PRESENT, BETWEEN_ROUNDS}
+    assert not failed(found) & {SCALE, EVERY_DIRECTION, DISTRIBUTION, PRESENT, BETWEEN_ROUNDS}
     assert not failed(found), [one.words for one in found.values() if one.passed is False]
 
 
@@ -356,7 +356,7 @@ class Marginal:
 @pytest.mark.simulations
 def test_each_family_of_tests_has_its_share_of_the_false_alarms(monkeypatch, checked):
     """With a share of .2 for each family every check fails at most as often as its families together."""
-    families = {SCALE: 22, DIRECTIONS: 2, GIVEN_CLIENTS: 1, GIVEN_ROUNDS: 1, SHAPE: 31}
+    families = {SCALE: 22, EVERY_DIRECTION: 2, GIVEN_CLIENTS: 1, GIVEN_ROUNDS: 1, DISTRIBUTION: 31}
     share, repeats = 0.004, 1000
     monkeypatch.setattr(false_alarms, "RUN", share * false_alarms.CLAIMS * false_alarms.FAMILIES)
     claim = LDPGaussian().prepare(toy_plan(toy_task((4, 7, 5), side=4))).claims[0]
@@ -468,9 +468,9 @@ class AlongNoAggregate(Reports):
     [
         (FromOneTable, GIVEN_CLIENTS),
         (Rolled, GIVEN_CLIENTS),
-        (Periodic, DIRECTIONS),
-        (AlongNoMomentum, DIRECTIONS),
-        (AlongNoAggregate, DIRECTIONS),
+        (Periodic, EVERY_DIRECTION),
+        (AlongNoMomentum, EVERY_DIRECTION),
+        (AlongNoAggregate, EVERY_DIRECTION),
         (PublicMomentum, None),
     ],
 )

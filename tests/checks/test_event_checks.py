@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from fedassay.audit.check import EVENTS
 from fedassay.audit.claim import Claim
-from fedassay.checks.events import EVENTS, event_checks
+from fedassay.checks.events import event_checks
 from fedassay.checks.given_rows import HookSetup
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.partitions.sampling import Full

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.check import ODDS, PUBLIC_STATE
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.checks.event_odds import ODDS, EventOdds, _State
-from fedassay.checks.messages import PUBLIC_STATE
+from fedassay.checks.event_odds import EventOdds, _State
 from fedassay.checks.replay import check_claim
 from fedassay.suites.mutation.mutants import versions
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from fedassay.audit.check import EXTREME
 from fedassay.audit.claim import Claim, Unit
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.checks import replay as replay_checks
-from fedassay.checks.extreme import EXTREME, extreme_rows
+from fedassay.checks.extreme import extreme_rows
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from fedassay.audit.check import FOLLOWED
 from fedassay.checks.given_rows import HookSetup
 from fedassay.checks.hook_checks import _runs
-from fedassay.checks.searches import FOLLOWED, followed_check
+from fedassay.checks.searches import followed_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import normal

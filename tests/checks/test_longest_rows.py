@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.check import AS_SAMPLED
 from fedassay.checks.hook_checks import hook_runs
-from fedassay.checks.law import AS_SAMPLED
 from fedassay.checks.searches import longest_check
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection

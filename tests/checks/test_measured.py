@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from fedassay.audit.check import MEASURED
 from fedassay.audit.claim import Adjacency
 from fedassay.audit.observer import SHUFFLED
-from fedassay.checks.measured import MEASURED, measured_checks, rate_of
+from fedassay.checks.measured import measured_checks, rate_of
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.controls.control_batch_clip import ControlBatchClip
 from fedassay.defenses.controls.control_no_clip import ControlNoClip

@@ -8,10 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.check import EXTREME, MESSAGE, PUBLIC_STATE
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, Observer
-from fedassay.checks.extreme import EXTREME
-from fedassay.checks.messages import MESSAGE, PUBLIC_STATE
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection

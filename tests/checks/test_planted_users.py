@@ -5,10 +5,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+from fedassay.audit.check import SENSITIVITY
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
 from fedassay.checks.canaries import user_shapes
-from fedassay.checks.replay import SENSITIVITY, check_claim
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.user_level import UserLevel, UserLevelProtection, user_sums
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.canary import UserCanary

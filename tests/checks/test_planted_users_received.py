@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from fedassay.audit.check import VIEW
 from fedassay.audit.claim import Unit
 from fedassay.checks.replay import replay_setup
-from fedassay.checks.trials import VIEW, neighbours_of, view_checks
+from fedassay.checks.trials import neighbours_of, view_checks
 from fedassay.defenses.client_level.user_level import UserLevelProtection, user_sums
 from fedassay.defenses.controls.control_user_clip_per_client import ControlUserClipPerClient
 from fedassay.fl.laws.law import clip

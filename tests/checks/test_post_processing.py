@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from fedassay.audit.check import BETWEEN_ROUNDS, SCALE, SENSITIVITY
 from fedassay.audit.observer import UPLOADS
-from fedassay.checks.noise_structure import BETWEEN_ROUNDS, SCALE
-from fedassay.checks.replay import SENSITIVITY, check_claim
+from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.laws.law import clip

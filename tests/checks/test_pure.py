@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from fedassay.audit.check import PURE
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.checks.pure import PURE, pure_checks
+from fedassay.checks.pure import pure_checks
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.protection import Protection

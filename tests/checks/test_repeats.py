@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from fedassay.checks.received import NUMBERS, VECTORS, Repeats
+from fedassay.audit.check import NUMBERS, VECTORS
+from fedassay.checks.received import Repeats
 
 RUNS, ROUNDS = 600, 10
 

@@ -7,12 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.check import (
+    COVERS_MOVES,
+    DISTRIBUTION,
+    EVERY_DIRECTION,
+    GIVEN_CLIENTS,
+    GIVEN_ROUNDS,
+    OTHER_DATA,
+    OWN_IN_RUNS,
+    CheckResult,
+)
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.measurement import CheckResult
 from fedassay.audit.observer import AGGREGATE
-from fedassay.checks.noise_law import DIRECTIONS, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SHAPE
-from fedassay.checks.noise_structure import DIRECTIONS as MOVED
-from fedassay.checks.noise_structure import REPEATS
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
@@ -48,7 +54,7 @@ PLANS = {
     },
 }
 BREAKS = {
-    "control_no_clip": {"sensitivity", "whole message", "extreme rows", MOVED},
+    "control_no_clip": {"sensitivity", "whole message", "extreme rows", COVERS_MOVES},
     "control_clip_after_mean": {"sensitivity", "extreme rows"},
     "control_batch_clip": {"sensitivity", "extreme rows"},
     "control_actual_lot": {"sensitivity", "noise scale"},
@@ -63,7 +69,7 @@ BREAKS = {
 }
 """The probes of which at least one breaks the control, and no other does."""
 
-DRAWN = {DIRECTIONS, GIVEN_ROUNDS, SHAPE, OTHER_DATA, REPEATS, MOVED}
+DRAWN = {EVERY_DIRECTION, GIVEN_ROUNDS, DISTRIBUTION, OTHER_DATA, OWN_IN_RUNS, COVERS_MOVES}
 """The probes of many draws; noise that is broken for other probes may break these too."""
 
 NEED_MORE_CLIENTS = {"control_lost_shares": "noise scale"}
@@ -138,7 +144,7 @@ def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan
     noisy = any(probe.startswith("noise") for probe in BREAKS[name])
     assert set() < found & BREAKS[name]
     # A row that is not clipped moves a release farther than any noise.
-    assert found <= BREAKS[name] | (DRAWN | {GIVEN_CLIENTS} if noisy else {MOVED})
+    assert found <= BREAKS[name] | (DRAWN | {GIVEN_CLIENTS} if noisy else {COVERS_MOVES})
 
 
 @pytest.mark.simulations
@@ -227,7 +233,7 @@ def test_a_row_that_no_clip_reaches_is_found_where_one_client_more_or_a_planted_
     prepared = part().prepare(plan_of())
     unclipped = protection(clip_norm=1.0, noise_multiplier=prepared.protection.noise_multiplier)
     found = probed(prepared, plan_of(), protection=unclipped)
-    assert "sensitivity" in broken(found) <= {"sensitivity", "extreme rows", MOVED}
+    assert "sensitivity" in broken(found) <= {"sensitivity", "extreme rows", COVERS_MOVES}
     assert words in found["sensitivity"].witness
 
 
@@ -386,7 +392,7 @@ def test_a_secure_sum_keeps_every_probe_under_zero_out(name, secure_sum):
         "extreme rows",
     }
     assert set(found) == always | DRAWN
-    assert {name for name, item in found.items() if not item.passed} <= {SHAPE, MOVED, REPEATS}
+    assert {name for name, item in found.items() if not item.passed} <= {DISTRIBUTION, COVERS_MOVES, OWN_IN_RUNS}
     assert not failed_words(tuple(found.values()))
     # The canary's clipped row is there or zero, and reaches its bound up to rounding.
     assert found["sensitivity"].measured == pytest.approx(found["sensitivity"].allowed, rel=2e-3)
@@ -401,7 +407,7 @@ def test_noise_that_is_drawn_through_the_rows_is_probed_for_all_but_its_sensitiv
     assert found.pop("sensitivity").passed is None
     always = {"noise present", "noise fresh between rounds", "noise scale", "whole message", "extreme rows"}
     assert set(found) == always | DRAWN
-    assert {name for name, item in found.items() if not item.passed} <= {SHAPE, MOVED, REPEATS}
+    assert {name for name, item in found.items() if not item.passed} <= {DISTRIBUTION, COVERS_MOVES, OWN_IN_RUNS}
     assert not failed_words(tuple(found.values()))
 
 

@@ -6,18 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.check import ARRIVES, EVERY_ROUND, OWN_IN_REPLICAS
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.checks.noise_replicas import (
-    ARRIVES,
-    EVERY_ROUND,
-    REPEATED,
-    check_centred,
-    expected_repeats,
-    replica_checks,
-)
+from fedassay.checks.noise_replicas import check_centred, expected_repeats, replica_checks
 from fedassay.suites.audits.canary_replicas import check_independent
 
 RELEASE = GaussianRelease(sigma=1.5, rate=0.5, rounds=20)
@@ -61,24 +55,24 @@ def test_releases_of_half_precision_repeat_by_chance_whatever_was_subtracted_fro
         noise = torch.from_numpy(RELEASE.sigma * np.random.default_rng(seed).standard_normal((1000, 20)))
         rounded = (noise + centre).to(kind).double().numpy() - centre
         out = Projections(rounded, np.ones(rounded.shape, dtype=bool), SETTING)
-        assert REPEATED not in broken(runs(1), out)
+        assert OWN_IN_REPLICAS not in broken(runs(1), out)
         # Numbers of bfloat16 nearly all repeat by chance.
         copied = np.tile(rounded[:50], (20, 1))
-        assert (REPEATED in broken(runs(1), replace(out, values=copied))) is (kind is torch.float16)
+        assert (OWN_IN_REPLICAS in broken(runs(1), replace(out, values=copied))) is (kind is torch.float16)
 
 
 def test_one_round_without_noise_among_twenty_is_seen():
     def bare(values):
         values[:, 3] = 0.0
 
-    assert broken(runs(1), changed(runs(0), bare)) == {EVERY_ROUND, REPEATED}
+    assert broken(runs(1), changed(runs(0), bare)) == {EVERY_ROUND, OWN_IN_REPLICAS}
 
 
 def test_a_fiftieth_of_the_releases_without_noise_is_seen_by_its_repeats():
     def bare(values):
         values[np.random.default_rng(1).random(values.shape) < 0.02] = 0.0
 
-    assert broken(runs(1), changed(runs(0), bare)) == {REPEATED}
+    assert broken(runs(1), changed(runs(0), bare)) == {OWN_IN_REPLICAS}
 
 
 @pytest.mark.parametrize("spacing", [0.2, 1 / 300, 1 / 4000])
@@ -92,7 +86,7 @@ def test_noise_on_a_grid_repeats_as_often_as_it_must_and_no_oftener(spacing):
     there = replace(honest, values=on_grid[::-1] + 1)
 
     def repeats(nonmember, law=release):
-        return {found.name: found.passed for found in replica_checks(there, nonmember, law)}[REPEATED]
+        return {found.name: found.passed for found in replica_checks(there, nonmember, law)}[OWN_IN_REPLICAS]
 
     assert repeats(honest)
     # A grid that no law states shows in the numbers.
@@ -162,4 +156,4 @@ def test_a_grid_that_no_law_states_is_seen_and_only_a_fine_one_allowed(spacing, 
         values[:] = RELEASE.sigma * spacing * np.rint(values / RELEASE.sigma / spacing)
 
     found = {one.name: one.passed for one in replica_checks(runs(1), changed(runs(0), on_grid), RELEASE)}
-    assert found[REPEATED] is passes
+    assert found[OWN_IN_REPLICAS] is passes

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.check import AMPLIFIED, LOCAL, MASKS, ORDER
 from fedassay.audit.claim import Unit
 from fedassay.checks.events import local_checks
 from fedassay.checks.given_rows import HookSetup
 from fedassay.checks.hook_checks import _masks
-from fedassay.checks.masks import MASKS, _between_runs
-from fedassay.checks.shuffled import AMPLIFIED, LOCAL, ORDER, _pairs, amplified_checks, shuffle_checks
+from fedassay.checks.masks import _between_runs
+from fedassay.checks.shuffled import _pairs, amplified_checks, shuffle_checks
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
 from fedassay.defenses.secure.masks import Masks, draw_masks
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD, CLDPSGDProtection, OneBitLaw

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.checks.event_odds import SIDE_ARRAYS, heavy_tailed_epsilon
-from fedassay.checks.messages import MESSAGE
-from fedassay.checks.noise_law import OTHER_DATA
+from fedassay.audit.check import MESSAGE, OTHER_DATA, SIDE_ARRAYS
+from fedassay.checks.event_odds import heavy_tailed_epsilon
 from fedassay.checks.replay import check_claim
 from fedassay.fl.streams import normal
 from fedassay.suites.mutation.mutants import versions

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from fedassay.audit.check import TOGETHER
 from fedassay.checks.hook_checks import hook_runs
-from fedassay.checks.searches import TOGETHER
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.streams import normal

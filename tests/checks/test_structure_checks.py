@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from fedassay.audit.check import OWN_IN_RUNS
 from fedassay.audit.claim import Claim
 from fedassay.checks.noise_sample import NoiseSample
-from fedassay.checks.noise_structure import REPEATS, Move, structure_checks
+from fedassay.checks.noise_structure import Move, structure_checks
 
 DIM, ROUNDS = 40, 12
 
@@ -39,7 +40,7 @@ def test_releases_of_zeros_are_no_copies_and_equal_releases_are(copied):
     steady, present = np.ones(ROUNDS, dtype=bool), np.ones((2, ROUNDS), dtype=bool)
     sample = NoiseSample(values=noise, present=present, steady=steady, senders=(0, 1))
     found = {one.name: one for one in structure_checks(sample, [], Claim.stated(epsilon=1.0, delta=1e-5))}
-    assert found[REPEATS].passed is not copied, found[REPEATS].words
+    assert found[OWN_IN_RUNS].passed is not copied, found[OWN_IN_RUNS].words
 
 
 @pytest.mark.parametrize("seed", range(3))

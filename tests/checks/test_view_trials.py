@@ -6,8 +6,9 @@ One claim is refuted falsely with probability 1e-6 at most, by the level of its 
 from dataclasses import dataclass, replace
 
 import pytest
+from fedassay.audit.check import VIEW
 from fedassay.checks.replay import replay_setup
-from fedassay.checks.trials import VIEW, neighbours_of, view_checks
+from fedassay.checks.trials import neighbours_of, view_checks
 from fedassay.defenses.controls.case import ReportCase
 from fedassay.suites.config.part_listing import cases
 from fedassay.suites.mutation.federated_mutant import versions_of

@@ -1,10 +1,10 @@
 """The worst of several results of a check: a pass is not hidden by a skip, nor a skip or a failure by a pass."""
 
-from fedassay.audit.measurement import CheckResult
+from fedassay.audit.check import Check, CheckResult
 from fedassay.checks.results import worst_results
 
-PASSED = CheckResult.at_most("a", 1.0, 2.0, unit="epsilon", witness="some runs")
-FAILED = CheckResult.at_most("a", 3.0, 2.0, unit="epsilon", witness="other runs")
+PASSED = Check("a").at_most(1.0, 2.0, unit="epsilon", witness="some runs")
+FAILED = Check("a").at_most(3.0, 2.0, unit="epsilon", witness="other runs")
 SKIPPED = CheckResult(name="a", passed=None, witness="no noise")
 
 
@@ -21,15 +21,15 @@ def test_a_check_that_is_required_has_not_passed_where_it_was_skipped():
 
 
 def test_the_first_failure_counts_before_all_else():
-    again = CheckResult.at_most("a", 9.0, 2.0, unit="epsilon", witness="later runs")
+    again = Check("a").at_most(9.0, 2.0, unit="epsilon", witness="later runs")
     for required in ("", "a"):
         assert worst_results([SKIPPED, PASSED, FAILED, again], "claims", required=required) == (FAILED,)
 
 
 def test_of_passes_that_one_counts_which_is_nearest_to_its_own_limit():
-    far = CheckResult.at_most("a", 1.5, 10.0, unit="epsilon", witness="another claim")
+    far = Check("a").at_most(1.5, 10.0, unit="epsilon", witness="another claim")
     assert worst_results([far, PASSED], "claims") == (PASSED,)
-    least, more = (CheckResult.at_least("b", value, 0.1, unit="p-value", witness="draws") for value in (0.2, 0.9))
+    least, more = (Check("b").at_least(value, 0.1, unit="p-value", witness="draws") for value in (0.2, 0.9))
     assert worst_results([more, least], "claims") == (least,)
 
 

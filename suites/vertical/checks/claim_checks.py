@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from ....audit.check import CheckResult
 from ....audit.claim import Claim, Unit
-from ....audit.measurement import CheckResult
 from ....fl.streams import Streams
 from ....fl.vertical.law import VerticalLaw
 from ....fl.vertical.plan import VerticalPlan

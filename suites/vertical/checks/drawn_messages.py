@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ....audit.arrays import FloatArray
+from ....audit.check import DRAWN, CheckResult
 from ....audit.claim import Claim
-from ....audit.measurement import CheckResult, Measurement
+from ....audit.measurement import Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ....fl.streams import Streams
@@ -21,7 +22,6 @@ from ....fl.vertical.law import VerticalLaw
 from ....fl.vertical.protection import VerticalContext, VerticalProtection
 from .tape import Call, NotJudged, again, recorded
 
-DRAWN = "drawn messages"
 ALPHA = 1e-6
 """Probability, at most, that the draws of one pair of data sets fail the check of a claim that holds."""
 _TRIALS, _PILOT = 6000, 3000
@@ -48,9 +48,8 @@ def drawn_check(
         chosen = _chosen(claim, protection, pairs, law)
         measured = _measured(claim, protection, chosen)
     except NotJudged as why:
-        return CheckResult(name=DRAWN, passed=None, witness=str(why))
-    return CheckResult.at_most(
-        DRAWN,
+        return DRAWN.skipped(str(why))
+    return DRAWN.at_most(
         measured.epsilon_low,
         claim.epsilon,
         unit="epsilon",

@@ -14,8 +14,9 @@ import torch
 from torch.nn.functional import one_hot
 
 from ....audit.arrays import FloatArray
+from ....audit.check import CHANNEL, CheckResult
 from ....audit.claim import Claim
-from ....audit.measurement import CheckResult, Measurement
+from ....audit.measurement import Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....fl.hooks import overrides
 from ....fl.streams import Streams
@@ -23,7 +24,6 @@ from ....fl.vertical.plan import VerticalPlan
 from ....fl.vertical.protection import VerticalContext, VerticalProtection, check_returned
 from ..received import held_against
 
-CHANNEL = "label channel"
 TRIALS, PILOT, COMPARED = 2**16, 2**13, 2**13
 """Trials per label that are counted, that choose an event, and that choose the two labels."""
 PEOPLE = 4
@@ -49,21 +49,20 @@ def channel_check(
     independent releases add up on the worst outcome.
     """
     if not overrides(protection, "targets"):
-        return CheckResult(name=CHANNEL, passed=None, witness="the defense releases no labels of its own")
+        return CHANNEL.skipped("the defense releases no labels of its own")
     releases = min(plan.epochs, claim.rounds) if protection.redraws else 1
     if claim.delta > 0 and releases > 1:
         words = "losses of several releases at a delta above 0 do not simply add up"
-        return CheckResult(name=CHANNEL, passed=None, witness=words)
+        return CHANNEL.skipped(words)
     each = replace(claim, epsilon=claim.epsilon / releases, curve=None)
     try:
         bounds = [
             _of_release(each, plan, protection, streams, labels, epoch, alpha / releases) for epoch in range(releases)
         ]
     except Exception as error:  # A hook of the user's own may need the rows of all people.
-        return CheckResult(name=CHANNEL, passed=None, witness=f"the hook targets cannot run alone: {error}")
+        return CHANNEL.skipped(f"the hook targets cannot run alone: {error}")
     pairs = len(labels) * (len(labels) - 1) // 2
-    found = CheckResult.at_most(
-        CHANNEL,
+    found = CHANNEL.at_most(
         sum(bound.epsilon_low for bound in bounds),
         claim.epsilon,
         unit="epsilon",

@@ -15,9 +15,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ....audit.check import ALL_DIRECTIONS, DRAWN_LAW, PERSON_MOVE, CheckResult
 from ....audit.claim import Claim
 from ....audit.curve import epsilon_from_mu, mu_from_epsilon
-from ....audit.measurement import CheckResult
 from ....audit.observer import FINAL_MODEL
 from ....fl.streams import Streams
 from ....fl.vertical.law import Noise, VerticalLaw
@@ -27,7 +27,6 @@ from .drawn_messages import drawn_check
 from .noise_law import ALPHA, least_p, nearer_kind, on_grid
 from .tape import Call, NotJudged, again, kept, recorded
 
-MOVE, DIRECTIONS, LAW = "move over noise", "noise in all directions", "distribution of the noise"
 _NUMBERS = 500
 """Numbers of a message that are judged together, those that the data move most; the others are left out."""
 _DRAWS, _MOST_DRAWS, _DRAWN = 2000, 20_000, 4_000_000
@@ -110,14 +109,14 @@ def move_checks(
     measured = () if brief else _of_noise(claim, protection, pairs, law)
     found = (*measured, drawn_check(claim, protection, pairs, law))
     # LAW is about no claim.
-    return tuple(result if result.name == LAW else held_against(claim, result, "messages") for result in found)
+    return tuple(result if result.name == DRAWN_LAW else held_against(claim, result, "messages") for result in found)
 
 
 def _of_noise(
     claim: Claim, protection: VerticalProtection, pairs: list[tuple[Call, Call]], law: VerticalLaw | None
 ) -> tuple[CheckResult, ...]:
     def skipped(why: str) -> tuple[CheckResult, ...]:
-        return tuple(CheckResult(name=name, passed=None, witness=why) for name in (MOVE, DIRECTIONS, LAW))
+        return tuple(name.skipped(why) for name in (PERSON_MOVE, ALL_DIRECTIONS, DRAWN_LAW))
 
     if law is None or law.noise is None:
         return skipped("no additive noise is published")
@@ -128,8 +127,7 @@ def _of_noise(
         return skipped(str(why))
     if not found:
         return skipped("the two data sets move no noised message")
-    left = CheckResult.at_least(
-        DIRECTIONS,
+    left = ALL_DIRECTIONS.at_least(
         min(noise.left for noise in found),
         _NO_NOISE,
         unit="share of the noise",
@@ -144,7 +142,7 @@ def _of_noise(
 
 def _distribution(kind: Noise, found: list[_Noise]) -> CheckResult:
     """Hold the least likely message against the level, at its share of it."""
-    skip = partial(CheckResult, name=LAW, passed=None)
+    skip = partial(CheckResult, name=DRAWN_LAW, passed=None)
     if not found:
         return skip(witness="the two data sets move no message that the law describes")
     if any(noise.gridded for noise in found):
@@ -152,8 +150,7 @@ def _distribution(kind: Noise, found: list[_Noise]) -> CheckResult:
     if kind is Noise.LAPLACE and any(noise.correlated for noise in found):
         words = "a sum of Laplace noises is not Laplace noise, and the noise of different numbers is correlated"
         return skip(witness=words)
-    return CheckResult.at_least(
-        LAW,
+    return DRAWN_LAW.at_least(
         min(1.0, len(found) * min(noise.likely for noise in found)),
         ALPHA,
         unit="p-value",
@@ -167,21 +164,20 @@ def _move(claim: Claim, law: VerticalLaw, found: list[_Noise], counted: int) -> 
     Such a move is exactly (epsilon, delta)-DP for Gaussian noise, and for independent Laplace noise without delta,
     which the law must publish.
     """
-    skip = partial(CheckResult, name=MOVE, passed=None)
+    skip = partial(CheckResult, name=PERSON_MOVE, passed=None)
     laplace = law.noise is Noise.LAPLACE
     if laplace != (claim.delta == 0):
         return skip(witness="the norm of a move is exact for Gaussian noise above delta 0, and for Laplace noise at 0")
     if any(noise.kind is not law.noise for noise in found):
         return skip(witness=f"not all noise is {law.noise}, and no norm of a move is exact for noise of several kinds")
     if any(not bool(noise.move.isfinite().all()) for noise in found):
-        return CheckResult(name=MOVE, passed=False, witness="some numbers that the data move have no noise")
+        return PERSON_MOVE.failed("some numbers that the data move have no noise")
     if laplace and any(noise.correlated for noise in found):
         return skip(witness="the noise of different numbers is correlated, and no norm of the move is known for it")
     total = sum(float((noise.move / noise.shares).abs().sum()) if laplace else noise.apart for noise in found)
     norm = total if laplace else total**0.5
     slack = max(_SLACK, *(noise.error(laplace=laplace) for noise in found))
-    checked = CheckResult.at_most(
-        MOVE,
+    checked = PERSON_MOVE.at_most(
         _epsilon(claim, norm / (1 + slack), laplace=laplace),
         claim.epsilon,
         slack=1e-6 * claim.epsilon,

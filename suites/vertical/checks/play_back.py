@@ -15,8 +15,8 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from ....audit.check import RELEASED, CheckResult
 from ....audit.claim import Claim, Unit
-from ....audit.measurement import CheckResult
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from ....checks.results import worst_results
 from ....fl.hooks import overrides
@@ -32,7 +32,6 @@ from .constants import Constants
 from .noise_move import move_checks
 from .tape import Call, Taped
 
-RELEASED = "released noise alone"
 HOOKS = {Unit.LABEL: ("targets", "residuals", "gradients"), Unit.SAMPLE: ("columns", "embeddings", "bottom_sum")}
 """The hooks through which a defense may randomise what depends on the unit."""
 SEEN = {ACTIVE_PARTY: "embeddings", PASSIVE_PARTY: "gradients"}
@@ -56,7 +55,7 @@ def play_back_checks(
     """
     why = why_no_pair(claim, frozen=plan.frozen)
     if why:
-        return (CheckResult(name=RELEASED, passed=None, witness=why),)
+        return (RELEASED.skipped(why),)
     by_party: dict[int, list[tuple[CheckResult, ...]]] = {}
     known: dict[str, tuple[CheckResult, ...]] = {}
     for pair in covered(claim, pairs):
@@ -132,9 +131,8 @@ def _released(
     if not difference and seen in names and any(_others_move(first, second, pair.person) for first, second in calls):
         # Equal by construction: the observer receives the played outputs themselves, and their inputs are what counts.
         words = f"the adversary receives the outputs of {seen}, whose inputs move in rows of other people"
-        return CheckResult(name=RELEASED, passed=None, witness=words)
-    return CheckResult.at_most(
-        RELEASED,
+        return RELEASED.skipped(words)
+    return RELEASED.at_most(
         difference,
         0.0,
         unit="largest difference",

@@ -4,7 +4,8 @@ import math
 from dataclasses import replace
 
 import pytest
-from fedassay.adapters.checks.ledger import EPSILON, MULTIPLIER, STEPS, UPDATES, ledger_checks
+from fedassay.adapters.checks.ledger import ledger_checks
+from fedassay.audit.check import ACCOUNTED, MULTIPLIER, STEPS, UPDATES
 from fedassay.audit.claim import Adjacency
 from fedassay.defenses.accounting.accountant import epsilon_of
 from fedassay.defenses.accounting.stated_laws import claim_from_noise, event_of
@@ -34,7 +35,7 @@ def test_steps_and_noise_of_a_history_are_compared(ledger, expected):
 
 def test_a_printed_epsilon_must_be_that_of_its_history():
     true = claim_from_noise(NOISE, delta=1e-5, sampling_rate=RATE, steps=12).epsilon
-    for printed, expected in ((true, set()), (1.3 * true, set()), (0.9 * true, {EPSILON})):
+    for printed, expected in ((true, set()), (1.3 * true, set()), (0.9 * true, {ACCOUNTED})):
         assert failed(replace(recording(), accounted=printed, delta=1e-5)) == expected
 
 
@@ -55,8 +56,8 @@ def test_a_small_epsilon_is_not_held_against_a_coarse_grid_of_losses(noise, rate
     )
     assert fine < coarse
     run = replace(recording(ledger=((noise, rate, steps),)), delta=1e-5)
-    assert EPSILON not in failed(replace(run, accounted=fine))
-    assert EPSILON in failed(replace(run, accounted=fine / 3))
+    assert ACCOUNTED not in failed(replace(run, accounted=fine))
+    assert ACCOUNTED in failed(replace(run, accounted=fine / 3))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.adapters.checks.noise import DATA, FRESH, PRESENT, SCALE, SHAPE, _grid, noise_checks
+from fedassay.adapters.checks.noise import _grid, noise_checks
 from fedassay.adapters.recording import Recording, Release
+from fedassay.audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE
 from fedassay.fl.layout import Layout
 from foreign_runs import LAYOUT, NOISE, recording
 
@@ -70,10 +71,10 @@ def of_few_values(rng, steps, dim):
         (normal, set()),
         (halved, {SCALE}),
         (only_matrices, {PRESENT, SCALE}),
-        (every_step_the_same, {FRESH, SCALE}),
-        (negated_in_the_next_step, {FRESH}),
-        (seeded_per_tensor, {FRESH}),
-        (overlapping_tables, {FRESH, SHAPE}),
+        (every_step_the_same, {FRESH_NOISE, SCALE}),
+        (negated_in_the_next_step, {FRESH_NOISE}),
+        (seeded_per_tensor, {FRESH_NOISE}),
+        (overlapping_tables, {FRESH_NOISE, SHAPE}),
         (uniform, {SHAPE}),
         (of_few_values, {SHAPE}),
     ],
@@ -95,7 +96,7 @@ def test_noise_that_depends_on_the_data_is_found():
     for one in shrunk.releases:
         along = one.received / one.received.norm()
         one.released.sub_(along * (along @ (one.released - one.received)))
-    assert DATA in {one.name for one in noise_checks(shrunk) if one.passed is False}
+    assert INDEPENDENT in {one.name for one in noise_checks(shrunk) if one.passed is False}
 
 
 @pytest.mark.parametrize("factor", [1.02, 1.2, 3.0])
@@ -181,7 +182,7 @@ def test_more_noise_on_a_grid_than_stated_is_no_fault():
         (4.0, lambda rng, dim: np.zeros(dim), PRESENT),
         (1.0, lambda rng, dim: np.zeros(dim), PRESENT),
         (4.0, lambda rng, dim: rounded(4.0)(rng, dim) * (np.arange(dim) > 30), PRESENT),
-        (4.0, lambda rng, dim: rounded(4.0)(np.random.default_rng(7), dim), FRESH),
+        (4.0, lambda rng, dim: rounded(4.0)(np.random.default_rng(7), dim), FRESH_NOISE),
         (8.0, lambda rng, dim: rng.integers(-13, 14, dim).astype(float), SHAPE),
     ],
 )

@@ -3,12 +3,9 @@
 from dataclasses import dataclass, replace
 
 import pytest
+from fedassay.audit.check import AS_SAMPLED, NUMBERS, SENSITIVITY, VECTORS, VIEW
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import AGGREGATE
-from fedassay.checks.law import AS_SAMPLED
-from fedassay.checks.received import NUMBERS, VECTORS
-from fedassay.checks.replay import SENSITIVITY
-from fedassay.checks.trials import VIEW
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.laws.law import GaussianLaw, clip
 from fedassay.fl.protection import Protection

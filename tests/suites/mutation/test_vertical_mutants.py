@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import fedassay
 import numpy as np
 import pytest
-from fedassay.checks.trials import VIEW
+from fedassay.audit.check import CHANNEL, DRAWN, VIEW
 from fedassay.defenses.controls.control import correct_version
 from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
 from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
@@ -22,8 +22,6 @@ from fedassay.suites.mutation import mutants, vertical_mutant
 from fedassay.suites.mutation.mutants import known_mutants, versions
 from fedassay.suites.mutation.vertical_mutant import vertical_versions
 from fedassay.suites.vertical.checks import noise_move
-from fedassay.suites.vertical.checks.drawn_messages import DRAWN
-from fedassay.suites.vertical.checks.label_channel import CHANNEL
 from fedassay.suites.vertical.pairs import pair_of_claim
 from fedassay.suites.vertical.runs import DependentRuns
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from fedassay.audit.check import CHANNEL, DRAWN
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical.checks.claim_checks import vertical_checks
-from fedassay.suites.vertical.checks.drawn_messages import DRAWN
-from fedassay.suites.vertical.checks.label_channel import CHANNEL
 from fedassay.suites.vertical.pairs import LABELS, frequent, labels_of, pairs_of_claim
 from fedassay.suites.vertical.runs import best_separated
 from torch.nn.functional import one_hot

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from fedassay.audit.check import RELEASED
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.checks.play_back import RELEASED, play_back_checks
+from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pairs_of_claim
 from fedassay.suites.vertical.runs import best_separated, measured_in_runs
 from toy_vertical import SPLIT, toy_vertical

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from fedassay.audit.check import CHANNEL, PERSON_MOVE, RELEASED
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import judge
@@ -13,9 +14,6 @@ from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical.audit import why_not
 from fedassay.suites.vertical.checks.claim_checks import vertical_checks
-from fedassay.suites.vertical.checks.label_channel import CHANNEL
-from fedassay.suites.vertical.checks.noise_move import MOVE
-from fedassay.suites.vertical.checks.play_back import RELEASED
 from fedassay.suites.vertical.pairs import pairs_of_claim
 from fedassay.suites.vertical.runs import measured_in_runs
 from toy_vertical import SPLIT, toy_vertical
@@ -61,7 +59,7 @@ def failed(found):
 def test_a_zero_out_claim_is_held_against_a_row_or_zeros_alone():
     found = checks(columns_claim("zero_out"), Embeddings(), Noised.EMBEDDINGS, FROZEN)
     assert failed(found) == []
-    assert found[MOVE].measured == pytest.approx(2.0, rel=0.06)
+    assert found[PERSON_MOVE].measured == pytest.approx(2.0, rel=0.06)
     assert failed(checks(columns_claim("replace_one"), Embeddings(), Noised.EMBEDDINGS, FROZEN))
     assert failed(checks(columns_claim("zero_out", 1.5), Embeddings(), Noised.EMBEDDINGS, FROZEN))
 
@@ -101,7 +99,7 @@ def test_a_claim_of_one_epoch_is_held_against_the_first_of_two(observer):
     one, two = (Claim.stated(2.0, 1e-5, unit="label", observer=observer, rounds=rounds) for rounds in (1, 2))
     found = checks(one, Residuals(), Noised.RESIDUALS, TRAINED)
     assert failed(found) == []
-    assert found[MOVE].measured == pytest.approx(2.0, rel=0.06)
+    assert found[PERSON_MOVE].measured == pytest.approx(2.0, rel=0.06)
     # The messages of a claim about the published model may show more than it: no failure there.
     assert bool(failed(checks(two, Residuals(), Noised.RESIDUALS, TRAINED))) == (observer == PASSIVE_PARTY)
 

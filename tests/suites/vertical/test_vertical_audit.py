@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import pytest
+from fedassay.audit.check import ALL_DIRECTIONS, CHANNEL, PERSON_MOVE, RELEASED
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.fl.streams import normal
@@ -14,9 +15,6 @@ from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.jobs.vertical_job import VerticalAuditJob
 from fedassay.suites.vertical.audit import found_about
 from fedassay.suites.vertical.checks import noise_move
-from fedassay.suites.vertical.checks.label_channel import CHANNEL
-from fedassay.suites.vertical.checks.noise_move import DIRECTIONS, MOVE
-from fedassay.suites.vertical.checks.play_back import RELEASED
 
 AUDIT = {"people": 8, "batch": 4, "replicas": 1000, "pilot": 300}
 BASE = {"dataset": "digits", "people": 100, "epochs": 2, "batch": 50, "learning_rate": 0.1, "hidden": (8,)}
@@ -120,16 +118,16 @@ def test_a_broken_version_is_refuted_or_fails_a_check(name, federation):
 
 def test_the_move_over_noise_of_two_opposite_embeddings_is_the_claim():
     checks = audited("embedding_gaussian", FROZEN, epsilon=1.0)["active_party"][1]
-    assert checks[MOVE].measured == pytest.approx(1.0, rel=0.06)
-    assert checks[MOVE].allowed == 1.0
+    assert checks[PERSON_MOVE].measured == pytest.approx(1.0, rel=0.06)
+    assert checks[PERSON_MOVE].allowed == 1.0
 
 
 @pytest.mark.simulations
 def test_the_channel_of_randomised_response_is_bounded_closely():
     checks = audited("label_randomised_response", {}, epsilon=4.0)["passive_party"][1]
     assert 3.7 < checks[CHANNEL].measured < 4.0
-    assert checks[MOVE].passed is None
-    assert checks[DIRECTIONS].passed is None
+    assert checks[PERSON_MOVE].passed is None
+    assert checks[ALL_DIRECTIONS].passed is None
 
 
 @pytest.mark.simulations
@@ -154,7 +152,7 @@ def test_noise_on_gradients_alone_lets_a_label_move_what_is_sent_about_other_peo
     assert found[RELEASED].passed is None
     assert "rows of other people" in found[RELEASED].witness
     corrected = audited("label_gradient_noise", LOGISTIC, epsilon=2.0)["passive_party"][1]
-    assert corrected[MOVE].passed
+    assert corrected[PERSON_MOVE].passed
     assert corrected[RELEASED].passed
 
 
@@ -162,8 +160,8 @@ def test_noise_on_gradients_alone_lets_a_label_move_what_is_sent_about_other_peo
 def test_noise_that_is_smaller_by_the_detectable_share_is_what_the_check_would_find():
     checks = audited("embedding_gaussian", {}, epsilon=1.0, bottom_clip=1.0)["active_party"][1]
     # A pair that moves less than the worst one leaves room for missing noise, and the power says so.
-    assert checks[MOVE].measured < 1.0
-    assert checks[MOVE].detects > 1.06
+    assert checks[PERSON_MOVE].measured < 1.0
+    assert checks[PERSON_MOVE].detects > 1.06
 
 
 def test_a_top_model_that_is_trained_on_raw_labels_shows_them_when_it_is_published():

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+from fedassay.audit.check import PERSON_MOVE
 from fedassay.audit.claim import Claim
 from fedassay.defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from fedassay.fl.streams import normal
@@ -14,7 +15,6 @@ from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.jobs.vertical_job import VerticalAuditJob
 from fedassay.suites.vertical import audit
 from fedassay.suites.vertical.audit import WHOLE, found_about
-from fedassay.suites.vertical.checks.noise_move import MOVE
 from toy_vertical import SPLIT, toy_vertical
 
 SPEC = VerticalSpec(
@@ -69,7 +69,7 @@ def checks(defense):
 @pytest.mark.simulations
 def test_noise_that_falls_after_the_steps_of_the_small_federation_is_measured():
     assert vertical_plan_of(SPEC, vertical_task_of(SPEC, 0)).steps == 10
-    assert checks(FallingNoise(factor=0.2))[MOVE].passed is False
+    assert checks(FallingNoise(factor=0.2))[PERSON_MOVE].passed is False
     assert [check.words for check in checks(FallingNoise(factor=1.0)).values() if check.passed is False] == []
 
 
@@ -79,7 +79,7 @@ def test_a_federation_that_is_too_large_for_the_checks_is_reported(monkeypatch):
     monkeypatch.setattr(audit, "MOST_STEPS", 9)
     found = checks(FallingNoise(factor=0.2))
     assert found[WHOLE].passed is None
-    assert found[MOVE].passed
+    assert found[PERSON_MOVE].passed
 
 
 @pytest.mark.parametrize("people", [2, 3, 6, 8, 12])

@@ -5,14 +5,13 @@ from typing import ClassVar
 
 import pytest
 import torch
+from fedassay.audit.check import DRAWN, PERSON_MOVE
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import FINAL_MODEL, PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.checks.drawn_messages import DRAWN
-from fedassay.suites.vertical.checks.noise_move import MOVE
 from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pair_of_labels
 from toy_vertical import LOGISTIC, SPLIT, toy_vertical
@@ -122,7 +121,7 @@ def test_noise_that_cannot_be_drawn_in_many_replicas_is_not_judged():
 
 def test_messages_of_a_training_that_diverges_are_not_judged():
     found = checks(OnResiduals(lambda values, noise: values + 1e37 * noise))
-    assert found[MOVE].passed is None
+    assert found[PERSON_MOVE].passed is None
     assert [check.words for check in found.values() if check.passed is False] == []
 
 
@@ -140,8 +139,8 @@ class Remembers(VerticalProtection):
 
 def test_a_hook_that_needs_what_it_stored_is_not_judged():
     found = checks(Remembers())
-    assert [found[name].passed for name in (MOVE, DRAWN)] == [None, None]
-    assert "cannot be called alone" in found[MOVE].witness
+    assert [found[name].passed for name in (PERSON_MOVE, DRAWN)] == [None, None]
+    assert "cannot be called alone" in found[PERSON_MOVE].witness
     assert "cannot be called alone" in found[DRAWN].witness
 
 
@@ -188,7 +187,7 @@ def test_messages_of_all_people_are_drawn_in_bounded_memory(people, judged):
     federation = toy_vertical(SPLIT, n=people, batch=people, epochs=1)
     found = checks(OfAllPeople(), law=law, federation=federation)
     assert max(OfAllPeople.given) <= 2**20
-    assert found[MOVE].passed
+    assert found[PERSON_MOVE].passed
     assert found[DRAWN].passed is (True if judged else None)
     assert judged or "would draw" in found[DRAWN].witness
 
@@ -199,5 +198,5 @@ def test_messages_may_exceed_a_claim_about_the_published_model():
     honest = OnResiduals(lambda values, noise: values + noise)
     found = checks(honest, observer=FINAL_MODEL, epsilon=0.5)
     assert [check.words for check in found.values() if check.passed is False] == []
-    assert "public does not receive" in found[MOVE].witness
-    assert checks(honest, epsilon=0.5)[MOVE].passed is False
+    assert "public does not receive" in found[PERSON_MOVE].witness
+    assert checks(honest, epsilon=0.5)[PERSON_MOVE].passed is False

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from fedassay.audit.check import ALL_DIRECTIONS, DRAWN_LAW, PERSON_MOVE, RELEASED
 from fedassay.audit.claim import Claim
 from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
@@ -11,8 +12,7 @@ from fedassay.defenses.vertical.noise import clipped, drawn
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.checks.noise_move import DIRECTIONS, LAW, MOVE
-from fedassay.suites.vertical.checks.play_back import RELEASED, play_back_checks
+from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pair_of_labels, pairs_of_claim
 from toy_vertical import SPLIT, toy_vertical
 
@@ -58,9 +58,9 @@ def weighted(factors):
 
 def test_independent_noise_is_measured_as_what_is_claimed():
     found = checks(weighted((1.0, 1.0)))
-    assert found[MOVE].measured == pytest.approx(2.0, rel=0.06)
-    assert found[MOVE].passed
-    assert found[LAW].passed
+    assert found[PERSON_MOVE].measured == pytest.approx(2.0, rel=0.06)
+    assert found[PERSON_MOVE].passed
+    assert found[DRAWN_LAW].passed
 
 
 SHAPES = {
@@ -75,7 +75,7 @@ SHAPES = {
 def test_noise_of_the_stated_size_and_another_distribution_fails(name):
     """Numbers of about the variance that is published, without its distribution."""
     found = checks(Noisy(lambda drawn, context: SCALE * SHAPES[name](drawn)))
-    assert found[LAW].passed is False
+    assert found[DRAWN_LAW].passed is False
 
 
 @pytest.mark.simulations
@@ -91,25 +91,25 @@ def test_noise_with_a_part_in_common_is_judged_by_its_covariance():
 
     honest, weak = checks(noise(1.0)), checks(noise(0.8))
     assert failed(honest) == []
-    assert honest[MOVE].measured == pytest.approx(2.0, rel=0.06)
-    assert weak[MOVE].passed is False
+    assert honest[PERSON_MOVE].measured == pytest.approx(2.0, rel=0.06)
+    assert weak[PERSON_MOVE].passed is False
 
 
 def test_noise_that_is_equal_for_all_people_leaves_a_direction_bare():
     found = checks(Noisy(lambda drawn, context: SCALE * drawn[:, :1].expand_as(drawn)))
-    assert found[DIRECTIONS].passed is False
+    assert found[ALL_DIRECTIONS].passed is False
 
 
 def test_noise_within_the_directions_in_which_labels_move_is_enough():
     """Residuals sum to zero, and so may their noise."""
     found = checks(Noisy(lambda drawn, context: SCALE * (drawn - drawn.mean(2, True))))
     assert failed(found) == []
-    assert found[MOVE].measured == pytest.approx(2.0, rel=0.06)
+    assert found[PERSON_MOVE].measured == pytest.approx(2.0, rel=0.06)
 
 
 @pytest.mark.parametrize(("factors", "passes"), [((1.0, 0.3), True), ((0.5, 1.5), False)])
 def test_the_noise_of_the_row_that_moves_is_what_counts(factors, passes):
-    assert checks(weighted(factors))[MOVE].passed is passes
+    assert checks(weighted(factors))[PERSON_MOVE].passed is passes
 
 
 class Clamped(Noisy):
@@ -121,7 +121,7 @@ class Clamped(Noisy):
 
 def test_numbers_that_are_cut_off_after_the_noise_are_not_judged():
     found = checks(Clamped(lambda drawn, context: SCALE * drawn))
-    assert found[MOVE].passed is None
+    assert found[PERSON_MOVE].passed is None
     assert failed(found) == []
 
 
@@ -140,8 +140,8 @@ class Kept(VerticalProtection):
 
 def test_noise_that_hangs_on_earlier_steps_is_not_judged():
     found = checks(Kept())
-    assert found[MOVE].passed is None
-    assert "earlier calls" in found[MOVE].witness
+    assert found[PERSON_MOVE].passed is None
+    assert "earlier calls" in found[PERSON_MOVE].witness
     assert failed(found) == []
 
 
@@ -153,8 +153,8 @@ def test_laplace_noise_is_judged_where_it_is_independent(shared, passes):
         return PLAN.epochs * (laplace + shared * laplace.roll(1, 1))
 
     found = checks(Noisy(noise), delta=0.0, noise=Noise.LAPLACE)
-    assert found[MOVE].passed is passes
-    assert found[LAW].passed is passes
+    assert found[PERSON_MOVE].passed is passes
+    assert found[DRAWN_LAW].passed is passes
     assert failed(found) == []
 
 
@@ -163,7 +163,7 @@ def test_a_hook_that_is_set_on_the_object_is_played_back():
     protection.residuals = Noisy(lambda drawn, context: SCALE * drawn).residuals
     found = checks(protection)
     assert found[RELEASED].passed
-    assert found[MOVE].passed
+    assert found[PERSON_MOVE].passed
 
 
 @pytest.mark.simulations
@@ -180,12 +180,12 @@ def test_noised_numbers_may_be_rounded_to_a_fixed_point_grid(bits, noise):
     protection.residuals = residuals
     found = checks(protection, noise=noise, delta=1e-5 if noise is Noise.GAUSSIAN else 0.0)
     assert failed(found) == []
-    assert found[LAW].passed is None
+    assert found[DRAWN_LAW].passed is None
 
 
 def test_noise_that_is_rounded_before_it_is_added_fails():
     found = checks(Noisy(lambda drawn, context: torch.round(SCALE * drawn * 2**11) / 2**11))
-    assert found[LAW].passed is False
+    assert found[DRAWN_LAW].passed is False
 
 
 class Mixed(VerticalProtection):
@@ -219,14 +219,14 @@ def test_sums_of_gradients_may_have_noise_of_another_kind_than_the_law_describes
     for kind, other in ((Noise.LAPLACE, Noise.GAUSSIAN), (Noise.GAUSSIAN, Noise.LAPLACE)):
         found = of_embeddings(Mixed(kind, other), kind, epsilon=12.0)
         assert failed(found) == []
-        assert found[LAW].passed
-        assert found[MOVE].passed is None
+        assert found[DRAWN_LAW].passed
+        assert found[PERSON_MOVE].passed is None
         # The norm of Laplace noise is exact at delta 0 alone.
-        assert kind is Noise.LAPLACE or "several kinds" in found[MOVE].witness
-        assert of_embeddings(Mixed(other, kind), kind, epsilon=12.0)[LAW].passed is False
+        assert kind is Noise.LAPLACE or "several kinds" in found[PERSON_MOVE].witness
+        assert of_embeddings(Mixed(other, kind), kind, epsilon=12.0)[DRAWN_LAW].passed is False
 
 
 def test_sums_of_gradients_with_the_noise_that_the_law_describes_count_too():
     found = of_embeddings(Mixed(Noise.GAUSSIAN, Noise.GAUSSIAN), Noise.GAUSSIAN, epsilon=12.0)
-    assert found[MOVE].passed
-    assert found[LAW].passed
+    assert found[PERSON_MOVE].passed
+    assert found[DRAWN_LAW].passed

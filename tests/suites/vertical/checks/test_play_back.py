@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fedassay.audit.check import PERSON_MOVE, RELEASED
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.fl.laws.law import clip
@@ -9,8 +10,7 @@ from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.vertical.checks import constants
-from fedassay.suites.vertical.checks.noise_move import MOVE
-from fedassay.suites.vertical.checks.play_back import RELEASED, play_back_checks
+from fedassay.suites.vertical.checks.play_back import play_back_checks
 from fedassay.suites.vertical.pairs import pairs_of_claim
 from toy_vertical import SPLIT, toy_vertical
 
@@ -37,8 +37,10 @@ def checks(protection, pairs=PAIRS):
 
 @pytest.mark.simulations
 def test_the_power_is_that_of_the_party_with_the_most_noise():
-    each = [checks(Embeddings(6.0, 12.0), [pair for pair in PAIRS if pair.party == party])[MOVE] for party in (0, 1)]
-    both = checks(Embeddings(6.0, 12.0))[MOVE]
+    each = [
+        checks(Embeddings(6.0, 12.0), [pair for pair in PAIRS if pair.party == party])[PERSON_MOVE] for party in (0, 1)
+    ]
+    both = checks(Embeddings(6.0, 12.0))[PERSON_MOVE]
     assert each[0].detects < each[1].detects
     assert (both.measured, both.detects) == (each[0].measured, each[1].detects)
 
@@ -49,7 +51,7 @@ def test_a_party_without_a_result_leaves_no_power():
         def embeddings(self, values, party, context, rng):
             return super().embeddings(torch.zeros_like(values) if party else values, party, context, rng)
 
-    found = checks(Silent(6.0, 6.0))[MOVE]
+    found = checks(Silent(6.0, 6.0))[PERSON_MOVE]
     assert found.passed
     assert found.detects is None
     assert "not judged for 3 of 6 pairs" in found.witness
@@ -57,7 +59,7 @@ def test_a_party_without_a_result_leaves_no_power():
 
 @pytest.mark.simulations
 def test_a_failure_names_the_rows_and_what_they_assume():
-    found = checks(Embeddings(4.0, 4.0, most=1e9))[MOVE]
+    found = checks(Embeddings(4.0, 4.0, most=1e9))[PERSON_MOVE]
     assert found.passed is False
     assert "must clip to it" in found.witness
     assert "at passive party" in found.witness
