@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 import torch
-from fedassay.audit.check import LAW_CURVE, LAW_EPSILON, SENSITIVITY
+from fedassay.audit.check import LAW_CURVE, LAW_EPSILON, SENSITIVITY, Check
 from fedassay.audit.claim import AS_PUBLISHED, PROVABLE, Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve, epsilon_from_mu
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
@@ -373,7 +373,7 @@ def test_a_law_that_may_change_from_round_to_round_counts_once(kind):
 
 
 def replayed(name, measured, allowed):
-    return name.passes("", measured, allowed)
+    return Check(name).passes("", measured, allowed)
 
 
 def test_a_unit_that_moves_less_than_the_law_says_counts_as_far_as_it_moves():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.check import CheckResult
+from fedassay.audit.check import Check, CheckResult
 from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audit_method import unknown_power
 from fedassay.suites.audits.audited_federation import claimed_release
@@ -72,7 +72,7 @@ def test_sensitivity_and_noise_that_could_not_be_compared_are_part_of_the_reason
         "without a law the power of these runs is not known, and sensitivity and noise could not be compared (no law; "
         "no noise is stated)"
     )
-    made = [one.name.passes("") for one in unknown]
+    made = [Check(one.name).passes("") for one in unknown]
     assert unknown_power(made) == "without a law the power of these runs is not known"
 
 
