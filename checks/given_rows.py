@@ -8,7 +8,6 @@ Runs with equal streams share every draw, and differ only in the unit, in the da
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +23,9 @@ from ..fl.laws.law import GaussianLaw
 from ..fl.message import Message, clear_absent
 from ..fl.partitions.sampling import lot_indices
 from ..fl.plan import Plan
-from ..fl.protection import Context, Protection, State
+from ..fl.protection import Protection, State
 from ..fl.replay import Consumed, ReplayedStreams
+from ..fl.rounds import Round, Rounds, Rows, given_lots
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .canaries import JOINT
@@ -380,92 +380,52 @@ class HookSetup:
             data: whether all others hold their rows, or rows of zeros.
             garbage: length of the rows of samples that are in no lot, which must not matter.
         """
-        plan, protection, replicas = self.plan, self.protection, around.replicas
         around = around if data else replace(around, neighbours=None)
         streams = ReplayedStreams(self.seed, noise, watched=True)
-        model = self.task.initial(streams).expand(replicas, -1).clone()
-        state, first = protection.initial_state(plan), None
         others = around.others if data else torch.zeros_like(around.others)
-        found: dict[str, list[Any]] = {name: [] for name in HookRun.__dataclass_fields__}
-        for turn in range(around.rounds):
-            draws = partial(streams.generator, round=turn)
-            context = Context(
-                plan=plan,
-                round=turn,
-                replicas=replicas,
-                senders=tuple(range(plan.clients)),
-                public_loss=partial(self.task.public_loss, model),
-                samples=partial(self.task.samples, model),
-            )
-            state = protection.open_round(context, state)
-            numbers = state_numbers(state_channels(state)[0])
+        rounds = Rounds(
+            plan=self.plan,
+            protection=self.protection,
+            streams=streams,
+            rows=self._rows(around, arm, others, garbage),
+            replicas=around.replicas,
+            task=self.task,
+            all_rows=True,
+        )
+        first, found = None, {name: list[Any]() for name in HookRun.__dataclass_fields__}
+        for turn in rounds.each(around.rounds):
+            numbers = state_numbers(state_channels(turn.state)[0])
             first = numbers if first is None else first
-            found["first_state"].append(equal_states(first, numbers))
-            present = self._cohort(context, state, streams)
-            protection.broadcast(model, context, state, draws("broadcast"))
-            updates = self._updates(around, arm, others, present, context, state, streams, garbage)
-            reports = protection.report(updates, context, state, draws("report"))
-            received = protection.channel(reports, context, state, draws("channel"))
-            aggregate = protection.aggregate(received, context, state, draws("aggregate"))
             for name, value in (
-                ("cohort", present),
-                ("updates", updates),
-                ("reports", reports),
-                ("received", received),
-                ("aggregates", aggregate),
+                ("first_state", equal_states(first, numbers)),
+                ("cohort", turn.cohort),
+                ("updates", turn.updates),
+                ("reports", turn.reports),
+                ("received", turn.received),
+                ("aggregates", turn.aggregate),
+                ("states", turn.after),
+                ("consumed", streams.consumed()),
             ):
                 found[name].append(value)
-            state = protection.query(received, context, state, draws("query"))
-            state = protection.close_round(aggregate, context, state)
-            found["consumed"].append(streams.consumed())
-            found["states"].append(state)
         return HookRun(**found)
 
-    def _cohort(self, context: Context, state: State, streams: ReplayedStreams) -> Tensor:
-        plan, replicas = self.plan, context.replicas
-        present = plan.draw_cohort(streams.generator, replicas, plan.clients, round=context.round)
-        rng = streams.generator("participation", round=context.round)
-        thinned = self.protection.participates(context, state, rng)
-        return present if thinned is None else present & thinned
+    def _rows(self, around: Surroundings, arm: str, others: Tensor, garbage: float) -> Rows:
+        """The clients' updates: sums over their lots for a claim about samples, else their rows."""
 
-    def _updates(
-        self,
-        around: Surroundings,
-        arm: str,
-        others: Tensor,
-        present: Tensor,
-        context: Context,
-        state: State,
-        streams: ReplayedStreams,
-        garbage: float,
-    ) -> Message:
-        turn, replicas = context.round, torch.arange(around.replicas)
-        unit = _row(around.units[:, turn], arm)
-        if self.claim.unit is not Unit.SAMPLE:
-            values, there = others.clone(), present.clone()
-            values[replicas, around.holders] = unit
+        def lot(turn: Round, client: int, step: int) -> tuple[Tensor, Tensor]:
+            rng = turn.generator("lot", client=client, step=step)
+            unit, here = _row(around.units[:, turn.number], arm), around.holders == client
+            return self._lot(around, arm, others[:, client], unit, here, client, rng, garbage)
+
+        def updates(turn: Round) -> Message:
+            values, there = others.clone(), turn.cohort.clone()
+            replicas = torch.arange(around.replicas)
+            values[replicas, around.holders] = _row(around.units[:, turn.number], arm)
             if arm == ABSENT:
                 there[replicas, around.holders] = False
-            return Message(values=clear_absent(values, there), present=there, senders=context.senders)
-        algorithm = self.plan.algorithm
-        scale = algorithm.linear_scale or -1.0
-        values = torch.zeros_like(others)
-        for client in range(self.plan.clients):
-            here = around.holders == client
-            for step in range(algorithm.local_steps):
-                rng = streams.generator("lot", round=turn, client=client, step=step)
-                lot = self._lot(around, arm, others[:, client], unit, here, client, rng, garbage)
-                noise = streams.generator("local noise", round=turn, client=client, step=step)
-                values[:, client] += scale * self._direction(*lot, client, context, state, noise)
-        return Message(values=clear_absent(values, present), present=present, senders=context.senders)
+            return Message(values=clear_absent(values, there), present=there, senders=turn.context.senders)
 
-    def _direction(
-        self, rows: Tensor, real: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
-    ) -> Tensor:
-        if self.protection.per_sample:
-            return self.protection.local_step(rows, real, client, context, state, rng)
-        weights = real / real.sum(1, keepdim=True).clamp_min(1)
-        return torch.einsum("rl,rld->rd", weights, rows)
+        return given_lots(lot) if self.claim.unit is Unit.SAMPLE else updates
 
     def _lot(
         self,

@@ -1,11 +1,10 @@
 """Trains a federation round by round for a batch of replicas (independent runs), and passes each round to recorders."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,17 +13,15 @@ from .canary import Canaries
 from .hooks import overrides
 from .message import Message
 from .plan import Plan
-from .protection import Context, Protection, State, check_replica_rows
+from .protection import Context, Protection
 from .recorder import RoundEvent
-from .report_sum import NUMBERS, block_sum, blocks, check_sums, sums_reports
+from .report_sum import NUMBERS, blocks, check_sums, sums_reports
 from .resume_state import ResumeState
+from .rounds import Round, Rounds, Tamper
 from .streams import Streams
-from .task import Samples, Task
+from .task import Task
 from .training.executor_choice import usual_executor
 from .training.local import Batch, LocalResult, LocalTrainer, check_unchanged
-
-Draws = Callable[[str], np.random.Generator]
-Tamper = Callable[[Tensor], Tensor]
 
 
 class Recorder(Protocol):
@@ -81,50 +78,54 @@ def run_federation(
             protection's ``sums`` is none of ``Sums``, the protection or the canary needs per-sample gradients and the
             model has none, the executor cannot train the model here, or ``resume_from`` belongs to another federation.
     """
-    rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
+    last, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
     trainer = _trainer(executor, task, plan, protection, streams, batch, canary, device)
     begun = _begun(task, plan, protection, streams, batch)
     if resume_from is not None:
-        resume_from.check(rounds, begun.model)
+        resume_from.check(last, begun.model)
         begun = resume_from
-    model, state, shared, kept = begun.model, begun.state, begun.shared, begun.kept
-    for number in range(begun.round, rounds):
-        draws = partial(streams.generator, replicate=batch.block, world=batch.world, round=number)
-        context = _context(task, plan, batch, model, number)
-        state = protection.open_round(context, state)
-        present, context = _cohort(trainer, context, state, draws("participation"))
-        sent = check_replica_rows("broadcast", protection.broadcast(model, context, state, draws("broadcast")), model)
-        # Applied to what is sent only: the server goes on from its own model, whatever it made the clients train on.
-        if tamper is not None:
-            sent = check_replica_rows("tamper", tamper(sent), model)
-        results = trainer.train_all(sent, context, state, shared, kept)
-        gathered = _gathered(trainer, results, sent, present, context, state, kept, draws, recorders)
-        received, kept = gathered.received, gathered.kept
-        aggregate = check_replica_rows(
-            "aggregate", protection.aggregate(received, context, state, draws("aggregate")), model
-        )
-        model = plan.algorithm.combine(model, aggregate)
+    training = _Training(trainer=trainer, shared=begun.shared, kept=dict(begun.kept))
+    rounds = Rounds(
+        plan=plan,
+        protection=protection,
+        streams=streams,
+        rows=training,
+        replicas=batch.replicas,
+        block=batch.block,
+        world=batch.world,
+        candidates=trainer.candidates,
+        task=task,
+        included=batch.included is not None,
+        moves=True,
+        tamper=tamper,
+    )
+    model, state = begun.model, begun.state
+    for turn in rounds.each(last, first=begun.round, model=model, state=state):
+        training.begin(turn)
+        _report(turn, training, recorders)
+        model = turn.next_model
         # The event holds the state with which the round ran, not the one that the queries below leave behind.
         event = RoundEvent(
-            round=number,
-            broadcast=sent,
-            cohort=present,
-            reports=gathered.reports,
-            received=received,
-            aggregate=aggregate,
+            round=turn.number,
+            broadcast=turn.sent,
+            cohort=turn.cohort,
+            reports=turn.reports,
+            received=turn.received,
+            aggregate=turn.aggregate,
             model=model,
-            lots=gathered.lots,
-            state=state,
-            shared=shared,
+            lots=training.lots,
+            state=turn.state,
+            shared=training.shared,
         )
         for recorder in recorders:
             recorder.watch(event)
-        state = protection.query(received, context, state, draws("query"))
-        state = protection.close_round(aggregate, context, state)
-        shared = plan.algorithm.advance(shared, aggregate, plan.cohort_rate)
+        state = turn.after
+        training.end(turn)
         if on_round_end is not None:
-            on_round_end(ResumeState(round=number + 1, model=model, state=state, shared=shared, kept=kept))
-    return _published(model, protection, Context(plan=plan, round=rounds, replicas=batch.replicas), state, trainer)
+            on_round_end(
+                ResumeState(round=turn.number + 1, model=model, state=state, shared=training.shared, kept=training.kept)
+            )
+    return rounds.published(model, state, last)
 
 
 def _trainer(
@@ -149,17 +150,6 @@ def _begun(task: Task, plan: Plan, protection: Protection, streams: Streams, bat
     model = task.initial(streams).expand(batch.replicas, -1).clone()
     state, shared = protection.initial_state(plan), plan.algorithm.share(model)
     return ResumeState(round=0, model=model, state=state, shared=shared, kept={})
-
-
-def _context(task: Task, plan: Plan, batch: Batch, model: Tensor, number: int) -> Context:
-    """What the hooks of a round may use besides the state."""
-    return Context(
-        plan=plan,
-        round=number,
-        replicas=batch.replicas,
-        public_loss=partial(task.public_loss, model),
-        samples=partial(_samples, task, batch, model),
-    )
 
 
 def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | None, stop_after: int | None) -> int:
@@ -191,79 +181,18 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
     return rounds
 
 
-def _samples(task: Task, batch: Batch, model: Tensor, client: int | None) -> Samples:
-    """Samples that a hook may use besides the lots: one set for all replicas, so no replica may leave samples out."""
-    if client is not None and batch.included is not None:
-        raise ValueError(
-            "a defense that uses all of a client's samples needs the same included samples in every replica "
-            "(independent run)"
-        )
-    return task.samples(model, client)
-
-
-def _cohort(trainer: LocalTrainer, context: Context, state: State, rng: np.random.Generator) -> tuple[Tensor, Context]:
-    """Draw the cohort: mask ``(R, rows)`` over clients present in any replica. Canary clients are drawn like others."""
-    candidates = replace(context, senders=trainer.candidates)
-    present = context.plan.draw_cohort(
-        partial(trainer.streams.generator, replicate=trainer.batch.block, world=trainer.batch.world),
-        context.replicas,
-        len(candidates.senders),
-        round=context.round,
-    )
-    thinned = trainer.protection.participates(candidates, state, rng)
-    if thinned is not None:
-        if thinned.shape != present.shape or thinned.dtype is not torch.bool:
-            raise ValueError(
-                f"hook participates must return booleans of shape (replicas, clients) = {tuple(present.shape)}, "
-                f"got {tuple(thinned.shape)} of {thinned.dtype}"
-            )
-        present = present & thinned
-    # Clients that are absent in every replica need no training: most clients, in a small cohort.
-    rows = present.any(0).nonzero().flatten().tolist()
-    return present[:, rows], replace(context, senders=tuple(candidates.senders[row] for row in rows))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Gathered:
-    """The reports of a round, what of them arrived at the server, the lots behind them, and what clients keep."""
-
-    reports: Message
-    received: Message
-    lots: dict[int, list[Tensor]]
-    kept: dict[int, Numbers]
-
-
-def _gathered(
-    trainer: LocalTrainer,
-    results: Iterator[LocalResult],
-    model: Tensor,
-    present: Tensor,
-    context: Context,
-    state: State,
-    kept: Mapping[int, Numbers],
-    draws: Draws,
-    recorders: Sequence[Recorder],
-) -> _Gathered:
+def _report(turn: Round, training: "_Training", recorders: Sequence[Recorder]) -> None:
     """Train the cohort and pass its reports on: as one matrix, or summed in blocks where nothing needs the matrix."""
-    protection, lots, keeping = trainer.protection, dict[int, list[Tensor]](), dict(kept)
-    rng, needed = draws("report"), any(map(_needs_reports, recorders))
+    protection, dim, context = turn.run.protection, turn.model.shape[1], turn.context
+    needed = any(map(_needs_reports, recorders))
     # A defense's own sum equals that of one matrix, and saves work in small cohorts too, such as masks.
-    many = len(context.senders) * model.shape[1] > NUMBERS or overrides(protection, "block_sum")
-    if many and context.senders and len(model) == 1 and sums_reports(protection) and not needed:
-        total, sent = block_sum(protection, present, context, state, rng), list[Tensor]()
-        for block in blocks(context.senders, model.shape[1]):
-            part = replace(context, senders=context.senders[block])
-            reports = total.add(_updates(trainer, results, model, present[:, block], part, lots, keeping), part)
-            _show(reports, recorders)
-            sent.append(reports.present)
-        values = model.new_zeros(*present.shape, 0)
-        empty = Message(values=values, present=torch.cat(sent, dim=1), senders=context.senders)
-        return _Gathered(reports=empty, received=total.received(), lots=lots, kept=keeping)
-    updates = _updates(trainer, results, model, present, context, lots, keeping)
-    reports = protection.report(updates, context, state, rng)
-    _show(reports, recorders)
-    received = protection.channel(reports, context, state, draws("channel"))
-    return _Gathered(reports=reports, received=received, lots=lots, kept=keeping)
+    many = len(context.senders) * dim > NUMBERS or overrides(protection, "block_sum")
+    if many and context.senders and len(turn.model) == 1 and sums_reports(protection) and not needed:
+        turn.sum_in_blocks(training.blocks(turn, blocks(context.senders, dim)), partial(_show, recorders))
+    else:
+        _show(recorders, turn.reports)
+        # In a large cohort they take as much memory as the reports.
+        del turn.updates
 
 
 def _needs_reports(recorder: Recorder) -> bool:
@@ -271,45 +200,72 @@ def _needs_reports(recorder: Recorder) -> bool:
     return bool(getattr(recorder, "needs_reports", True))
 
 
-def _show(reports: Message, recorders: Sequence[Recorder]) -> None:
+def _show(recorders: Sequence[Recorder], reports: Message) -> None:
     for recorder in recorders:
         if (show := getattr(recorder, "watch_reports", None)) is not None:
             show(reports)
 
 
-def _updates(
-    trainer: LocalTrainer,
-    results: Iterator[LocalResult],
-    model: Tensor,
-    present: Tensor,
-    context: Context,
-    lots: dict[int, list[Tensor]],
-    keeping: dict[int, Numbers],
-) -> Message:
-    """The update of every row (zero where the row is absent), of which the next ``results`` are; the lots behind them
-    and what the clients keep are added to ``lots`` and ``keeping``.
+@dataclass(kw_only=True)
+class _Training:
+    """The local training of the clients, as rows of a round.
+
+    Args:
+        shared: what the algorithm sends with the model; ``kept``: what each client stores, as of the last round.
+        lots: the samples that clients used in this round.
     """
-    single = len(context.senders) == 1
-    values = model.new_empty(len(model), 0 if single else len(context.senders), model.shape[1])
-    released, version = list[Tensor | None](), model._version
-    for row, sender in enumerate(context.senders):
-        result = next(results)
-        if single:
-            # A block of one large update is not copied, unless it is a canary's row, which later rounds use.
-            own = result.update.clone() if sender in trainer.planted_clients else result.update
-            values = own.unsqueeze(1)
-        else:
-            values[:, row] = result.update
-        keeping[sender] = _kept_where(present[:, row], result.kept, keeping.get(sender, {}))
-        # Canary clients have no lot of the task's samples.
-        if sender not in trainer.planted_clients:
-            lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
-        released.append(result.released)
-    # Later clients would have trained from another model.
-    check_unchanged(model, version, context.plan.algorithm, trainer.protection)
-    if not present.all():
-        values = values.masked_fill(~present.unsqueeze(-1), 0)
-    return Message(values=values, present=present, senders=context.senders, side=_side(released, present))
+
+    trainer: LocalTrainer
+    shared: Numbers
+    kept: dict[int, Numbers]
+    lots: dict[int, list[Tensor]] = field(default_factory=dict)
+    _results: Iterator[LocalResult] = field(default_factory=lambda: iter(()))
+
+    def begin(self, turn: Round) -> None:
+        """Start the training of a round's cohort."""
+        before = self.kept
+        self.lots, self.kept = {}, dict(before)
+        self._results = self.trainer.train_all(turn.sent, turn.context, turn.state, self.shared, before)
+
+    def end(self, turn: Round) -> None:
+        """Bring what the algorithm shares up to date."""
+        plan = turn.run.plan
+        self.shared = plan.algorithm.advance(self.shared, turn.aggregate, plan.cohort_rate)
+
+    def __call__(self, turn: Round) -> Message:
+        """Return the updates of the whole cohort."""
+        return self._updates(turn, turn.cohort, turn.context)
+
+    def blocks(self, turn: Round, blocks: Iterator[slice]) -> Iterator[tuple[Message, Context]]:
+        """Yield the updates of the cohort block by block, with the context of each."""
+        for block in blocks:
+            part = replace(turn.context, senders=turn.context.senders[block])
+            yield self._updates(turn, turn.cohort[:, block], part), part
+
+    def _updates(self, turn: Round, present: Tensor, context: Context) -> Message:
+        """The update of every row (zero where the row is absent), of which the next results are."""
+        model, planted = turn.sent, self.trainer.planted_clients
+        single = len(context.senders) == 1
+        values = model.new_empty(len(model), 0 if single else len(context.senders), model.shape[1])
+        released, version = list[Tensor | None](), model._version
+        for row, sender in enumerate(context.senders):
+            result = next(self._results)
+            if single:
+                # A block of one large update is not copied, unless it is a canary's row, which later rounds use.
+                own = result.update.clone() if sender in planted else result.update
+                values = own.unsqueeze(1)
+            else:
+                values[:, row] = result.update
+            self.kept[sender] = _kept_where(present[:, row], result.kept, self.kept.get(sender, {}))
+            # Canary clients have no lot of the task's samples.
+            if sender not in planted:
+                self.lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
+            released.append(result.released)
+        # Later clients would have trained from another model.
+        check_unchanged(model, version, context.plan.algorithm, self.trainer.protection)
+        if not present.all():
+            values = values.masked_fill(~present.unsqueeze(-1), 0)
+        return Message(values=values, present=present, senders=context.senders, side=_side(released, present))
 
 
 def _side(released: list[Tensor | None], present: Tensor) -> dict[str, Tensor]:
@@ -327,10 +283,3 @@ def _kept_where(present: Tensor, after: Numbers, before: Numbers) -> Numbers:
         name: torch.where(present.view(-1, *[1] * (value.ndim - 1)), value, before.get(name, torch.zeros_like(value)))
         for name, value in after.items()
     }
-
-
-def _published(model: Tensor, protection: Protection, context: Context, state: State, trainer: LocalTrainer) -> Tensor:
-    """The last model as the server publishes it: the broadcast hook may add noise here too."""
-    block, world = trainer.batch.block, trainer.batch.world
-    rng = trainer.streams.generator("broadcast", replicate=block, world=world, round=context.round)
-    return check_replica_rows("broadcast", protection.broadcast(model, context, state, rng), model)

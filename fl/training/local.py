@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,11 @@ from torch import Tensor
 from ..algorithms.algorithm import Algorithm, FedAvg
 from ..algorithms.local_training import Numbers
 from ..canary import Canaries, CanarySet, UserCanary
-from ..hooks import overrides
 from ..models.network import Network
 from ..partitions.sampling import FixedSize, Full, lot_indices
 from ..plan import Plan
 from ..protection import Context, Protection, State, check_replica_rows
+from ..rounds import released
 from ..streams import Streams
 from ..task import Task
 from .devices import CPU, exact_convolutions, moved, moved_numbers, network_on
@@ -403,20 +403,14 @@ class LocalTrainer(ABC):
         rows = moved(rows, CPU)
         client, real, planted = lot.client, lot.real, lot.planted
         context = self._with_owners(lot, context)
-        rng = self._generator("local noise", client, context, lot.step)
         if planted is not None:
             # Canaries come last, where `mask` has their draws.
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
             real = torch.cat([real, lot.mask[:, len(lot.held.places) :]], dim=1)
             rows, real, context = self._in_order(rows, real, context, len(planted))
-        direction = self.protection.local_step(rows, real, client, context, state, rng)
-        direction = check_replica_rows("local_step", direction, rows[:, 0] if rows.shape[1] else rows.sum(1))
-        answer = None
-        # Only if overridden: the default has no answer to send.
-        if overrides(self.protection, "local_query"):
-            rng = self._generator("local query", client, context, lot.step)
-            answer = self.protection.local_query(rows, real, client, context, state, rng)
-        return Step(direction=moved(direction, self.device), drawn=lot.mask, answer=answer)
+        draws = partial(self._generator, client=client, context=context, step=lot.step)
+        made = released(self.protection, rows, real, client, context, state, draws)
+        return Step(direction=moved(made.direction, self.device), drawn=lot.mask, answer=made.answer)
 
     def _with_owners(self, lot: Lot, context: Context) -> Context:
         return replace(context, owners=lot.held.owners_of(lot.chosen, 0 if lot.planted is None else len(lot.planted)))

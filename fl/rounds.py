@@ -1,0 +1,351 @@
+"""Runs the hooks of a defense round by round, on clients' rows that are trained or given.
+
+Trainings, audits and checks all run their rounds here, so that they call the same hooks in the same order, with the
+same streams and the same checks of what hooks return. No other package calls a hook. Who trains no model gives the rows
+of the clients, or of their samples, in place of a training::
+
+    rounds = Rounds(plan=plan, protection=protection, streams=Streams(0), rows=given_rows(rows), replicas=len(rows))
+    aggregates = [turn.aggregate for turn in rounds.each(plan.rounds)]
+
+Each stage of a round is computed from those before it when it is first asked for. Who asks for the reports alone runs
+no hook of the server.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .hooks import overrides
+from .message import Message, clear_absent
+from .plan import Plan
+from .protection import Context, Protection, State, check_replica_rows
+from .report_sum import block_sum
+from .streams import Streams
+from .task import Samples, Task
+
+Tamper = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rounds:
+    """A batch of replicas (independent runs) of a federation, whose rounds are run one after the other.
+
+    Args:
+        rows: the clients' updates in a round: of a training, ``given_rows``, or ``given_lots``.
+        block, world: parts of the names of all streams; see ``Batch``.
+        candidates: clients from which cohorts are drawn; all clients of the plan by default.
+        task: whose public loss and samples hooks may use; None: they get neither.
+        included: whether replicas may leave samples out, so that no hook can use all samples of a client.
+        invited: the cohort ``(R, candidates)`` of a round, in place of the one that the plan draws.
+        all_rows: whether each candidate has a row in all messages, also where it is absent in every replica.
+        moves: whether the model moves by the aggregates.
+        closes: whether a round is closed before the next one is opened; else no hook of the server is called.
+        tamper: what a malicious server sends instead of the broadcast ``(R, d)``. The server's own model is unchanged.
+    """
+
+    plan: Plan
+    protection: Protection
+    streams: Streams
+    rows: "Rows"
+    replicas: int = 1
+    block: int = 0
+    world: int = 0
+    candidates: tuple[int, ...] | None = None
+    task: Task | None = None
+    included: bool = False
+    invited: "Callable[[Round], Tensor] | None" = None
+    all_rows: bool = False
+    moves: bool = False
+    closes: bool = True
+    tamper: Tamper | None = None
+
+    def each(
+        self, stop: int, *, first: int = 0, model: Tensor | None = None, state: State | None = None
+    ) -> Iterator["Round"]:
+        """Yield the rounds from ``first`` up to ``stop``; each starts from what the one before leaves behind.
+
+        ``model``: with which the first one starts, ``(R, d)``; by default the task's initial model, or zeros without a
+        task. ``state``: the protection's public state before it; by default that before the first round.
+        """
+        model = self._initial() if model is None else model
+        state = self.protection.initial_state(self.plan) if state is None else state
+        for number in range(first, stop):
+            turn = Round(run=self, opening=self.facts(number, model), before=state, model=model)
+            yield turn
+            model = turn.next_model
+            state = turn.after if self.closes else turn.state
+
+    def facts(self, number: int, model: Tensor) -> Context:
+        """Return what the hooks of a round may use besides the state, before its cohort is known."""
+        context = Context(plan=self.plan, round=number, replicas=self.replicas)
+        if self.task is None:
+            return context
+        return replace(
+            context, public_loss=partial(self.task.public_loss, model), samples=partial(self._samples, model)
+        )
+
+    def published(self, model: Tensor, state: State, number: int) -> Tensor:
+        """Return the model after the last round as the server publishes it: the broadcast hook may add noise here too.
+
+        ``number``: of the round that would be next.
+        """
+        context = Context(plan=self.plan, round=number, replicas=self.replicas)
+        rng = self.generator("broadcast", round=number)
+        return check_replica_rows("broadcast", self.protection.broadcast(model, context, state, rng), model)
+
+    def generator(self, purpose: str, *, round: int, client: int = 0, step: int = 0) -> np.random.Generator:
+        """Return a stream of this batch by its name."""
+        return self.streams.generator(
+            purpose, replicate=self.block, world=self.world, round=round, client=client, step=step
+        )
+
+    def _initial(self) -> Tensor:
+        size = (self.replicas, -1)
+        if self.task is None:
+            return torch.zeros(1, self.plan.layout.dim).expand(size).clone()
+        return self.task.initial(self.streams).expand(size).clone()
+
+    def _samples(self, model: Tensor, client: int | None) -> Samples:
+        """Samples that a hook may use besides the lots: one set for all replicas, so no replica may leave samples
+        out.
+        """
+        if client is not None and self.included:
+            raise ValueError(
+                "a defense that uses all of a client's samples needs the same included samples in every replica "
+                "(independent run)"
+            )
+        assert self.task is not None
+        return self.task.samples(model, client)
+
+
+@dataclass(kw_only=True, eq=False)
+class Round:
+    """One round: what each hook got and gave, computed when it is first asked for.
+
+    Args:
+        opening: the context in which the round is opened.
+        before: the public state after the round before.
+        model: the server's model ``(R, d)``, with which the round starts.
+    """
+
+    run: Rounds
+    opening: Context
+    before: State
+    model: Tensor
+
+    @property
+    def number(self) -> int:
+        """The number of the round."""
+        return self.opening.round
+
+    @cached_property
+    def state(self) -> State:
+        """The public state with which the round runs."""
+        return self.run.protection.open_round(self.opening, self.before)
+
+    @cached_property
+    def thinned(self) -> Tensor | None:
+        """Which candidates the hook ``participates`` lets stay, ``(R, candidates)``; None if all may."""
+        kept = self.run.protection.participates(self._candidates, self.state, self.generator("participation"))
+        shape = (self.opening.replicas, len(self._candidates.senders))
+        if kept is not None and (kept.shape != shape or kept.dtype is not torch.bool):
+            raise ValueError(
+                f"hook participates must return booleans of shape (replicas, clients) = {shape}, "
+                f"got {tuple(kept.shape)} of {kept.dtype}"
+            )
+        return kept
+
+    @cached_property
+    def drawn(self) -> Tensor:
+        """The cohort before any client drops out: ``(R, candidates)``. Canary clients are drawn like others."""
+        if self.run.invited is not None:
+            return self.run.invited(self)
+        return self.run.plan.draw_cohort(
+            self.run.generator, self.opening.replicas, len(self._candidates.senders), round=self.number
+        )
+
+    @cached_property
+    def cohort(self) -> Tensor:
+        """Which clients take part, ``(R, rows)``, one column for each of ``context.senders``."""
+        present = self._taking_part
+        return present if self.run.all_rows else present[:, self._came]
+
+    @cached_property
+    def context(self) -> Context:
+        """The public facts of the round, with the clients that have a row in its messages."""
+        candidates = self._candidates
+        if self.run.all_rows:
+            return candidates
+        return replace(candidates, senders=tuple(candidates.senders[row] for row in self._came))
+
+    @cached_property
+    def sent(self) -> Tensor:
+        """The model that clients receive, ``(R, d)``."""
+        rng = self.generator("broadcast")
+        sent = check_replica_rows(
+            "broadcast", self.run.protection.broadcast(self.model, self.context, self.state, rng), self.model
+        )
+        # Applied to what is sent only: the server goes on from its own model, whatever it made the clients train on.
+        return sent if self.run.tamper is None else check_replica_rows("tamper", self.run.tamper(sent), self.model)
+
+    @cached_property
+    def updates(self) -> Message:
+        """The clients' updates, before the hook ``report``."""
+        return self.run.rows(self)
+
+    @cached_property
+    def reports(self) -> Message:
+        """What the clients send; rows without coordinates where the reports were summed in blocks."""
+        return self.run.protection.report(self.updates, self.context, self.state, self.generator("report"))
+
+    @cached_property
+    def received(self) -> Message:
+        """What arrives at the server."""
+        return self.run.protection.channel(self.reports, self.context, self.state, self.generator("channel"))
+
+    @cached_property
+    def aggregate(self) -> Tensor:
+        """What the server makes of it, ``(R, d)``."""
+        rng = self.generator("aggregate")
+        aggregate = self.run.protection.aggregate(self.received, self.context, self.state, rng)
+        return check_replica_rows("aggregate", aggregate, self.model)
+
+    @cached_property
+    def next_model(self) -> Tensor:
+        """The server's model after the round."""
+        return self.run.plan.algorithm.combine(self.model, self.aggregate) if self.run.moves else self.model
+
+    @cached_property
+    def after(self) -> State:
+        """The public state that the round leaves behind."""
+        # A round that is closed has called every hook, also where nothing asked for the broadcast.
+        _, aggregate = self.sent, self.aggregate
+        state = self.run.protection.query(self.received, self.context, self.state, self.generator("query"))
+        return self.run.protection.close_round(aggregate, self.context, state)
+
+    def generator(self, purpose: str, *, client: int = 0, step: int = 0) -> np.random.Generator:
+        """Return a stream of this round by its name."""
+        return self.run.generator(purpose, round=self.number, client=client, step=step)
+
+    def sum_in_blocks(self, blocks: Iterable[tuple[Message, Context]], show: Callable[[Message], None]) -> None:
+        """Run ``report`` and ``channel`` on the cohort's updates block by block, and keep the sum of the reports alone.
+
+        Args:
+            blocks: updates of the clients of one context, in order.
+            show: receives the reports of each block.
+        """
+        run, sent = self.run, list[Tensor]()
+        total = block_sum(run.protection, self.cohort, self.context, self.state, self.generator("report"))
+        for updates, context in blocks:
+            reports = total.add(updates, context)
+            show(reports)
+            sent.append(reports.present)
+        present = torch.cat(sent, dim=1)
+        values = self.model.new_zeros(*present.shape, 0)
+        self.reports = Message(values=values, present=present, senders=self.context.senders)
+        self.received = total.received()
+
+    def local_step(self, rows: Tensor, real: Tensor, client: int, step: int) -> "Released":
+        """Return what a client releases of the gradients ``rows (R, n, d)`` of a lot, of which those in ``real (R, n)``
+        count: their mean where the protection needs no per-sample gradients.
+        """
+        protection = self.run.protection
+        if not protection.per_sample:
+            weights = real / real.sum(1, keepdim=True).clamp_min(1)
+            return Released(direction=torch.einsum("rl,rld->rd", weights, rows))
+        draws = partial(self.generator, client=client, step=step)
+        return released(protection, rows, real, client, self.context, self.state, draws)
+
+    @cached_property
+    def _candidates(self) -> Context:
+        clients = self.run.candidates
+        return replace(self.opening, senders=tuple(range(self.run.plan.clients)) if clients is None else clients)
+
+    @cached_property
+    def _taking_part(self) -> Tensor:
+        drawn = self.drawn
+        return drawn if self.thinned is None else drawn & self.thinned
+
+    @cached_property
+    def _came(self) -> list[int]:
+        # Clients that are absent in every replica need no training: most clients, in a small cohort.
+        found: list[int] = self._taking_part.any(0).nonzero().flatten().tolist()
+        return found
+
+
+Rows = Callable[[Round], Message]
+"""Gives the clients' updates in a round, with a row for each of its ``context.senders``."""
+
+
+def given_rows(rows: Tensor) -> Rows:
+    """Return updates that are the same in every round: ``rows (R, clients, d)``, of which those of the round's senders
+    are taken.
+    """
+
+    def updates(turn: Round) -> Message:
+        senders = turn.context.senders
+        values = rows[:, list(senders)].clone()
+        return Message(values=clear_absent(values, turn.cohort), present=turn.cohort, senders=senders)
+
+    return updates
+
+
+def given_lots(lot: Callable[[Round, int, int], tuple[Tensor, Tensor]]) -> Rows:
+    """Return updates from gradients of samples that are given: the algorithm's scale times the sum of the directions of
+    all local steps; minus their sum where the algorithm is not linear.
+
+    Args:
+        lot: gives the gradients ``(R, n, d)`` of a client's samples, and which of them are in its lot, ``(R, n)``, by
+            round, client and local step.
+    """
+
+    def updates(turn: Round) -> Message:
+        algorithm, senders, present = turn.run.plan.algorithm, turn.context.senders, turn.cohort
+        scale, values = algorithm.linear_scale or -1.0, torch.zeros(*present.shape, turn.model.shape[1])
+        answers = list[list[Tensor]]()
+        for row, client in enumerate(senders):
+            steps = [turn.local_step(*lot(turn, client, step), client, step) for step in range(algorithm.local_steps)]
+            for step in steps:
+                values[:, row] += scale * step.direction
+            answers.append([step.answer for step in steps if step.answer is not None])
+        side = dict[str, Tensor]()
+        if any(answers):
+            queried = torch.stack([torch.stack(one, dim=1) for one in answers], dim=1)
+            side["query"] = queried.masked_fill(~present[..., None, None], 0)
+        return Message(values=clear_absent(values, present), present=present, senders=senders, side=side)
+
+    return updates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released:
+    """What a client releases of one lot: the direction ``(R, d)`` of its step, and the answer ``(R, k)`` to a query."""
+
+    direction: Tensor
+    answer: Tensor | None = None
+
+
+def released(
+    protection: Protection,
+    rows: Tensor,
+    real: Tensor,
+    client: int,
+    context: Context,
+    state: State,
+    draws: Callable[[str], np.random.Generator],
+) -> Released:
+    """Return what the hooks ``local_step`` and ``local_query`` make of the gradients of a lot.
+
+    ``rows (R, n, d)``, of which those in ``real (R, n)`` count.
+    """
+    direction = protection.local_step(rows, real, client, context, state, draws("local noise"))
+    direction = check_replica_rows("local_step", direction, rows[:, 0] if rows.shape[1] else rows.sum(1))
+    # Only if overridden: the default has no answer to send.
+    if not overrides(protection, "local_query"):
+        return Released(direction=direction)
+    answer = protection.local_query(rows, real, client, context, state, draws("local query"))
+    return Released(direction=direction, answer=answer)
