@@ -2,10 +2,12 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.data.data_folder import DataFolder
+from fedassay.fl.models.network import Network
 from PIL import Image, ImageDraw
 from tape import Tape
 from toy_federation import toy_plan, toy_task
@@ -23,6 +25,26 @@ def make_plan():
     """(task, changes) -> its Plan; by default three rounds, all clients and samples, two local steps."""
     algorithm = FedAvg(learning_rate=0.3, local_steps=2)
     return lambda task, **changes: toy_plan(task, **({"algorithm": algorithm} | changes))
+
+
+@pytest.fixture
+def in_double(monkeypatch):
+    """(task) -> the task in double precision, and so all that is trained on it.
+
+    Adam divides each gradient by its own size: what single precision leaves of a sum near 0 differs from processor to
+    processor, and is as large a step as any other.
+    """
+    initial = Network.initial
+
+    def convert(task):
+        monkeypatch.setattr(Network, "initial", lambda network, rng: initial(network, rng).double())
+        # Its fields are set, since a task in double precision is refused.
+        object.__setattr__(task, "images", task.images.double())
+        if task.warm_start:
+            object.__setattr__(task, "warm_start", replace(task.warm_start, images=task.warm_start.images.double()))
+        return task
+
+    return convert
 
 
 @pytest.fixture

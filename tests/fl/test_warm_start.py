@@ -87,7 +87,7 @@ def test_pixel_noise_is_the_clients_and_not_the_servers():
 
 def naive(task, rule, seed):
     """The same training by torch's own modules, loss and optimiser."""
-    network, module = task.network, torch.nn.Linear(16, 3)
+    network, module = task.network, torch.nn.Linear(16, 3, dtype=torch.float64)
     start = network.initial(Streams(seed).generator("init"))
     torch.nn.utils.vector_to_parameters(start, module.parameters())
     optimizer = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[rule.optimizer](
@@ -104,9 +104,9 @@ def naive(task, rule, seed):
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_the_initial_model_is_trained_as_stated(dataset, optimizer):
+def test_the_initial_model_is_trained_as_stated(dataset, in_double, optimizer):
     rule = replace(RULE, optimizer=optimizer)
-    task = build(dataset, seed=4, rule=rule)
+    task = in_double(build(dataset, seed=4, rule=rule))
     torch.testing.assert_close(task.initial(Streams(4)), naive(task, rule, 4))
 
 

@@ -17,7 +17,7 @@ def bowl(images: Tensor) -> Tensor:
 @pytest.mark.parametrize("signed", [True, False])
 def test_the_search_takes_the_steps_of_torchs_adam(signed: bool) -> None:
     """Ten steps in two pixels, clamped to [0, 1], compared with PyTorch's own optimiser."""
-    start = torch.tensor([0.9, 0.05]).view(1, 1, 1, 1, 2)
+    start = torch.tensor([0.9, 0.05], dtype=torch.float64).view(1, 1, 1, 1, 2)
     point = start.clone().requires_grad_(True)
     adam = torch.optim.Adam([point], lr=0.2)
     decay = torch.optim.lr_scheduler.MultiStepLR(adam, [3, 6, 8], gamma=0.1)

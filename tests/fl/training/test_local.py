@@ -26,13 +26,14 @@ def turn(task, plan, *, protection=None, replicas=1, client=CLIENT, number=0, wo
     """One client's turn from a random model, different in each replica: the models and the result."""
     batch = Batch(replicas=replicas, world=world, block=block)
     trainer = Sequential(task=task, protection=protection or Protection(), streams=Streams(0), batch=batch, canary=None)
-    model = 0.1 * normal(Streams(0).generator("models"), (replicas, plan.layout.dim))
+    rng, shape = Streams(0).generator("models"), (replicas, plan.layout.dim)
+    model = 0.1 * normal(rng, shape, dtype=task.images.dtype)
     return model, trainer.train(model, client, Context(plan=plan, round=number, replicas=replicas), {})
 
 
 def naive_update(task, start, lots, algorithm, client=CLIENT):
     """A module, ``backward`` and a torch optimiser; a step on an empty lot is a step along a zero gradient."""
-    module = build_model(task.network.model, shape=task.network.shape, classes=task.network.classes)
+    module = build_model(task.network.model, shape=task.network.shape, classes=task.network.classes).to(start.dtype)
     torch.nn.utils.vector_to_parameters(start.clone(), module.parameters())  # It would share the memory.
     adam = getattr(algorithm, "optimizer", "sgd") == "adam"
     optimizer = (torch.optim.Adam if adam else torch.optim.SGD)(module.parameters(), lr=algorithm.learning_rate)
@@ -57,14 +58,17 @@ def naive_update(task, start, lots, algorithm, client=CLIENT):
 @pytest.mark.parametrize(("model", "side"), [("logistic", 4), ("lenet", 7)])
 @pytest.mark.parametrize("lot", [Full(), Poisson(0.2), FixedSize(3)], ids=str)
 @pytest.mark.parametrize("replicas", [1, 4])
-def test_a_turn_is_the_plain_loop_over_the_same_lots(make_task, make_plan, algorithm, model, side, lot, replicas):
-    task = make_task(model=model, side=side)
+def test_a_turn_is_the_plain_loop_over_the_same_lots(
+    make_task, make_plan, in_double, algorithm, model, side, lot, replicas
+):
+    task = in_double(make_task(model=model, side=side))
     plan = make_plan(task, algorithm=algorithm, lot=lot)
     models, result = turn(task, plan, replicas=replicas)
     assert len(result.lots) == algorithm.local_steps
     for replica, start in enumerate(models):
         naive = naive_update(task, start, [mask[replica] for mask in result.lots], algorithm)
-        torch.testing.assert_close(result.update[replica], naive, rtol=1e-4, atol=1e-5)
+        # The samples' weights are single precision: 6e-8 of what they weigh.
+        torch.testing.assert_close(result.update[replica], naive, rtol=1e-6, atol=1e-6)
 
 
 class ByFlatVectors(FedAvg):
@@ -163,9 +167,9 @@ def test_a_batch_of_nothing_or_of_a_third_arm_is_refused(fields):
         Batch(**fields)
 
 
-def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_task, make_plan, make_tape):
+def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_task, make_plan, make_tape, in_double):
     """Compared with torch's own optimisers, one per client and replica, each used only in that client's rounds."""
-    task, tape = make_task((5, 5, 5)), make_tape()
+    task, tape = in_double(make_task((5, 5, 5))), make_tape()
     algorithm = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam", keep_moments=True)
     plan = make_plan(task, algorithm=algorithm, rounds=4, cohort=FixedSize(2))
     final = run_federation(task, plan, Protection(), Streams(3), batch=Batch(replicas=2), recorders=[tape])
@@ -186,4 +190,4 @@ def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_tas
                     optimisers[client].step()
                 locals_.append(point.detach().clone())
             model = torch.stack(locals_).mean(0)
-        torch.testing.assert_close(final[replica], model, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(final[replica], model, rtol=1e-6, atol=1e-6)

@@ -14,7 +14,7 @@ def lessons_of(present, lots, seed=0):
     rng = torch.Generator().manual_seed(seed)
     models, samples = present.shape
     return Lessons(
-        images=torch.rand(20, 1, 3, 3, generator=rng),
+        images=torch.rand(20, 1, 3, 3, generator=rng, dtype=torch.float64),
         places=torch.randint(20, (models, samples), generator=rng),
         labels=torch.randint(3, (models, samples), generator=rng),
         present=present,
@@ -46,10 +46,11 @@ def test_models_trained_together_are_those_of_a_plain_loop(optimizer, lot, monke
     lots = rule.draw(np.random.default_rng(0), 3, 6)
     # At least one of the first model's lots must hold an absent sample, or the mask would go untested.
     lots = torch.cat([lots[:1], torch.arange(6)[-lots.shape[2] :].expand_as(lots[1:2]), lots[2:]])
-    lessons, start = lessons_of(present, lots), torch.randn(3, NETWORK.layout.dim, generator=torch.Generator())
+    start = torch.randn(3, NETWORK.layout.dim, generator=torch.Generator(), dtype=torch.float64)
+    lessons = lessons_of(present, lots)
     together = trained(NETWORK, start, lessons, rule)
     for model in range(3):
-        torch.testing.assert_close(together[model], alone(start, lessons, rule, model), atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(together[model], alone(start, lessons, rule, model), atol=1e-6, rtol=1e-6)
     monkeypatch.setattr("fedassay.fl.transfer.training._IMAGE_BYTES", 1)
     torch.testing.assert_close(trained(NETWORK, start, lessons, rule), together)
 
@@ -57,7 +58,7 @@ def test_models_trained_together_are_those_of_a_plain_loop(optimizer, lot, monke
 def test_a_model_without_samples_stays_where_it_starts():
     rule = TrainingRule(steps=2, learning_rate=0.1)
     present = torch.tensor([[True, True], [False, False]])
-    start = torch.ones(2, NETWORK.layout.dim)
+    start = torch.ones(2, NETWORK.layout.dim, dtype=torch.float64)
     after = trained(NETWORK, start, lessons_of(present, rule.draw(np.random.default_rng(0), 2, 2)), rule)
     assert not torch.equal(after[0], start[0])
     assert torch.equal(after[1], start[1])
