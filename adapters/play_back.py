@@ -19,9 +19,9 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.check import EFFECTIVE, FINITE, REPLAYED, CheckResult
+from ..audit.ledger import WATCHED
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
-from .checks.alarms import level
 from .checks.finite import finite_check
 from .watch import Watched
 
@@ -101,7 +101,7 @@ class PlayBack:
     @cached_property
     def shifts(self) -> tuple[Shift, ...]:
         """The movements by finite units, the largest first."""
-        at = level(sum(len(tensors) for tensors in self.noise.values()))
+        at = WATCHED.level("watched run", sum(len(tensors) for tensors in self.noise.values()))
         # The largest noise that these draws allow, so that a small sample accuses no correct system.
         found = [
             Shift(over_noise=self._over(moved, around, lambda values: largest_deviation(values, at)), witness=words)

@@ -1,7 +1,7 @@
 """Checks of one real run: every release is compared with what came in, with the stated noise and with the accountant.
 
-The training runs unchanged. Of a system that follows its claim, any check fails with probability ``FALSE_ALARM`` at
-most; a failed check is a fault of the system, not an estimate.
+The training runs unchanged. Of a system that follows its claim, any check fails with probability 1e-5 at most
+(``audit.ledger``); a failed check is a fault of the system, not an estimate.
 """
 
 from collections.abc import Sequence

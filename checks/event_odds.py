@@ -31,12 +31,12 @@ from ..audit.arrays import BoolArray, FloatArray
 from ..audit.binomial import upper_bound
 from ..audit.check import ODDS, SIDE_ARRAYS, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED
 from ..fl.channels import SIDE, Channels
 from ..fl.plan import Plan
 from ..fl.replay import ManyRuns, Recording
 from .canaries import JOINT
-from .false_alarms import level
 from .messages import Pair
 
 _FAR = 4.0
@@ -84,7 +84,7 @@ class EventOdds:
     def needed(self) -> int:
         """Runs of each kind in which an event that always and never happens refutes the claim."""
         odds = (math.exp(min(self.claim.epsilon, 30.0)) + self.rate) / max(self.rate - self.claim.delta, 1e-9)
-        return math.ceil(1.1 * -math.log(level(2 * _SUSPECTS)) * odds)
+        return math.ceil(1.1 * -math.log(SUITE.level("noise", 2 * _SUSPECTS)) * odds)
 
     @property
     def numbers(self) -> int:
@@ -156,7 +156,7 @@ class EventOdds:
         self.found.append(self._held(int(counts[0]), int(counts[1]), total, words))
 
     def _held(self, without: int, present: int, total: int, words: str) -> CheckResult:
-        alpha = level(2 * _SUSPECTS)
+        alpha = SUITE.level("noise", 2 * _SUSPECTS)
         high = float(beta.ppf(1 - alpha, without + 1, total - without)) if without < total else 1.0
         low = float(beta.ppf(alpha, present, total - present + 1)) if present else 0.0
         # A unit that is sampled is there in a share of the runs, and the others are like those without it.
@@ -316,8 +316,8 @@ class SideArrays:
         # Three of four movements are at least as large.
         shift, runs = float(np.quantile(shifts[taking], 0.25)), len(shifts)
         smaller = int((shifts < shift * (1 - 1e-6)).sum())
-        share = 1 - float(upper_bound(smaller, runs, level(_TESTS)))
-        deviation = noise * math.sqrt((runs - 1) / float(chi2.ppf(level(_TESTS), runs - 1)))
+        share = 1 - float(upper_bound(smaller, runs, SUITE.level("noise", _TESTS)))
+        deviation = noise * math.sqrt((runs - 1) / float(chi2.ppf(SUITE.level("noise", _TESTS), runs - 1)))
         if shift <= 0 or share <= 0:
             return
         claim = self.claim

@@ -23,6 +23,7 @@ from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.binomial import upper_bound
 from ..audit.check import EVENTS, LOCAL, Check, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.ledger import SUITE
 from ..audit.observer import SHUFFLED, UPLOADS
 from ..fl.laws.law import GaussianLaw, ReportLaw
 from ..fl.message import Message, clear_absent
@@ -30,7 +31,6 @@ from ..fl.protection import Context, State
 from ..fl.replay import ReplayedStreams
 from .canaries import FAR, in_turn, range_ends
 from .given_rows import HookSetup
-from .hook_level import level
 from .law import largest_ratio, law_of_all_rounds
 
 MISSED = 0.1
@@ -369,7 +369,7 @@ def _bounds(one: Arm, other: Arm, delta: float, pairs: int, *, rounds: int, shuf
     for name, taken, (first, second) in statistics:
         part = len(first) // _LEARN
         # Four events: both sides of the threshold, in both directions.
-        alpha = level(4 * pairs * len(statistics))
+        alpha = SUITE.level("hooks", 4 * pairs * len(statistics))
         threshold = _threshold(first[:part], second[:part])
         above, below = first[part:] > threshold, second[part:] > threshold
         counts = np.array([(int(a.sum()), int(b.sum())) for a, b in _events(above, below)])

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..audit.check import EXTREME, CheckResult
 from ..audit.claim import HELD_BY_CLIENTS, Claim, Unit
+from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ..fl.canary import AnyRow, Canary
 from ..fl.channels import Channels, changes_broadcast
@@ -29,8 +30,6 @@ from .noise_sample import spacing
 
 _BEYOND = 1e6
 """Factor by which an extreme row may enlarge the largest number; also the tails of heavy noise stay far below it."""
-_CHANCE = 1e-9
-"""Probability, at most, that a correct randomiser gives one output in all draws."""
 _DRAWS, _NUMBERS = 1024, 2**22
 """Draws of one report, and numbers drawn at most."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
@@ -166,7 +165,7 @@ class ExtremeProbe:
                 # Half of the share seen: an ordinary row's own share is only estimated.
                 others = (ordinary != values[:1]).double().mean(0) / 2
                 chance = torch.log1p(-math.exp(-min(claim.epsilon, 700.0)) * others) * len(values)
-                sure = constant & (chance + math.log(len(chance.flatten())) <= math.log(_CHANCE))
+                sure = constant & (chance + math.log(len(chance.flatten())) <= math.log(SUITE.level("extreme rows")))
                 if bool(sure.any()):
                     where = int(sure.flatten().nonzero()[0]) + 1
                     size = f"entries {length} to {2 * length} clip norms"

@@ -9,13 +9,10 @@ from scipy.stats import chi2
 
 from ..audit.arrays import FloatArray
 from ..audit.check import Check, CheckResult
+from ..audit.ledger import SUITE
 
-RUN = 5e-4
-"""Probability, at most, that any test of noise fails in a run in which every defense is correct."""
 POWER = 0.9
 """Probability with which a violation is found that counts as detectable."""
-CLAIMS, FAMILIES = 100, 128
-"""Claims of a run, and families of tests of a claim, among which it is shared; both are more than there are today."""
 
 
 class Shortfall(NamedTuple):
@@ -31,11 +28,6 @@ class Shortfall(NamedTuple):
     witness: str
 
 
-def level(tests: int) -> float:
-    """Return the level of each of ``tests`` tests of one family, by Bonferroni's inequality."""
-    return RUN / CLAIMS / FAMILIES / max(1, tests)
-
-
 def share_found(degrees: float, slack: float = 0.0) -> float:
     """Return the largest share of the law's noise that a test of all numbers together finds with probability 0.9.
 
@@ -45,7 +37,7 @@ def share_found(degrees: float, slack: float = 0.0) -> float:
     """
     if degrees <= 0:
         return 0.0
-    allowed = math.sqrt(float(chi2.ppf(level(1), degrees)) / degrees) - slack
+    allowed = math.sqrt(float(chi2.ppf(SUITE.level("noise"), degrees)) / degrees) - slack
     return max(0.0, allowed / math.sqrt(float(chi2.ppf(POWER, degrees)) / degrees))
 
 
@@ -66,7 +58,7 @@ def least_scale(
     there = np.flatnonzero(degrees > 0)
     count = len(there) if tests is None else tests
     values, frequent = np.unique(degrees[there], return_inverse=True)
-    allowed = np.maximum(0.0, np.sqrt(chi2.ppf(level(count), values) / values) - slack)[frequent]
+    allowed = np.maximum(0.0, np.sqrt(chi2.ppf(SUITE.level("noise", count), values) / values) - slack)[frequent]
     measured = np.sqrt(np.maximum(squares[there], 0.0) / degrees[there])
     # The smallest share of the limit: degrees of freedom may differ between the tests of a family.
     worst = int(np.argmin(measured / np.maximum(allowed, 1e-300)))

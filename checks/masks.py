@@ -12,9 +12,9 @@ from scipy.stats import binom, chi2
 from torch import Tensor
 
 from ..audit.check import MASKS, CheckResult
+from ..audit.ledger import SUITE
 from ..fl.message import Message
 from .given_rows import PRESENT, HookRun, HookSetup, Surroundings
-from .hook_level import level
 
 _CELLS = 16
 """Equal parts of the range of words that are counted, by their first and by their last bits."""
@@ -46,7 +46,7 @@ def mask_checks(setup: HookSetup, around: Surroundings) -> Iterator[CheckResult]
         yield MASKS.skipped("too few words were sent")
         return
     chance, most, words = min(found, key=lambda test: test[0])
-    failed = chance < level(len(found))
+    failed = chance < SUITE.level("hooks", len(found))
     yield CheckResult(
         name=MASKS,
         passed=not failed,

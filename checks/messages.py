@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..audit.check import MESSAGE, PUBLIC_STATE, Check, CheckResult
 from ..audit.claim import Claim, Unit
+from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from ..fl.channels import STATE, Channel, Channels
 from ..fl.plan import Plan
@@ -37,10 +38,6 @@ _CONFIRMED, _TRIES = 12, 4
 _MOST, _NUMBERS, _ONE_BY_ONE = 1024, 2**22, 32
 """Runs of other noise at most for a channel of few values, numbers of rows of clients or samples of all these runs, and
 runs where several at once are not possible.
-"""
-_CHANCE = 1e-4
-"""Chance, at most, that coarse noise of the claim's budget would never have shown: the false-alarm rate of a channel
-that takes few values.
 """
 _LOW_BITS = {4: 0xFFF, 8: 0xFFFFFFFF}
 """Bits at the end of a float of 4 or 8 bytes that noise alone decides."""
@@ -393,7 +390,7 @@ class MessageComparison:
         local = each if hidden >= 1 else log1p(exp(min(each, 700.0)) / hidden - 1 / hidden)
         rest = max(2, answers) - 1
         unseen = 2 * changes * log1p(-rest / (rest + exp(min(local, 30.0))))
-        needed = ceil(log(_CHANCE / max(1, numbers)) / unseen)
+        needed = ceil(log(SUITE.level("few values", numbers)) / unseen)
         if runs >= needed:
             self.missing.pop(_family(name), None)
             return True

@@ -31,8 +31,9 @@ from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.check import DISTRIBUTION, EVERY_DIRECTION, GIVEN_CLIENTS, GIVEN_ROUNDS, OTHER_DATA, SCALE, CheckResult
 from ..audit.claim import Claim
 from ..audit.curve import delta_from_mu
+from ..audit.ledger import SUITE
 from ..fl.laws.law import GaussianLaw
-from .false_alarms import Shortfall, least_result, least_scale, level, share_found
+from .false_alarms import Shortfall, least_result, least_scale, share_found
 from .noise_sample import NoiseSample
 
 _AXES = ("row", "round", "weight")
@@ -329,7 +330,8 @@ def _rounds_depend(tested: _Tested) -> bool:
     count, size = columns.shape
     own = (columns**2).sum(1)
     share = np.divide(_left(columns), own, out=np.ones(count), where=own > 0)
-    return count > 1 and bool(share.min() < beta.ppf(level(count), (size - count + 1) / 2, (count - 1) / 2))
+    level = SUITE.level("noise", count)
+    return count > 1 and bool(share.min() < beta.ppf(level, (size - count + 1) / 2, (count - 1) / 2))
 
 
 def _given_columns(columns: FloatArray, names: Sequence[str], slack: float) -> Shortfall:
@@ -401,7 +403,7 @@ def _lengths(tested: _Tested) -> Iterator[tuple[float, float, float, str]]:
     for share in _SHARES_OF_LENGTHS:
         bound = float(chi2.ppf(share, tested.noise.shape[-1]))
         count = int((squares <= bound).sum())
-        allowed = float(binom.isf(level(len(_SHARES_OF_LENGTHS)), len(squares), share))
+        allowed = float(binom.isf(SUITE.level("noise", len(_SHARES_OF_LENGTHS)), len(squares), share))
         surprise = float(binom.logsf(count - 1, len(squares), share))
         words = f"vectors of {len(squares)} that are as short as {share:g} of them are under the law"
         yield surprise, count / len(squares), allowed / len(squares), words
@@ -413,7 +415,7 @@ def _most_within(
     """The largest count of numbers within a distance, with the logarithm of its probability and its limit as shares."""
     chance = float(2 * norm.cdf(bound) - 1)
     worst = int(np.argmax(counts))
-    allowed = float(binom.isf(level(tests), total, chance))
+    allowed = float(binom.isf(SUITE.level("noise", tests), total, chance))
     surprise = float(binom.logsf(counts[worst] - 1, total, chance)) + math.log(tests)
     words = f"{names[worst]}: within {bound:g} standard deviations of the law, of {total} numbers"
     return surprise, float(counts[worst]) / total, allowed / total, words
@@ -498,7 +500,7 @@ def _best(noise: FloatArray, pairs: list[tuple[int, int]], backwards: bool) -> I
     # A vector lies on itself at lag 0.
     lags = lags[lags > 0] if pairs[0][0] == pairs[0][1] else lags
     overlap = dim - np.abs(lags)
-    allowed = chi2.ppf(level(len(pairs) * len(noise) * 2 * dim), np.arange(dim + 1).clip(2) - 1)[overlap]
+    allowed = chi2.ppf(SUITE.level("noise", len(pairs) * len(noise) * 2 * dim), np.arange(dim + 1).clip(2) - 1)[overlap]
     size, step = next_fast_len(2 * dim, real=True), max(1, _CHUNK // (4 * dim))
     chosen = [(run, *pair) for run in range(len(noise)) for pair in pairs]
     for start in range(0, len(chosen), step):

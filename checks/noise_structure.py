@@ -37,6 +37,7 @@ from ..audit.check import (
     CheckResult,
 )
 from ..audit.claim import Claim
+from ..audit.ledger import SUITE
 from ..fl.laws.law import GaussianLaw
 from ..fl.replay import Recording
 from .noise_sample import NoiseSample
@@ -361,8 +362,6 @@ def largest_move(claim: Claim) -> float:
     return math.sqrt(2 * (math.expm1(claim.epsilon) + 2 * claim.delta) / (1 - claim.delta))
 
 
-_CHANCE = 1e-7
-"""Chance, at most, that continuous noise repeats any number of a sample so often."""
 _SINGLE, _MARGIN = 2.0**-22, 16.0
 """Distance of numbers of single precision as a share of their size, and factor by which values are more likely than it
 and the mean over all numbers say.
@@ -431,7 +430,7 @@ def _repeated(sample: NoiseSample) -> Iterator[_Repeated]:
     # A number that no run moves has no noise at all, which other checks find.
     noisy = (values[-1] > values[0]) & (counts > 2) & (spread > 0)
     expected = _log_repeats(runs, counts, np.minimum(chance, 1.0)) + np.log(max(1, counts.size))
-    odd = np.argwhere(noisy & (expected < np.log(_CHANCE)))
+    odd = np.argwhere(noisy & (expected < np.log(SUITE.level("repeated numbers"))))
     for row, turn, place in sorted(odd.tolist(), key=lambda where: -counts[tuple(where)]):
         numbers = sample.values[:, row, turn, place]
         seen, often = np.unique(numbers, return_counts=True)

@@ -17,6 +17,7 @@ from ..audit.arrays import FloatArray
 from ..audit.binomial import upper_bound
 from ..audit.check import PURE, CheckResult
 from ..audit.claim import Adjacency, Claim
+from ..audit.ledger import SUITE
 from ..audit.observer import AGGREGATE, FINAL_MODEL, SHUFFLED
 from ..audit.wording import plain
 from ..fl.channels import changes_broadcast
@@ -36,8 +37,6 @@ _VECTORS, _NUMBERS, _MOST = 512, 2048, 2**24
 """Vectors of noise by which dependence shows, and numbers at least and at most."""
 _TAILS = ((0.5, 0.02), (0.2, 0.005), (0.05, 0.002))
 """Shares of the numbers beyond two thresholds; each pair of thresholds gives a bound."""
-_CHANCE = 1e-10
-"""Probability, at most, that one of the two shares lies outside of its bound."""
 _CONSTANT = 1e-3
 """Share of the shift by which shifts of different draws may differ."""
 _ERRORS = 6.0
@@ -187,8 +186,9 @@ def _of_tails(
     counts = [int((rest > threshold).sum()) for threshold in (first, second)]
     if not second > first or not counts[0] or not counts[1]:
         return 0.0, 0.0, 0.0
-    low = 1 - float(upper_bound(len(rest) - counts[0], len(rest), _CHANCE))
-    ratio = low / float(upper_bound(counts[1], len(rest), _CHANCE))
+    level = SUITE.level("privacy loss by size")
+    low = 1 - float(upper_bound(len(rest) - counts[0], len(rest), level))
+    ratio = low / float(upper_bound(counts[1], len(rest), level))
     if ratio <= 1:
         return 0.0, 0.0, 0.0
     with np.errstate(divide="ignore"):

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.check import AS_SAMPLED, ONCE, PARTICIPATION, UNUSED, CheckResult
 from ..audit.claim import Adjacency, Unit
+from ..audit.ledger import SUITE
 from ..audit.observer import SHUFFLED
 from ..audit.wording import plain
 from ..fl.hooks import overrides
@@ -27,7 +28,6 @@ from ..fl.partitions.sampling import Epoch, Full, Poisson
 from ..fl.protection import Context
 from ..fl.replay import ReplayedStreams, unequal_stream
 from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings
-from .hook_level import level
 from .law import NotCheckable, law_check
 from .measured import Direction, Ratio, bound_of, check_stated, hold, rate_of, stated_rate, states_gaussian, steps_of
 from .messages import other_inputs
@@ -131,7 +131,7 @@ class Sampled:
         units = units / torch.linalg.vector_norm(units, dim=-1, keepdim=True).clamp_min(1e-300)
         # A row of one round lies in coordinates of its own.
         along = torch.einsum("rtd,rud->rut", mean, units).abs()
-        error = size * math.sqrt(math.log(2 / level(along.numel())) / 2 / _ROUNDED)
+        error = size * math.sqrt(math.log(2 / SUITE.level("hooks", along.numel())) / 2 / _ROUNDED)
         return torch.maximum(certain, torch.where(changed > 0, along - error, 0.0).clamp_min(0))
 
     def _again(self, noise: int) -> Tensor:
@@ -355,7 +355,7 @@ def _bare(sampled: Sampled, first: BoolArray) -> CheckResult | None:
     sent = torch.from_numpy(first) & (sampled.noise != 0).any(-1)
     moved = (sampled.moved != 0) & sent.unsqueeze(-1)
     count, bare = int(moved.sum()), int((moved & (sampled.noise == 0)).sum())
-    allowed = float(binom.isf(level(1), max(1, count), _EXACT_ZERO))
+    allowed = float(binom.isf(SUITE.level("hooks"), max(1, count), _EXACT_ZERO))
     if bare <= allowed:
         return None
     run, turn, place = (moved & (sampled.noise == 0)).nonzero()[0].tolist()
@@ -398,7 +398,7 @@ def _over_noise(
     if not counted.any():
         return None
     # Under the law the squares are chi-squared; where the noise is smaller, the shift must be smaller too.
-    least = chi2.ppf(level(moved.size), dim)
+    least = chi2.ppf(SUITE.level("hooks", moved.size), dim)
     grids = np.array([law.grid / law.noise_std for law in laws])[:, None] * dim**0.5
     ratio = np.where(counted, moved / allowed / ((np.sqrt(squares) + grids) / math.sqrt(least) + 1e-12), 0.0)
     run, turn = np.unravel_index(int(ratio.argmax()), ratio.shape)
@@ -533,12 +533,12 @@ def _participation(sampled: Sampled) -> Iterator[CheckResult]:
         others = []
     words, worst = min(counted.items(), key=lambda one: one[1].chance)
     # Half of the level for what these runs show, half for one hypothesis that they raised, on fresh runs.
-    limit = level(2 * len(counted))
+    limit = SUITE.level("hooks", 2 * len(counted))
     if limit <= worst.chance < _DOUBTFUL and others:
         fresh = replace(worst, hits=0, count=0, chosen=0)
         for more in _counts_of(others, rates):
             fresh = fresh + more[words] if words in more else fresh
-        worst, limit = (fresh, level(2)) if fresh.chance < level(2) else (worst, limit)
+        worst, limit = (fresh, SUITE.level("hooks", 2)) if fresh.chance < SUITE.level("hooks", 2) else (worst, limit)
     result = CheckResult(
         name=PARTICIPATION,
         passed=worst.chance >= limit,
@@ -698,11 +698,11 @@ def _between_clients(sampled: Sampled) -> CheckResult | None:
             words = f"client {client} in round {turn} and client {other} in round {later}"
             # Of independent coins, and how far from it chance reaches on the side of what was seen.
             expected = first * second / _MANY
-            limit = level(len(columns) * (len(columns) - 1) // 2) / 2
+            limit = SUITE.level("hooks", len(columns) * (len(columns) - 1) // 2) / 2
             reached = float(law.isf(limit) if both > expected else law.ppf(limit))
             tests.append((chance, abs(both - expected) / _MANY, abs(reached - expected) / _MANY, words))
     worst = min(tests, key=lambda one: one[0], default=None)
-    if worst is None or worst[0] >= level(len(tests)):
+    if worst is None or worst[0] >= SUITE.level("hooks", len(tests)):
         return None
     return PARTICIPATION.failed(
         f"{worst[3]} take part together: difference from the share of independent coins, in {_MANY} cohorts, "

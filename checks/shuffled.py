@@ -32,6 +32,7 @@ from torch import Tensor
 from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..audit.check import AMPLIFIED, FITS, ORDER, PLACE, POSSIBLE, CheckResult
 from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.ledger import SUITE
 from ..defenses.accounting.below import LEAST_DELTA, Pair, composed
 from ..fl.laws.law import Mixing, ReportLaw
 from ..fl.message import Message
@@ -40,7 +41,6 @@ from ..fl.protection import Context
 from ..fl.replay import ReplayedStreams
 from ..fl.streams import Streams, normal
 from .given_rows import HookSetup
-from .hook_level import level
 from .law import law_of_all_rounds
 
 _CLIENTS = 24
@@ -69,13 +69,13 @@ def shuffle_checks(setup: HookSetup, runs: int) -> Iterator[CheckResult]:
     tests = [*_copies(*sent[0]), *_absences(setup, runs)]
     if found:
         tests += [*_orders(places, clients), *_names(setup, sent[0][1], places, split=split)]
-    elif not any(test[0] < level(len(tests)) for test in tests):
+    elif not any(test[0] < SUITE.level("hooks", len(tests)) for test in tests):
         reason = "the channel changes reports, or too many are alike: they cannot be found again"
         yield ORDER.skipped(reason)
         return
     worst = min(tests, key=lambda test: test[0])
     chance, hits, count, expected, words = worst
-    failed = chance < level(len(tests))
+    failed = chance < SUITE.level("hooks", len(tests))
     share = hits / max(1, count)
     yield CheckResult(
         name=ORDER,
@@ -278,8 +278,6 @@ def _absences(setup: HookSetup, runs: int) -> Iterator[_Test]:
 
 _NUMBERS, _POOLED, _MOST = 2**22, 2**20, 2**17
 """Numbers of all drawn reports, the same where coordinates count one by one, and reports drawn of one row, at most."""
-_ALPHA = 1e-9
-"""Probability that a bound on a chance is wrong, at most."""
 _ARRIVING_RUNS, _COUNTED_CLIENTS = 8, 4096
 """Runs in which arriving reports are counted; clients whose reports are counted, at most."""
 _SLACK = 0.01
@@ -362,8 +360,9 @@ def _chances(law: ReportLaw, dim: int) -> Iterator[tuple[float, float, int]]:
         for threshold in np.unique([0.0, float(np.quantile(top[top > 0], 0.5)) if (top > 0).any() else 0.0]):
             hits = [int((sign * one[len(one) // 4 :] >= max(threshold, 1e-9)).sum()) for one in numbers]
             total = len(numbers[0]) - len(numbers[0]) // 4
-            low = float(beta.ppf(_ALPHA, hits[first], total - hits[first] + 1)) if hits[first] else 0.0
-            high = float(beta.ppf(1 - _ALPHA, hits[second] + 1, total - hits[second])) if hits[second] < total else 1.0
+            level = SUITE.level("amplification")
+            low = float(beta.ppf(level, hits[first], total - hits[first] + 1)) if hits[first] else 0.0
+            high = float(beta.ppf(1 - level, hits[second] + 1, total - hits[second])) if hits[second] < total else 1.0
             if low > high:
                 yield low, high, places
 

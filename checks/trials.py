@@ -30,6 +30,7 @@ from ..audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ..audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ..audit.evidence import Setting
 from ..audit.finding import refutes
+from ..audit.ledger import SUITE
 from ..audit.measurement import Measurement
 from ..audit.mechanism.candidates import candidates
 from ..audit.mechanism.columns import Coordinates
@@ -187,7 +188,7 @@ def _extremes(setup: ReplaySetup, law: object) -> Iterator[tuple[Tensor, Tensor,
     yield far[0], far[1], "numbers far beyond one end of the range, and far beyond the other end"
 
 
-ALPHA = 1e-6
+ALPHA = SUITE.level("trials")
 """Probability, at most, that the trials of one claim refute it although it holds."""
 _LEARN, _CHOOSE = 96, 160
 """Runs of each arm from which scores are learnt, and runs on which an event is fixed, at every pair of inputs."""

@@ -17,8 +17,8 @@ from scipy.stats import binom
 
 from ...audit.arrays import FloatArray
 from ...audit.check import BLOCKS, LOTS, OVERLAP, RATE, SIZES, Check, CheckResult
+from ...audit.ledger import WATCHED
 from ..recording import Recording
-from .alarms import level
 
 _FULL = 1.0
 _ROUNDING = 1e-3
@@ -46,7 +46,7 @@ class Lots:
         trials, drawn = self.population * len(self.ids), int(self.sizes.sum())
         if binom.cdf(drawn, trials, self.rate) >= _SELDOM:
             return self.rate
-        return float(betaincinv(drawn, trials - drawn + 1, level())) if drawn else 0.0
+        return float(betaincinv(drawn, trials - drawn + 1, WATCHED.level("watched run"))) if drawn else 0.0
 
     def times(self) -> FloatArray:
         """Return how many lots each record was in, ``(population,)``."""
@@ -100,7 +100,7 @@ def _once(recording: Recording) -> CheckResult:
 def _rate(lots: Lots) -> CheckResult:
     """Check that records are not drawn more often than accounted."""
     trials, drawn = lots.population * len(lots.ids), int(lots.sizes.sum())
-    allowed = float(binom.isf(level(), trials, lots.rate)) / trials
+    allowed = float(binom.isf(WATCHED.level("watched run"), trials, lots.rate)) / trials
     witness = f"share of {lots.population} records in {len(lots.ids)} lots, accounted at {lots.rate:.4g}"
     return RATE.at_most(drawn / trials, allowed, unit="probability", witness=witness)
 
@@ -116,14 +116,14 @@ def _sizes(lots: Lots) -> CheckResult:
     inside = below[width:] - np.concatenate([[0.0], below[: drawn - width]])
     # P(all sizes within this width) is at most the sum over the places of the window.
     chance = math.exp(min(0.0, float(_log_sum(len(sizes) * np.log(np.maximum(inside, 1e-300))))))
-    if chance < level(2):
+    if chance < WATCHED.level("watched run", 2):
         words = f"sizes of {len(sizes)} lots differ by at most {width}; Poisson lots at {rate:.4g} of {drawn} vary more"
         deviation = math.sqrt(drawn * rate * (1 - rate))
         return SIZES.at_least(float(sizes.std()), deviation, unit="records", witness=words)
     above = binom.sf(sizes - 1, n, rate)
     tails = 2 * (above if seldom else np.minimum(binom.cdf(sizes, n, rate), above))
     worst = int(np.argmin(tails))
-    passed = bool(tails[worst] >= level(2 * len(sizes)))
+    passed = bool(tails[worst] >= WATCHED.level("watched run", 2 * len(sizes)))
     words = f"records in the lot of step {worst}, of {n} at rate {rate:.4g}, the most unusual of {len(sizes)} lots"
     return CheckResult(name=SIZES, passed=passed, witness=f"{sizes[worst]:g} {words}")
 
@@ -147,7 +147,7 @@ def _overlap(lots: Lots) -> CheckResult:
         low = 1.0
     expected = lots.population * steps * (steps - 1) / 2 * lots.rate**2
     words = f"pairs of equal records in two of {steps} lots, {expected:.4g} expected of Poisson lots"
-    if min(low, high) >= level(6):
+    if min(low, high) >= WATCHED.level("watched run", 6):
         return OVERLAP.passes(f"{pairs} {words}")
     return _other_overlap(pairs, expected, fewer=low < high, witness=words)
 
@@ -169,7 +169,7 @@ def _neighbours(lots: Lots) -> CheckResult | None:
         trials, chance = lots.population * len(places), lots.rate**2
         low, high = binom.cdf(common, trials, chance), binom.sf(common - 1, trials, chance)
         low = 1.0 if lots.least_rate < lots.rate else low
-        if trials and min(low, high) < level(6):
+        if trials and min(low, high) < WATCHED.level("watched run", 6):
             witness = f"equal records in {len(places)} pairs of lots that follow each other"
             return _other_overlap(common, trials * chance, fewer=low < high, witness=witness)
     return None
@@ -200,6 +200,6 @@ def _blocks(lots: Lots) -> CheckResult:
         held[[one for one in set(lot) if one < 2 * half]] = True
         together += int((held[::2] & held[1::2]).sum())
     trials = half * len(lots.ids)
-    allowed = float(binom.isf(level(), trials, lots.rate**2)) if trials else 0.0
+    allowed = float(binom.isf(WATCHED.level("watched run"), trials, lots.rate**2)) if trials else 0.0
     words = f"pairs of records 2k and 2k + 1 in one lot, of {trials}"
     return BLOCKS.at_most(together, allowed, unit="pairs", witness=words)

@@ -19,8 +19,8 @@ from scipy.stats import binom, chi2, kstwo, norm
 
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE, Check, CheckResult
+from ...audit.ledger import WATCHED
 from ..recording import Recording, Release
-from .alarms import level
 
 _SINGLE = 2.0**-22
 """Rounding of sums in single precision, with a reserve."""
@@ -68,7 +68,7 @@ class Noise:
         for rows, place in parts:
             inside = scaled[rows, place]
             squares = float((inside**2).sum())
-            if squares > inside.size and chi2.sf(squares, inside.size) < level(len(parts)):
+            if squares > inside.size and chi2.sf(squares, inside.size) < WATCHED.level("watched run", len(parts)):
                 scaled[rows, place] /= math.sqrt(squares / inside.size)
         return scaled
 
@@ -168,12 +168,12 @@ def _present(noise: Noise) -> CheckResult:
     counts = [(name, int(zero[:, place].sum()), zero[:, place].size) for name, place in noise.tensors.items()]
     tests = len(counts) + zero.shape[1]
     for name, count, size in counts:
-        if binom.sf(count - 1, size, chance) < level(tests):
+        if binom.sf(count - 1, size, chance) < WATCHED.level("watched run", tests):
             witness = f"numbers of {name} that left as they came in, of {size}"
             return PRESENT.failed(witness, count, _most(size, chance, tests))
     each = zero.sum(0)
     worst, steps = int(each.argmax()), len(zero)
-    if binom.sf(int(each[worst]) - 1, steps, chance) < level(tests):
+    if binom.sf(int(each[worst]) - 1, steps, chance) < WATCHED.level("watched run", tests):
         witness = f"steps in which coordinate {_where(noise, worst)} left as it came in, of {steps}"
         allowed = _most(steps, chance, tests)
         return PRESENT.failed(witness, int(each[worst]), allowed)
@@ -190,7 +190,7 @@ def _at_zero(step: float) -> float:
 
 
 def _most(size: int, chance: float, tests: int) -> float:
-    return float(binom.isf(level(tests), size, chance))
+    return float(binom.isf(WATCHED.level("watched run", tests), size, chance))
 
 
 def _where(noise: Noise, coordinate: int) -> str:
@@ -208,7 +208,7 @@ def _scale(noise: Noise) -> CheckResult:
         parts = [one if one[2] >= plain else other for one, other in zip(parts, padded, strict=True)]
     degrees = np.array([size for _, _, size in parts], dtype=float)
     sums = np.array([total for _, total, _ in parts])
-    at = level(len(parts))
+    at = WATCHED.level("watched run", len(parts))
     surprise = chi2.logcdf(sums, degrees)
     worst = int(np.argmin(surprise))
     if surprise[worst] >= math.log(at):
@@ -258,7 +258,7 @@ def _between_steps(noise: Noise) -> CheckResult | None:
         cosines = _cosines(noise.values[:steps, place])[rows, columns]
         chances = _chance(cosines, place.stop - place.start)
         worst = int(np.argmin(chances))
-        if chances[worst] < level(3 * tests):
+        if chances[worst] < WATCHED.level("watched run", 3 * tests):
             pair = f"steps {noise.numbers[rows[worst]]} and {noise.numbers[columns[worst]]}"
             return _repeated(f"cosine of the noise of {name} in {pair}", cosines[worst])
     return None
@@ -277,7 +277,7 @@ def _between_tensors(noise: Noise) -> CheckResult | None:
         cosines = (first * second).sum(1) / np.maximum(lengths, 1e-300)
         chances = _chance(cosines, shared)
         worst = int(np.argmin(chances))
-        if chances[worst] < level(3 * len(pairs) * len(noise.values)):
+        if chances[worst] < WATCHED.level("watched run", 3 * len(pairs) * len(noise.values)):
             step = noise.numbers[worst]
             return _repeated(
                 f"cosine of the noise of {one} and the first numbers of {other} in step {step}", cosines[worst]
@@ -301,7 +301,7 @@ def _at_lags(noise: Noise) -> CheckResult | None:
     root = (np.sqrt(2 * counts + 8 * np.abs(products)) - np.sqrt(2 * counts)) / 4
     chances = 2 * np.exp(-(root**2))
     worst = int(np.argmin(chances))
-    if chances[worst] >= level(3 * len(products)):
+    if chances[worst] >= WATCHED.level("watched run", 3 * len(products)):
         return None
     return _repeated(f"correlation of numbers that are {worst + 1} apart", products[worst] / counts[worst])
 
@@ -334,14 +334,14 @@ def _shape(noise: Noise) -> CheckResult:
     places = np.sort(low + (norm.cdf(flat + half) - low) * np.random.default_rng(0).random(count)) if half else low
     distance = float(max((np.arange(1, count + 1) / count - places).max(), (places - np.arange(count) / count).max()))
     # The discrete law differs from the rounded one by step^2 max|x phi(x)| / 24, to second order.
-    allowed = float(kstwo.isf(level(3), count)) + noise.grid**2 / 96
+    allowed = float(kstwo.isf(WATCHED.level("watched run", 3), count)) + noise.grid**2 / 96
     if distance > allowed:
         witness = f"largest distance of {count} numbers' distribution from the normal one"
         return SHAPE.at_most(distance, allowed, unit="probability", witness=witness)
     largest = float(np.abs(flat).max()) + half
     # Probability that the largest of so many normal numbers is so small.
-    if count * math.log1p(-2 * norm.sf(largest)) < math.log(level(3)):
-        least = float(norm.isf(-math.expm1(math.log(level(3)) / count) / 2))
+    if count * math.log1p(-2 * norm.sf(largest)) < math.log(WATCHED.level("watched run", 3)):
+        least = float(norm.isf(-math.expm1(math.log(WATCHED.level("watched run", 3)) / count) / 2))
         witness = f"largest of {count} numbers, in standard deviations: the tails are missing"
         return SHAPE.at_least(largest, least, unit="standard deviations", witness=witness)
     return _few_values(noise) or SHAPE.at_most(
@@ -371,12 +371,12 @@ def _independent(noise: Noise) -> CheckResult:
     along = (noise.standard[there] * noise.sums[there]).sum(1) / lengths[there]
     steps = len(along)
     largest = float(np.abs(along).max())
-    allowed = float(norm.isf(level(3 * steps) / 2)) + noise.grid
+    allowed = float(norm.isf(WATCHED.level("watched run", 3 * steps) / 2)) + noise.grid
     if largest > allowed:
         witness = "noise along the sum that came in, largest of the steps, in standard deviations"
         return INDEPENDENT.at_most(largest, allowed, unit="standard deviations", witness=witness)
     mean = abs(float(along.sum())) / math.sqrt(steps)
-    if mean > (limit := float(norm.isf(level(3) / 2)) + noise.grid):
+    if mean > (limit := float(norm.isf(WATCHED.level("watched run", 3) / 2)) + noise.grid):
         witness = "noise along the sum that came in, over all steps, in standard deviations"
         return INDEPENDENT.at_most(mean, limit, unit="standard deviations", witness=witness)
     return _along(noise, there, lengths)
@@ -386,7 +386,7 @@ def _along(noise: Noise, there: BoolArray, lengths: FloatArray) -> CheckResult:
     """Check that noise is not smaller along what came in than elsewhere."""
     along = (noise.values[there] * noise.sums[there]).sum(1) / lengths[there]
     steps = len(along)
-    allowed = math.sqrt(chi2.ppf(level(3), steps) / steps)
+    allowed = math.sqrt(chi2.ppf(WATCHED.level("watched run", 3), steps) / steps)
     measured = math.sqrt(float(((np.abs(along) + noise.grid) ** 2).sum()) / steps)
     witness = f"standard deviation of the noise along the sum that came in, {steps} steps"
     return INDEPENDENT.at_least(measured, allowed, unit="standard deviations", witness=witness)

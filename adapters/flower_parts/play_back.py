@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...audit.arrays import FloatArray
 from ...audit.check import EFFECTIVE, REPLAYED, Check, CheckResult
-from ..checks.alarms import level
+from ...audit.ledger import WATCHED
 from ..checks.finite import finite_check
 from ..play_back import Shift, deviation_of, held_lengths, largest_deviation, smallest_deviation
 from ..watch import Watched
@@ -133,7 +133,7 @@ class FlowerPlayBack:
         name, claimed = Check(f"{EFFECTIVE}, {case.words}"), self.play.stated.noise_multiplier
         try:
             shifts = self.shifts(case)
-            at = level(len(shifts) + 1)
+            at = WATCHED.level("watched run", len(shifts) + 1)
             certain = max((moved for _, moved in self._moved(case, lambda v: largest_deviation(v, at))), default=0.0)
         except Exception as error:  # Foreign strategies may refuse replies by any exception.
             words = f"the strategy raises {type(error).__name__}: {error}"

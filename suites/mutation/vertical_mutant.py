@@ -11,6 +11,7 @@ from ...audit.arrays import FloatArray
 from ...audit.check import VIEW, CheckResult
 from ...audit.claim import Claim
 from ...audit.finding import Verdict, judge
+from ...audit.ledger import SUITE
 from ...audit.measurement import Measurement
 from ...checks.results import worst_results
 from ...defenses.controls.control import correct_version
@@ -20,7 +21,7 @@ from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams
 from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.task import VerticalTask, build_vertical_task
-from ..vertical.checks.claim_checks import CHECK_ALPHA, vertical_checks
+from ..vertical.checks.claim_checks import vertical_checks
 from ..vertical.discriminant import discriminant
 from ..vertical.pairs import Pair, pair_of_claim, pairs_of_claim
 from ..vertical.runs import DependentRuns, check_apart, measured_in_runs, observed_blocks
@@ -108,7 +109,7 @@ class VerticalVersions(Versions):
             pairs=pairs,
             replicas=RECEIVED,
             pilot=LEARNED_FROM,
-            alpha=CHECK_ALPHA,
+            alpha=SUITE.level("vertical runs"),
         )
 
 

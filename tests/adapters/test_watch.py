@@ -1,8 +1,8 @@
 """All checks of one run together: their false alarms, the finding, and the words."""
 
-import fedassay.adapters.checks.alarms as alarms
 import pytest
 from fedassay.adapters.watch import watched
+from fedassay.audit.ledger import WATCHED, Share
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from foreign_runs import NOISE, RATE, recording
 
@@ -20,7 +20,7 @@ def test_none_of_a_thousand_correct_runs_is_accused():
 
 @pytest.mark.simulations
 def test_the_probability_of_a_false_alarm_is_at_most_the_stated_one(monkeypatch):
-    monkeypatch.setattr(alarms, "FALSE_ALARM", 0.5)
+    monkeypatch.setitem(WATCHED.shares, "watched run", Share(total=0.5, claims=1, groups=16))
     # 500 expected at most, with a standard deviation of 16; today 169, because only nine of sixteen families exist.
     assert accused(1000) < 500 * 9 / 16 + 50
 

@@ -20,7 +20,7 @@ from fedassay.audit.check import (
     SCALE,
     SENSITIVITY,
 )
-from fedassay.checks import false_alarms
+from fedassay.audit.ledger import SUITE, Share
 from fedassay.checks import noise_law as draw_checks_module
 from fedassay.checks.noise_law import Columns, LawOfDraws, along_public, draw_checks, lagged_noise
 from fedassay.checks.noise_sample import NoiseSample, public_vectors
@@ -358,7 +358,7 @@ def test_each_family_of_tests_has_its_share_of_the_false_alarms(monkeypatch, che
     """With a share of .2 for each family every check fails at most as often as its families together."""
     families = {SCALE: 22, EVERY_DIRECTION: 2, GIVEN_CLIENTS: 1, GIVEN_ROUNDS: 1, DISTRIBUTION: 31}
     share, repeats = 0.004, 1000
-    monkeypatch.setattr(false_alarms, "RUN", share * false_alarms.CLAIMS * false_alarms.FAMILIES)
+    monkeypatch.setitem(SUITE.shares, "noise", Share(total=share, claims=1))
     claim = LDPGaussian().prepare(toy_plan(toy_task((4, 7, 5), side=4))).claims[0]
     monkeypatch.setattr(draw_checks_module, "_breaks", lambda *_: True)
     alarms = dict.fromkeys(families, 0)
@@ -378,12 +378,6 @@ def test_a_law_of_known_noise_is_held_exactly(factor, passed):
     found = {one.name: one for one in draw_checks(Marginal.sample(0, factor=factor), Marginal.law, claim)}
     assert found[SCALE].passed is passed
     assert found[SCALE].measured == pytest.approx(factor, rel=0.1)
-
-
-def test_the_level_of_a_test_is_its_share_of_all_tests_of_a_run():
-    total = false_alarms.level(1000) * 1000 * false_alarms.FAMILIES * false_alarms.CLAIMS
-    assert total == pytest.approx(false_alarms.RUN)
-    assert false_alarms.RUN <= 1e-3
 
 
 class FromOneTable(Reports):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ....audit.check import CheckResult
 from ....audit.claim import Claim, Unit
+from ....audit.ledger import SUITE
 from ....fl.streams import Streams
 from ....fl.vertical.law import VerticalLaw
 from ....fl.vertical.plan import VerticalPlan
@@ -12,9 +13,6 @@ from ....fl.vertical.task import VerticalTask
 from ..pairs import Pair, labels_of, why_no_pair
 from .label_channel import channel_check
 from .play_back import play_back_checks
-
-CHECK_ALPHA = 1e-4
-"""False-alarm rate of each check that is a test, which alone refutes nothing."""
 
 
 def vertical_checks(
@@ -32,4 +30,4 @@ def vertical_checks(
     if claim.unit is not Unit.LABEL or why_no_pair(claim, frozen=plan.frozen):
         return checks
     labels = labels_of(task, streams)
-    return (*checks, channel_check(claim, plan, protection, streams, labels, alpha=CHECK_ALPHA))
+    return (*checks, channel_check(claim, plan, protection, streams, labels, alpha=SUITE.level("released labels")))

@@ -14,6 +14,7 @@ from torch import Tensor
 from ....audit.arrays import FloatArray
 from ....audit.check import DRAWN, CheckResult
 from ....audit.claim import Claim
+from ....audit.ledger import SUITE
 from ....audit.measurement import Measurement
 from ....audit.mechanism.mechanism import audit_mechanism
 from ....audit.observer import ACTIVE_PARTY, FINAL_MODEL, PASSIVE_PARTY
@@ -22,8 +23,6 @@ from ....fl.vertical.law import VerticalLaw
 from ....fl.vertical.protection import VerticalContext, VerticalProtection
 from .tape import Call, NotJudged, again, recorded
 
-ALPHA = 1e-6
-"""Probability, at most, that the draws of one pair of data sets fail the check of a claim that holds."""
 _TRIALS, _PILOT = 6000, 3000
 """Draws under each data set that are counted, and from which the event is learned."""
 _NUMBERS, _LOOKS = 64, 32
@@ -73,7 +72,7 @@ def _measured(claim: Claim, protection: VerticalProtection, chosen: _Chosen) -> 
             inputs=(np.zeros(size), np.ones(size)),
             trials=_TRIALS,
             pilot=_PILOT,
-            alpha=ALPHA,
+            alpha=SUITE.level("vertical messages"),
             batched=True,
         ).measurement
     except ValueError as why:

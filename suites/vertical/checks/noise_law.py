@@ -13,10 +13,6 @@ from torch import Tensor
 from ....audit.arrays import FloatArray, IntArray
 from ....fl.vertical.law import Noise
 
-ALPHA = 1e-6
-"""Probability, at most, that noise of the published distribution fails the check, over all numbers of the messages of
-one pair of data sets.
-"""
 _RESOLUTION, _COARSEST = 2.0**-23, 2.0**-21
 """Spacing of single precision over the numbers' size, and of a generator's values over their standard deviation."""
 _DENSEST = 0.71

@@ -18,13 +18,14 @@ from torch import Tensor
 from ....audit.check import ALL_DIRECTIONS, DRAWN_LAW, PERSON_MOVE, CheckResult
 from ....audit.claim import Claim
 from ....audit.curve import epsilon_from_mu, mu_from_epsilon
+from ....audit.ledger import SUITE
 from ....audit.observer import FINAL_MODEL
 from ....fl.streams import Streams
 from ....fl.vertical.law import Noise, VerticalLaw
 from ....fl.vertical.protection import VerticalProtection
 from ..received import held_against
 from .drawn_messages import drawn_check
-from .noise_law import ALPHA, least_p, nearer_kind, on_grid
+from .noise_law import least_p, nearer_kind, on_grid
 from .tape import Call, NotJudged, again, kept, recorded
 
 _NUMBERS = 500
@@ -152,7 +153,7 @@ def _distribution(kind: Noise, found: list[_Noise]) -> CheckResult:
         return skip(witness=words)
     return DRAWN_LAW.at_least(
         min(1.0, len(found) * min(noise.likely for noise in found)),
-        ALPHA,
+        SUITE.level("vertical noise"),
         unit="p-value",
         witness=f"{len(found)} messages, {found[0].draws} draws of each, against {kind.value} noise",
     )

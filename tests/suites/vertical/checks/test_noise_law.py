@@ -5,8 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.ledger import SUITE
 from fedassay.fl.vertical.law import Noise
-from fedassay.suites.vertical.checks.noise_law import ALPHA, _longest, least_p
+from fedassay.suites.vertical.checks.noise_law import _longest, least_p
 from scipy.stats import kstest
 
 DRAWS, NUMBERS = 4000, 30
@@ -30,7 +31,7 @@ def test_noise_of_the_published_kind_is_likely_at_every_scale(kind, scale):
 def test_noise_of_the_other_kind_of_equal_variance_is_not(kind):
     other = next(one for one in DRAWN if one is not kind)
     noise = DRAWN[other](np.random.default_rng(1), (DRAWS, NUMBERS))
-    assert p(noise, kind) < ALPHA
+    assert p(noise, kind) < SUITE.level("vertical noise")
 
 
 def test_linear_maps_of_gaussian_noise_are_gaussian():
@@ -45,7 +46,7 @@ def test_numbers_that_are_sometimes_exact_repeat(share):
     rng = np.random.default_rng(3)
     noise = rng.standard_normal((DRAWS, NUMBERS))
     noise[:, 7] *= (rng.random(DRAWS) >= share) / np.sqrt(1 - share)
-    assert p(noise, Noise.GAUSSIAN) < ALPHA
+    assert p(noise, Noise.GAUSSIAN) < SUITE.level("vertical noise")
     if share < 0.1:
         assert kstest(noise[:, 7] / noise[:, 7].std(), "norm").pvalue > 0.1
 
@@ -55,7 +56,7 @@ def test_a_value_that_single_precision_repeats_is_no_atom():
     noise = 1e-3 * np.random.default_rng(4).standard_normal((DRAWS, NUMBERS))
     values = np.float32(1000.0 + noise)
     assert np.unique(values[:, 0]).size < 200
-    assert p(noise, Noise.GAUSSIAN, message=np.full(NUMBERS, 1000.0)) > ALPHA
+    assert p(noise, Noise.GAUSSIAN, message=np.full(NUMBERS, 1000.0)) > SUITE.level("vertical noise")
 
 
 def test_a_message_without_any_noise_is_left_to_the_other_checks():

@@ -1,0 +1,81 @@
+"""One probability of a false alarm per run, shared out in one place among the families of its statistical tests.
+
+By Bonferroni's inequality the levels of all tests add up to at most their ledger's total, however tests depend on each
+other. In a suite run of 100 claims, all correct, any check fails with probability .0312 at most (3.2e-4 per claim). All
+but .0012 of it belongs to families that few claims have: channels that take few values, released labels, and
+independent runs of vertical mutants. In a watched run of a correct foreign system it is 1e-5. Guards that refuse to
+count dependent runs fail no check, and state their levels themselves.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import fsum
+
+from .binomial import check_level
+from .wording import unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The share of one family of tests.
+
+    Args:
+        total: probability, at most, that any of its tests fails in a run in which everything is correct.
+        claims, groups: claims of a run, and groups of tests of a claim, among which it is shared equally; both are at
+            least as many as there are.
+    """
+
+    total: float
+    claims: int = 100
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        check_level("total", self.total)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The shares of all families of tests of one kind of run, by the families' names."""
+
+    shares: Mapping[str, Share]
+
+    @property
+    def total(self) -> float:
+        """The probability, at most, that any test of any family fails in a run in which everything is correct."""
+        return fsum(share.total for share in self.shares.values())
+
+    def level(self, family: str, tests: int = 1) -> float:
+        """Return the level of each of ``tests`` tests of one group of a family; ValueError for an unknown family."""
+        if family not in self.shares:
+            raise unknown("family", family, self.shares)
+        share = self.shares[family]
+        return share.total / share.claims / share.groups / max(1, tests)
+
+
+SUITE = Ledger(
+    {
+        # Distributions of noise that a law states.
+        "noise": Share(total=5e-4, groups=128),
+        # Draws of single hooks: events, cohorts and lots, shufflers, masks.
+        "hooks": Share(total=3e-4, groups=8),
+        # Trials of everything that an observer receives, which may refute a claim by themselves.
+        "trials": Share(total=1e-4),
+        # Coins that a channel of few values would have shown.
+        "few values": Share(total=1e-2),
+        "repeated numbers": Share(total=1e-5),
+        "extreme rows": Share(total=1e-7),
+        # Each bound on one of two shares, for three pairs of thresholds.
+        "privacy loss by size": Share(total=6e-8, groups=6),
+        # Each of two bounds on chances, for two signs and two thresholds.
+        "amplification": Share(total=8e-7, groups=8),
+        # Vertical federations.
+        "released labels": Share(total=1e-2),
+        "vertical noise": Share(total=1e-4),
+        "vertical messages": Share(total=1e-4),
+        # Independent runs of mutants, which may refute a claim by themselves.
+        "vertical runs": Share(total=1e-2),
+    }
+)
+"""All implementation checks of a suite run."""
+WATCHED = Ledger({"watched run": Share(total=1e-5, claims=1, groups=16)})
+"""All checks of one watched run of a foreign system, and of the runs that play it back."""
