@@ -91,9 +91,9 @@ if TYPE_CHECKING:
     from .defenses.defense import Defense as Defense
     from .defenses.defense import Prepared as Prepared
     from .fl.protection import Protection as Protection
-    from .suites.attacking.on_gradient import attack_gradient as attack_gradient
-    from .suites.attacking.on_gradient import attack_labels as attack_labels
-    from .suites.attacking.on_models import attack_membership as attack_membership
+    from .suites.attacking.own_model import attack_gradient as attack_gradient
+    from .suites.attacking.own_model import attack_labels as attack_labels
+    from .suites.attacking.own_model import attack_membership as attack_membership
     from .suites.config.tables.suite import Suite as Suite
 
 __version__ = "0.1.0"

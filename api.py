@@ -184,13 +184,13 @@ def run(
         run.gate().raise_for_status()
         ```
     """
-    from .suites.results.cost import Cost
+    from .suites.results.environment import Cost
 
     cost = Cost()  # Started before torch is imported, because loading it is part of the cost of a run.
     from .suites.config.arguments import check_arguments, string_list
     from .suites.config.source import ConfigError
     from .suites.config.suite_file import load_suite, named_changes
-    from .suites.execution.backend_choice import chosen_backend
+    from .suites.execution.clusters import chosen_backend
     from .suites.execution.run import carry_out, launch
 
     # The command line checks these itself; a caller in Python gets the same errors here.
@@ -265,7 +265,7 @@ def resume(
         ClusterError: as for ``run``.
     """
     from .suites.config.arguments import check_folder
-    from .suites.execution.backend_choice import chosen_backend
+    from .suites.execution.clusters import chosen_backend
     from .suites.execution.run import carry_out, relaunch
 
     check_folder(folder)

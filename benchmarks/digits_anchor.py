@@ -28,8 +28,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.metrics import tpr_at
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.suites.scoring.membership_rows import auc
-from fedassay.suites.scoring.shadow_rows import groups, joined, over_targets
+from fedassay.suites.scoring.membership_rows import auc, groups, joined, over_targets
 from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn.functional import one_hot

@@ -38,7 +38,7 @@ from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
-from fedassay.suites.scoring.candidates import counted_scores
+from fedassay.suites.scoring.membership_rows import counted_scores
 from scipy import stats
 
 CLIENTS, OWN, ROUNDS, NOISE = 10, 10, 60, 4.0

@@ -32,13 +32,13 @@ import torch
 from fedassay.audit.claim import Adjacency
 from fedassay.defenses.accounting.accountant import epsilon_of, gaussian_steps
 from fedassay.suites.audits.audit_claim import run_block
-from fedassay.suites.audits.audited_federation import audited_federation, claimed_release
-from fedassay.suites.audits.known_methods import audit_methods
+from fedassay.suites.audits.audit_method import audit_methods
+from fedassay.suites.audits.case import audited_federation, claimed_release
+from fedassay.suites.audits.planned_audit import PlannedAudit
 from fedassay.suites.config.source import Source
 from fedassay.suites.config.suite_file import check_suite
-from fedassay.suites.execution.memory import keep_freed_memory
+from fedassay.suites.execution.backend import keep_freed_memory
 from fedassay.suites.execution.run import launch
-from fedassay.suites.jobs.planned_audit import PlannedAudit
 
 ALPHA, EPSILON, DELTA = 0.05, 4.0, 1e-5
 DEFENSES: dict[str, dict[str, Any]] = {

@@ -21,8 +21,8 @@ import numpy as np
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.suites.config.resolve_vertical import vertical_task_of
-from fedassay.suites.config.tables.vertical import VerticalSpec
+from fedassay.suites.config.other_federations import vertical_task_of
+from fedassay.suites.config.tables.other_federations import VerticalSpec
 from fedassay.suites.results.record import Record
 from scipy.optimize import linprog
 from scipy.stats import norm

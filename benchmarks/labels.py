@@ -33,7 +33,7 @@ from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
 from fedassay.fl.view import RoundView, View
-from fedassay.suites.scoring.labels import rate_interval, score_labels
+from fedassay.suites.scoring.label_rows import rate_interval, score_labels
 from scipy import stats
 from torch import Tensor, nn
 

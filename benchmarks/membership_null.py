@@ -46,8 +46,7 @@ from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
 from fedassay.suites.attacking.worst_case import worst_case_hypotheses
-from fedassay.suites.scoring.candidates import all_scores, counted_scores
-from fedassay.suites.scoring.source_rows import credits, wilson
+from fedassay.suites.scoring.membership_rows import all_scores, counted_scores, credits, wilson
 
 CLIENTS, OWN, ROUNDS, ASKED, PEOPLE = 4, 4, 3, 240, 48
 NOISY = DPSGDProtection(clip_norm=0.5, noise_multiplier=1.0)

@@ -3,9 +3,9 @@
     python benchmarks/search_on_cuda.py [--images 20] [--restarts 8] [--repeats 3]
 
 Digits, LeNet, one image per upload, no defense. ``tf32`` is the default of cuDNN; ``float32`` is what a run uses
-(``suites/attacking/device.py``): convolutions in float32 by algorithms that repeat their bits. PSNR: to the client's
-image, at most 100; distance: mean squared error in pixels to the result on the CPU; both are medians over uploads.
-Seconds are medians of wall time, taken in turns.
+(``suites/attacking/finished_cells.py``): convolutions in float32 by algorithms that repeat their bits. PSNR: to the
+client's image, at most 100; distance: mean squared error in pixels to the result on the CPU; both are medians over
+uploads. Seconds are medians of wall time, taken in turns.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.fl.view import View
-from fedassay.suites.attacking.device import moved_knowledge, moved_view, run_attack
+from fedassay.suites.attacking.finished_cells import moved_knowledge, moved_view, run_attack
 from fedassay.suites.scoring.images import score_images
 
 

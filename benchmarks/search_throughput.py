@@ -30,7 +30,7 @@ import torch
 from fedassay.attacks.gradient.search import Cosine, Search, Slopes, compiled_slopes, slopes
 from fedassay.fl.models.network import Network
 from fedassay.fl.streams import uniform
-from fedassay.suites.execution.memory import keep_freed_memory
+from fedassay.suites.execution.backend import keep_freed_memory
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, cross_entropy
 

@@ -35,7 +35,7 @@ app.command()(gate_command.gate)
 
 def _suites(incomplete: str) -> list[str]:
     """The bundled suites and suite files that a shell offers after ``fedassay run``."""
-    from ..suites.config.bundled_suites import bundled_suites
+    from ..suites.config.part_listing import bundled_suites
 
     files = [path.as_posix() for path in Path().glob(f"{incomplete}*") if path.is_dir() or path.suffix == ".toml"]
     return [name for name in [*bundled_suites(), *sorted(files)] if name.startswith(incomplete)]
@@ -121,12 +121,12 @@ def run(
     with reported_errors():
         from ..api import _reported
         from ..suites.config.suite_file import load_suite, named_changes
-        from ..suites.execution.backend_choice import chosen_backend
+        from ..suites.execution.clusters import chosen_backend
         from ..suites.execution.run import carry_out, launch
         from ..suites.planning.budget import budget_seconds, in_budget
         from ..suites.planning.estimate import estimate, learnt
         from ..suites.planning.plan_text import headline
-        from ..suites.results.cost import Cost
+        from ..suites.results.environment import Cost
         from .progress import progress
 
         options = named_changes(seeds=seeds, device=device)
@@ -210,8 +210,7 @@ def plan(
         from ..suites.config.resolve import resolve
         from ..suites.config.suite_file import load_suite, named_changes
         from ..suites.planning.budget import in_budget
-        from ..suites.planning.estimate import estimate, learnt
-        from ..suites.planning.pilot_times import pilot_times
+        from ..suites.planning.estimate import estimate, learnt, pilot_times
         from ..suites.planning.plan_text import headline, plan_lines
         from ..suites.planning.run_plan import plan_run
 
@@ -402,7 +401,7 @@ def doctor(
         if (repeats, seed) != (None, None):
             raise typer.BadParameter("--repeats and --seed can be given only with --calibrate")
         if fetch_lpips:
-            from ..suites.scoring.lpips_weights import fetch
+            from ..suites.scoring.images import fetch
 
             typer.echo(fetch(), err=True)
         from .list_command import diagnosis

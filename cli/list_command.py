@@ -158,7 +158,7 @@ def diagnosis(*, digests: bool = False) -> list[str]:
     """
     # Imported late, like everything below: `fedassay list` must start without torch.
     from ..suites.results.environment import accelerator, hardware, threads, versions
-    from ..suites.scoring.lpips_weights import Unavailable, convolutions
+    from ..suites.scoring.images import Unavailable, convolutions
 
     machine = hardware()
     lpips = convolutions()
@@ -206,7 +206,7 @@ def _mutants() -> dict[str, str]:
 
 
 def _suites() -> dict[str, str]:
-    from ..suites.config.bundled_suites import bundled_suites
+    from ..suites.config.part_listing import bundled_suites
     from ..suites.config.source import Source
 
     parsed = {name: Source(name, text).parse() for name, text in bundled_suites().items()}

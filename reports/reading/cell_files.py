@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ...suites.results.arrays import read_arrays
 from ...suites.results.record import NUMBERS, ROUNDS, Record
-from ...suites.results.store import RECOMPUTE
+from ...suites.results.store import RECOMPUTE, read_arrays
 
 _SIDES = ("member", "nonmember")
 _ONE_NUMBER = ("fpr_high", "fnr_high", "alpha", "auc", "auc_error", "auc_freedom", "rounds")

@@ -14,8 +14,8 @@ from ...audit.observer import (
     UPLOADS,
     Observer,
 )
-from ...suites.results.audited_model import Trained, audited_on, own_training
 from ...suites.results.claims_file import StatedClaim
+from ...suites.results.outcome import Trained, audited_on, own_training
 from ...suites.results.record import Record, printed_label
 from .membership import memberships
 from .run_folder import Order, RunFolder, once_per_run

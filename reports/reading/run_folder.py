@@ -13,14 +13,12 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...audit.wording import counted
-from ...suites.results.checksums import changed_files
 from ...suites.results.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ...suites.results.claims_file import StatedClaim, stated_claims
-from ...suites.results.outcome import Outcome, judge_run
+from ...suites.results.outcome import Outcome, claimed_epsilons, judge_run
 from ...suites.results.record import Record
 from ...suites.results.rows import SkippedRow, first_mistake, read_rows, skipped_counts
-from ...suites.results.store import no_run
-from ...suites.results.weak_test import claimed_epsilons
+from ...suites.results.store import changed_files, no_run
 from .cell_files import CellFiles
 from .printable import printable_content, printable_record
 

@@ -19,6 +19,7 @@ from ...suites.results.outcome import (
     WORDS,
     Outcome,
     Problem,
+    claimed_epsilons,
     failing_codes,
     fine_line,
     listed,
@@ -28,7 +29,6 @@ from ...suites.results.outcome import (
 from ...suites.results.outcome import problems as problems_of
 from ...suites.results.record import Record, printed_label
 from ...suites.results.rows import skipped_counts
-from ...suites.results.weak_test import claimed_epsilons
 from ..reading.run_folder import RunFolder
 from ..tables.numerals import NOTHING, lower_bound, metric, metric_value
 from ..tables.printed import metric_words

@@ -12,7 +12,7 @@ from ...audit.curve import Curve
 from ...audit.metrics import counted_runs, lowest_rate, tpr_at
 from ...audit.posterior import success_bound
 from ...audit.wording import at_least, counted, plain
-from ...suites.results.weak_test import WEAK, weak_because
+from ...suites.results.outcome import WEAK, weak_because
 from ..reading.claims import ClaimRow, claim_rows, covered_elsewhere, left_unprotected, one_row_per_claim, same_subject
 from ..reading.membership import Membership, memberships
 from ..reading.pooling import LEVEL

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ...audit.claim import Claim
-from ...suites.results.weak_test import WEAK
+from ...suites.results.outcome import WEAK
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from . import numerals

@@ -11,6 +11,7 @@ from torch import Tensor
 from ...attacks.attack import Attack, Knowledge
 from ...attacks.membership.shadow_attack import ShadowAttack
 from ...attacks.shadow_bank import ShadowBank, true_class_logits
+from ...audit.claim import Claim
 from ...audit.evidence import CandidateScores, MembershipScores
 from ...audit.observer import FINAL_MODEL
 from ...fl.engine import run_federation
@@ -22,11 +23,40 @@ from ...fl.task import Task
 from ...fl.training.local import Batch, LocalTrainer
 from ...fl.view import RoundView, View
 from ..config.resolve import executor_of, plan_of, task_of
-from ..jobs.trial_job import AttackCell, ShadowJob
+from ..config.tables.suite import FederationSpec, PlanChange
+from ..results.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
-from ..scoring.shadow_rows import groups, score_shadows
-from .finished_cells import Works, finish_job
+from ..scoring.membership_rows import groups, score_shadows
+from .finished_cells import AttackCell, Works, finish_job
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowJob:
+    """A job that trains shadow federations on random halves of the samples and attacks each of them in turn.
+
+    Args:
+        claims: the claims that the defense states about this plan.
+        count: number of federations.
+        device: where they are trained.
+    """
+
+    # Attacks share one job because training is the cost: a bank of federations is trained once for all of them.
+
+    federation: FederationSpec
+    change: PlanChange
+    protection: Protection
+    claims: tuple[Claim, ...]
+    seed: int
+    count: int
+    attacks: tuple[AttackCell, ...]
+    device: str = "cpu"
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All units of work of this job, one per attack."""
+        return tuple(attack.cell for attack in self.attacks)
+
 
 _FIRST_BLOCK = 2**29
 """First number of the batches of shadows, chosen so that they share no random draw with a trial or an audit's runs."""

@@ -1,8 +1,13 @@
-"""Train one federation and run every attack of the suite on it; a failure is stored as a result row."""
+"""Train one federation and run every attack of the suite on it; a failure is stored as a result row.
 
-from dataclasses import asdict, dataclass
+Observers that do not learn which client sent which update are scored as if all clients were one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +18,7 @@ from ...audit.observer import UPLOADS
 from ...fl.engine import Recorder, run_federation
 from ...fl.plan import Plan
 from ...fl.probe import CandidateProbe, OwnerProbe
+from ...fl.protection import Protection
 from ...fl.recorder import LotRecorder, NumbersRecorder, UtilityRecorder, ViewRecorder
 from ...fl.resume_state import ResumeState
 from ...fl.streams import Streams
@@ -20,23 +26,42 @@ from ...fl.task import Task
 from ...fl.traffic import TrafficRecorder
 from ...fl.view import View
 from ..config.resolve import executor_of, plan_of, task_of
-from ..jobs.cell import Cell
-from ..jobs.trial_job import AttackCell, TrialJob
+from ..config.tables.suite import FederationSpec, PlanChange
+from ..results.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
-from ..scoring.candidates import all_scores, counted_scores
-from ..scoring.exposure_rows import score_exposures
-from ..scoring.label_rows import score_label_counts
-from ..scoring.membership_rows import score_membership
+from ..scoring.label_rows import score_label_counts, score_tokens
+from ..scoring.membership_rows import all_scores, counted_scores, score_exposures, score_membership, score_source
 from ..scoring.reconstruction_rows import score_reconstructions
-from ..scoring.source_rows import score_source
-from ..scoring.token_rows import score_tokens
 from ..scoring.utility_rows import utility_rows
 from .checkpoint import Checkpoint
-from .device import run_attack
-from .finished_cells import Clock, Works, finish_job
-from .pooled import is_pooled, pooled_evidence, pooled_truth
+from .finished_cells import AttackCell, Clock, Works, finish_job, run_attack
 from .worst_case import worst_case_hypotheses
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialJob:
+    """A job that trains one federation once and runs all attacks on it.
+
+    Args:
+        training: the cell that measures utility; None for a federation that borrows its calibration.
+        device: where it is trained, and where its attacks search for images.
+    """
+
+    federation: FederationSpec
+    change: PlanChange
+    protection: Protection
+    seed: int
+    training: Cell | None
+    attacks: tuple[AttackCell, ...]
+    device: str = "cpu"
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All units of work of this job; the first one is the training, which measures the model's utility."""
+        training = () if self.training is None else (self.training,)
+        return (*training, *(attack.cell for attack in self.attacks))
+
 
 Probe = CandidateProbe | OwnerProbe
 
@@ -264,3 +289,58 @@ def score(
         "an attack must return CandidateScores, SourceScores, Reconstructions, LabelCounts, TokenGuesses or Exposures, "
         f"got {type(evidence).__name__}"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledTruth:
+    """A federation's data as if one client held all clients' samples, with the batches of samples used in training."""
+
+    task: Task
+    lots: dict[int, LotRecorder]
+
+
+def is_pooled(evidence: Reconstructions | LabelCounts | TokenGuesses) -> bool:
+    """Return whether an attack's output comes from an observer that does not learn which client sent which update."""
+    return evidence.setting.observer.rank < UPLOADS.rank
+
+
+def pooled_evidence(
+    evidence: Reconstructions | LabelCounts | TokenGuesses,
+) -> Reconstructions | LabelCounts | TokenGuesses:
+    """Return an attack's output as if all clients had sent one joint update: all reconstructed images or texts, or the
+    counts of labels or tokens summed over all clients.
+    """
+    if isinstance(evidence, Reconstructions):
+        return replace(evidence, uploads=np.zeros(len(evidence.images), dtype=np.int64))
+    if isinstance(evidence, TokenGuesses):
+        texts = None if evidence.texts is None else (np.concatenate(evidence.texts),)
+        return replace(evidence, counts=evidence.counts.sum(0, keepdims=True), texts=texts)
+    return replace(evidence, counts=evidence.counts.sum(0, keepdims=True))
+
+
+def pooled_truth(task: Task, plan: Plan, lots: Mapping[int, LotRecorder]) -> PooledTruth:
+    """Merge all clients' samples and training batches into those of a single client, in the order of the clients."""
+    rounds = [
+        _pooled_masks([_counted(lots[client].lots[number], plan, part) for client, part in enumerate(task.parts)])
+        for number in range(max((len(found.lots) for found in lots.values()), default=0))
+    ]
+    return PooledTruth(
+        task=replace(task, parts=(torch.cat(task.parts),)),
+        lots={0: LotRecorder(client=0, lots=rounds)},
+    )
+
+
+def _counted(masks: list[Tensor], plan: Plan, part: Tensor) -> list[Tensor]:
+    # A full lot is the same in each step: its samples are in the truth only once.
+    counted = masks[:1] if plan.lot.rate(len(part)) == 1 else masks
+    # A client that took no part keeps its place in the mask, so that indices of the pooled lot stay right.
+    return counted or [torch.zeros(1, len(part), dtype=torch.bool)]
+
+
+def _pooled_masks(clients: list[list[Tensor]]) -> list[Tensor]:
+    """For each step the concatenated masks of all clients; a client that takes fewer steps has an empty mask."""
+    steps = max(len(masks) for masks in clients)
+    return [
+        torch.cat([masks[step] if step < len(masks) else torch.zeros_like(masks[0]) for masks in clients], dim=1)
+        for step in range(steps)
+    ]

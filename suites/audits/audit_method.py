@@ -1,9 +1,11 @@
-"""Define the base class of every way to audit a claim, from planning and runs to measurement and checks."""
+"""Define the base class of every way to audit a claim, and find those of this folder by file name."""
 
+import importlib
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -19,14 +21,24 @@ from ...checks.canaries import why_not_covered
 from ...checks.coverage import Coverage, coverage_of, power_of_checks
 from ...checks.replay import on_own_model
 from ...fl.plan import Plan
+from ..attacking.finished_cells import AttackCell
+from ..attacking.shadows import ShadowJob
 from ..config.tables.suite import AuditSpec
-from ..jobs.block_job import AuditRequest, BlockJob
-from ..jobs.planned_audit import PlannedAudit
-from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
-from .audited_federation import audited_federation, checked_federation, federation_of, inseparable, own_model_federation
-from .claim_checks import claim_checks, received_checks
-from .prepared_again import Fitted, fitted, stronger_claims
+from . import __path__ as _FOLDERS
+from .case import (
+    Fitted,
+    audited_federation,
+    checked_federation,
+    claim_checks,
+    federation_of,
+    fitted,
+    inseparable,
+    own_model_federation,
+    received_checks,
+    stronger_claims,
+)
+from .planned_audit import AuditRequest, BlockJob, PlannedAudit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,3 +319,44 @@ def final_look(audit: PlannedAudit) -> Look:
 def pooled_replicas(audit: PlannedAudit) -> int:
     """Return the number of runs with the canary over all seeds of an audit; there are equally many without it."""
     return sum(block.replicas for block in audit.blocks)
+
+
+# Cached: every block and every audit looks up its method.
+@cache
+def audit_methods() -> dict[str, AuditMethod]:
+    """Return every audit method of this folder, keyed by file name, lowest precedence first."""
+    modules = [importlib.import_module(f"{__package__}.{entry.name}") for entry in pkgutil.iter_modules(_FOLDERS)]
+    found: list[AuditMethod] = [module.METHOD for module in modules if hasattr(module, "METHOD")]
+    return {method.name: method for method in sorted(found, key=lambda method: method.precedence)}
+
+
+def block_method(name: str) -> BlockMethod:
+    """Return the audit method of this file name; raise ValueError unless it runs federations or trials of its own."""
+    running = {label: method for label, method in audit_methods().items() if isinstance(method, BlockMethod)}
+    if name not in running:
+        raise ValueError(
+            f"the audit method must be one that runs federations itself: {', '.join(running)}; got {name!r}"
+        )
+    return running[name]
+
+
+def attack_methods() -> list[AttackMethod]:
+    """Return the audit methods that use the results of attacks on shadow federations."""
+    return [method for method in audit_methods().values() if isinstance(method, AttackMethod)]
+
+
+def chosen_method(request: AuditRequest) -> tuple[BlockMethod, str]:
+    """Choose the audit method for a claim; also return why that method cannot audit the claim (empty string if it can).
+
+    A claim that the method chosen by its law cannot audit is recorded under the method that the suite chose.
+
+    Raises:
+        ValueError: for a published law that cannot be evaluated.
+    """
+    methods = [method for method in audit_methods().values() if isinstance(method, BlockMethod)]
+    # Methods are sorted by precedence, so the first that covers the claim is the one; every canary design has one.
+    method = next(method for method in methods if method.covers(request))
+    reason = method.out_of_scope(request)
+    if reason and not method.chosen_by_suite:
+        method = next(other for other in methods if other.chosen_by_suite and other.covers(request))
+    return method, reason

@@ -25,11 +25,12 @@ from ...audit.finding import Weakness, beyond_all
 from ...audit.measurement import Measurement
 from ...audit.observer import FINAL_MODEL
 from ...fl.streams import Streams
-from ..jobs.planned_audit import AttackedFederation, PlannedAudit
-from ..jobs.trial_job import AttackCell, ShadowJob
+from ..attacking.finished_cells import AttackCell
+from ..attacking.shadows import ShadowJob
 from ..results.store import Store
 from .audit_method import AttackMethod, Reading
 from .one_run import guesses_text
+from .planned_audit import AttackedFederation, PlannedAudit
 
 TARGET = 0
 """The federation that is guessed: fixed before anything has run."""

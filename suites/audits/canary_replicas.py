@@ -24,9 +24,8 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..config.tables.suite import AuditSpec
-from ..jobs.block_job import AuditRequest, BlockJob
-from ..jobs.planned_audit import PlannedAudit
-from .audited_federation import audited_federation, canary_length, knowledge, observed, published_law
+from .case import audited_federation, canary_length, knowledge, observed, published_law
+from .planned_audit import AuditRequest, BlockJob, PlannedAudit
 from .replicas import Arms, ReplicaMethod
 
 _ALONE = 128

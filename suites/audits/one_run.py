@@ -30,11 +30,10 @@ from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
 from ..config.tables.suite import AuditSpec
-from ..jobs.block_job import AuditRequest, BlockJob
-from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
 from .audit_method import BlockMethod, Reading, unknown_power
-from .audited_federation import audited_federation, canary_length, claimed_release, knowledge, observed
+from .case import audited_federation, canary_length, claimed_release, knowledge, observed
+from .planned_audit import AuditRequest, BlockJob, PlannedAudit
 from .planted_canary import canary_words
 from .replicas import SETTING
 

@@ -23,8 +23,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import Streams
 from ..config.resolve import plan_of, task_of
-from ..jobs.block_job import AuditRequest, BlockJob
-from ..jobs.planned_audit import PlannedAudit
+from .planned_audit import AuditRequest, BlockJob, PlannedAudit
 from .replicas import Arms, ReplicaMethod
 
 _WITNESS = (

@@ -19,11 +19,10 @@ from ...audit.parts import Spec
 from ...audit.supplied.chosen import EstimatorOptions, chosen, measure_runs, needs_fixed_threshold
 from ...audit.threshold import SplitThreshold
 from ..config.tables.suite import AuditSpec
-from ..jobs.block_job import BlockJob
-from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
 from .audit_method import BlockMethod, Reading, final_look, pooled_replicas
-from .audited_federation import claimed_release
+from .case import claimed_release
+from .planned_audit import BlockJob, PlannedAudit
 from .power import enough_replicas
 
 ARMS = ("nonmember", "member")

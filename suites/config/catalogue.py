@@ -1,15 +1,29 @@
-"""Find defenses and attacks by file name or from outside, and build them from their configuration."""
+"""Find the parts that a suite names: defenses and attacks by file name, and parts from outside.
 
+The versions of parts from outside enter the identity of cells. A suite's own modules are imported from the suite file's
+folder, whatever the current folder is.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel
 
-from ...audit.parts import find_outside, points, version_of
+from ...audit.parts import KINDS, Spec, find_outside, is_path, label, name_and_options, points, version_of
 from ...audit.wording import nearest
+from ...checks.canaries import CANARIES
+from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS
+from ...fl.data.datasets import KNOWN_DATASETS
+from ...fl.data.files.lookup import names_a_file
+from ...fl.models.small_models import known_models
+from ...fl.partitions.partitions import KNOWN_PARTITIONS
 from .part_files import Kind, own_parts
 from .source import ConfigError
-from .tables.suite import AttackSpec, DefenseSpec
+from .tables.suite import AttackSpec, DefenseSpec, Suite
 
 _WORDS: dict[Kind, str] = {
     "defense": "Defense, VerticalDefense or TransferDefense",
@@ -108,3 +122,142 @@ def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> No
         raise ConfigError(
             f"{place}{name}: rename its field {taken[0]!r}, because a suite file reserves the keys {keys} of {kind}s"
         )
+
+
+KEYS = {
+    "dataset": "dataset",
+    "model": "model",
+    "partition": "partition",
+    "cohort": "sampling",
+    "lot": "sampling",
+    "algorithm": "algorithm",
+    "canary": "canary",
+    "estimator": "estimator",
+}
+"""The keys of a suite's tables that name parts, with the kind of each."""
+
+
+def parts_in(table: BaseModel | None) -> Iterator[tuple[str, str, Spec]]:
+    """Yield the key, the kind and the value of each part that a table of a suite names."""
+    for key, kind in KEYS.items():
+        value = getattr(table, key, None)
+        if isinstance(value, str) or (isinstance(value, dict) and _is_named(kind, value)):
+            yield key, kind, value
+
+
+def outside_versions(tables: Iterable[BaseModel | None]) -> dict[str, str]:
+    """Return the version of each part from outside that the tables name, with a digest of its source; the package's own
+    parts have no entry, so that they leave the identity of a cell as it is.
+    """
+    found: dict[str, str] = {}
+    for _, kind, value in (part for table in tables for part in parts_in(table)):
+        name, _ = name_and_options(kind, value)
+        if is_outside(kind, name):
+            found[f"{kind} {label(kind, value)}"] = version_of(find_outside(kind, name), name)
+    return found
+
+
+def is_outside(kind: str, name: str) -> bool:
+    """Return whether a name is that of a part from outside: a path, or an entry point that no own part hides."""
+    return ":" in name or (name not in own_names(kind) and name in points(kind))
+
+
+def own_names(kind: str) -> tuple[str, ...]:
+    """Return the names of the package's own data sets, models, algorithms, partitions, sampling rules, canaries or
+    estimators.
+    """
+    if kind == "estimator":
+        # Imported here, because estimators load scipy, which most suites do not need in order to be read.
+        from ...audit.estimators.catalogue import estimators
+
+        return tuple(estimators())
+    known: dict[str, Iterable[str]] = {
+        "dataset": KNOWN_DATASETS,
+        "model": known_models(),
+        "algorithm": KNOWN_ALGORITHMS,
+        "partition": KNOWN_PARTITIONS,
+        "sampling": ("full", "poisson", "fixed_size", "epoch"),
+        "canary": CANARIES,
+    }
+    return tuple(known[kind])
+
+
+def _is_named(kind: str, table: dict[str, Any]) -> bool:
+    try:
+        name_and_options(kind, table)
+    except ValueError:
+        return False
+    return kind in KINDS
+
+
+def folder_of_suite(suite_file: Path) -> str:
+    """Return the folder of a suite file as text, ready to be added to ``sys.path``."""
+    return str(suite_file.resolve().parent)
+
+
+def paths_of(spec: Suite) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the place and the name of each part that the suite names as ``package.module:Name`` or ``file.py:Name``,
+    which may lie in the suite file's folder.
+    """
+    tables: dict[tuple[str, ...], BaseModel | None] = {("audit",): spec.audit}
+    tables.update(spec.federation_tables)
+    tables |= {("defenses", name, "plan"): one.plan for name, one in spec.defenses.items()}
+    named = [((*place, key), kind, value) for place, table in tables.items() for key, kind, value in parts_in(table)]
+    named += [(("defenses", name, "part"), "defense", one.part or name) for name, one in spec.defenses.items()]
+    named += [(("attacks", name, "part"), "attack", one.part or name) for name, one in spec.attacks.items()]
+    yield from ((place, name_and_options(kind, value)[0]) for place, kind, value in named if is_path(kind, value))
+
+
+def names_data_files(spec: Suite) -> bool:
+    """Return whether the suite names a data set by a path, which may be relative to the suite file's folder."""
+    given = [one.dataset for one in spec.all_federations.values()]
+    given += [spec.audit.dataset] if spec.audit is not None and spec.audit.dataset is not None else []
+    return any(names_a_file(name_and_options("dataset", one)[0]) for one in given)
+
+
+def import_first_from(folder: str) -> None:
+    """Put ``folder`` first on the import path, as ``python FILE`` does with the folder of FILE.
+
+    It stays there: a part may import more modules when it runs, and worker processes inherit this import path.
+    """
+    sys.path[:] = [folder, *(place for place in sys.path if place != folder)]
+
+
+def check_loaded_from(part: str, folder: str) -> None:
+    """Raise ConfigError if the suite's ``folder`` contains the module of ``part``, but Python has already loaded
+    another module of that name.
+
+    Python loads one module per name. Without this check a module of the same name, loaded earlier, would be audited
+    instead of the suite's own.
+    """
+    name, colon, _ = part.rpartition(":")
+    # A file is found by its path, and `audit.parts` compares it with the loaded module.
+    if not (folder and colon) or name.endswith(".py") or name not in sys.modules:
+        return
+    place = Path(folder, *name.split("."))
+    # A folder without the module is no conflict: the part was then meant to come from an installed package.
+    own = next((file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py") if file.is_file()), None)
+    # Files with equal content are the same part, such as a checkout and its installed copy.
+    loaded = sys.modules[name].__file__
+    if own is None or loaded is None or own.samefile(loaded) or own.read_bytes() == Path(loaded).read_bytes():
+        return
+    raise ConfigError(
+        f"{name} is already loaded from {loaded}, but the suite needs {own}: a process loads one module per name; "
+        "rename one of them, or run them in separate processes"
+    )
+
+
+def path_from_run(folder: str, run: Path) -> str:
+    """Return the suite's folder relative to the run's folder, in the form in which the run's manifest stores it.
+
+    A relative path reveals less about the machine, and stays valid where both folders are moved together.
+    """
+    return os.path.relpath(folder, run.resolve())
+
+
+def folder_from_manifest(relative: object, run: Path) -> str:
+    """Return the suite's folder as stored in a run's manifest; empty string if it stores none or the folder no longer
+    exists.
+    """
+    folder = (run.resolve() / relative).resolve() if isinstance(relative, str) and relative else None
+    return str(folder) if folder is not None and folder.is_dir() else ""

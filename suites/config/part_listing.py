@@ -1,7 +1,8 @@
-"""Collect names and summaries for ``fedassay list`` without importing torch or the listed files."""
+"""Collect the names of parts and suites, with summaries, without importing torch or the listed files."""
 
 import inspect
 import itertools
+from importlib import resources
 from typing import Any
 
 from ...audit.parts import points
@@ -145,3 +146,18 @@ def _installed(kind: Kind) -> dict[str, type[Any]]:
     from .catalogue import from_entry_points
 
     return from_entry_points(kind)
+
+
+def bundled_suites() -> dict[str, str]:
+    """Return a dictionary from the name of each bundled suite to its TOML text; suites that repeat a paper's
+    experiments have names ``papers/NAME``.
+    """
+    folder = resources.files(__package__.rpartition(".")[0])
+    places = {"": folder, "papers/": folder / "papers"}
+    files = [(prefix + entry.name, entry) for prefix, place in places.items() for entry in place.iterdir()]
+    return {
+        name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
+        # The package's own suites first, then those of papers; a folder lists its files in no fixed order.
+        for name, entry in sorted(files, key=lambda file: ("/" in file[0], file[0]))
+        if name.endswith(".toml")
+    }

@@ -1,11 +1,16 @@
 """Turn a checked suite into ready-to-run defenses, attacks, federation plans and privacy claims."""
 
+import hashlib
+import json
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ...attacks.attack import Attack
 from ...attacks.membership.candidates import MembershipAttack
@@ -30,13 +35,20 @@ from ...fl.task import Task, build_task
 from ...fl.training.executor_choice import executor_named
 from ...fl.training.local import LocalTrainer
 from ...fl.warm_start import WarmStartRule
-from .calibration import calibrated
-from .catalogue import Part, build, find, part_from_instance
-from .compatibility import check_audit, check_federations
-from .identity import plain_data
-from .outside_parts import is_outside, outside_versions, own_names, parts_in
-from .plugin_path import check_loaded_from, import_first_from, paths_of
-from .shadow_count import DEFAULT_SHADOWS, too_few
+from .catalogue import (
+    Part,
+    build,
+    check_loaded_from,
+    find,
+    import_first_from,
+    is_outside,
+    outside_versions,
+    own_names,
+    part_from_instance,
+    parts_in,
+    paths_of,
+)
+from .compatibility import DEFAULT_SHADOWS, check_audit, check_federations, too_few
 from .source import ConfigError, Source
 from .suite_file import with_data_files
 from .tables.key_types import WithData
@@ -478,3 +490,56 @@ def _free_label(part: Part, taken: list[DefenseEntry]) -> str:
     # At most 36 characters: a number of three digits still fits into a label of 40.
     labels = {entry.label for entry in taken}
     return next(label for n in range(1, len(labels) + 2) if (label := name if n == 1 else f"{name}_{n}") not in labels)
+
+
+def calibrated(defense: Defense, plan: Plan) -> Prepared:
+    """Return ``defense.prepare(plan)``; the result is kept for equal defenses and plans, if both can be hashed.
+
+    Raises:
+        Exception: whatever the defense raises.
+    """
+    try:
+        hash((defense, plan))
+    except TypeError:
+        return defense.prepare(plan)
+    return _kept(type(defense).prepare, defense, plan)
+
+
+# Calibration may take seconds. The plans of all seeds are often equal, and so are those that the audits of a defense's
+# claims run.
+@lru_cache(maxsize=1024)
+def _kept(prepare: Callable[[Defense, Plan], Prepared], defense: Defense, plan: Plan) -> Prepared:
+    return prepare(defense, plan)
+
+
+IDENTITY = "identity-6"
+"""Must change whenever the same configuration would give other numbers (random streams, engine, scoring)."""
+
+
+def identity(**facts: Any) -> str:
+    """Return 16 hexadecimal digits of a SHA-256 hash of named facts; the hash depends neither on the order of the facts
+    nor on the process.
+
+    Raises:
+        TypeError: for a fact that is not plain data.
+    """
+    # Not Python's hash(), which is salted anew in each process: a resumed run has to find the same cells.
+    text = json.dumps({"identity": IDENTITY, **facts}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def plain_data(value: Any) -> Any:
+    """Return a configuration value as plain data: finite numbers, text and containers unchanged, anything else as its
+    ``repr``.
+    """
+    if isinstance(value, np.generic):
+        return plain_data(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_data(item) for item in value]
+    return repr(value)

@@ -1,11 +1,22 @@
-"""Define a backend: where the jobs of a run are carried out, in processes of this machine or on a cluster."""
+"""Define a backend: where the jobs of a run are carried out, and the backend of processes of this machine."""
 
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import Protocol, Self
 
-from ..jobs.planned_audit import PlannedAudit
+from ..audits.planned_audit import PlannedAudit
 from ..planning.run_plan import Job
 from ..results.store import Store
 
@@ -70,3 +81,148 @@ class Backend(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+class LocalBackend:
+    """Worker processes of this machine, or this process alone where ``processes`` is 1."""
+
+    name = "local"
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+
+    @property
+    def at_once(self) -> int:
+        return self._processes
+
+    def sends(self, jobs: int) -> bool:
+        return self._processes > 1 and jobs > 1
+
+    def __enter__(self) -> Self:
+        if self._processes > 1:
+            from joblib.externals.loky import get_reusable_executor  # Lazy: a run in one process does not need it.
+
+            # Workers outlive a run: those of an earlier run in this session would still have that run's version of a
+            # part.
+            get_reusable_executor().shutdown(wait=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    def results(self, carry: Carry, jobs: Sequence[Work], store: Store) -> Iterator[Done]:
+        from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
+
+        workers = min(self._processes, len(jobs))
+        # batch_size=1: joblib would otherwise group short jobs and report their cells late.
+        parallel = Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
+        numbered = delayed(_numbered)
+        run = os.getpid()
+        with ctrl_c_blocked():
+            results = parallel(numbered(index, carry, job, store, run) for index, job in enumerate(jobs))
+        complete = False
+        try:
+            # "yield from" would close the results itself, outside of the filter below.
+            for done in results:  # noqa: UP028
+                yield done
+            complete = True
+        except Exception:
+            # A signal to the whole group ends the workers a moment before it reaches this process, which it should
+            # stop.
+            time.sleep(0.1)
+            raise
+        finally:
+            with warnings.catch_warnings():
+                # When a run is interrupted, joblib warns with advice for programmers; the command line explains it
+                # itself.
+                warnings.filterwarnings("ignore", r"\d+ tasks (which were|have been)", UserWarning)
+                results.close()
+            if not complete:  # Otherwise the workers wait for the next stage.
+                _end_feeders()
+
+
+def _end_feeders() -> None:
+    """Wait for the threads that fed jobs to workers: ended with Python in the middle of freeing the semaphore of their
+    queue, they would leave a warning about it.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(timeout=1)
+
+
+def _numbered(index: int, carry: Carry, job: Work, store: Store, run: int) -> Done:
+    _end_with(run)
+    keep_freed_memory()
+    leave_imports_out_of_collections()
+    failed = carry(job, store)
+    # The CPU time of the whole process, its imports included.
+    return Done(index=index, failed=failed, worker=str(os.getpid()), cpu_s=time.process_time())
+
+
+@cache
+def _end_with(run: int) -> None:
+    """End this worker when its parent, the process ``run``, has ended; started once per process.
+
+    A worker that outlived an interrupted run would compute at the same time as the resumed one. The parent is compared
+    by id, because it may have ended while this process was still starting.
+    """
+
+    def watch() -> None:
+        while os.getppid() == run:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_LARGEST_MMAP_THRESHOLD = 32 * 2**20
+_NEVER = 2**31 - 1
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Make the C library glibc keep freed memory in this process; with another C library nothing happens.
+
+    By default glibc returns large blocks to the system, and each step of a search requests them again page by page,
+    which takes a tenth of its time. In return the process never shrinks.
+    """
+    # Other systems have no mallopt, or one with other constants.
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        # Both are needed: blocks above the first threshold bypass the heap, which the second one keeps from shrinking.
+        mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+        mallopt(_TRIM_THRESHOLD, _NEVER)
+
+
+@cache
+def leave_imports_out_of_collections() -> None:
+    """Take all objects that exist now out of all later searches for garbage in this process: at the first job of a
+    worker these are mostly modules.
+
+    loky searches once a second, which took a twentieth of a worker's time.
+    """
+    gc.freeze()
+
+
+@contextmanager
+def ctrl_c_blocked() -> Iterator[None]:
+    """Processes that start inside this context never receive Ctrl-C; this process receives it afterwards.
+
+    A terminal sends the signal to the run and to its workers, but only the run must react and end them: a worker that
+    reacted would report a failure and take the next job, or print a traceback of its imports.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows has none; there every process handles Ctrl-C by itself.
+        yield
+        return
+    # If Python started its resource tracker inside the context, that would unblock the signal again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -3,29 +3,35 @@
 import math
 import platform
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from ...defenses.defense import Defense
-from ..attacking.device import check_device
-from ..config.plugin_path import folder_from_manifest, names_data_files, path_from_run, paths_of
+from ..attacking.finished_cells import check_device
+from ..attacking.shadows import ShadowJob, run_shadows
+from ..attacking.trial import TrialJob, run_trial
+from ..audits.audit_claim import audit_claim, omitted_row, out_of_time, run_block, stop_reason
+from ..audits.planned_audit import BlockJob, PlannedAudit
+from ..config.catalogue import folder_from_manifest, names_data_files, path_from_run, paths_of
 from ..config.resolve import ResolvedSuite, resolve
 from ..config.source import ConfigError, Source
 from ..config.suite_file import check_suite
 from ..config.tables.suite import Suite
+from ..mutation.mutant_job import MutantJob
+from ..mutation.mutants import run_mutant
 from ..planning.run_plan import RunPlan, plan_run
-from ..results.checksums import digests
-from ..results.cost import Cost
-from ..results.environment import PACKAGES, git, hardware, versions
-from ..results.outcome import Outcome, judge_run
+from ..results.environment import PACKAGES, Cost, git, hardware, versions
+from ..results.outcome import Outcome, claimed_epsilons, judge_run
 from ..results.rows import skipped_counts
-from ..results.store import GATE, MANIFEST, Store
-from ..results.weak_test import claimed_epsilons
-from .backend import Backend
-from .workers import finished_jobs
+from ..results.store import GATE, MANIFEST, Store, digests
+from ..transfer import TransferAuditJob, TransferTrialJob, audit_transfer, run_transfer_trial
+from ..vertical.audit import audit_vertical
+from ..vertical.trial import VerticalAuditJob, VerticalTrialJob, run_vertical_trial
+from .backend import Backend, Work
 
 
 class Progress(Protocol):
@@ -281,3 +287,100 @@ def _manifest(
 
 def _now(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def finished_jobs(
+    plan: RunPlan,
+    store: Store,
+    finished: frozenset[str],
+    backend: Backend,
+    cost: Cost,
+    *,
+    until: float = math.inf,
+) -> Iterable[tuple[Work, list[str]]]:
+    """Carry out the unfinished jobs, then the later stages of sequential audits, then the audits; yield each with its
+    failures as soon as it ends.
+
+    The CPU time of worker processes is added to ``cost``.
+
+    ``until``: reading of ``time.monotonic`` after which no later stage is begun.
+    """
+
+    def unfinished(jobs: Iterable[Work]) -> list[Work]:
+        return [job for job in jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
+
+    yield from _carried(unfinished(plan.jobs), store, backend, cost)
+    for stage in range(1, plan.stages):
+        # Runs that the looks before have made needless are recorded as such, and not made.
+        needed = list[BlockJob]()
+        for audit in plan.audits:
+            blocks = [block for block in audit.blocks if block.stage == stage and block.cell.cell_id not in finished]
+            reason = stop_reason(audit, stage - 1, store) if blocks else ""
+            if blocks and not reason and time.monotonic() >= until:
+                reason = out_of_time(audit, stage - 1)
+            if not reason:
+                needed += blocks
+                continue
+            for block in blocks:
+                store.finish(block.cell.cell_id, [omitted_row(block, reason)])
+                yield block, []
+        yield from _carried(list[Work](needed), store, backend, cost)
+    # An audit pools what several jobs have written.
+    yield from _carried(unfinished(plan.audits), store, backend, cost)
+
+
+def _carried(todo: list[Work], store: Store, backend: Backend, cost: Cost) -> Iterator[tuple[Work, list[str]]]:
+    """Carry out jobs of which none depends on another."""
+    sent = [job for job in todo if _can_be_sent(job)] if backend.sends(len(todo)) else []
+    if not backend.sends(len(sent)):
+        sent = []
+    for done in backend.results(_carry, sent, store) if sent else ():
+        cost.add_worker(done.worker, done.cpu_s)
+        yield sent[done.index], done.failed
+    # A part of the user's own that cannot be pickled, such as one that holds a lock, runs in this process.
+    for job in todo:
+        if not any(job is one for one in sent):
+            yield job, _carry(job, store)
+
+
+def _carry(job: Work, store: Store) -> list[str]:
+    """Do one job but for those of its cells that are finished: an earlier session, or a worker that died, may have
+    stored some of them.
+    """
+    return _do(job, store, frozenset(cell.cell_id for cell in job.cells if store.is_finished(cell.cell_id)))
+
+
+def _do(job: Work, store: Store, finished: frozenset[str]) -> list[str]:
+    """Do one job; returns the titles of its failed cells with their reasons."""
+    match job:
+        case TrialJob():
+            return run_trial(job, store, finished)
+        case ShadowJob():
+            return run_shadows(job, store, finished)
+        case BlockJob():
+            return run_block(job, store, finished)
+        case MutantJob():
+            return run_mutant(job, store, finished)
+        case VerticalTrialJob():
+            return run_vertical_trial(job, store, finished)
+        case VerticalAuditJob():
+            return audit_vertical(job, store, finished)
+        case TransferTrialJob():
+            return run_transfer_trial(job, store, finished)
+        case TransferAuditJob():
+            return audit_transfer(job, store, finished)
+        case PlannedAudit():
+            return audit_claim(job, store)
+        case _:
+            raise TypeError(f"no worker does a job of class {type(job).__name__}")
+
+
+def _can_be_sent(job: Work) -> bool:
+    # The functions with which joblib sends jobs; lazy, because a run in one process does not need them.
+    from joblib.externals.loky.backend.reduction import dumps, loads
+
+    try:
+        loads(dumps(job))
+    except Exception:  # A part's own methods of pickling may raise anything.
+        return False
+    return True

@@ -31,10 +31,8 @@ from ...fl.recorder import ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
 from ...fl.training.local import Batch
-from ..audits.audited_federation import release_of
-from ..audits.claim_checks import claim_checks, received_checks
+from ..audits.case import Fitted, claim_checks, received_checks, release_of
 from ..audits.planted_canary import canary_words
-from ..audits.prepared_again import Fitted
 from .versions import Versions, check_claims
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5

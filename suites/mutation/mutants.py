@@ -22,14 +22,13 @@ from ..config.part_files import PartFile
 from ..config.part_listing import cases, control_kind, controls
 from ..config.source import ConfigError
 from ..config.tables.suite import MutantsSpec
-from ..jobs.cell import Cell
-from ..jobs.mutant_job import MutantJob
-from ..jobs.verdict_rows import check_rows, verdict_row
+from ..results.cell import Cell, check_rows, verdict_row
 from ..results.record import Record
 from ..results.store import Store
 from ..vertical.runs import DependentRuns
 from .federated_mutant import versions_of
 from .mutant_audit import MutantAudit, VersionFindings, audit_broken, audit_correct, plan_mutant_audit
+from .mutant_job import MutantJob
 from .versions import MechanismVersions, Versions
 from .vertical_mutant import vertical_versions
 from .vote_mutant import vote_versions

@@ -14,14 +14,13 @@ from typing import Any
 
 from ...audit.wording import counted
 from ...defenses.defense import Defense
+from ..audits.planned_audit import PlannedAudit
 from ..audits.power import enough_replicas
 from ..config.resolve import resolve
 from ..config.source import ConfigError, Source
 from ..config.tables.suite import Suite
-from ..jobs.planned_audit import PlannedAudit
 from ..results.environment import cores
-from .estimate import Times, expected_rest, expected_seconds
-from .pilot_times import pilot_times
+from .estimate import Times, expected_rest, expected_seconds, pilot_times
 from .run_plan import RunPlan, plan_run
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}

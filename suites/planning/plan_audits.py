@@ -1,23 +1,20 @@
 """Choose for each stated claim the audit method, its share of the error rate alpha, and the runs to make."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ...audit.claim import Claim
 from ...audit.power import Look, planned_looks
-from ..audits.audit_method import AttackMethod, BlockMethod
-from ..audits.known_methods import attack_methods, chosen_method
-from ..config.resolve import DefenseEntry, ResolvedSuite, audited
+from ..attacking.shadows import ShadowJob
+from ..attacking.trial import TrialJob
+from ..audits.audit_method import AttackMethod, BlockMethod, attack_methods, chosen_method
+from ..audits.planned_audit import AttackedFederation, AuditRequest, BlockJob, PlannedAudit
+from ..config.resolve import DefenseEntry, ResolvedSuite, audited, task_of
 from ..config.source import ConfigError
 from ..config.tables.suite import AuditSpec
-from ..jobs.block_job import AuditRequest, BlockJob
-from ..jobs.planned_audit import AttackedFederation, PlannedAudit
-from ..jobs.planned_claim import PlannedClaim
-from ..jobs.trial_job import ShadowJob
-from .plan_cells import CellMaker
-from .plan_shadows import attacked_federation
-from .prepared_defenses import PreparedDefenses, change_of
+from ..results.claims_file import PlannedClaim
+from .plan_cells import CellMaker, PreparedDefenses, change_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,3 +192,62 @@ def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
     """The suite's audit table with the federation and the replicas that the defense names, where it does."""
     named = {"federation": entry.federation, "replicas": entry.replicas}
     return audit.model_copy(update={name: value for name, value in named.items() if value is not None})
+
+
+def own_part(trial: TrialJob) -> TrialJob:
+    """Return the job without its attacks on shadow federations."""
+    return replace(trial, attacks=tuple(item for item in trial.attacks if item.entry.shadows is None))
+
+
+def shadow_jobs(trial: TrialJob, claims: Sequence[Claim]) -> list[ShadowJob]:
+    """Return one job for all attacks that need the same number of shadow federations, which are trained once for all of
+    them.
+
+    Args:
+        claims: those stated of the trial's plan.
+    """
+    # Sorted, because a set has no order and the order of the rows must not change from run to run.
+    counts = sorted({item.entry.shadows for item in trial.attacks if item.entry.shadows is not None})
+    return [
+        ShadowJob(
+            federation=trial.federation,
+            change=trial.change,
+            protection=trial.protection,
+            claims=tuple(claims),
+            seed=trial.seed,
+            count=count,
+            attacks=tuple(item for item in trial.attacks if item.entry.shadows == count),
+            device=trial.device,
+        )
+        for count in counts
+    ]
+
+
+def attacked_federation(
+    stated: PlannedClaim, jobs: Sequence[ShadowJob], method: AttackMethod
+) -> AttackedFederation | None:
+    """Return the shadow federation on which attacks give evidence about a claim, together with these attacks; None if
+    there is none.
+
+    The federation is that of the first seed that states the claim, so it is chosen before anything has run.
+    """
+    about = [job for job in jobs if _about(job) == (stated.federation, stated.defense) and _states(job, stated.claim)]
+    if not about or not method.covers(stated.claim, about[0]):
+        return None
+    # One seed only: the theorem counts the coins of a single run.
+    seed = about[0].seed
+    attacks = method.registered([job for job in about if job.seed == seed])
+    if not attacks:
+        return None
+    # Every sample of the federation is a candidate: each is a member by its own coin.
+    candidates = sum(task_of(about[0].federation, seed).sizes)
+    return AttackedFederation(setting=method.setting(about[0]), attacks=attacks, candidates=candidates, seed=seed)
+
+
+def _about(job: ShadowJob) -> tuple[str, str]:
+    facts = job.cells[0].facts
+    return facts["federation"], facts["defense"]
+
+
+def _states(job: ShadowJob, claim: Claim) -> bool:
+    return claim.claim_id in {other.claim_id for other in job.claims}

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 from ...defenses.controls import case as case_module
 from ...defenses.controls import mutant as mutant_module
-from ..config.identity import identity
-from ..config.resolve import ResolvedSuite
+from ..config.resolve import ResolvedSuite, identity
 from ..config.source import ConfigError
 from ..config.tables.suite import Suite
-from ..jobs.cell import Cell
-from ..jobs.mutant_job import MutantJob
-from ..jobs.planned_claim import PlannedClaim
+from ..mutation.mutant_job import MutantJob
 from ..mutation.mutants import (
     CORRECT_CASE,
     MECHANISM,
@@ -24,6 +21,8 @@ from ..mutation.mutants import (
     module_of,
     versions,
 )
+from ..results.cell import Cell
+from ..results.claims_file import PlannedClaim
 from ..results.record import CORRECT
 
 ESTIMATOR = "planned_event"

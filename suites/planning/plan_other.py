@@ -1,21 +1,154 @@
-"""Plan the trainings, attacks and audits of federations that are none of clients: vertical ones, and transfers."""
+"""Plan the trainings, attacks and audits of federations that are none of clients: vertical ones, and transfers.
+
+An estimate of memory counts the arrays that a run certainly holds at once, as 32-bit floats, so that it is too low
+rather than too high. What exceeds the memory of this machine would end without a message, after everything before it.
+"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...audit.claim import Claim
+from ...audit.observer import ACTIVE_PARTY, PASSIVE_PARTY, Observer
 from ...audit.parts import label
 from ...defenses.defense import variant_of
+from ...defenses.transfer.defense import PreparedTransfer
+from ...defenses.vertical.defense import VerticalPrepared
 from ...fl.plan import marks
-from ..config.identity import identity
-from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite
-from ..jobs.cell import Cell
-from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
-from ..jobs.planned_claim import PlannedClaim
-from ..jobs.trial_job import AttackCell
-from .memory_estimate import HeldArrays, check_memory
+from ...fl.transfer.plan import TransferPlan
+from ...fl.vertical.plan import VerticalPlan
+from ..attacking.finished_cells import AttackCell
+from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from ..config.other_federations import (
+    prepare_transfer,
+    prepare_vertical,
+    small_plan,
+    transfer_attacks,
+    transfer_defenses,
+    vertical_attacks,
+    vertical_defenses,
+)
+from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, identity
+from ..config.source import ConfigError, Source
+from ..config.tables.other_federations import TransferSpec, VerticalSpec
+from ..results.cell import Cell
+from ..results.claims_file import PlannedClaim
+from ..results.environment import hardware
+from ..transfer import TransferAuditJob, TransferTrialJob
+from ..vertical.runs import BLOCK
+from ..vertical.trial import VerticalAuditJob, VerticalTrialJob
 from .plan_cells import outside_facts, part_facts
+
+_COPIES = 2
+"""Of parameters that are trained: they and their gradients."""
+_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldArrays:
+    """Arrays that a run holds at once.
+
+    Args:
+        what: in words.
+        numbers: how many numbers they hold.
+        keys: the keys of the federation's table that determine it, dotted.
+    """
+
+    what: str
+    numbers: int
+    keys: tuple[str, ...]
+
+    @property
+    def gigabytes(self) -> float:
+        """Their memory in units of 2^30 bytes."""
+        return self.numbers * _BYTES / 2**30
+
+
+def check_memory(held: Sequence[HeldArrays], place: tuple[str, ...], spec: Any, source: Source) -> None:
+    """Raise ConfigError if some arrays of a federation exceed the memory of this machine.
+
+    ``place``: the federation's table in the suite file; ``spec``: its settings.
+    """
+    limit = float(hardware()["memory_gb"])
+    largest = max(held, key=lambda one: one.numbers)
+    if not 0 < limit < largest.gigabytes:  # Systems that do not state their memory have 0.
+        return
+    key = max(largest.keys, key=lambda name: _size(_value(spec, name)))
+    value = _value(spec, key)
+    given = list(value) if isinstance(value, tuple) else value
+    raise ConfigError(
+        f"{source.where((*place, *key.split('.')))}: {'.'.join((*place, key))} = {given}: {largest.what} "
+        f"would need about {largest.gigabytes:,.0f} GB, more than the {limit:,g} GB of this machine's memory; "
+        f"choose smaller values of {', '.join(largest.keys)}"
+    )
+
+
+def _value(spec: Any, name: str) -> Any:
+    for part in name.split("."):
+        spec = getattr(spec, part, None)
+    return spec
+
+
+def _size(value: Any) -> int:
+    """The largest whole number of a setting, a number or a list of numbers."""
+    numbers = value if isinstance(value, tuple) else (value,)
+    return max((one for one in numbers if isinstance(one, int)), default=0)
+
+
+def of_vertical(spec: VerticalSpec, plan: VerticalPlan, observers: set[Observer]) -> list[HeldArrays]:
+    """Return the largest arrays of a vertical federation: its models, what is kept for attacks by ``observers``, and
+    the runs of its audit that are made at once.
+    """
+    network, sizes = plan.network, ("embedding", "hidden", "top_hidden")
+    top = 0 if network.top is None else network.top.dim
+    models = _COPIES * (sum(one.dim for one in network.bottoms) + top)
+    # Of every step the observer's own model and its messages are kept.
+    rows, own = plan.people * plan.epochs, network.bottoms[0].dim
+    kept = {
+        PASSIVE_PARTY: plan.steps * own + rows * network.embedding,
+        ACTIVE_PARTY: plan.steps * top + 2 * rows * network.passive * network.embedding,
+    }
+    seen = sum(numbers for observer, numbers in kept.items() if observer in observers)
+    found = [
+        HeldArrays(what="the models of one training", numbers=models, keys=sizes),
+        HeldArrays(
+            what="what an adversary receives in all steps, with its own model in each",
+            numbers=seen,
+            keys=(*sizes, "epochs"),
+        ),
+    ]
+    if spec.audit is None or spec.audit.design != "independent":
+        return found
+    runs, small = min(BLOCK, spec.audit.replicas), small_plan(plan, spec.audit.people, spec.audit.batch)
+    messages = small.people * small.epochs * network.embedding  # Of the one party whose messages an audit reads.
+    what = f"the models and messages of {runs} runs of the audit at once"
+    keys = (*sizes, "epochs", "audit.people")
+    return [*found, HeldArrays(what=what, numbers=runs * (models + messages), keys=keys)]
+
+
+def of_transfer(spec: TransferSpec, plan: TransferPlan, shadows: int) -> list[HeldArrays]:
+    """Return the largest arrays of a transfer: all teachers, their answers, and the students; ``shadows``: the largest
+    number of shadow students of its attacks.
+    """
+    sets, answers = max(1, shadows), plan.teachers * plan.queries * plan.classes
+    return [
+        HeldArrays(
+            what=f"{sets * plan.teachers:,} teachers",
+            numbers=sets * plan.teachers * plan.layout.dim,
+            keys=("teachers",),
+        ),
+        HeldArrays(
+            what=f"the teachers' answers in {max(sets, spec.students):,} runs",
+            numbers=max(sets, spec.students) * answers,
+            keys=("teachers", "queries", "students"),
+        ),
+        HeldArrays(
+            what=f"{max(sets, spec.students):,} students",
+            numbers=max(sets, spec.students) * plan.layout.dim,
+            keys=("students",),
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,3 +327,63 @@ class OtherPlanner(ABC):
             "seed": seed,
         }
         return Cell(cell_id=cell_id, facts=shared | facts)
+
+
+class VerticalPlanner(OtherPlanner):
+    """Plans the work on one suite's vertical federations."""
+
+    table: ClassVar[str] = "vertical"
+    audit_name: ClassVar[str] = "vertical_runs"
+    trial_job: ClassVar[type[OtherTrialJob]] = VerticalTrialJob
+    audit_job: ClassVar[type[OtherAuditJob]] = VerticalAuditJob
+
+    def defenses(self, name: str) -> list[DefenseEntry]:
+        return vertical_defenses(self.suite, name)
+
+    def attacks(self, name: str) -> list[AttackEntry]:
+        return vertical_attacks(self.suite, name)
+
+    def prepare(self, entry: DefenseEntry, name: str, seed: int) -> tuple[VerticalPlan, VerticalPrepared]:
+        return prepare_vertical(self.suite, entry, name, seed)
+
+    def held(self, name: str, plan: VerticalPlan) -> list[HeldArrays]:
+        spec: VerticalSpec = self.specs[name]
+        # An audit by one run keeps what a passive party receives.
+        audited = {PASSIVE_PARTY} if spec.audit is not None and spec.audit.design != "independent" else set()
+        attacks = {attack.part.instance.observer for attack in self.attacks(name)}
+        return of_vertical(spec, plan, audited | attacks)
+
+    def model_words(self, spec: Any) -> str:
+        if spec.summed and not spec.hidden:
+            return "vertical logistic"
+        sizes = "-".join(str(size) for size in spec.hidden) or "linear"
+        top = "sum" if spec.summed else "-".join(str(size) for size in spec.top_hidden) or "linear"
+        return f"split {sizes}/{top}"
+
+    def rounds(self, plan: VerticalPlan) -> int:
+        return plan.epochs
+
+
+class TransferPlanner(OtherPlanner):
+    """Plans the work on one suite's transfers."""
+
+    table: ClassVar[str] = "transfer"
+    audit_name: ClassVar[str] = "vote_mechanism"
+    trial_job: ClassVar[type[OtherTrialJob]] = TransferTrialJob
+    audit_job: ClassVar[type[OtherAuditJob]] = TransferAuditJob
+
+    def defenses(self, name: str) -> list[DefenseEntry]:
+        return transfer_defenses(self.suite, name)
+
+    def attacks(self, name: str) -> list[AttackEntry]:
+        return transfer_attacks(self.suite, name)
+
+    def prepare(self, entry: DefenseEntry, name: str, seed: int) -> tuple[TransferPlan, PreparedTransfer]:
+        return prepare_transfer(self.suite, entry, name, seed)
+
+    def held(self, name: str, plan: TransferPlan) -> list[HeldArrays]:
+        spec: TransferSpec = self.specs[name]
+        return of_transfer(spec, plan, max((attack.shadows or 0 for attack in self.attacks(name)), default=0))
+
+    def model_words(self, spec: Any) -> str:
+        return label("model", spec.model)

@@ -10,15 +10,16 @@ from ...audit.wording import counted
 from ...fl.data.datasets import load_dataset
 from ...fl.models.probabilities import WORDS, returns_probabilities
 from ...fl.task import network_of
-from ..audits.known_methods import audit_methods
-from ..config.resolve_vertical import vertical_task_of
-from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
-from ..jobs.planned_audit import PlannedAudit
-from ..jobs.trial_job import ShadowJob, TrialJob
-from ..jobs.vertical_job import VerticalAuditJob
-from ..results.audited_model import Trained, other_training
+from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from ..attacking.shadows import ShadowJob
+from ..attacking.trial import TrialJob
+from ..audits.audit_method import audit_methods
+from ..audits.planned_audit import PlannedAudit
+from ..config.other_federations import vertical_task_of
+from ..results.outcome import Trained, other_training
 from ..vertical.audit import why_not
 from ..vertical.label_coins import most_in_one_run
+from ..vertical.trial import VerticalAuditJob
 from .run_plan import RunPlan
 
 _MOST_AUDITS = 100

@@ -6,23 +6,20 @@ from typing import Any
 from ...attacks.attack import Undefined
 from ...fl.streams import Streams
 from ...fl.task import Task
-from ..config.identity import identity
-from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, check_executor, task_of
+from ..attacking.finished_cells import AttackCell
+from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from ..attacking.shadows import ShadowJob
+from ..attacking.trial import TrialJob
+from ..audits.planned_audit import BlockJob, PlannedAudit
+from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, check_executor, identity, task_of
 from ..config.source import ConfigError, Source
-from ..jobs.block_job import BlockJob
-from ..jobs.cell import Cell
-from ..jobs.mutant_job import MutantJob
-from ..jobs.other_jobs import OtherAuditJob, OtherTrialJob
-from ..jobs.planned_audit import PlannedAudit
-from ..jobs.planned_claim import PlannedClaim
-from ..jobs.trial_job import AttackCell, ShadowJob, TrialJob
-from .plan_audits import AuditPlanner
-from .plan_cells import CellMaker, outside_facts, part_facts
+from ..mutation.mutant_job import MutantJob
+from ..results.cell import Cell
+from ..results.claims_file import PlannedClaim
+from .plan_audits import AuditPlanner, own_part, shadow_jobs
+from .plan_cells import CellMaker, PreparedDefenses, change_of, outside_facts, part_facts
 from .plan_mutants import mutant_versions, plan_mutants
-from .plan_shadows import own_part, shadow_jobs
-from .plan_transfer import TransferPlanner
-from .plan_vertical import VerticalPlanner
-from .prepared_defenses import PreparedDefenses, change_of
+from .plan_other import TransferPlanner, VerticalPlanner
 
 Job = TrialJob | ShadowJob | BlockJob | MutantJob | OtherTrialJob | OtherAuditJob
 

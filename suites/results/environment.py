@@ -1,9 +1,12 @@
-"""Collect the software and hardware of a run for its manifest and for ``fedassay doctor``."""
+"""Collect the software and hardware of a run, and measure its CPU seconds."""
 
 import os
 import platform
 import subprocess
 import sys
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -93,3 +96,22 @@ def _output_of(*words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@dataclass
+class Cost:
+    """A counter of CPU seconds. It counts from its creation; with ``since``, it counts from the moment when this
+    process had used ``since`` CPU seconds (0.0: from the start of the process).
+    """
+
+    since: float = field(default_factory=time.process_time)
+    _workers: dict[Hashable, float] = field(default_factory=dict)
+
+    def add_worker(self, worker: Hashable, seconds: float) -> None:
+        """Record the CPU ``seconds`` that a worker process, given by a name of its own, has used since its start."""
+        # Totals may arrive out of order, because workers report whenever a job ends.
+        self._workers[worker] = max(seconds, self._workers.get(worker, 0.0))
+
+    def seconds(self) -> float:
+        """Return the CPU seconds that the run has used up to now."""
+        return time.process_time() - self.since + sum(self._workers.values())

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
-from ...audit.claim import AS_PUBLISHED
+from ...audit.claim import AS_PUBLISHED, Claim
 from ...audit.finding import Finding, Verdict
 from ...audit.wording import counted, nearest
 from ..config.source import ConfigError
-from .audited_model import audited_on, own_training
 from .record import Record, printed_label
-from .weak_test import WEAK, weak_because
 
 OK, FAIL, INCONCLUSIVE, INCOMPLETE = 0, 10, 11, 12
 PRECEDENCE = (INCOMPLETE, FAIL, INCONCLUSIVE)
@@ -232,3 +231,59 @@ def listed(labels: Sequence[str]) -> str:
     # A defense audited on several seeds or federations would otherwise be listed several times.
     unique = list(dict.fromkeys(labels))
     return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")
+
+
+WEAK = 3.0
+"""A test is weak if the smallest true epsilon that it finds with 90 % power is more than so many times the claimed
+one."""
+
+
+class Stated(Protocol):
+    """A claim with what a run knows of it, such as the defense that states it."""
+
+    @property
+    def claim(self) -> Claim: ...
+
+
+def claimed_epsilons(claims: Iterable[Stated]) -> dict[str, float]:
+    """Return the claimed epsilon of each claim by its claim_id, as result rows name it."""
+    return {stated.claim.claim_id: stated.claim.epsilon for stated in claims}
+
+
+def weak_because(verdict: str, detectable: float | None, epsilon: float) -> str:
+    """Return why the test of a claim counts as weak; empty if it does not, or if its verdict is not NOT_REFUTED.
+
+    Args:
+        detectable: minimum detectable epsilon of the test; None if not known.
+        epsilon: the claimed one, > 0.
+    """
+    if verdict != "NOT_REFUTED":
+        return ""
+    if detectable is None:
+        return "how large a violation it would find is not known"
+    if detectable > WEAK * epsilon:
+        return f"it may miss a true ε that is {detectable / epsilon:.0f} times the claimed one"
+    return ""
+
+
+Trained = tuple[str, str]
+"""A data set and a model."""
+
+
+def own_training(records: Iterable[Record]) -> dict[str, Trained]:
+    """Return the data set and model that each federation trains, by its name, from the rows about its training."""
+    return {row.federation: (row.dataset, row.model) for row in records if row.role in ("utility", "attack", "null")}
+
+
+def audited_on(row: Record, own: Mapping[str, Trained]) -> str:
+    """Return in words what the audit of this row trained; empty where it is what the federation trains."""
+    return other_training((row.dataset, row.model), own.get(row.federation))
+
+
+def other_training(used: Trained, own: Trained | None) -> str:
+    """Return in words that an audit trained ``used`` and not ``own``; empty where they are equal."""
+    if own is None or used == own:
+        return ""
+    if used[0] == own[0]:
+        return f"audited on {used[0]} with {used[1]}, not {own[1]}"
+    return f"audited on {used[0]} with {used[1]}, not {own[0]} with {own[1]}"

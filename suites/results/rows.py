@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from pydantic import ValidationError
 
-from ..config.mistake import mistake_text
+from ..config.suite_file import mistake_text
 from .record import SCHEMA, Record
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]

@@ -36,8 +36,8 @@ def _result() -> dict[str, Any]:
 
 
 def _suite() -> dict[str, Any]:
-    from ..config.presets import FEDERATION_TABLES
-    from ..config.tables.suite import Suite  # Lazy: it loads torch.
+    from ..config.source import FEDERATION_TABLES
+    from ..config.tables.suite import Suite
 
     schema = Suite.model_json_schema()
     schema["required"] = [name for name in schema["required"] if name != "defenses"]

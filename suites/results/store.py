@@ -1,24 +1,27 @@
-"""Read and write the folder of a run.
+"""Read and write the folder of a run, its arrays, and the digests that show later changes.
 
 A cell is finished by one atomic rename, so that a run killed at any moment leaves no half-written rows.
 """
 
 import errno
+import hashlib
 import io
 import json
 import os
 import re
 import secrets
+import struct
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from ..config.source import ConfigError
-from .arrays import read_arrays
 from .record import Record
 from .rows import Rows, read_rows
 
@@ -411,3 +414,70 @@ def _write_atomically(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+ROWS_SHA, CLAIMS_SHA, MANIFEST_SHA = "rows_sha256", "claims_sha256", "manifest_sha256"
+_FILES = {ROWS_SHA: "results.jsonl", CLAIMS_SHA: "claims.json", MANIFEST_SHA: "manifest.json"}
+_LATER = ("finished", "cpu_s")
+"""Keys of the manifest that are written after the digests."""
+
+
+def digests(folder: Path, rows: Rows) -> dict[str, str]:
+    """Compute the SHA-256 digests of a run's result rows, claims and manifest; a missing file has an empty digest."""
+    return {
+        ROWS_SHA: rows.digest,
+        CLAIMS_SHA: _digest(folder / _FILES[CLAIMS_SHA]),
+        MANIFEST_SHA: _digest(folder / _FILES[MANIFEST_SHA], without=_LATER),
+    }
+
+
+def _digest(path: Path, without: tuple[str, ...] = ()) -> str:
+    if not path.is_file():
+        return ""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for key in without:
+        content.pop(key, None)
+    # In canonical form: only the content counts, not the layout of the file.
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def changed_files(gate: Mapping[str, Any], folder: Path, rows: Rows) -> tuple[str, ...]:
+    """Return the names of the files that changed since the run's verdict ``gate`` was stored; gate.json is one of them
+    where it lacks a digest.
+    """
+    now = digests(folder, rows)
+    changed = [name for key, name in _FILES.items() if key in gate and gate[key] != now[key]]
+    return (*changed, *(["gate.json"] if _FILES.keys() - gate.keys() else []))
+
+
+_NO_ARRAYS = "it is not an archive of numeric arrays (.npz)"
+_DAMAGE = (
+    *(BadZipFile, EOFError, MemoryError, OSError, struct.error, zlib.error),
+    *(KeyError, NotImplementedError, TypeError, ValueError),
+)
+"""What numpy and its zip reader raise for a damaged file, or for one in another format."""
+
+
+def read_arrays(
+    path: Path, *, only: Collection[str] | None = None, without: Collection[str] = ()
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by name: those named in ``only``, or all if it is None, except those in ``without``.
+
+    Raises:
+        ValueError: the file is missing, is damaged, or holds something other than numeric arrays.
+    """
+    if not path.is_file():
+        raise ValueError("it is missing")
+    try:
+        if not is_zipfile(path):
+            raise ValueError(_NO_ARRAYS)
+        # Never pickle: a run may come from an untrusted source, and unpickling executes code.
+        with np.load(path, allow_pickle=False) as stored:
+            found = {name: stored[name] for name in (stored.files if only is None else only) if name not in without}
+    except _DAMAGE as error:
+        # For Python objects, numpy's own message advises to allow pickle.
+        raise ValueError(_NO_ARRAYS if "pickle" in str(error) else str(error)) from error
+    # The reader of numpy returns a member of the archive that is no array as bytes.
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise ValueError(_NO_ARRAYS)
+    return found

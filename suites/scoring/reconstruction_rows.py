@@ -9,13 +9,10 @@ from ...attacks.attack import Undefined
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.evidence import Reconstructions
 from ...fl.task import Task
-from ..jobs.cell import Cell
+from ..results.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
-from .images import match, score_images
-from .lpips_weights import Unavailable
-from .perceptual import lpips_scorer
-from .regions import score_regions
+from .images import Unavailable, lpips_scorer, match, score_images, score_regions
 
 _UNITS = {
     f"{where}{metric}": unit

@@ -20,17 +20,16 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.protection import VerticalProtection
 from ...fl.vertical.task import VerticalTask
 from ..attacking.finished_cells import finish_cell
-from ..config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
-from ..config.tables.vertical import VerticalAuditSpec
-from ..jobs.verdict_rows import verdict_rows
-from ..jobs.vertical_job import VerticalAuditJob
+from ..config.other_federations import small_plan, vertical_plan_of, vertical_task_of
+from ..config.tables.other_federations import VerticalAuditSpec
+from ..results.cell import verdict_rows
 from ..results.store import Store
 from .checks.claim_checks import vertical_checks
 from .checks.play_back import play_back_checks
-from .label_coins import measured_in_one_run
-from .observed_labels import measured_by_labels
+from .label_coins import measured_by_labels, measured_in_one_run
 from .pairs import Pair, frequent, pairs_of_claim, why_no_pair
 from .runs import DependentRuns, measured_in_runs
+from .trial import VerticalAuditJob
 
 WHOLE = Check("the whole federation")
 MOST_STEPS, MOST_NUMBERS = 1000, 20_000

@@ -9,6 +9,8 @@ import torch
 from ...attacks.attack import Level
 from ...attacks.vertical.attack import VerticalAttack, VerticalKnowledge
 from ...audit.evidence import CandidateScores, PersonColumns, PersonLabels
+from ...audit.wording import counted
+from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.streams import Streams
 from ...fl.vertical.engine import run_vertical
 from ...fl.vertical.law import VerticalLaw
@@ -17,15 +19,57 @@ from ...fl.vertical.plan import VerticalPlan
 from ...fl.vertical.task import People, VerticalTask
 from ...fl.vertical.utility import predicted, utility_of
 from ...fl.vertical.view import VerticalRecorder
-from ..attacking.finished_cells import Works, finish_job
-from ..config.resolve_vertical import vertical_plan_of, vertical_task_of
-from ..jobs.trial_job import AttackCell
-from ..jobs.vertical_job import VerticalTrialJob
+from ..attacking.finished_cells import AttackCell, Works, finish_job
+from ..attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from ..config.other_federations import vertical_plan_of, vertical_task_of
+from ..config.tables.other_federations import VerticalSpec
 from ..results.record import Record
 from ..results.store import Store
-from ..scoring.candidates import all_scores
-from ..scoring.membership_rows import score_membership
-from ..scoring.person_rows import score_person_columns, score_person_labels
+from ..scoring.label_rows import score_person_columns, score_person_labels
+from ..scoring.membership_rows import all_scores, score_membership
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalTrialJob(OtherTrialJob):
+    """A job that trains one vertical federation once and runs all attacks on it."""
+
+    federation: VerticalSpec
+    prepared: VerticalPrepared
+
+    @property
+    def words(self) -> str:
+        spec = self.federation
+        holders = spec.columns if isinstance(spec.columns, int) else len(spec.columns)
+        parties = f"columns at {holders} of {holders + (not spec.active)} parties"
+        return f"{parties}, {counted(spec.epochs, 'epoch')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalAuditJob(OtherAuditJob):
+    """A job that audits one claim about a vertical federation, by independent runs of a small one or one run of it."""
+
+    federation: VerticalSpec
+    defense: VerticalDefense
+
+    @property
+    def one_run(self) -> bool:
+        """Whether the verdict is computed from one run of the whole federation, and not from two arms of runs."""
+        return self.federation.audit is not None and self.federation.audit.design != "independent"
+
+    @property
+    def replicas(self) -> int:
+        return 0 if self.federation.audit is None or self.one_run else self.federation.audit.replicas
+
+    @property
+    def tested(self) -> int:
+        return self.replicas // 2  # The other half chooses the threshold.
+
+    @property
+    def runs(self) -> int:
+        if self.federation.audit is None:
+            return 0
+        return 1 if self.one_run else 2 * (self.replicas + self.federation.audit.pilot)
+
 
 CANDIDATES = 400
 """Most candidates of a membership attack of either kind, members and non-members."""

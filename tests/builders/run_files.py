@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.audit.claim import Claim
-from fedassay.suites.results.checksums import digests
 from fedassay.suites.results.rows import read_rows
+from fedassay.suites.results.store import digests
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """A cell whose rows a test looks at: what it stands for does not matter."""
 
-from fedassay.suites.jobs.cell import Cell
+from fedassay.suites.results.cell import Cell
 
 FACTS = {
     "run_id": "r",

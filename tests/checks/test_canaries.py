@@ -8,8 +8,8 @@ from fedassay.audit.claim import Adjacency
 from fedassay.checks.canaries import CANARIES
 from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.streams import Streams
-from fedassay.suites.audits.audited_federation import audited_federation, canary_length, claimed_release
 from fedassay.suites.audits.canary_replicas import canary_for
+from fedassay.suites.audits.case import audited_federation, canary_length, claimed_release
 from suite_text import tables
 
 DEFENSES = {name: {} for name in ("dp_sgd", "dp_fedavg", "ldp_gaussian", "control_noise_halved")}

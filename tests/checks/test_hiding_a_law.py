@@ -9,8 +9,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussia
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import normal
-from fedassay.suites.audits.claim_checks import claim_checks, received_checks
-from fedassay.suites.audits.prepared_again import Fitted
+from fedassay.suites.audits.case import Fitted, claim_checks, received_checks
 from fedassay.suites.conformance.toy import toy_plan
 from hidden_law import without_law
 from toy_federation import toy_task

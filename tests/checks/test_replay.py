@@ -31,7 +31,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
-from fedassay.suites.jobs.verdict_rows import failed_words
+from fedassay.suites.results.cell import failed_words
 from known_parts import parts_by_name
 from thinned import thinned
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from fedassay.suites.execution import workers as workers_module
+from fedassay.suites.execution import run as workers_module
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store
 

@@ -13,7 +13,7 @@ import fedassay
 import pytest
 from fedassay.cli import init_command
 from fedassay.cli.app import app
-from fedassay.suites.execution import backend_choice
+from fedassay.suites.execution import clusters as backend_choice
 from typer.testing import CliRunner
 
 FILES = {

@@ -27,7 +27,7 @@ STILL_CALL_HOOKS = {
     "checks/measured.py",
     "checks/sampled.py",
     "checks/shuffled.py",
-    "suites/audits/crafted_trial.py",
+    "suites/audits/crafted_reports.py",
     "suites/audits/queried_lots.py",
     "suites/conformance/defense.py",
 }

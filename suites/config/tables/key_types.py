@@ -1,6 +1,10 @@
-"""Define the types of the keys of a suite file: numbers, labels, and parts by name, table or object."""
+"""Define the types of the keys of a suite file, with their JSON Schemas: numbers, labels, and parts.
+
+A part is given by its name, as a table, or as an object.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -9,17 +13,93 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ....audit.parts import Spec, find_outside, is_path, label, name_and_options, points, written
 from ....audit.wording import nearest
 from ....checks.canaries import CANARIES
-from ....fl.algorithms.algorithm import algorithm_from
+from ....fl.algorithms.algorithm import KNOWN_ALGORITHMS, algorithm_from
 from ....fl.data.datasets import KNOWN_DATASETS
 from ....fl.data.files.from_python import is_object, keep
 from ....fl.data.files.lookup import DataFile, names_a_file
 from ....fl.models.normalise import normalisation_from
 from ....fl.models.small_models import known_models
-from ....fl.partitions.partitions import partition_from
+from ....fl.partitions.partitions import KNOWN_PARTITIONS, partition_from
 from ....fl.partitions.sampling import cohort_from, sampling_from
 from ....fl.training.executor_choice import known_executors
 from ..part_files import texts_of
-from . import json_schemas as shapes
+
+Shape = dict[str, Any]
+
+
+def one_of_shape(names: Iterable[str]) -> Shape:
+    """Return the JSON Schema of a text that must be one of the given words."""
+    return {"type": "string", "enum": list(names)}
+
+
+def part_of_shape(names: Iterable[str]) -> Shape:
+    """Return the JSON Schema of a part: a name of the catalogue, the path of a part from outside, or a table."""
+    return {"anyOf": [one_of_shape(names), {"type": "string"}, _OUTSIDE]}
+
+
+_OUTSIDE: Shape = {"type": "object", "properties": {"part": {"type": "string"}}, "required": ["part"]}
+"""A part from outside with its options, which only its own code knows."""
+
+
+def _table(fixed: Shape, part: type) -> Shape:
+    """A table with the ``fixed`` keys and the fields of a part; fields without a default are required."""
+    # From the part itself, so that the schema always has its present fields.
+    own = [field for field in fields(part) if field.init]
+    needed = [field.name for field in own if field.default is MISSING and field.default_factory is MISSING]
+    return {
+        "type": "object",
+        "properties": {**fixed, **{field.name: {} for field in own}},
+        "required": [*fixed, *needed],
+        "additionalProperties": False,
+    }
+
+
+def _single(key: str, amount: Shape) -> Shape:
+    return {"type": "object", "properties": {key: amount}, "required": [key], "additionalProperties": False}
+
+
+_PATH: Shape = {"type": "string", "pattern": ":"}
+"""``package.module:Name`` or ``file.py:Name``."""
+_RULES = [
+    {"const": "full"},
+    _single("poisson", {"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
+    _single("fixed_size", {"type": "integer", "minimum": 1}),
+]
+LOT_SHAPE: Shape = {
+    "description": "The samples of a local step: all of them, each with the same probability, or a fixed number.",
+    "anyOf": [*_RULES, _PATH, _OUTSIDE],
+}
+COHORT_SHAPE: Shape = {
+    "description": "The clients of a round: all of them, each with the same probability, a fixed number, or the next "
+    "ones of a pass over all clients.",
+    "anyOf": [*_RULES, _PATH, _OUTSIDE, _single("epoch", {"type": "integer", "minimum": 1})],
+}
+PARTITION_SHAPE: Shape = {
+    "description": "How samples are distributed over clients: a word, or a table with its kind and fields.",
+    "anyOf": [
+        one_of_shape(kind for kind, part in KNOWN_PARTITIONS.items() if not fields(part)),
+        *(_table({"kind": {"const": kind}}, part) for kind, part in KNOWN_PARTITIONS.items()),
+        _PATH,
+        _OUTSIDE,
+    ],
+}
+_CONSTANTS: Shape = {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}, "minItems": 1}]}
+NORMALISE_SHAPE: Shape = {
+    "description": "Mean and standard deviation by which the model scales its input, for all channels or for each.",
+    "type": "object",
+    "properties": {"mean": _CONSTANTS, "std": _CONSTANTS},
+    "required": ["mean", "std"],
+    "additionalProperties": False,
+}
+ALGORITHM_SHAPE: Shape = {
+    "description": "How a client computes its update and the server applies the updates.",
+    "anyOf": [
+        *(_table({"name": {"const": name}}, part) for name, part in KNOWN_ALGORITHMS.items()),
+        _PATH,
+        _OUTSIDE,
+    ],
+}
+
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 
@@ -94,28 +174,28 @@ Number = Annotated[float, Field(strict=True)]
 YesOrNo = Annotated[bool, Field(strict=True)]
 """Strict, so that neither ``0`` nor ``"yes"`` counts as ``true`` or ``false``."""
 Cohort = Annotated[
-    Any, _given("sampling"), _parsed_by(partial(cohort_from, clients=1), "sampling"), WithJsonSchema(shapes.COHORT)
+    Any, _given("sampling"), _parsed_by(partial(cohort_from, clients=1), "sampling"), WithJsonSchema(COHORT_SHAPE)
 ]
-Lot = Annotated[Any, _given("sampling"), _parsed_by(sampling_from, "sampling"), WithJsonSchema(shapes.LOT)]
+Lot = Annotated[Any, _given("sampling"), _parsed_by(sampling_from, "sampling"), WithJsonSchema(LOT_SHAPE)]
 Partition = Annotated[
-    Any, _given("partition"), _parsed_by(partition_from, "partition"), WithJsonSchema(shapes.PARTITION)
+    Any, _given("partition"), _parsed_by(partition_from, "partition"), WithJsonSchema(PARTITION_SHAPE)
 ]
-Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(shapes.NORMALISE)]
+Normalise = Annotated[dict[str, Any], _parsed_by(normalisation_from), WithJsonSchema(NORMALISE_SHAPE)]
 Algorithm = Annotated[
-    Any, _given("algorithm"), _parsed_by(algorithm_from, "algorithm"), WithJsonSchema(shapes.ALGORITHM)
+    Any, _given("algorithm"), _parsed_by(algorithm_from, "algorithm"), WithJsonSchema(ALGORITHM_SHAPE)
 ]
 DatasetPart = Annotated[
-    Any, _given("dataset"), _part("dataset", KNOWN_DATASETS), WithJsonSchema(shapes.part_of(KNOWN_DATASETS))
+    Any, _given("dataset"), _part("dataset", KNOWN_DATASETS), WithJsonSchema(part_of_shape(KNOWN_DATASETS))
 ]
 ModelPart = Annotated[
-    Any, _given("model"), _part("model", known_models()), WithJsonSchema(shapes.part_of(known_models()))
+    Any, _given("model"), _part("model", known_models()), WithJsonSchema(part_of_shape(known_models()))
 ]
-EstimatorPart = Annotated[Any, _given("estimator"), WithJsonSchema(shapes.part_of(()))]
-CanaryPart = Annotated[Any, _given("canary"), _part("canary", CANARIES), WithJsonSchema(shapes.part_of(CANARIES))]
+EstimatorPart = Annotated[Any, _given("estimator"), WithJsonSchema(part_of_shape(()))]
+CanaryPart = Annotated[Any, _given("canary"), _part("canary", CANARIES), WithJsonSchema(part_of_shape(CANARIES))]
 KNOWN_DEVICES = ("cpu", "cuda")
-DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
-ExecutorName = Annotated[str, _one_of("executor", known_executors()), WithJsonSchema(shapes.one_of(known_executors()))]
-DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]
+DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(one_of_shape(KNOWN_DEVICES))]
+ExecutorName = Annotated[str, _one_of("executor", known_executors()), WithJsonSchema(one_of_shape(known_executors()))]
+DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(one_of_shape(DESIGNS))]
 
 
 def is_absent(value: object) -> bool:

@@ -27,7 +27,7 @@ from fedassay.fl.partitions.partitions import IID, Dirichlet, Partition
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.task import Task
 from fedassay.fl.view import View
-from fedassay.suites.scoring.labels import LabelScores, score_labels
+from fedassay.suites.scoring.label_rows import LabelScores, score_labels
 
 FEDSGD = FedSGD(learning_rate=0.5)
 COUNTING: tuple[Attack, ...] = (LLG(), LLGStar(), LLGPlus(), ILRG(), BiasCorrected(), LabelLikelihood())

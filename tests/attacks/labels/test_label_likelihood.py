@@ -19,7 +19,7 @@ from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.protection import Protection
 from fedassay.fl.task import Task
 from fedassay.fl.view import View
-from fedassay.suites.scoring.labels import score_labels
+from fedassay.suites.scoring.label_rows import score_labels
 
 FEDSGD = FedSGD(learning_rate=0.5)
 

@@ -24,7 +24,7 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.task import Task
 from fedassay.fl.view import View
-from fedassay.suites.scoring.labels import score_labels
+from fedassay.suites.scoring.label_rows import score_labels
 from toy_federation import toy_plan
 
 

@@ -6,7 +6,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.metrics import area_interval, counted_runs, joint_statement, lowest_rate
 from fedassay.audit.observer import UPLOADS
-from fedassay.suites.scoring.candidates import all_scores
+from fedassay.suites.scoring.membership_rows import all_scores
 
 BENCHMARK = "membership_null"
 REPEATS = 40

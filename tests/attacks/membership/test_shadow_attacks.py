@@ -21,8 +21,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.fl.protection import Protection
-from fedassay.suites.scoring.membership_rows import auc
-from fedassay.suites.scoring.shadow_rows import groups, over_targets
+from fedassay.suites.scoring.membership_rows import auc, groups, over_targets
 from scipy.special import expit
 from scipy.stats import norm, t
 

@@ -16,7 +16,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
-from fedassay.suites.scoring.source_rows import credits, wilson
+from fedassay.suites.scoring.membership_rows import credits, wilson
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
 

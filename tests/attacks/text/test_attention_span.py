@@ -7,7 +7,7 @@ from fedassay.attacks.attack import Undefined
 from fedassay.attacks.text.attention_span import AttentionSpan
 from fedassay.attacks.text.public_text import PublicText
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
-from fedassay.suites.scoring.token_rows import matched, true_texts
+from fedassay.suites.scoring.label_rows import matched, true_texts
 from toy_texts import LENGTH, TOKENS, observed_texts, toy_texts
 
 

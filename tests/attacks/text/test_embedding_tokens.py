@@ -11,8 +11,7 @@ from fedassay.attacks.text.public_text import PublicText
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.models.network import Network
-from fedassay.suites.scoring.labels import score_labels
-from fedassay.suites.scoring.token_rows import true_texts
+from fedassay.suites.scoring.label_rows import score_labels, true_texts
 from torch import nn
 from toy_texts import LENGTH, TOKENS, observed_texts, toy_texts
 

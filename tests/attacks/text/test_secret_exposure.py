@@ -16,9 +16,9 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.fl.view import View
-from fedassay.suites.jobs.cell import Cell
+from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
-from fedassay.suites.scoring.exposure_rows import score_exposures
+from fedassay.suites.scoring.membership_rows import score_exposures
 from row_facts import FACTS
 from spoken_secrets import spoken
 from toy_federation import toy_plan

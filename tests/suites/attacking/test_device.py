@@ -18,8 +18,8 @@ from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.laws.layered_law import LayeredGaussianLaw, layer_starts
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
-from fedassay.suites.attacking import device as device_module
-from fedassay.suites.attacking.device import moved_knowledge, moved_view, run_attack
+from fedassay.suites.attacking import finished_cells as device_module
+from fedassay.suites.attacking.finished_cells import moved_knowledge, moved_view, run_attack
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from typer.testing import CliRunner

@@ -1,7 +1,7 @@
 """The cells of a job: what is finished is not computed again, and a failure leaves the other cells."""
 
 from fedassay.suites.attacking.finished_cells import Clock, finish_cell, finish_job
-from fedassay.suites.jobs.cell import Cell
+from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from toy_cell import FACTS
 

@@ -11,7 +11,7 @@ from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.partitions.sampling import FixedSize, Full
 from fedassay.fl.recorder import LotRecorder
 from fedassay.suites.attacking import trial
-from fedassay.suites.attacking.pooled import is_pooled, pooled_evidence, pooled_truth
+from fedassay.suites.attacking.trial import is_pooled, pooled_evidence, pooled_truth
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.tables.suite import FederationSpec

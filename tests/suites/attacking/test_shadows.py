@@ -25,7 +25,7 @@ from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.config.tables.suite import FederationSpec, PlanChange
 from fedassay.suites.execution.run import relaunch
-from fedassay.suites.scoring.shadow_rows import groups, over_targets, score_shadows
+from fedassay.suites.scoring.membership_rows import groups, over_targets, score_shadows
 from known_parts import parts_by_name
 from suite_text import tables
 from toy_federation import toy_plan

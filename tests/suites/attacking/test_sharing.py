@@ -8,8 +8,8 @@ import torch
 from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
-from fedassay.suites.audits.audited_federation import audited_federation
 from fedassay.suites.audits.canary_replicas import canary_for
+from fedassay.suites.audits.case import audited_federation
 from tape import Tape
 
 TABLES = '[defenses.dp_sgd]\n\n[audit]\nclients = 8\nsamples_per_client = 40\nreplicas = 8\ncanary = "CANARY"\n'

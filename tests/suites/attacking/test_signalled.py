@@ -5,7 +5,7 @@ import signal
 
 import fedassay
 import pytest
-from fedassay.suites.attacking.signalled import raised_by_signal
+from fedassay.suites.attacking.finished_cells import raised_by_signal
 from fedassay.suites.results.store import Store
 
 BODY = """import signal

@@ -11,8 +11,8 @@ from fedassay.audit.observer import Observer
 from fedassay.defenses.controls.control_seed_shared import ControlSeedShared
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.audit_claim import audit_claim
-from fedassay.suites.audits.audited_federation import audited_federation, claimed_release
 from fedassay.suites.audits.canary_replicas import canary_for
+from fedassay.suites.audits.case import audited_federation, claimed_release
 from fedassay.suites.audits.power import designed_tests
 from fedassay.suites.audits.replicas import SETTING, save_projections
 from fedassay.suites.results.store import Store

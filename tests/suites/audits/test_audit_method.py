@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from fedassay.suites import audits
 from fedassay.suites.audits.audit_claim import audit_claim, run_block
-from fedassay.suites.audits.audit_method import BlockMethod
-from fedassay.suites.audits.known_methods import audit_methods, chosen_method
+from fedassay.suites.audits.audit_method import BlockMethod, audit_methods, chosen_method
 from fedassay.suites.config import part_files
 from fedassay.suites.config.tables.key_types import DESIGNS
 from fedassay.suites.planning.plan_text import plan_lines

@@ -14,9 +14,9 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.shadows import draw_membership, train_shadows
 from fedassay.suites.audits.by_attacks import TARGET, measure_attack, measure_attacks, scores_of
+from fedassay.suites.audits.planned_audit import AttackedFederation, PlannedAudit
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.tables.suite import FederationSpec, PlanChange
-from fedassay.suites.jobs.planned_audit import AttackedFederation, PlannedAudit
 from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.results.store import Store
 from known_parts import parts_by_name

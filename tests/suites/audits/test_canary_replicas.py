@@ -8,8 +8,8 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.suites.audits.audit_claim import run_block
-from fedassay.suites.audits.audited_federation import claimed_release
 from fedassay.suites.audits.canary_replicas import check_independent
+from fedassay.suites.audits.case import claimed_release
 from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.results.store import Store
 from scipy.stats import binom, chi2

@@ -10,10 +10,8 @@ from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.laws.law import GaussianLaw, clip
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
-from fedassay.suites.audits.audit_method import BlockMethod
-from fedassay.suites.audits.audited_federation import checked_federation
-from fedassay.suites.audits.known_methods import block_method
-from fedassay.suites.audits.prepared_again import fitted
+from fedassay.suites.audits.audit_method import BlockMethod, block_method
+from fedassay.suites.audits.case import checked_federation, fitted
 from fedassay.suites.mutation.federated_mutant import FederatedVersions
 
 TRIALS = (VIEW, VECTORS, NUMBERS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.suites.audits.audit_claim import audit_claim, run_block
-from fedassay.suites.audits.audited_federation import audited_federation
+from fedassay.suites.audits.case import audited_federation
 from fedassay.suites.audits.one_run import canary_set_for, guesses_planned
 from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.planning.plan_text import headline, plan_lines

@@ -14,8 +14,7 @@ from fedassay.fl.laws.law import GaussianLaw, clip
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
 from fedassay.suites.audits.audit_claim import audit_claim, run_block
-from fedassay.suites.audits.audited_federation import audited_federation
-from fedassay.suites.audits.prepared_again import implies
+from fedassay.suites.audits.case import audited_federation, implies
 from fedassay.suites.results.store import Store
 from thinned import thinned
 from toy_federation import toy_plan, toy_task

@@ -1,7 +1,7 @@
 """Replaced samples: an honest claim stands, a broken one and NbAFL's published one fall."""
 
 import pytest
-from fedassay.suites.audits.audited_federation import audited_federation
+from fedassay.suites.audits.case import audited_federation
 
 TABLES = """\
 {defenses}

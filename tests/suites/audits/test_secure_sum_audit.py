@@ -4,8 +4,8 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.checks.canaries import absent_row
-from fedassay.suites.audits.audited_federation import audited_federation, claimed_release
 from fedassay.suites.audits.canary_replicas import canary_for
+from fedassay.suites.audits.case import audited_federation, claimed_release
 from suite_text import tables
 
 FEDERATION = {"clients": 9, "samples": 90, "alpha": 0.05}

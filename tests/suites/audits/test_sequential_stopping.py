@@ -7,11 +7,10 @@ from fedassay.audit.evidence import Projections, Setting
 from fedassay.audit.finding import refutes
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits import planted_canary
-from fedassay.suites.audits.audit_claim import audit_claim
-from fedassay.suites.audits.audited_federation import claimed_release
-from fedassay.suites.audits.known_methods import block_method
+from fedassay.suites.audits.audit_claim import MADE_ALL, audit_claim, omitted_row, stop_reason, where_stopped
+from fedassay.suites.audits.audit_method import block_method
+from fedassay.suites.audits.case import claimed_release
 from fedassay.suites.audits.replicas import save_projections
-from fedassay.suites.audits.sequential_stopping import MADE_ALL, omitted_row, stop_reason, where_stopped
 from fedassay.suites.results.store import Store
 
 REPLICAS = 400

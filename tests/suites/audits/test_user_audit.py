@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
-from fedassay.suites.audits.audited_federation import audited_federation, claimed_release
 from fedassay.suites.audits.canary_replicas import canary_for
+from fedassay.suites.audits.case import audited_federation, claimed_release
 from fedassay.suites.mutation.mutants import build_mutant
 from own_data import write_images
 from suite_text import tables

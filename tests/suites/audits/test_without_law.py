@@ -7,9 +7,8 @@ import pytest
 from fedassay.audit.check import Check, CheckResult
 from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audit_method import unknown_power
-from fedassay.suites.audits.audited_federation import claimed_release
-from fedassay.suites.audits.planted_canary import METHOD
-from fedassay.suites.audits.stated_release import stated_release
+from fedassay.suites.audits.case import claimed_release
+from fedassay.suites.audits.planted_canary import METHOD, stated_release
 from fedassay.suites.results.outcome import judge_run
 from fedassay.suites.results.store import Store
 from hidden_law import without_law

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
-from fedassay.suites.config.calibration import calibrated
-from fedassay.suites.config.resolve import prepare
+from fedassay.suites.config.resolve import calibrated, prepare
 
 
 @pytest.fixture

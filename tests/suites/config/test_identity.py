@@ -1,12 +1,13 @@
 """Identity: a hash that is the same everywhere and forever, until IDENTITY is changed on purpose."""
 
 import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from fedassay.suites.config.identity import IDENTITY, identity, plain_data
+from fedassay.suites.config.resolve import IDENTITY, identity, plain_data
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,9 +29,13 @@ def test_the_pinned_value_stands():
 
 
 def test_another_process_finds_the_same_value():
-    code = f"from fedassay.suites.config.identity import identity; print(identity(**{FACTS!r}))"
+    code = f"from fedassay.suites.config.resolve import identity; print(identity(**{FACTS!r}))"
     out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONHASHSEED": "7"},
     )
     assert out.stdout.strip() == PINNED
 

@@ -5,9 +5,14 @@ import tomllib
 import pytest
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.config.tables.other_federations import (
+    TrainingSpec,
+    TransferAuditSpec,
+    TransferSpec,
+    VerticalAuditSpec,
+    VerticalSpec,
+)
 from fedassay.suites.config.tables.suite import Suite
-from fedassay.suites.config.tables.transfer import TrainingSpec, TransferAuditSpec, TransferSpec
-from fedassay.suites.config.tables.vertical import VerticalAuditSpec, VerticalSpec
 
 VERTICAL = """\
 name = "own"

@@ -8,7 +8,7 @@ from fedassay.attacks.membership.lira_offline import LiRAOffline
 from fedassay.attacks.membership.lira_online import LiRAOnline
 from fedassay.attacks.membership.rmia import RMIA
 from fedassay.attacks.membership.shadow_attack import ShadowAttack
-from fedassay.suites.config.shadow_count import DEFAULT_SHADOWS, too_few
+from fedassay.suites.config.compatibility import DEFAULT_SHADOWS, too_few
 
 
 # A candidate is in one model of each pair, and the target's pair is left out.

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.execution import cluster_job
+from fedassay.suites.execution import clusters as cluster_job
 from fedassay.suites.execution.backend import ClusterError, Done
-from fedassay.suites.execution.backend_choice import chosen_backend
+from fedassay.suites.execution.clusters import chosen_backend
 from fedassay.suites.results.store import SESSION, Store, UnwritableRunFolder
 
 
@@ -158,7 +158,7 @@ def test_a_backend_that_cannot_be_chosen_is_refused(name, given, words):
 
 @pytest.mark.parametrize("name", ["dask", "ray"])
 def test_without_the_extra_the_error_names_the_command_that_installs_it(say, suite_file, monkeypatch, tmp_path, name):
-    monkeypatch.setattr("fedassay.suites.execution.backend_choice.find_spec", lambda module: None)
+    monkeypatch.setattr("fedassay.suites.execution.clusters.find_spec", lambda module: None)
     out = say("run", suite_file(), "--backend", name, "-o", tmp_path / "run")
     assert out.exit_code == 2
     assert f'pip install "fedassay[{name}]"' in out.stderr.replace("\n", " ")

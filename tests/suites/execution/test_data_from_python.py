@@ -14,7 +14,7 @@ from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.data.files.from_python import keep
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.execution.local_backend import LocalBackend
+from fedassay.suites.execution.backend import LocalBackend
 from fedassay.suites.execution.run import carry_out, launch
 from torch.utils.data import IterableDataset, TensorDataset
 from typer.testing import CliRunner

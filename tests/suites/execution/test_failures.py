@@ -3,7 +3,7 @@
 import fedassay
 import pytest
 from fedassay.cli.app import app
-from fedassay.suites.execution import workers as workers_module
+from fedassay.suites.execution import run as workers_module
 from fedassay.suites.results.store import Store
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from run_files import results

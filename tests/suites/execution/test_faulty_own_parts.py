@@ -9,7 +9,7 @@ import threading
 import fedassay
 import pytest
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.execution import workers
+from fedassay.suites.execution import run as workers
 from run_files import contents, results
 
 SOURCE = """\

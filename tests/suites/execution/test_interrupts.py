@@ -13,7 +13,7 @@ import pytest
 from fedassay.__main__ import main
 from fedassay.cli import signals as signals_module
 from fedassay.cli.app import app
-from fedassay.suites.execution import local_backend as local_module
+from fedassay.suites.execution import backend as local_module
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store
 from typer.testing import CliRunner

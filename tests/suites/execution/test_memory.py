@@ -9,7 +9,7 @@ import pytest
 COUNTED = """
 import resource
 import numpy as np
-from fedassay.suites.execution.memory import keep_freed_memory
+from fedassay.suites.execution.backend import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -35,7 +35,7 @@ def test_what_was_freed_is_taken_again_without_a_page_fault():
 
 def test_what_the_imports_made_is_left_out_of_searches_for_garbage():
     code = (
-        "import gc\nfrom fedassay.suites.execution.memory import leave_imports_out_of_collections as leave\n"
+        "import gc\nfrom fedassay.suites.execution.backend import leave_imports_out_of_collections as leave\n"
         "before = len(gc.get_objects())\nleave()\nprint(before, len(gc.get_objects()), gc.get_freeze_count())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

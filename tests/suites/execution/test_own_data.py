@@ -9,7 +9,7 @@ from fedassay.api import Silent
 from fedassay.suites.config.resolve import _task, resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.execution.local_backend import LocalBackend
+from fedassay.suites.execution.backend import LocalBackend
 from fedassay.suites.execution.run import carry_out, launch, relaunch
 from fedassay.suites.planning.plan_text import plan_lines
 from fedassay.suites.planning.run_plan import plan_run

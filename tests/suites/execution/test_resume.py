@@ -16,7 +16,7 @@ from fedassay.api import Silent
 from fedassay.cli.app import app
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.execution import run as run_module
-from fedassay.suites.execution import workers as workers_module
+from fedassay.suites.execution import run as workers_module
 from fedassay.suites.results import environment
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store, UnwritableRunFolder

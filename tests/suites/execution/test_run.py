@@ -7,7 +7,7 @@ import fedassay
 import numpy as np
 import pytest
 import torch
-from fedassay.suites.execution import workers as workers_module
+from fedassay.suites.execution import run as workers_module
 from run_files import contents
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from fedassay.cli.app import app
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.suites.execution import workers as workers_module
+from fedassay.suites.execution import run as workers_module
 from typer.testing import CliRunner
 
 

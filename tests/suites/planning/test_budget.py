@@ -12,13 +12,11 @@ from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError, Source
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution import run as run_module
-from fedassay.suites.execution.dask_backend import DaskBackend
-from fedassay.suites.execution.local_backend import LocalBackend
-from fedassay.suites.execution.ray_backend import RayBackend
+from fedassay.suites.execution.backend import LocalBackend
+from fedassay.suites.execution.clusters import DaskBackend, RayBackend
 from fedassay.suites.planning import budget as budget_module
 from fedassay.suites.planning.budget import budget_seconds, in_budget, until_spent
-from fedassay.suites.planning.estimate import Times
-from fedassay.suites.planning.pilot_times import Pilot
+from fedassay.suites.planning.estimate import Pilot, Times
 from fedassay.suites.planning.run_plan import plan_run
 
 NOTHING = Times(exact={}, alike={}, rests={}, runs=0)

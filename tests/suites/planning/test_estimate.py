@@ -7,8 +7,7 @@ import time
 import fedassay
 import pytest
 from fedassay.suites.planning.estimate import Times, estimate, learnt
-from fedassay.suites.results.cost import Cost
-from fedassay.suites.results.environment import hardware
+from fedassay.suites.results.environment import Cost, hardware
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ from fedassay.audit.observer import ACTIVE_PARTY, PASSIVE_PARTY
 from fedassay.fl.vertical.network import VerticalNetwork
 from fedassay.fl.vertical.plan import VerticalPlan
 from fedassay.suites.config.source import ConfigError, Source
-from fedassay.suites.config.tables.transfer import TransferSpec
-from fedassay.suites.config.tables.vertical import VerticalSpec
-from fedassay.suites.planning import memory_estimate
-from fedassay.suites.planning.memory_estimate import HeldArrays, check_memory, of_transfer, of_vertical
+from fedassay.suites.config.tables.other_federations import TransferSpec, VerticalSpec
+from fedassay.suites.planning import plan_other as memory_estimate
+from fedassay.suites.planning.plan_other import HeldArrays, check_memory, of_transfer, of_vertical
 from toy_transfer import votes_plan
 
 SPEC = {"epochs": 3, "batch": 5, "learning_rate": 0.1, "embedding": 4, "hidden": [7]}

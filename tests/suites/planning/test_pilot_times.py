@@ -3,9 +3,8 @@
 import math
 
 import pytest
-from fedassay.suites.planning import pilot_times as module
-from fedassay.suites.planning.estimate import Times, estimate, expected_seconds
-from fedassay.suites.planning.pilot_times import Pilot, pilot_times
+from fedassay.suites.planning import estimate as module
+from fedassay.suites.planning.estimate import Pilot, Times, estimate, expected_seconds, pilot_times
 
 NOTHING = Times(exact={}, alike={}, rests={}, runs=0)
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.suites.config.bundled_suites import bundled_suites
+from fedassay.suites.config.part_listing import bundled_suites
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.results.claims_file import ClaimFields

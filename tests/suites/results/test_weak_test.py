@@ -7,8 +7,8 @@ import pytest
 from fedassay.reports.reading.claims import ClaimRow
 from fedassay.reports.tables.answers import weakness
 from fedassay.suites.results.claims_file import stated_claims
+from fedassay.suites.results.outcome import weak_because
 from fedassay.suites.results.record import Record
-from fedassay.suites.results.weak_test import weak_because
 from row_facts import FACTS
 from toy_claim import toy_claim
 

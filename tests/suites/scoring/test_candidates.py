@@ -14,7 +14,7 @@ from fedassay.fl.partitions.partitions import Dirichlet, Shards
 from fedassay.fl.probe import CandidateProbe, Candidates, plant_candidates
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.suites.scoring.candidates import CountedScores, counted_scores
+from fedassay.suites.scoring.membership_rows import CountedScores, counted_scores
 
 SETTING = Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED)
 SHOWN = Candidates(images=torch.zeros(4, 1, 1, 1), labels=torch.zeros(4).long(), clients=(5, 7))

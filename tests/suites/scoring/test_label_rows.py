@@ -12,7 +12,7 @@ from fedassay.fl.recorder import LotRecorder
 from fedassay.suites.attacking.trial import run_trial
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
-from fedassay.suites.jobs.cell import Cell
+from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import score_label_counts, true_counts
 from row_facts import FACTS

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.suites.scoring.labels import LabelScores, mean_interval, rate_interval, score_labels
+from fedassay.suites.scoring.label_rows import LabelScores, mean_interval, rate_interval, score_labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

@@ -8,10 +8,9 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.metrics import ScoresByRun, area_interval, joint_statement, tpr_at
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.suites.jobs.cell import Cell
+from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
-from fedassay.suites.scoring.candidates import all_scores
-from fedassay.suites.scoring.membership_rows import auc, balanced_accuracy, score_membership
+from fedassay.suites.scoring.membership_rows import all_scores, auc, balanced_accuracy, score_membership
 from hypothesis import given
 from hypothesis import strategies as st
 from row_facts import FACTS

@@ -12,9 +12,17 @@ import lpips
 import numpy as np
 import pytest
 import torch
-from fedassay.suites.scoring import lpips_weights, perceptual
-from fedassay.suites.scoring.lpips_weights import ALEXNET, TRUNK, Unavailable, arrays_of_pickle, convolutions, fetch
-from fedassay.suites.scoring.perceptual import lpips_scorer
+from fedassay.suites.scoring import images as lpips_weights
+from fedassay.suites.scoring import images as perceptual
+from fedassay.suites.scoring.images import (
+    ALEXNET,
+    TRUNK,
+    Unavailable,
+    arrays_of_pickle,
+    convolutions,
+    fetch,
+    lpips_scorer,
+)
 from torch.nn.functional import conv2d, interpolate, max_pool2d, relu
 
 # AlexNet's convolutions: torchvision's number, shape (out, in, side), stride and padding (Krizhevsky 2014).

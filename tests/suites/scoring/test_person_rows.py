@@ -7,8 +7,8 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, PersonColumns, PersonLabels, Setting
 from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.fl.vertical.task import People
-from fedassay.suites.jobs.cell import Cell
-from fedassay.suites.scoring.person_rows import score_person_columns, score_person_labels
+from fedassay.suites.results.cell import Cell
+from fedassay.suites.scoring.label_rows import score_person_columns, score_person_labels
 
 SETTING = Setting(
     unit=Unit.LABEL, adjacency=Adjacency.REPLACE_ONE, observer=PASSIVE_PARTY, rounds=1, design=Design.CLUSTERED

@@ -16,11 +16,10 @@ from fedassay.fl.probe import OwnerProbe
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.tables.suite import FederationSpec
-from fedassay.suites.jobs.cell import Cell
+from fedassay.suites.results.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring import reconstruction_rows
-from fedassay.suites.scoring.images import PSNR_CAP
-from fedassay.suites.scoring.lpips_weights import Unavailable
+from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
 from fedassay.suites.scoring.reconstruction_rows import score_reconstructions
 from known_parts import parts_by_name
 from row_facts import FACTS

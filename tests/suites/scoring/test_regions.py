@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.suites.scoring.images import PSNR_CAP, score_images
-from fedassay.suites.scoring.regions import score_regions
+from fedassay.suites.scoring.images import PSNR_CAP, score_images, score_regions
 
 
 def test_an_error_inside_is_scored_inside() -> None:

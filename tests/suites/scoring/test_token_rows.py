@@ -7,12 +7,12 @@ from fedassay.attacks.text.attention_span import AttentionSpan
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting, TokenGuesses
 from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.suites.attacking.pooled import pooled_evidence
+from fedassay.suites.attacking.trial import pooled_evidence
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.cell import Cell
-from fedassay.suites.scoring.token_rows import matched, score_tokens, true_texts
+from fedassay.suites.results.cell import Cell
+from fedassay.suites.scoring.label_rows import matched, score_tokens, true_texts
 from row_facts import FACTS
 from suite_text import suite_text, tables
 from toy_texts import LENGTH, TOKENS, observed_texts, toy_texts

@@ -5,7 +5,7 @@ import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting, VoteScores
 from fedassay.audit.observer import ANSWERS
-from fedassay.suites.scoring.vote_rows import hits, score_votes
+from fedassay.suites.scoring.label_rows import hits, score_votes
 from toy_cell import toy_cell
 
 SETTING = Setting(

@@ -10,10 +10,9 @@ from fedassay.audit.finding import Verdict
 from fedassay.audit.observer import ANSWERS
 from fedassay.defenses.transfer.defense import PreparedTransfer, TransferDefense
 from fedassay.fl.transfer.protection import Released, TransferProtection, counts_of, votes_of
-from fedassay.suites.config.tables.transfer import TransferSpec
-from fedassay.suites.jobs.cell import Cell
-from fedassay.suites.jobs.transfer_job import TransferAuditJob
-from fedassay.suites.transfer.audit import found_about
+from fedassay.suites.config.tables.other_federations import TransferSpec
+from fedassay.suites.results.cell import Cell
+from fedassay.suites.transfer import TransferAuditJob, found_about
 
 RULE = {"steps": 5, "learning_rate": 0.05}
 EPSILON = 2.0

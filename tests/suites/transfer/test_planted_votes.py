@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from fedassay.fl.streams import Streams
 from fedassay.fl.transfer.protection import votes_of
-from fedassay.suites.transfer.trial import Transferred, planted
+from fedassay.suites.transfer import Transferred, planted
 from toy_transfer import votes_plan
 
 

@@ -10,11 +10,10 @@ from fedassay.defenses.transfer.defense import PreparedTransfer
 from fedassay.defenses.transfer.label_votes import NoisyVotes
 from fedassay.defenses.transfer.noisy_max import LaplaceMax
 from fedassay.suites.config.catalogue import build
-from fedassay.suites.config.resolve_transfer import transfer_plan_of, transfer_task_of
-from fedassay.suites.config.tables.transfer import TransferSpec
-from fedassay.suites.jobs.cell import Cell
-from fedassay.suites.jobs.transfer_job import TransferAuditJob
-from fedassay.suites.transfer.audit import found_about
+from fedassay.suites.config.other_federations import transfer_plan_of, transfer_task_of
+from fedassay.suites.config.tables.other_federations import TransferSpec
+from fedassay.suites.results.cell import Cell
+from fedassay.suites.transfer import TransferAuditJob, found_about
 from known_parts import transfer_parts
 
 RULE = {"steps": 10, "learning_rate": 0.05}

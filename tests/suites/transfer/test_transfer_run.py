@@ -6,13 +6,13 @@ import pytest
 import torch
 from fedassay.cli.list_command import METRICS
 from fedassay.fl.data.dataset import Dataset
+from fedassay.suites import transfer as trial
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
-from fedassay.suites.transfer import trial
 
 SUITE = """\
 name = "small_transfer"

@@ -9,8 +9,7 @@ from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.observer import PASSIVE_PARTY
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.vertical.label_coins import measured_in_one_run, most_in_one_run
-from fedassay.suites.vertical.observed_labels import measured_by_labels
+from fedassay.suites.vertical.label_coins import measured_by_labels, measured_in_one_run, most_in_one_run
 from toy_vertical import SPLIT, toy_vertical
 
 CLAIM = Claim.stated(1.0, unit="label", observer=PASSIVE_PARTY, rounds=2)

@@ -13,7 +13,7 @@ from fedassay.defenses.vertical.labels.label_randomised_response import LabelRan
 from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.fl.vertical.task import People
-from fedassay.suites.vertical.observed_labels import measured_by_labels, raised
+from fedassay.suites.vertical.label_coins import measured_by_labels, raised
 from toy_vertical import LOGISTIC, SPLIT, toy_vertical
 
 CORRECT, HALVED = LabelRandomisedResponse(epsilon=1.0), ControlLabelFlipsHalved(epsilon=1.0)

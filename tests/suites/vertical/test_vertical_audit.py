@@ -9,12 +9,12 @@ from fedassay.defenses.vertical.labels.label_randomised_response import LabelRan
 from fedassay.fl.streams import normal
 from fedassay.fl.vertical.protection import VerticalProtection
 from fedassay.suites.config.catalogue import build
-from fedassay.suites.config.resolve_vertical import vertical_plan_of, vertical_task_of
-from fedassay.suites.config.tables.vertical import VerticalSpec
-from fedassay.suites.jobs.cell import Cell
-from fedassay.suites.jobs.vertical_job import VerticalAuditJob
+from fedassay.suites.config.other_federations import vertical_plan_of, vertical_task_of
+from fedassay.suites.config.tables.other_federations import VerticalSpec
+from fedassay.suites.results.cell import Cell
 from fedassay.suites.vertical.audit import found_about
 from fedassay.suites.vertical.checks import noise_move
+from fedassay.suites.vertical.trial import VerticalAuditJob
 
 AUDIT = {"people": 8, "batch": 4, "replicas": 1000, "pilot": 300}
 BASE = {"dataset": "digits", "people": 100, "epochs": 2, "batch": 50, "learning_rate": 0.1, "hidden": (8,)}

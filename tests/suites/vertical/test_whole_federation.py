@@ -9,12 +9,12 @@ from fedassay.defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from fedassay.fl.streams import normal
 from fedassay.fl.vertical.law import Noise, Noised, VerticalLaw
 from fedassay.fl.vertical.protection import VerticalProtection
-from fedassay.suites.config.resolve_vertical import small_plan, vertical_plan_of, vertical_task_of
-from fedassay.suites.config.tables.vertical import VerticalSpec
-from fedassay.suites.jobs.cell import Cell
-from fedassay.suites.jobs.vertical_job import VerticalAuditJob
+from fedassay.suites.config.other_federations import small_plan, vertical_plan_of, vertical_task_of
+from fedassay.suites.config.tables.other_federations import VerticalSpec
+from fedassay.suites.results.cell import Cell
 from fedassay.suites.vertical import audit
 from fedassay.suites.vertical.audit import WHOLE, found_about
+from fedassay.suites.vertical.trial import VerticalAuditJob
 from toy_vertical import SPLIT, toy_vertical
 
 SPEC = VerticalSpec(

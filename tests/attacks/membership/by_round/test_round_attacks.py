@@ -22,7 +22,7 @@ from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
-from fedassay.suites.scoring.candidates import counted_scores
+from fedassay.suites.scoring.membership_rows import counted_scores
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

@@ -1,7 +1,7 @@
 """What a suite file may say; every refusal names file, line and what is known."""
 
 import pytest
-from fedassay.suites.config.bundled_suites import bundled_suites
+from fedassay.suites.config.part_listing import bundled_suites
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..config.tables.suite import MutantsSpec
-from .cell import Cell
+from ..results.cell import Cell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,27 +1,43 @@
-"""Build the small federation to which an audit adds a canary, and determine what its observer receives and knows."""
+"""The federations in which an audit holds one claim against its defense, and the defense as prepared for each of them.
+
+A defense may compute constants from the plan, such as each client's share of the noise. In a smaller federation, or
+under a model with one weight more, these constants would be wrong, and an audit would accuse a correct defense. So it
+is prepared again for every federation that is run.
+"""
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level
-from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Unit
+from ...audit.check import MESSAGE, VIEW, CheckResult
+from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import GaussianRelease
-from ...audit.observer import FINAL_MODEL
+from ...audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ...checks.canaries import check_covered
+from ...checks.hook_checks import HookRuns, hook_runs
+from ...checks.law import law_checks, with_law_checks
+from ...checks.measured import measured_checks
+from ...checks.pure import pure_checks
+from ...checks.replay import check_claim, with_own_model
+from ...checks.trials import view_checks
 from ...fl.canary import Canaries, Canary, CanarySet, DataCanary
 from ...fl.engine import run_federation
 from ...fl.laws.law import GaussianLaw, Law
 from ...fl.plan import Plan
+from ...fl.protection import Protection
 from ...fl.recorder import ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.training.local import Batch
 from ...fl.view import View
-from ..config.resolve import audited, executor_of, plan_of, task_of
-from ..jobs.block_job import AuditRequest, BlockJob
+from ..config.resolve import audited, calibrated, executor_of, plan_of, task_of
+from ..config.tables.suite import MOST_TRIALS
+from .planned_audit import AuditRequest, BlockJob
 
 _CLIENTS, _WORK = 16, 2**25
 """Clients of a federation that is checked as a whole at most, and per-sample gradients of one run in numbers."""
@@ -217,3 +233,150 @@ def knowledge(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary
         canary=canary,
         initial=task.initial(Streams(job.seed)),
     )
+
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A protection prepared for the plan that is run, with the claim that its defense states there.
+
+    Args:
+        reason: why runs under this plan are no evidence about the audited claim; empty where they are.
+        unprepared: whether the protection is not one that the defense prepared for a claim under this plan.
+        again: whether the defense was prepared again; else the protection is that of the claim's own plan.
+    """
+
+    protection: Protection
+    claim: Claim
+    reason: str = ""
+    unprepared: bool = False
+    again: bool = False
+
+
+def fitted(request: AuditRequest, plan: Plan) -> Fitted:
+    """Return the request's defense as prepared for ``plan``.
+
+    Runs under the plan are evidence about the audited claim where the defense states it for the plan too, or a stronger
+    one: a run that contradicts the audited claim then contradicts what is stated for the run.
+    """
+    if request.defense is None:
+        return Fitted(protection=request.protection, claim=request.claim)
+    what = f"the audit's federation ({plan.clients} clients of {_sizes(plan)} samples, {plan.layout.dim} weights)"
+    try:
+        prepared = calibrated(request.defense, plan)
+    except Exception as error:  # A user's own part may raise anything; no audit may then accuse it.
+        reason = f"the defense cannot be prepared for {what}: {type(error).__name__}: {error}"
+        return Fitted(protection=request.protection, claim=request.claim, reason=reason, unprepared=True)
+    same = [claim for claim in prepared.claims if _about(claim) == _about(request.claim)]
+    if not same:
+        reason = f"the defense states no such claim for {what}"
+        return Fitted(protection=prepared.protection, claim=request.claim, reason=reason, unprepared=True)
+    # Of claims about several groups of clients the weakest holds for all of them.
+    stated = request.claim if request.claim in same else max(same, key=lambda claim: claim.epsilon)
+    reason = "" if implies(stated, request.claim) else f"for {what} the defense states less: {stated.describe()}"
+    return Fitted(protection=prepared.protection, claim=stated, reason=reason, again=True)
+
+
+def implies(stated: Claim, other: Claim) -> bool:
+    """Return whether ``stated`` is at least as strong as another claim about the same unit and adversary."""
+    if _about(stated) != _about(other) or (stated.rounds, stated.subjects) != (other.rounds, other.subjects):
+        return False
+    if stated.epsilon > other.epsilon * (1 + _ROUNDING) or stated.delta > other.delta * (1 + _ROUNDING):
+        return False
+    if other.curve is None or stated.curve == other.curve:
+        return True
+    rates = np.logspace(-9, 0, 200)
+    return stated.curve is not None and bool((stated.curve.fnr(rates) >= other.curve.fnr(rates) - _ROUNDING).all())
+
+
+def stronger_claims(given: Fitted, plan: Plan) -> list[Claim]:
+    """Return the same claim for the adversaries that see more than the claim's, unless a law contradicts it there.
+
+    Such a claim implies the given one. It need not hold: clients may hide their updates from the server alone.
+    """
+    stronger = [replace(given.claim, observer=one) for one in (AGGREGATE, UPLOADS) if one != given.claim.observer]
+    implying = [claim for claim in stronger if claim.observer.covers(given.claim.observer)]
+    return [claim for claim in implying if law_checks(given.protection, claim, plan)[0].passed is not False]
+
+
+def _about(claim: Claim) -> tuple[object, ...]:
+    return claim.unit, claim.adjacency, claim.observer, claim.part
+
+
+def _sizes(plan: Plan) -> str:
+    least, most = min(plan.sizes), max(plan.sizes)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def claim_checks(
+    fit: Callable[[Plan], Fitted],
+    claim: Claim,
+    own: Plan,
+    checked: tuple[Task, Plan],
+    *,
+    own_model: tuple[Task, Plan] | None = None,
+    seed: int = 0,
+) -> tuple[CheckResult, ...]:
+    """Return the results of all implementation checks of a claim except those of trials.
+
+    A move that is longer than the law's bound is no failure where the claim's epsilon covers it at the law's noise,
+    whichever check measured it.
+
+    Args:
+        fit: returns the protection and the claim as the defense prepares them for a plan.
+        claim, own: the claim, and the plan for which it is stated.
+        checked: the federation that is run.
+        own_model: a few clients with the claim's own model, where the federation has another one.
+    """
+    task, plan = checked
+    there, whole = fit(plan), replace(own, layout=plan.layout)
+    # Hooks are called on given rows, so that all clients of the claim's plan can take part.
+    hooks = there if whole == plan else fit(whole)
+    of_hooks = hook_runs(task, whole, hooks.protection, hooks.claim, seed=seed)
+    of_checked = of_hooks if hooks is there else hook_runs(*checked, there.protection, there.claim, seed=seed)
+    replayed = _replayed(there, fit, checked, own_model, of_checked, seed)
+    hooked = () if hooks.unprepared else of_hooks.checks()
+    moves, laws = with_law_checks(fit(own).protection, claim, own, (*replayed, *hooked))
+    measured: tuple[CheckResult, ...] = ()
+    if not there.unprepared:
+        about = plan if there.again else own
+        given = (task, plan, there.protection, there.claim, about)
+        measured = (*measured_checks(*given, seed=seed), *pure_checks(*given, seed=seed))
+    return (*moves[: len(replayed)], *laws, *measured, *moves[len(replayed) :])
+
+
+def received_checks(
+    fit: Callable[[Plan], Fitted], own: Plan, small: tuple[Task, Plan], *, most: int = MOST_TRIALS, seed: int = 0
+) -> tuple[CheckResult, ...]:
+    """Return the results of the trials of everything that the claim's observer receives.
+
+    Args:
+        small: a federation that can be run thousands of times.
+        most: runs with and without the unit, at most, each.
+    """
+    task, plan = small
+    there = fit(plan)
+    reason = there.reason
+    if not reason and not there.again and plan.clients < own.clients:
+        reason = f"the protection was prepared for {own.clients} clients, and not for {plan.clients}"
+    if reason:
+        return (VIEW.skipped(reason),)
+    return view_checks(task, plan, there.protection, there.claim, most=most, seed=seed)
+
+
+def _replayed(
+    there: Fitted,
+    fit: Callable[[Plan], Fitted],
+    checked: tuple[Task, Plan],
+    own_model: tuple[Task, Plan] | None,
+    runs: HookRuns,
+    seed: int,
+) -> tuple[CheckResult, ...]:
+    if there.unprepared:
+        return (MESSAGE.skipped(there.reason),)
+    checks = check_claim(*checked, there.protection, there.claim, seed=seed, seen=runs.seen)
+    if own_model is None or (same := fit(own_model[1])).unprepared:
+        return checks
+    return with_own_model(checks, *own_model, same.protection, same.claim, seed=seed)

@@ -6,8 +6,8 @@ from typing import Any
 from ...audit.claim import Claim
 from ...defenses.defense import DefensePart
 from ..config.tables.key_types import WithData
-from .cell import Cell
-from .trial_job import AttackCell
+from ..results.cell import Cell
+from .finished_cells import AttackCell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,12 @@
-"""Train the teachers and students of one transfer and run every attack of the suite on it; a failure becomes a row.
+"""Run, attack and audit transfers by answers: teachers label public samples for students (PATE).
 
 An attack on votes is measured on planted votes: those of the attacked teacher are drawn uniformly, and all other
 teachers vote as they were trained to. Real votes would be guessed well from the released label alone, because teachers
 agree; of planted votes a guess without information is right once in as many times as there are classes.
+
+An audit runs the mechanism of the votes, or of one teacher's answers, on neighbouring inputs, calibrated for a few
+queries. Which inputs differ most is tried on pilot runs: vote counts that are made for it, and those of the suite's own
+teachers.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,27 +16,78 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...attacks.attack import Level
-from ...attacks.transfer.shadow_students import ShadowStudents, shadow_students
-from ...attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
-from ...audit.arrays import FloatArray
-from ...audit.evidence import VoteScores
-from ...fl.streams import Streams
-from ...fl.transfer.engine import run_transfer
-from ...fl.transfer.law import LabelLaw
-from ...fl.transfer.plan import TransferPlan
-from ...fl.transfer.protection import counts_of, votes_of
-from ...fl.transfer.recorder import AnswerRecorder, TransferEvent
-from ...fl.transfer.transfer_task import TransferTask
-from ..attacking.finished_cells import Works, finish_job
-from ..attacking.shadows import rows_of_attack
-from ..config.resolve_transfer import shadow_teachers_of, teachers_of, transfer_plan_of, transfer_task_of
-from ..jobs.transfer_job import TransferTrialJob
-from ..jobs.trial_job import AttackCell
-from ..results.record import Record
-from ..results.store import Store
-from ..scoring.transfer_rows import transfer_rows
-from ..scoring.vote_rows import score_votes
+from ..attacks.attack import Level
+from ..attacks.transfer.shadow_students import ShadowStudents, shadow_students
+from ..attacks.transfer.vote_attack import VoteAttack, VoteKnowledge
+from ..audit.arrays import FloatArray
+from ..audit.evidence import VoteScores
+from ..audit.finding import Finding, Verdict, not_audited
+from ..audit.mechanism.mechanism import audit_mechanism
+from ..audit.observer import ANSWERS
+from ..audit.wording import counted
+from ..checks.results import same_claim
+from ..defenses.transfer.defense import PreparedTransfer, TransferDefense
+from ..defenses.transfer.worst_votes import mechanism_of, sums_votes
+from ..fl.streams import Streams
+from ..fl.transfer.engine import run_transfer
+from ..fl.transfer.law import LabelLaw
+from ..fl.transfer.plan import TransferPlan
+from ..fl.transfer.protection import counts_of, votes_of
+from ..fl.transfer.recorder import AnswerRecorder, TransferEvent
+from ..fl.transfer.transfer_task import TransferTask
+from .attacking.finished_cells import AttackCell, Works, finish_cell, finish_job
+from .attacking.other_jobs import OtherAuditJob, OtherTrialJob
+from .attacking.shadows import rows_of_attack
+from .config.other_federations import shadow_teachers_of, teachers_of, transfer_plan_of, transfer_task_of
+from .config.tables.other_federations import TransferSpec
+from .results.cell import verdict_rows
+from .results.record import Record
+from .results.store import Store
+from .scoring.label_rows import score_votes
+from .scoring.utility_rows import transfer_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferTrialJob(OtherTrialJob):
+    """A job that trains the teachers and students of one transfer once and runs all attacks on it."""
+
+    federation: TransferSpec
+    prepared: PreparedTransfer
+
+    @property
+    def words(self) -> str:
+        spec = self.federation
+        asked = "query" if spec.queries == 1 else "queries"
+        return (
+            f"{counted(spec.teachers, 'teacher')}, {spec.queries} {asked}, {counted(spec.students, 'student')} a seed"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferAuditJob(OtherAuditJob):
+    """A job that audits one claim about a transfer, by runs of the mechanism of its votes or answers."""
+
+    federation: TransferSpec
+    defense: TransferDefense
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of queries of the audited mechanisms."""
+        found = () if self.federation.audit is None else self.federation.audit.queries
+        return tuple(sorted({min(size, self.federation.queries) for size in found}))
+
+    @property
+    def replicas(self) -> int:
+        return self.tested * len(self.sizes)
+
+    @property
+    def tested(self) -> int:
+        return 0 if self.federation.audit is None else self.federation.audit.trials
+
+    @property
+    def runs(self) -> int:
+        return 3 * self.replicas  # Half as many on each of two inputs choose the pair and the score.
+
 
 _PLANTED_BLOCK = 2**28
 """Number of the batch of runs with planted votes, so that they share no random draw with the transfer itself."""
@@ -188,3 +243,59 @@ def _membership(item: AttackCell, job: TransferTrialJob, found: Transferred, sto
         teachers = shadow_teachers_of(job.federation, job.seed, count)
         found.shadows[count] = shadow_students(found.task, found.plan, job.prepared.protection, found.streams, teachers)
     return rows_of_attack(item, job.seed, found.shadows[count], store)
+
+
+def audit_transfer(job: TransferAuditJob, store: Store, finished: frozenset[str]) -> list[str]:
+    """Audit one claim and write its verdict; return a description of each failure.
+
+    Raises:
+        UnwritableRunFolder: if the folder cannot be written.
+    """
+    return finish_cell(job.cell, store, finished, lambda: verdict_rows(job.cell, found_about(job), ()))
+
+
+def found_about(job: TransferAuditJob) -> Finding:
+    """Return the finding about a claim: of several numbers of queries the one that refutes it, or else the one that
+    would have refuted the smallest epsilon.
+
+    OUT_OF_SCOPE where the defense states another claim about fewer queries, or no neighbouring inputs are known for the
+    claim's unit and observer.
+    """
+    found = {size: _of_size(job, size) for size in job.sizes}
+    refuted = [size for size, one in found.items() if one.verdict is Verdict.REFUTED]
+    size = refuted[0] if refuted else min(found, key=lambda one: _detectable(found[one]))
+    words = f"the mechanism of {size} of {job.federation.queries} queries"
+    return replace(found[size], reason=f"{words}: {found[size].reason}")
+
+
+def _detectable(finding: Finding) -> float:
+    measured = finding.measurement
+    return float("inf") if measured is None or measured.detectable is None else measured.detectable
+
+
+def _of_size(job: TransferAuditJob, size: int) -> Finding:
+    """The finding of the defense that is calibrated for ``size`` queries, at this size's share of alpha."""
+    claim, spec = job.claim, job.federation
+    plan = replace(transfer_plan_of(spec, transfer_task_of(spec, job.seed)), queries=size)
+    prepared = job.defense.prepare(plan)
+    same = [one for one in prepared.claims if same_claim(one, claim)]
+    if not same:
+        return not_audited(claim, f"the defense states another claim about {size} queries")
+    votes = votes_of(teachers_of(spec, job.seed))[0].numpy() if claim.observer == ANSWERS else None
+    inputs = mechanism_of(same[0], prepared.protection, plan, votes)
+    if inputs is None:
+        neighbours = f"one {claim.unit.value} ({claim.adjacency.phrase})"
+        words = f"no neighbouring inputs are known for {neighbours} and the observer {claim.observer}"
+        if not sums_votes(prepared.protection):
+            words += ", for a defense with a teacher_answers or aggregate_votes of its own"
+        return not_audited(claim, words)
+    mechanism, pairs = inputs
+    return audit_mechanism(
+        mechanism,
+        same[0],
+        pairs=pairs,
+        trials=job.tested,
+        seed=job.seed,
+        alpha=job.alpha / len(job.sizes),
+        batched=True,
+    )

@@ -1,1 +1,0 @@
-"""Jobs: the units of work of a run, as data."""

@@ -1,1 +1,0 @@
-"""Run, attack and audit transfers by answers."""
