@@ -15,7 +15,7 @@ from ...audit.parts import Spec, build, find_outside, name_and_options, version_
 from . import adult, cifar, location30, qmnist, receipts, secrets, shakespeare, sroie
 from .data_folder import DataFolder, cache_folder
 from .dataset import Dataset, DatasetMissing, fixed_order
-from .files.lookup import DataFile, names_a_file
+from .files.lookup import DataFile, dataset_from, names_a_file
 
 KNOWN_DATASETS = (
     "digits",
@@ -125,12 +125,7 @@ def available(name: str) -> str:
 
 @functools.cache
 def _load_outside(name: str, options: str, version: str) -> Dataset:
-    found = build("dataset", {"part": name, **json.loads(options)}, {})
-    if not isinstance(found, Dataset):
-        raise ValueError(
-            f"data set {name!r} must be a fedassay Dataset or a function that returns one, got {type(found).__name__}"
-        )
-    return found
+    return dataset_from(build("dataset", {"part": name, **json.loads(options)}, {}), name)
 
 
 @functools.cache

@@ -18,7 +18,6 @@ from ...defenses.defense import DefensePart
 from ...defenses.transfer.defense import PreparedTransfer, TransferDefense
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
-from ...fl.data.files.columns.table_options import TableOptions
 from ...fl.data.files.lookup import names_a_file
 from ...fl.partitions.partitions import partition_from
 from ...fl.streams import Streams
@@ -237,7 +236,7 @@ def _check_label(suite: ResolvedSuite, federation: str) -> None:
     spec = suite.spec.vertical[federation]
     name, options = name_and_options("dataset", spec.dataset)
     listed = () if isinstance(spec.columns, int) else chain(*spec.columns)
-    label = options.get("label", TableOptions.label)
+    label = options.get("label", "label")
     if names_a_file(name) and label in listed:
         place = suite.source.where(("vertical", federation, "columns"))
         raise ConfigError(

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from ...audit.wording import nearest
-from ...fl.data.files.from_python import is_object, keep
+from ...fl.data.files.lookup import is_object, keep
 from .catalogue import folder_of_suite, names_data_files
 from .part_listing import bundled_suites
 from .source import (

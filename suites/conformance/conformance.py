@@ -18,7 +18,7 @@ from ...defenses.vertical.defense import VerticalDefense
 from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS, Algorithm, algorithm_from
 from ...fl.data.dataset import Dataset
 from ...fl.data.datasets import KNOWN_DATASETS, load_dataset
-from ...fl.data.files.lookup import names_a_file
+from ...fl.data.files.lookup import dataset_from, names_a_file
 from ...fl.models.small_models import known_models
 from ...fl.partitions.partitions import KNOWN_PARTITIONS, Partition, partition_from
 from ...fl.partitions.sampling import Sampling, cohort_from
@@ -187,12 +187,8 @@ def _make(kind: str, name: str, options: dict[str, Any]) -> Any:
     if kind == "sampling" and name in SAMPLING:
         return cohort_from(SAMPLING[name], 12)
     if kind == "dataset" and name not in KNOWN_DATASETS and not names_a_file(name):
-        found = build("dataset", {"part": name, **options}, {})  # Not cached: every call has to build it anew.
-        if not isinstance(found, Dataset):
-            raise ValueError(
-                f"it must be a fedassay Dataset or a function that returns one, got {type(found).__name__}"
-            )
-        return found
+        # Not cached: every call has to build it anew.
+        return dataset_from(build("dataset", {"part": name, **options}, {}), name)
     own = KNOWN_ALGORITHMS.get(name) or KNOWN_PARTITIONS.get(name)
     if own is not None:
         known = {one for one in inspect.signature(own).parameters if one in _USUAL}

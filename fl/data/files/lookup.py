@@ -1,35 +1,50 @@
-"""Finds the reader of a data set that a path or ``torchvision/NAME`` names, and reads it once per process."""
+"""Finds the reader of a data set that a path or ``torchvision/NAME`` names, reads it once per process, and keeps data
+sets that Python code gives as objects.
+
+A data set from Python is copied to the cache folder, where suites, workers and resumed runs find it by its name. The
+name contains the digest of the content, so equal data have equal names, whatever the object is.
+"""
 
 import hashlib
+import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from ....audit.wording import nearest
+from ..data_folder import cache_folder
 from ..dataset import Dataset
-from .columns.table_options import TableOptions
-from .csv_file import CsvOptions, read_csv
-from .from_python import PREFIX as FROM_PYTHON
-from .from_python import kept_path, read_kept
-from .hugging_face import HuggingFaceOptions, is_saved_dataset, read_hugging_face
-from .image_folder import FolderOptions, is_image_folder, read_image_folder
-from .npz import NpzOptions, read_npz
+from .arrays import ArrayOptions, dataset_of_arrays, read_npz, write_npz
+from .features import TableOptions, dataset_of_table, read_table_file
+from .images import FolderOptions, ImageOptions, read_image_folder, sub_folders
 from .options import options_from
-from .parquet_file import read_parquet
-from .torchvision_set import PREFIX, TorchvisionOptions, read_torchvision
+from .torch_data import (
+    PREFIX,
+    HuggingFaceOptions,
+    TorchvisionOptions,
+    from_torch,
+    is_saved_dataset,
+    read_hugging_face,
+    read_torchvision,
+)
 
-Reader = tuple[Callable[[Path, str, Any], Dataset], type[Any], str]
+Reader = tuple[Callable[[Path, str, Any], Dataset], type[Any]]
 _FILES: dict[str, Reader] = {
-    ".npz": (read_npz, NpzOptions, "a numpy archive"),
-    ".csv": (read_csv, CsvOptions, "a text file"),
-    ".tsv": (read_csv, CsvOptions, "a text file"),
-    ".parquet": (read_parquet, TableOptions, "a Parquet file"),
+    ".npz": (read_npz, ArrayOptions),
+    ".csv": (read_table_file, TableOptions),
+    ".tsv": (read_table_file, TableOptions),
+    ".parquet": (read_table_file, TableOptions),
 }
-_SAVED: Reader = (read_hugging_face, HuggingFaceOptions, "a Hugging Face data set")
-_IMAGES: Reader = (read_image_folder, FolderOptions, "a folder of images")
+_SAVED: Reader = (read_hugging_face, HuggingFaceOptions)
+_IMAGES: Reader = (read_image_folder, FolderOptions)
+_FROM_PYTHON = "from-python/"
+_OF_TORCH = tuple(name for name in signature(from_torch).parameters if name not in ("train", "name", "options"))
 
 
 @dataclass(frozen=True)
@@ -38,20 +53,20 @@ class DataFile:
 
     Args:
         name: path of a file or folder, or ``torchvision/NAME``.
-        options: the options of its reader, as sorted pairs.
+        options: the options of its reader, as JSON, so that it can be the key of a cache.
         folder: the folder to which a relative path belongs; empty for the current folder.
         digest: the digest that its data must have, because a run began with them; empty for any.
     """
 
     name: str
-    options: tuple[tuple[str, Any], ...] = ()
+    options: str = "{}"
     folder: str = ""
     digest: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, Any], folder: str = "", digest: str = "") -> "DataFile":
-        """Make one from a table of options, whose lists and tables are kept as immutable values."""
-        return cls(name, tuple(sorted((key, _frozen(value)) for key, value in options.items())), folder, digest)
+        """Make one from a table of options."""
+        return cls(name, json.dumps(options, sort_keys=True, default=str), folder, digest)
 
     def load(self) -> Dataset:
         """Read the data set; a second call in the same process returns the same object while the files are the same.
@@ -79,7 +94,8 @@ class DataFile:
         if self.name.startswith(PREFIX):
             return ""
         path = _path(self)
-        others = [path.parent / str(dict(self.options)["test"])] if "test" in dict(self.options) else []
+        test = json.loads(self.options).get("test")
+        others = [path.parent / str(test)] if test else []
         files = sorted(path.rglob("*")) if path.is_dir() else [path, *others]
         stats = [(str(file), (found := file.stat()).st_size, found.st_mtime_ns) for file in files if file.is_file()]
         return hashlib.sha256(repr(stats).encode()).hexdigest()
@@ -93,23 +109,78 @@ def names_a_file(name: str) -> bool:
     return ":" not in name and any(sign in name for sign in ("/", os.sep, "."))
 
 
+def dataset_from(found: Any, name: str, options: Mapping[str, Any] | None = None) -> Dataset:
+    """Return the data set that Python code gives: a ``Dataset``, a table of pandas, arrays by the names of a numpy
+    archive, or a map-style ``torch.utils.data.Dataset``.
+
+    ``options``: those of the reader of the same kind of data; none for a ``Dataset``. A table may have the columns
+    ``label``, ``owner`` and ``split``. Raises ValueError for anything else, and as the readers do.
+    """
+    import pandas
+
+    given = dict(options or {})
+    if isinstance(found, Dataset):
+        if given:
+            raise ValueError(f"a Dataset has no option {min(given)!r}; it has: none")
+        return found
+    if isinstance(found, pandas.DataFrame):
+        columns = {"split": "split"} if "split" in found and "label" in found else {}
+        table = options_from(TableOptions, columns | given, "a table of pandas")
+        return dataset_of_table(found.reset_index(drop=True), None, file=name, name=name, options=table)
+    if isinstance(found, Mapping):
+        return dataset_of_arrays(found, file=name, name=name, options=options_from(ArrayOptions, given, "arrays"))
+    own = {key: given.pop(key) for key in _OF_TORCH if key in given}
+    known = [*_OF_TORCH, *ImageOptions.model_fields]
+    if unknown := [key for key in given if key not in known]:
+        raise ValueError(f"a data set of PyTorch has no option {unknown[0]!r}; it has {nearest(unknown[0], known)}")
+    return from_torch(found, name=name, options=options_from(ImageOptions, given, "a data set of PyTorch"), **own)
+
+
+def is_object(spec: object) -> bool:
+    """Return whether a suite's data set, or the ``part`` of its table, is the data set itself and no name."""
+    part = spec.get("part") if isinstance(spec, Mapping) else spec
+    return part is not None and not isinstance(part, str | int | float | list | tuple | Mapping) and not callable(part)
+
+
+def keep(spec: Any) -> str:
+    """Write the data set that a suite holds as an object to the cache folder, unless an equal one is there, and return
+    its name.
+
+    ``spec``: what ``dataset_from`` accepts, or a table of it as ``part`` with its options as further keys. Raises
+    ValueError as ``dataset_from``.
+    """
+    part, options = (spec["part"], {**spec}) if isinstance(spec, Mapping) else (spec, {})
+    options.pop("part", None)
+    dataset = dataset_from(part, type(part).__name__, options)
+    place = re.sub(r"\W+", "-", dataset.name)[:40]
+    name = f"{_FROM_PYTHON}{place}-{dataset.digest[:16]}.npz"
+    path = cache_folder() / name
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed at the end, so that another process sees the whole file or none.
+        with NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
+            temporary = Path(file.name)
+        try:
+            write_npz(dataset, temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return name
+
+
 @lru_cache(maxsize=8)
 def _read(data: DataFile, stamp: str) -> Dataset:
-    options = {key: _thawed(value) for key, value in data.options}
+    options = json.loads(data.options)
     if data.name.startswith(PREFIX):
-        return read_torchvision(
-            data.name, data.folder, options_from(TorchvisionOptions, options, "a data set of torchvision")
-        )
-    if data.name.startswith(FROM_PYTHON):
-        return read_kept(data.name, options)
+        return read_torchvision(data.name, data.folder, options_from(TorchvisionOptions, options, data.name))
     path = _path(data)
-    read, kind, what = _reader(path)
-    return read(path, data.name, options_from(kind, options, what))
+    read, kind = _reader(path)
+    return read(path, data.name, options_from(kind, options, path.name))
 
 
 def _path(data: DataFile) -> Path:
-    if data.name.startswith(FROM_PYTHON):
-        return kept_path(data.name)
+    if data.name.startswith(_FROM_PYTHON):
+        return _kept_path(data.name)
     path = Path(data.folder, Path(data.name).expanduser())
     if path.exists():
         return path
@@ -120,11 +191,22 @@ def _path(data: DataFile) -> Path:
     raise ValueError(f"data set {data.name!r} is not there: {parent} holds {nearest(path.name, there)}")
 
 
+def _kept_path(name: str) -> Path:
+    path = cache_folder() / name
+    if not path.is_file():
+        raise ValueError(
+            f"data set {name} was given to fedassay.run as a Python object, and its copy is not in the folder "
+            f"{path.parent} any more: start a run with the same object from Python, which writes the copy again, or "
+            "set the environment variable FEDASSAY_CACHE to the folder that was used"
+        )
+    return path
+
+
 def _reader(path: Path) -> Reader:
     if path.is_dir():
         if is_saved_dataset(path):
             return _SAVED
-        if is_image_folder(path):
+        if any(sub_folders(path)):
             return _IMAGES
         raise ValueError(
             f"{path} must be a folder of images with one sub-folder per class, or a Hugging Face data set, got a "
@@ -133,21 +215,7 @@ def _reader(path: Path) -> Reader:
     suffix = path.suffix.lower()
     if suffix not in _FILES:
         raise ValueError(
-            f"{path.name} has an unknown suffix {suffix!r}: a data set is a file {', '.join(_FILES)} or a folder of "
-            "images"
+            f"{path.name} has an unknown suffix {suffix!r}: a data set is a file {', '.join(_FILES)}, a folder of "
+            "images, or a function of your own that reads any file (package.module:function)"
         )
     return _FILES[suffix]
-
-
-def _frozen(value: Any) -> Any:
-    """The value with tuples in place of lists and tables, so that it can be a key; see ``_thawed``."""
-    if isinstance(value, Mapping):
-        return ("table", *sorted((key, _frozen(one)) for key, one in value.items()))
-    return ("list", *map(_frozen, value)) if isinstance(value, list | tuple) else value
-
-
-def _thawed(value: Any) -> Any:
-    if not isinstance(value, tuple):
-        return value
-    kind, *rest = value
-    return {key: _thawed(one) for key, one in rest} if kind == "table" else [_thawed(one) for one in rest]

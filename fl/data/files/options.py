@@ -1,19 +1,34 @@
-"""The options that readers of data files share, and the checks of their values."""
+"""The options that readers of data files share, the largest data set that is read, and the error that names a row."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from numbers import Real
-from typing import Any, TypeVar
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from ....audit.wording import nearest
-from ...fields import check_count
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-Options = TypeVar("Options")
+from ....audit.wording import counted, nearest
+
+GIGABYTES = 4.0
+VARIABLE = "FEDASSAY_DATA_LIMIT_GB"
+Options = TypeVar("Options", bound=BaseModel)
+Names = tuple[str, ...]
+Task = Literal["classification", "regression", "multilabel"]
+Scale = Literal["standardise", "none"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitOptions:
+def _in_order(bounds: tuple[float, float]) -> tuple[float, float]:
+    # The width too: from -1e308 to 1e308 it is infinite, and every scaled number 0.
+    if not 0 < bounds[1] - bounds[0] < math.inf:
+        raise ValueError("must be two finite numbers, the smaller one first")
+    return bounds
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_in_order)]
+
+
+class SplitOptions(BaseModel):
     """How a test part is split off where a data set has none.
 
     Args:
@@ -21,14 +36,9 @@ class SplitOptions:
         split_seed: seed of the split, a whole number >= 0. It does not depend on the seed of a run.
     """
 
-    test_share: float = 0.2
-    split_seed: int = 0
-
-    def __post_init__(self) -> None:
-        share = self.test_share
-        if isinstance(share, bool) or not isinstance(share, Real) or not (math.isfinite(share) and 0 < share < 1):
-            raise ValueError(f"test_share must be a number > 0 and < 1, got {share!r}")
-        check_count("split_seed", self.split_seed, least=0)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    test_share: float = Field(default=0.2, gt=0, lt=1, strict=True)
+    split_seed: int = Field(default=0, ge=0, strict=True)
 
 
 def options_from(kind: type[Options], given: Mapping[str, Any], what: str) -> Options:
@@ -37,30 +47,45 @@ def options_from(kind: type[Options], given: Mapping[str, Any], what: str) -> Op
     ``what``: the format, for the message. Raises ValueError for an unknown option (the known ones are listed, nearest
     first) or a value that is not allowed.
     """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     for key in given:
-        if key not in known:
-            raise ValueError(f"{what} has no option {key!r}; it has {nearest(key, known)}")
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
+        if key not in kind.model_fields:
+            raise ValueError(f"{what} has no option {key!r}; it has {nearest(key, kind.model_fields)}")
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        words = str(first.get("ctx", {}).get("error", first["msg"]))
+        if not first["loc"]:  # Options that do not fit each other.
+            raise ValueError(f"{what}: {words}") from None
+        raise ValueError(f"{what}: option {first['loc'][0]}: {words}, got {first['input']!r}") from None
 
 
-def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
-    """Raise ValueError unless ``value`` is one of the ``allowed`` words."""
-    if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} must be {nearest(str(value), allowed)}, got {value!r}")
+def check_size(place: str, numbers: int) -> None:
+    """Raise ValueError if so many numbers, held as 32-bit floats, exceed the limit, so that a huge or a manipulated
+    file ends in a message and not without memory.
+
+    The limit is 4 GB, or the number of gigabytes that the environment variable ``FEDASSAY_DATA_LIMIT_GB`` sets.
+    ``place`` names the file, for the message.
+    """
+    given = os.environ.get(VARIABLE) or GIGABYTES
+    try:
+        limit = float(given)
+    except ValueError:
+        limit = math.nan
+    if not limit > 0:
+        raise ValueError(f"the environment variable {VARIABLE} must be a number of gigabytes > 0, got {given!r}")
+    if numbers * 4e-9 > limit:
+        raise ValueError(
+            f"{place} would need {numbers * 4e-9:.1f} GB of memory, more than the limit of {limit:g} GB: use fewer or "
+            f"smaller samples, or set the environment variable {VARIABLE} to a higher number"
+        )
 
 
-def check_range(name: str, bounds: object) -> None:
-    """Raise ValueError unless ``bounds`` are two finite numbers, the smaller one first."""
-    numbers = isinstance(bounds, list | tuple) and all(
-        isinstance(one, Real) and not isinstance(one, bool) and math.isfinite(one) for one in bounds
-    )
-    # The width too: from -1e308 to 1e308 it is infinite, and every scaled number 0.
-    if not (numbers and len(bounds) == 2 and 0 < bounds[1] - bounds[0] < math.inf):  # type: ignore[arg-type,index]
-        raise ValueError(f"{name} must be two finite numbers, the smaller one first, got {bounds!r}")
+def refuse_rows(wrong: np.ndarray, sentence: str, remedy: str = "", *, first: int = 0) -> None:
+    """Raise ValueError, with the sentence and the first row at fault, if ``wrong`` (n, ...) is true in any row.
 
-
-def check_names(name: str, value: object) -> None:
-    """Raise ValueError unless ``value`` is a tuple of texts, such as the names of columns."""
-    if not isinstance(value, tuple) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{name} must be a list of names, got {value!r}")
+    ``first``: the number of the first row.
+    """
+    rows = np.flatnonzero(wrong.reshape(len(wrong), -1).any(1))
+    if len(rows):
+        raise ValueError(f"{sentence} in row {rows[0] + first} ({counted(len(rows), 'such row')}){remedy}")

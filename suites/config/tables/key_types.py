@@ -15,8 +15,7 @@ from ....audit.wording import nearest
 from ....checks.canaries import CANARIES
 from ....fl.algorithms.algorithm import KNOWN_ALGORITHMS, algorithm_from
 from ....fl.data.datasets import KNOWN_DATASETS
-from ....fl.data.files.from_python import is_object, keep
-from ....fl.data.files.lookup import DataFile, names_a_file
+from ....fl.data.files.lookup import DataFile, is_object, keep, names_a_file
 from ....fl.models.normalise import normalisation_from
 from ....fl.models.small_models import known_models
 from ....fl.partitions.partitions import KNOWN_PARTITIONS, partition_from

@@ -11,7 +11,7 @@ from fedassay.api import Silent
 from fedassay.cli.app import app
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.data.files.from_python import keep
+from fedassay.fl.data.files.lookup import keep
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution.backend import LocalBackend
@@ -143,7 +143,7 @@ class Stream(IterableDataset):
             "the label of sample 0 must be a class number",
         ),
         ({"part": Counted(), "owner": [0]}, "a data set of PyTorch has no option 'owner'; it has owners"),
-        ({"part": Counted(), "owners": [0]}, "owners must have one owner per sample, got 1 for 120"),
+        ({"part": Counted(), "owners": [0]}, "must have equal lengths, got 1 and 120 rows"),
         (3.5, "data set must be a name or a table with the key part"),
     ],
 )

@@ -5,7 +5,6 @@ import pytest
 import torch
 from fedassay.fl.data.description import description
 from fedassay.fl.data.files.lookup import DataFile
-from fedassay.fl.data.files.npz import write_npz
 
 ROWS = 40
 PRICES = 1000 + 3.5 * np.arange(ROWS)
@@ -18,13 +17,12 @@ MULTILABEL = {"labels": ["a", "b", "c"], "task": "multilabel"}
 def table(tmp_path):
     """(options, columns) -> the data set that a table with these columns, and a column ``age``, holds."""
 
-    def load(options, columns=None, suffix=".csv"):
+    def load(options, columns=None):
         given = {"price": PRICES, "a": TAGS[:, 0], "b": TAGS[:, 1], "c": TAGS[:, 2]} if columns is None else columns
         held = {"age": 20 + np.arange(ROWS) * 7 % 40} | given
-        sign = "\t" if suffix == ".tsv" else ","
-        lines = [sign.join(held), *(sign.join(map(str, row)) for row in zip(*held.values(), strict=True))]
-        (tmp_path / f"own{suffix}").write_text("\n".join(lines), encoding="utf-8")
-        return DataFile.of(f"own{suffix}", options, str(tmp_path)).load()
+        lines = [",".join(held), *(",".join(map(str, row)) for row in zip(*held.values(), strict=True))]
+        (tmp_path / "own.csv").write_text("\n".join(lines), encoding="utf-8")
+        return DataFile.of("own.csv", options, str(tmp_path)).load()
 
     return load
 
@@ -45,9 +43,8 @@ def in_own_unit(labels, data):
     return labels.double() * torch.tensor(data.label_scale, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
-def test_numbers_are_standardised_by_the_training_rows_and_keep_their_unit(table, suffix):
-    data = table(REGRESSION | {"drop": ["a", "b", "c"]}, suffix=suffix)
+def test_numbers_are_standardised_by_the_training_rows_and_keep_their_unit(table):
+    data = table(REGRESSION | {"drop": ["a", "b", "c"]})
     assert (data.task, data.classes, data.class_names, data.shape) == ("regression", 1, ("price",), (1, 1, 1))
     train = data.train_labels.double()
     assert (data.train_labels.dtype, tuple(train.shape)) == (torch.float32, (32, 1))
@@ -73,7 +70,7 @@ def test_several_labels_are_booleans_and_one_that_never_holds_is_noted(table):
     assert (data.task, data.classes, data.class_names) == ("multilabel", 3, ("a", "b", "c"))
     assert (data.train_labels.dtype, tuple(data.train_labels.shape)) == (torch.bool, (32, 3))
     assert int(data.train_labels.sum() + data.test_labels.sum()) == TAGS.sum()
-    assert any("equal in all training rows: c (none)" in note for note in data.notes)
+    assert any("equal in all training rows, and cannot be learnt: c (none)" in note for note in data.notes)
     words = ["True", "False"] * (ROWS // 2)
     assert table(MULTILABEL, {"a": words, "b": TAGS[:, 1], "c": TAGS[:, 0]}).train_labels[:, 0].any()
 
@@ -107,14 +104,6 @@ def test_a_regression_of_images_keeps_its_images(tmp_path):
     assert (data.shape, description(data)["tasks"]) == ((1, 6, 6), "image regression")
 
 
-def test_what_is_written_is_read_back(archive, tmp_path):
-    data = archive(PRICES, task="regression")
-    write_npz(data, tmp_path / "again.npz")
-    again = DataFile.of("again.npz", {"task": "regression", "label_scale": "none"}, str(tmp_path)).load()
-    assert torch.equal(again.train_labels, data.train_labels)
-    assert torch.equal(again.test_labels, data.test_labels)
-
-
 def test_huge_numbers_with_a_small_spread_are_scaled_in_double_precision(table):
     data = table(REGRESSION, {"price": 1e8 + np.arange(ROWS)})
     steps = in_own_unit(torch.cat([data.train_labels, data.test_labels]), data).flatten().sort().values.diff()
@@ -129,34 +118,22 @@ WORDS = ["cheap", "dear"] * (ROWS // 2)
     ("options", "columns", "words"),
     [
         ({"label": "price"}, None, r'column price must hold classes .*: set task = "regression"'),
-        ({"label": "price"}, {"price": np.arange(ROWS)}, r'too many for classes: .* set task = "regression"'),
         (REGRESSION, {"price": HOLES}, "column price must have a value in every row, got none in row 6"),
         (REGRESSION, {"price": [7.5] * ROWS}, "column price must hold at least two different numbers"),
         (REGRESSION, {"price": [*PRICES[:-1], "inf"]}, "column price must hold finite numbers, .* in row 40"),
-        (REGRESSION, {"price": WORDS}, "column price must hold plain numbers .* got a text in row 1 .40"),
-        (
-            REGRESSION,
-            {"price": [*PRICES[:-1], '"1,000"']},
-            "must hold plain numbers .* got a text in row 40 .1 such row",
-        ),
-        (REGRESSION, {"price": ["2024-01-01"] * ROWS}, "must hold plain numbers such as 1234.5 for task 'regression'"),
+        (REGRESSION, {"price": WORDS}, "column price must hold plain numbers"),
+        (REGRESSION, {"price": [*PRICES[:-1], '"1,000"']}, "must hold numbers in all rows.* in row 40 .1 such row"),
         (REGRESSION | {"owner": "price"}, None, "must not be in drop, owner or split, got 'price'"),
         (MULTILABEL | {"labels": ["a", "a"]}, None, "labels must be different columns"),
-        (REGRESSION, {"cost": PRICES}, r"has no column 'price' \(label\); it has"),
-        (REGRESSION | {"ranges": {"price": [0, 10]}}, None, r"column price must lie in its range 0..10, .* in 40 rows"),
-        (REGRESSION, {"price": [*PRICES[:-1], 1e300]}, "whose squares are finite: change their unit"),
+        (REGRESSION | {"ranges": {"price": [0, 10]}}, None, r"column price must lie in its range 0..10.*40 such rows"),
+        (REGRESSION, {"price": [*PRICES[:-1], 1e300]}, "fit in single precision"),
         (MULTILABEL, {"a": TAGS[:, 0], "b": TAGS[:, 1]}, r"has no column 'c' \(labels\)"),
-        (MULTILABEL | {"labels": ["a", "price"]}, None, "price must hold 0 or 1 .* in row 1 .*task regression"),
-        (
-            MULTILABEL,
-            {"a": WORDS, "b": TAGS[:, 1], "c": TAGS[:, 2]},
-            "column a must hold 0 or 1 .* got a text in row 1",
-        ),
+        (MULTILABEL | {"labels": ["a", "price"]}, None, "price must hold 0 or 1.* in row 1 "),
+        (MULTILABEL, {"a": WORDS, "b": TAGS[:, 1], "c": TAGS[:, 2]}, "column a must hold 0 or 1"),
         (MULTILABEL | {"labels": ["a"]}, None, "needs labels, the names of at least two columns"),
         (MULTILABEL | {"label": "price"}, None, "only one of label and labels"),
         ({"labels": ["a", "b"]}, None, r'needs a task: set task = "multilabel" if .* "regression"'),
-        ({"label": "price", "task": "regresion"}, None, "task must be regression, .*got 'regresion'"),
-        ({"label": "price", "task": "segmentation"}, None, "task must be"),
+        ({"label": "price", "task": "regresion"}, None, "option task.*got 'regresion'"),
     ],
 )
 def test_a_table_that_does_not_fit_its_task_is_refused(table, options, columns, words):
@@ -167,8 +144,8 @@ def test_a_table_that_does_not_fit_its_task_is_refused(table, options, columns, 
 @pytest.mark.parametrize(
     ("labels", "options", "words"),
     [
-        (PRICES, {}, 'got float64: in a numpy archive, set task = "regression"'),
-        (TAGS, {}, r'one class per sample, .* set task = "multilabel" .* or task = "regression"'),
+        (PRICES, {}, 'float64.* or task = "regression"'),
+        (TAGS, {}, r'one class per sample, .* set task = "multilabel" '),
         (TAGS[:, 0], {"task": "multilabel"}, "is a single label"),
         (TAGS + 1, {"task": "multilabel"}, "column 0 must hold 0 or 1"),
         (np.where(np.arange(ROWS) == 3, np.nan, PRICES), {"task": "regression"}, "got NaN or infinity in row 3"),
@@ -176,7 +153,7 @@ def test_a_table_that_does_not_fit_its_task_is_refused(table, options, columns, 
         (np.array(WORDS), {"task": "regression"}, "must hold numbers of shape"),
         (PRICES, {"task": "regression", "classes": 3}, "classes can be set only for a classification"),
         (np.arange(ROWS) % 2, {"label_range": [0, 1]}, "label_range and label_scale need task = 'regression'"),
-        (PRICES, {"task": "regression", "label_range": [1, 0]}, "label_range must be two finite numbers"),
+        (PRICES, {"task": "regression", "label_range": [1, 0]}, "option label_range: .*two finite numbers"),
     ],
 )
 def test_an_archive_that_does_not_fit_its_task_is_refused(archive, labels, options, words):

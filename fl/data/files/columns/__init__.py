@@ -1,1 +1,0 @@
-"""Columns of a table: what their cells hold, and how they become features."""

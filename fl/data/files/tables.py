@@ -1,0 +1,217 @@
+"""Reads tables with pandas: text files (.csv, .tsv) and Parquet files, and the numbers that their columns hold."""
+
+import csv
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .options import check_size, refuse_rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+"""The cells of a text file that count as missing values."""
+_SEPARATORS = ",\t;|"
+_COMMAS = str.maketrans(",.", ".,")
+_UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+_EXACT = 2**53
+"""Up to this size every whole number is a float of 64 bits."""
+
+
+def read_table(path: Path, separator: str = "") -> "DataFrame":
+    """Return the table of a text file, whose cells are texts or missing, or of a Parquet file.
+
+    A text file is in UTF-8, names its columns in the first line, and has as many cells in every other line.
+    ``separator``: of its cells; by default a comma, or a tab in a .tsv file.
+
+    Raises ValueError, with file and line, for a file that does not fit or needs too much memory.
+    """
+    if path.suffix.lower() == ".parquet":
+        return _parquet(path)
+    return _text(path, separator or ("\t" if path.suffix.lower() == ".tsv" else ","))
+
+
+def numbers_of(column: "Series", place: str, decimal: str = ".") -> np.ndarray | None:
+    """Return the column as float64 numbers ``(n,)``, NaN where missing, or ``(n, k)`` where its cells are lists of k
+    numbers; None where it holds texts.
+
+    ``decimal``: the sign before decimal places in texts. Raises ValueError, with ``place`` and row, for a column of
+    mostly numbers with a text in it, cells of another type, and different whole numbers that are the same float.
+    """
+    import pandas
+
+    known = column.dropna()
+    if isinstance(column.dtype, pandas.CategoricalDtype):
+        return None
+    if pandas.api.types.is_numeric_dtype(column) and column.dtype.kind != "c":
+        found = column
+    elif len(known) and all(isinstance(cell, list | tuple | np.ndarray) for cell in known):
+        return _lists(column, place)
+    elif all(isinstance(cell, str) for cell in known):
+        texts = column.astype(object)
+        if decimal == ",":
+            # A point may separate thousands where a comma stands before decimal places: such a cell stays a text.
+            texts = texts.map(lambda cell: cell.translate(_COMMAS), na_action="ignore")
+        found = pandas.to_numeric(texts, errors="coerce")
+    else:
+        kinds = ", ".join(sorted({type(cell).__name__ for cell in known}))
+        raise ValueError(f"{place} must hold real numbers, lists of them or texts, got {kinds}: drop or convert it")
+    held = np.asarray(found.to_numpy(dtype=np.float64, na_value=np.nan))
+    unread = np.isnan(held) & column.notna().to_numpy()
+    if unread.any() and 2 * int(unread.sum()) >= len(known):
+        return None
+    refuse_rows(
+        unread,
+        f"{place} must hold numbers in all rows, as in most of them, got a text",
+        ": correct the rows, leave the cells empty, or list the column in categories",
+        first=1,
+    )
+    large = np.abs(held) > _EXACT
+    if large.any() and column[large].nunique() > len(np.unique(held[large])):
+        raise ValueError(
+            f"{place} holds different whole numbers that are too large to tell apart in double precision, the first in "
+            f"row {np.flatnonzero(large)[0] + 1}: subtract a constant from all of them, or drop it if it is a name"
+        )
+    return held
+
+
+def texts_of(column: "Series", place: str) -> np.ndarray:
+    """Return the cells of a column as texts ``(n,)``, empty where missing.
+
+    Raises ValueError, with ``place``, where memory is short.
+    """
+    texts = column.astype(object).where(column.notna(), "").astype(str)
+    # An array of texts has room for the longest one in each row.
+    check_size(place, len(texts) * int(texts.str.len().max()))
+    return np.asarray(texts.to_numpy(str))
+
+
+def check_present(column: "Series", place: str) -> None:
+    """Raise ValueError, with ``place`` and row, if a cell of the column is missing."""
+    refuse_rows(
+        column.isna().to_numpy(),
+        f"{place} must have a value in every row, got none",
+        ": complete the rows or remove them; in a text file, the words NA, N/A, NaN, null and None and a question mark "
+        'mean a missing value; missing = "fill" allows it in columns other than label, owner and split',
+        first=1,
+    )
+
+
+def without_index(frame: "DataFrame", file: str, drop: tuple[str, ...]) -> tuple["DataFrame", list[str]]:
+    """Return the table without columns that have no name and hold no data, and a sentence for each.
+
+    A column without a name, or with one that pandas gives to such a column, is left out if it is empty, numbers the
+    rows from 0 or 1 on, or is the index of a pandas table. One listed in ``drop`` is kept here.
+
+    Raises ValueError, with file and column, for any other column without a name: it may hold data.
+    """
+    import pandas
+
+    kept, notes = list[int](), list[str]()
+    for position, name in enumerate(map(str, frame.columns)):
+        if not _UNNAMED.fullmatch(name) or name in drop:
+            kept.append(position)
+            continue
+        cells = pandas.to_numeric(frame.iloc[:, position], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        steps = cells - np.arange(len(cells))
+        if not (name.startswith("__") or frame.iloc[:, position].isna().all() or set(steps) in ({0}, {1})):
+            raise ValueError(
+                f"{file}: column {position + 1} of {frame.shape[1]} has no name ({name!r}) and does not number the "
+                f"rows from 0 or 1 on: give it a name if it holds data, or leave it out by drop = [{name!r}]"
+            )
+        notes.append(f"Column {position + 1}, which has no name, was left out: it is empty or numbers the rows.")
+    return frame.iloc[:, kept], notes
+
+
+def _lists(column: "Series", place: str) -> np.ndarray:
+    """Cells that are lists of equally many numbers, as a matrix; NaN in a row without a list."""
+    sizes = {len(cell) for cell in column.dropna()}
+    if len(sizes) > 1 or 0 in sizes:
+        raise ValueError(f"{place} must hold lists of equally many numbers, got {sorted(sizes)[:5]} numbers")
+    size = sizes.pop()
+    check_size(place, len(column) * size)
+    try:
+        rows = [[np.nan] * size if cell is None else cell for cell in column.where(column.notna(), None)]
+        return np.asarray(rows, dtype=np.float64).reshape(len(column), size)
+    except (TypeError, ValueError):
+        raise ValueError(f"{place} must hold lists of numbers, got lists of something else") from None
+
+
+def _text(path: Path, separator: str) -> "DataFrame":
+    import pandas
+
+    # Each number takes at least two characters in the file.
+    check_size(path.name, path.stat().st_size // 2)
+    try:
+        columns = _checked_header(path, separator)
+        # All cells as text: pandas would otherwise choose types by blocks of rows, and rename columns of equal names.
+        frame = pandas.read_csv(
+            path,
+            sep=separator,
+            dtype=str,
+            header=0,
+            names=list(range(len(columns))),
+            keep_default_na=False,
+            na_values=list(MISSING),
+            skipinitialspace=True,
+            encoding="utf-8-sig",
+        )
+    except (UnicodeDecodeError, csv.Error, pandas.errors.ParserError) as error:
+        raise ValueError(f"{path.name} must be a table in UTF-8: {error}") from None
+    frame.columns = pandas.Index(columns)
+    return frame
+
+
+def _checked_header(path: Path, separator: str) -> list[str]:
+    """The names of the columns; pandas would fill short lines, and cut long ones or take their first cells as names."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
+        columns = [name.strip() for name in next(rows, [])]
+        if not columns:
+            raise ValueError(f"{path.name} must have the names of its columns in the first line, got an empty line")
+        if len(columns) == 1 and (other := [mark for mark in _SEPARATORS if mark in columns[0]]):
+            raise ValueError(
+                f"{path.name} must have columns separated by {separator!r}, got a first line with only one column, in "
+                f"which {other[0]!r} stands: set separator, or rename the file to .csv (commas) or .tsv (tabs)"
+            )
+        for row in rows:
+            if row and len(row) != len(columns):
+                raise ValueError(
+                    f"{path.name} must have {len(columns)} cells in every line, as its first line has, got {len(row)} "
+                    f"in line {rows.line_num}: put a cell that contains {separator!r} in quotes"
+                )
+    return columns
+
+
+def _parquet(path: Path) -> "DataFrame":
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise ValueError(
+            f"{path.name} can be read only with the package pyarrow, which is not installed: install it, for example "
+            "by pip install 'fedassay[parquet]', or convert the file to .csv"
+        ) from None
+    try:
+        with ParquetFile(path) as file:
+            # Compressed: a small file may hold billions of cells.
+            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+            cells = [group.column(number).num_values for group in groups for number in range(group.num_columns)]
+            check_size(path.name, sum(cells))
+            # Without the metadata of pandas, by which a column of data could become an index that is not read; whole
+            # numbers and booleans with missing values would otherwise become floats and objects.
+            return file.read().to_pandas(ignore_metadata=True, types_mapper=_nullable().get)
+    except (ArrowException, OSError) as error:
+        raise ValueError(f"{path.name} must be a Parquet file: {error}") from None
+
+
+def _nullable() -> dict[Any, Any]:
+    """The types of pandas for whole numbers and booleans that may be missing."""
+    import pandas
+    import pyarrow
+
+    whole = {pyarrow.int64(): pandas.Int64Dtype(), pyarrow.uint64(): pandas.UInt64Dtype()}
+    return whole | {pyarrow.bool_(): pandas.BooleanDtype()}
