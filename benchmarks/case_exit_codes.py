@@ -22,7 +22,7 @@ from fedassay.api import run
 from fedassay.audit.claim import Unit
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.plan import Plan
-from fedassay.suites.mutation.mutants import cases
+from fedassay.suites.config.part_listing import correct_cases, faults
 from fedassay.suites.results.outcome import judge_run
 from fedassay.suites.results.record import Record
 
@@ -53,7 +53,7 @@ PLANS = {
     Unit.SAMPLE: "plan = { lot = { poisson = 0.25 } }",
     Unit.CLIENT: "plan = { cohort = { poisson = 0.5 } }",
 }
-FOLDERS = {"case": "correct", "broken": "pairs", "correct": "pairs"}
+CASES = {"case": correct_cases, "broken": faults, "correct": faults}
 _NUMBERS = re.compile(r"\d[\d,.]*(e-?\d+)?")
 
 
@@ -71,12 +71,14 @@ class AuditedCase(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         if self.version != "case":
-            part = cases("pairs")[self.case].load()
+            part = faults()[self.case].load()
+            prepared = part.prepare(plan) if self.version == "broken" else part.correct(plan)
             if self.law != "own":
-                part = type(part.__name__, (part,), {"law": _no_law, "__module__": part.__module__})
-            prepared = part.prepare(plan, broken=self.version == "broken")
+                own = type(prepared.protection)
+                hidden = type(own.__name__, (own,), {"law": _no_law, "__module__": own.__module__})
+                prepared = replace(prepared, protection=hidden(**vars(prepared.protection)))
             return _stated(prepared) if self.law == "stated" else prepared
-        return _stated(cases("correct")[self.case].load().prepare(plan))
+        return _stated(correct_cases()[self.case].load().prepare(plan))
 
 
 def _stated(prepared: Prepared) -> Prepared:
@@ -105,7 +107,7 @@ def main() -> None:
     parser.add_argument("--law", choices=["own", "hidden", "stated"], default="own")
     parser.add_argument("--table", action="store_true", help="print the table of the file alone")
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else sorted(cases(FOLDERS[args.version]))
+    names = args.only.split(",") if args.only else sorted(CASES[args.version]())
     rows = [] if args.out is None or not args.out.exists() else list(map(json.loads, args.out.open(encoding="utf-8")))
     kind = {"version": args.version, "law": args.law}
     known = {(row["case"], row["seed"]) for row in rows if row.items() >= kind.items()}
@@ -122,7 +124,7 @@ def main() -> None:
 
 def measured(names: list[str], seed: int, version: str, law: str) -> list[dict[str, object]]:
     """Run all cases on one seed; return their exit codes with the reasons."""
-    steps = {name: cases(FOLDERS[version])[name].load().local_steps for name in names}
+    steps = {name: CASES[version]()[name].load().local_steps for name in names}
     alike = [[name for name in names if steps[name] == count] for count in sorted(set(steps.values()))]
     return [row for few in alike for row in _measured(few, seed, version, steps[few[0]], law)]
 
@@ -135,7 +137,7 @@ def _measured(names: list[str], seed: int, version: str, steps: int, law: str) -
     )
     tables = [
         f'[defenses.{name}]\npart = "case_exit_codes:AuditedCase"\ncase = "{name}"\n'
-        f'version = "{version}"\nlaw = "{law}"\n' + PLANS.get(cases(FOLDERS[version])[name].load().sampled, "")
+        f'version = "{version}"\nlaw = "{law}"\n' + PLANS.get(CASES[version]()[name].load().sampled, "")
         for name in names
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -189,7 +189,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the tables of the committed matrix alone")
     args = parser.parse_args()
     if args.table:
-        return print_table(json.loads(MATRIX.read_text(encoding="utf-8")))
+        print_table(json.loads(MATRIX.read_text(encoding="utf-8")))
+        return
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     rows = list(map(json.loads, args.rows.open(encoding="utf-8"))) if args.rows.exists() else []

@@ -1,1 +1,1 @@
-"""Defenses and mechanisms that are broken on purpose: an audit must refute them and spare their correct versions."""
+"""Defenses, protections and mechanisms that are broken on purpose, by family, and unusual correct protections."""

@@ -1,10 +1,10 @@
-"""Define cases, which are protections with their own claim: pairs of a broken and a correct version, and correct ones.
+"""Define cases, which are protections with their own claim: unusual correct ones, and faults of correct ones.
 
-A case is no defense that a suite could name. The suite ``mutants`` finds it by its class in a file of ``pairs`` (with
-the flag ``broken``) or ``correct`` (unusual protections that an audit must not refute).
+A case is no defense that a suite could name. The suite ``mutants`` finds it by its class in a file of this folder: a
+``Fault``, which is audited together with the case that it breaks, or a correct case, which no audit must refute.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -73,10 +73,9 @@ class Case(Protection, ABC):
         curve: whether its claim states a trade-off curve.
     """
 
-    broken: bool = False
     clip_norm: float = 1.0
     memory: dict[Hashable, Tensor] = field(default_factory=dict, compare=False, repr=False)
-    """What a broken version keeps between rounds; the correct one keeps its state in the public state."""
+    """What a fault keeps between rounds; a correct case keeps its state in the public state."""
     sampled: ClassVar[Unit] = Unit.REPORT
     local_steps: ClassVar[int] = 1
     published: ClassVar[bool] = True
@@ -85,9 +84,9 @@ class Case(Protection, ABC):
     delta: ClassVar[float] = 1e-5
 
     @classmethod
-    @abstractmethod
-    def prepare(cls, plan: Plan, *, broken: bool = False) -> Prepared:
-        """Calibrate one of the two versions to the plan; both state the same claim."""
+    def prepare(cls, plan: Plan) -> Prepared:
+        """Calibrate the protection to the plan, and state its claims."""
+        raise TypeError(f"{cls.__name__} must define the class method prepare(plan)")
 
     @classmethod
     def stated(
@@ -116,6 +115,29 @@ class Case(Protection, ABC):
         """Return what ``memory`` holds under a name, or ``fresh`` where it holds nothing of that shape."""
         old = self.memory.get(name)
         return old if old is not None and old.shape == fresh.shape else fresh
+
+
+class Fault(Case, ABC):
+    """A case that breaks one thing of a correct one: ``class X(Fault, Y)`` overrides a method of the case ``Y``, or one
+    of its numbers by ``bug``, and states the claim that ``Y`` states with the settings of ``X``.
+    """
+
+    @classmethod
+    def prepare(cls, plan: Plan) -> Prepared:
+        correct = cls.correct(plan)
+        return replace(correct, protection=cls(**vars(correct.protection) | cls.bug(plan)))
+
+    @classmethod
+    def correct(cls, plan: Plan) -> Prepared:
+        """Calibrate the correct version; both state the same claims."""
+        stated = super().prepare(plan)
+        case = next(base for base in cls.__mro__ if issubclass(base, Case) and not issubclass(base, Fault))
+        return replace(stated, protection=case(**vars(stated.protection)))
+
+    @classmethod
+    def bug(cls, plan: Plan) -> dict[str, object]:
+        """Return the fields in which the broken version differs from the correct one."""
+        return {}
 
 
 def lengths_of(rows: Tensor) -> Tensor:
@@ -180,7 +202,7 @@ class SampleCase(Case, ABC):
         return calibrate_sampled_gaussian(epsilon=cls.epsilon, delta=cls.delta, rate=rate, steps=plan.steps)
 
     @classmethod
-    def prepare(cls, plan: Plan, *, broken: bool = False) -> Prepared:
+    def prepare(cls, plan: Plan) -> Prepared:
         right = cls.needed(plan)
         claim = cls.stated(
             plan,
@@ -191,7 +213,7 @@ class SampleCase(Case, ABC):
             clip_norm=cls.clip_norm,
             rate=right.rate,
         )
-        return Prepared(protection=cls(noise_multiplier=right.sigma, broken=broken), claims=(claim,))
+        return Prepared(protection=cls(noise_multiplier=right.sigma), claims=(claim,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,12 +275,7 @@ class ClientCase(Case, ABC):
         return calibrate_sampled_gaussian(epsilon=cls.epsilon, delta=cls.delta, rate=rate, steps=plan.rounds)
 
     @classmethod
-    def multiplier(cls, plan: Plan, *, broken: bool) -> float:
-        """Return the noise multiplier that runs."""
-        return cls.needed(plan).sigma
-
-    @classmethod
-    def prepare(cls, plan: Plan, *, broken: bool = False) -> Prepared:
+    def prepare(cls, plan: Plan) -> Prepared:
         right = cls.needed(plan)
         claim = cls.stated(
             plan,
@@ -269,8 +286,7 @@ class ClientCase(Case, ABC):
             clip_norm=cls.clip_norm,
             rate=right.rate,
         )
-        protection = cls(noise_multiplier=cls.multiplier(plan, broken=broken), broken=broken)
-        return Prepared(protection=protection, claims=(claim,))
+        return Prepared(protection=cls(noise_multiplier=right.sigma), claims=(claim,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,18 +321,17 @@ class ReportCase(Case, ABC):
         return 2 * cls.clip_norm * gaussian_noise(epsilon=cls.epsilon, delta=cls.delta, releases=plan.participations)
 
     @classmethod
-    def deviation(cls, plan: Plan, *, broken: bool) -> float:
+    def deviation(cls, plan: Plan) -> float:
         """Return the standard deviation that runs."""
         return cls.needed(plan)
 
     @classmethod
     def claims_of(cls, plan: Plan) -> tuple[Claim, ...]:
-        """Return the claims of both versions."""
+        """Return the claims of the case."""
         curve = gaussian_curve(noise=cls.needed(plan) / (2 * cls.clip_norm), releases=plan.participations)
         both = (Unit.REPORT, Adjacency.REPLACE_ONE, UPLOADS)
         return (cls.stated(plan, *both, curve=curve, clip_norm=cls.clip_norm),)
 
     @classmethod
-    def prepare(cls, plan: Plan, *, broken: bool = False) -> Prepared:
-        protection = cls(noise_std=cls.deviation(plan, broken=broken), broken=broken)
-        return Prepared(protection=protection, claims=cls.claims_of(plan))
+    def prepare(cls, plan: Plan) -> Prepared:
+        return Prepared(protection=cls(noise_std=cls.deviation(plan)), claims=cls.claims_of(plan))

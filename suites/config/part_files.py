@@ -22,13 +22,13 @@ _Name = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class PartFile:
-    """A file of the package that defines one defense or one attack.
+    """One defense or attack of the package and the file that defines it.
 
     Args:
-        name: of the file, without its ending, which is the part's name.
+        name: of the part: that of its file, or of its class where a file defines several parts.
         module: dotted, with the package's name.
         class_name: of the part.
-        summary: first line of the file's docstring.
+        summary: first line of the file's docstring, or of the class's where a file defines several parts.
         doc: of the class, or empty.
     """
 
@@ -49,6 +49,8 @@ _FOLDERS: dict[Kind, tuple[str, ...]] = {
         f"attacks.{folder}" for folder in ("gradient", "labels", "membership", "text", "vertical", "transfer")
     ),
 }
+_CONTROL = "Control"
+"""How the names of classes of controls begin, of which a file may define several."""
 # The folders of attacks do not hold the file of these classes, so each of them is named.
 _BASES: dict[Kind, tuple[str, ...]] = {"defense": ("DefensePart",), "attack": ("AttackPart", "Attack")}
 
@@ -63,7 +65,7 @@ def own_parts(kind: Kind) -> dict[str, PartFile]:
 @lru_cache(maxsize=8)
 def part_files(folders: tuple[str, ...], bases: tuple[str, ...]) -> dict[str, PartFile]:
     """Return a dictionary from names to the files that define a defense or attack. Such a file has a public class that
-    derives from one of ``bases``; if it has several, the first one counts.
+    derives from one of ``bases``; if it has several, the first one counts. Controls are named by their classes.
 
     Args:
         folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.
@@ -76,46 +78,41 @@ def part_files(folders: tuple[str, ...], bases: tuple[str, ...]) -> dict[str, Pa
     for module, tree, own in _classes_from(folders, bases):
         if not own:
             continue
-        part = PartFile(
-            name=module.rpartition(".")[2],
-            module=module,
-            class_name=own[0].name,
-            summary=(ast.get_docstring(tree) or ast.get_docstring(own[0]) or "").partition("\n")[0],
-            doc=ast.get_docstring(own[0]) or "",
-        )
-        if part.name in parts:
-            raise ValueError(
-                f"two defenses or attacks have the same name {part.name!r}: {parts[part.name].module} and {module}"
-            )
-        parts[part.name] = part
+        controls = [node for node in own if node.name.startswith(_CONTROL)]
+        for part in [_named_by_class(module, node) for node in controls] or [_named_by_file(module, tree, own[0])]:
+            if part.name in parts:
+                raise ValueError(
+                    f"two defenses or attacks have the same name {part.name!r}: {parts[part.name].module} and {module}"
+                )
+            parts[part.name] = part
     return dict(sorted(parts.items()))
 
 
+def _named_by_file(module: str, tree: ast.Module, node: ast.ClassDef) -> PartFile:
+    doc = ast.get_docstring(node) or ""
+    summary = (ast.get_docstring(tree) or doc).partition("\n")[0]
+    return PartFile(name=module.rpartition(".")[2], module=module, class_name=node.name, summary=summary, doc=doc)
+
+
+def _named_by_class(module: str, node: ast.ClassDef) -> PartFile:
+    name, doc = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.name).lower(), ast.get_docstring(node) or ""
+    return PartFile(name=name, module=module, class_name=node.name, summary=doc.partition("\n")[0], doc=doc)
+
+
 @lru_cache(maxsize=8)
-def part_classes(folder: str, below: str, base: str) -> dict[str, PartFile]:
-    """Return every public class in the files of the folder ``folder.below`` that derives from ``base``, a class of
-    ``folder``. Its name is the class's in lower case, with underscores.
+def part_classes(folder: str, base: str, *, other_than: str = "") -> dict[str, PartFile]:
+    """Return every public class in the files of a folder that derives from the class ``base`` of that folder, and not
+    from ``other_than``. Its name is the class's in lower case, with underscores.
     """
-    found = {
-        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.name).lower(): (module, node)
-        for module, _, own in _classes_from((folder,), (base,))
-        for node in own
-        if module.startswith(f"{PACKAGE}.{folder}.{below}.")
-    }
-    return {
-        name: PartFile(name=name, module=module, class_name=node.name, summary=doc.partition("\n")[0], doc=doc)
-        for name, (module, node) in sorted(found.items())
-        for doc in [ast.get_docstring(node) or ""]
-    }
+    found, others = (
+        {part.name: part for module, _, own in _classes_from((folder,), (root,)) for part in _all_named(module, own)}
+        for root in (base, other_than)
+    )
+    return {name: part for name, part in sorted(found.items()) if name not in others}
 
 
-def files_with(function: str, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and first docstring line of every file in a folder that defines a function of the given name."""
-    for module, text in _sources(resources.files(PACKAGE).joinpath(*folder.split(".")), f"{PACKAGE}.{folder}"):
-        tree = ast.parse(text)
-        # Top-level functions only: a method of the same name is something else.
-        if any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
-            yield module.rpartition(".")[2], (ast.get_docstring(tree) or "").partition("\n")[0]
+def _all_named(module: str, own: Sequence[ast.ClassDef]) -> list[PartFile]:
+    return [_named_by_class(module, node) for node in own]
 
 
 def texts_of(attribute: str, folder: str) -> Iterator[str]:

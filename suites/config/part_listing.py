@@ -6,15 +6,11 @@ from importlib import resources
 from typing import Any
 
 from ...audit.parts import points
-from .part_files import PACKAGE, Kind, PartFile, files_with, own_parts, part_classes
+from .part_files import PACKAGE, Kind, PartFile, own_parts, part_classes
 
-_MECHANISMS = "defenses.controls.mechanisms"
-_CONTROLS = {
-    f"{PACKAGE}.defenses.controls": "federation",
-    f"{PACKAGE}.defenses.controls.vertical": "vertical federation",
-    f"{PACKAGE}.defenses.controls.transfer": "transfer",
-}
-"""The folders of controls, and the kinds of mutants that they hold."""
+_FAULTS = "defenses.controls"
+_CONTROLS = {"vertical": "vertical federation", "transfer": "transfer"}
+"""The files of controls that are no federations of clients, and the kinds of mutants that they hold."""
 _BASES = {"Defense": "federation", "VerticalDefense": "vertical federation", "TransferDefense": "transfer"}
 """The kinds of mutants of controls of other packages, by the class that they derive from."""
 
@@ -29,20 +25,31 @@ _ON_STUDENTS = "horizontal, transfer"
 """Attacks on the final model run on shadow students too."""
 
 
-def cases(below: str) -> dict[str, PartFile]:
-    """Return the classes of all cases: below ``pairs`` those of a broken and a correct version, below ``correct`` the
-    unusual correct ones.
-    """
-    return part_classes("defenses.controls", below, "Case")
+def mechanism_faults() -> dict[str, PartFile]:
+    """Return the mechanisms with a planted bug, which belong to no federation."""
+    return part_classes(_FAULTS, "Mechanism")
+
+
+def faults() -> dict[str, PartFile]:
+    """Return the cases of a broken and a correct version of a protection."""
+    return part_classes(_FAULTS, "Fault")
+
+
+def correct_cases() -> dict[str, PartFile]:
+    """Return the unusual correct cases."""
+    return part_classes(_FAULTS, "Case", other_than="Fault")
 
 
 def controls() -> dict[str, tuple[str, PartFile]]:
     """Return a dictionary from the name of each of the package's own controls, defenses that are broken on purpose, to
     the kind of mutants that it belongs to and to its file, in alphabetical order.
     """
-    parts = own_parts("defense").items()
-    homes = {name: (_CONTROLS.get(part.module.rpartition(".")[0]), part) for name, part in parts}
-    return {name: (kind, part) for name, (kind, part) in homes.items() if kind is not None}
+    homes = {name: (part.module.rpartition("."), part) for name, part in own_parts("defense").items()}
+    return {
+        name: (_CONTROLS.get(file, "federation"), part)
+        for name, ((folder, _, file), part) in homes.items()
+        if folder == f"{PACKAGE}.{_FAULTS}"
+    }
 
 
 def control_kind(part: type[Any]) -> str:
@@ -74,7 +81,7 @@ def federation_kinds(kind: Kind) -> dict[str, str]:
 
 
 def _by_folder(module: str) -> str:
-    found = [one for one in ("vertical", "transfer") if f".{one}." in module]
+    found = [one for one in ("vertical", "transfer") if f".{one}." in f"{module}."]
     return found[0] if found else _ON_STUDENTS if ".membership.final_model." in module else "horizontal"
 
 
@@ -96,10 +103,9 @@ def mutant_summaries() -> dict[str, str]:
     installed = {
         name: f"{control_kind(part)}: {summary(part)}" for name, part in _installed("defense").items() if part.control
     }
-    found = {name: f"mechanism: {words}" for name, words in files_with("mutant", _MECHANISMS)}
-    found |= own | installed
-    for kind, below in (("pair", "pairs"), ("correct case", "correct")):
-        found |= {name: f"{kind}: {part.summary}" for name, part in cases(below).items()}
+    found = {name: f"mechanism: {part.summary}" for name, part in mechanism_faults().items()} | own | installed
+    for kind, parts in (("pair", faults()), ("correct case", correct_cases())):
+        found |= {name: f"{kind}: {part.summary}" for name, part in parts.items()}
     return found
 
 

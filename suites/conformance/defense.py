@@ -22,7 +22,7 @@ from ...fl.report_sum import block_sum, sums_reports
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ...fl.training.local import Batch
-from ..mutation.federated_mutant import FederatedVersions
+from ..mutation.versions import FederatedVersions
 from .check import (
     Check,
     Fault,

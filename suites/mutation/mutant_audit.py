@@ -14,7 +14,7 @@ from ...audit.finding import Finding, Verdict, judge
 from ...audit.measurement import Measurement
 from ...audit.power import TrialPlan, forbidden_curve, most_refuting_point, simulated_points, trials_needed
 from ...audit.threshold import BonferroniThresholds, FixedThreshold, ThresholdPolicy
-from ...defenses.controls.mutant import Mutant, Sample, Score
+from ...defenses.controls.fault import Mutant, Sample, Score
 from ...fl.streams import Streams
 
 CHUNK = 2000

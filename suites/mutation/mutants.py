@@ -1,11 +1,8 @@
 """Find mechanisms and protections with a planted bug (mutants) by name, and write the result rows of their audits."""
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,28 +11,26 @@ import torch
 from ...audit.check import CheckResult
 from ...audit.finding import Finding, Verdict, checked_alone, with_failed_checks
 from ...audit.wording import nearest
-from ...defenses.controls import mechanisms
-from ...defenses.controls.mutant import Mutant
+from ...defenses.controls.fault import Mutant
 from ..attacking.finished_cells import Clock, failures_as_rows
 from ..config.catalogue import find, from_entry_points
-from ..config.part_files import PartFile
-from ..config.part_listing import cases, control_kind, controls
+from ..config.part_listing import control_kind, controls, correct_cases, faults, mechanism_faults
 from ..config.source import ConfigError
 from ..config.tables.suite import MutantsSpec
 from ..results.cell import Cell, check_rows, verdict_row
 from ..results.record import Record
 from ..results.store import Store
 from ..vertical.runs import DependentRuns
-from .federated_mutant import versions_of
 from .mutant_audit import MutantAudit, VersionFindings, audit_broken, audit_correct, plan_mutant_audit
 from .mutant_job import MutantJob
-from .versions import MechanismVersions, Versions
+from .versions import Versions, mechanism_versions, versions_of
 from .vertical_mutant import vertical_versions
 from .vote_mutant import vote_versions
 
 MECHANISM, FEDERATION, PAIR, CORRECT_CASE = "mechanism", "federation", "pair", "correct case"
 VERTICAL, TRANSFER = "vertical federation", "transfer"
 _PREPARED: dict[str, Callable[[Any], Versions]] = {
+    MECHANISM: mechanism_versions,
     FEDERATION: versions_of,
     PAIR: versions_of,
     CORRECT_CASE: versions_of,
@@ -50,15 +45,11 @@ def known_mutants() -> dict[str, str]:
     defense in a federation of clients, a vertical one or a transfer, a pair of versions of a protection, or a correct
     case, which has no bug.
     """
-    own = {
-        entry.name: MECHANISM
-        for entry in pkgutil.iter_modules(mechanisms.__path__)
-        if hasattr(importlib.import_module(f"{mechanisms.__name__}.{entry.name}"), "mutant")
-    }
     # Controls of other packages are mutants too: they are found by their entry points.
     foreign = {name: control_kind(part) for name, part in from_entry_points("defense").items() if part.control}
-    known = own | {name: kind for name, (kind, _) in controls().items()} | foreign
-    return known | dict.fromkeys(cases("pairs"), PAIR) | dict.fromkeys(cases("correct"), CORRECT_CASE)
+    own = {name: kind for name, (kind, _) in controls().items()}
+    known = dict.fromkeys(mechanism_faults(), MECHANISM) | own | foreign
+    return known | dict.fromkeys(faults(), PAIR) | dict.fromkeys(correct_cases(), CORRECT_CASE)
 
 
 def chosen_mutants(spec: MutantsSpec) -> dict[str, str]:
@@ -87,24 +78,14 @@ def build_mutant(name: str) -> Mutant:
 
 def versions(name: str) -> Versions:
     """Return both versions of a mutant, prepared for their federation where they have one."""
-    kind = known_mutants()[name]
-    if kind == MECHANISM:
-        build: Callable[[], Mutant] = module_of(name).mutant
-        return MechanismVersions(own=build())
-    found = _case(name)
-    return _PREPARED[kind](find("defense", name)() if found is None else found.load())
+    kind, found = known_mutants()[name], class_of(name)
+    return _PREPARED[kind](found if kind in (PAIR, CORRECT_CASE) else found())
 
 
-def module_of(name: str) -> ModuleType:
-    """Return the module that plants the mutant's bug and describes the real bug that it imitates."""
-    if known_mutants()[name] == MECHANISM:
-        return importlib.import_module(f"{mechanisms.__name__}.{name}")
-    found = _case(name)
-    return importlib.import_module(find("defense", name).__module__ if found is None else found.module)
-
-
-def _case(name: str) -> PartFile | None:
-    return (cases("pairs") | cases("correct")).get(name)
+def class_of(name: str) -> type[Any]:
+    """Return the class that plants the mutant's bug and describes the real bug that it imitates."""
+    part = (mechanism_faults() | faults() | correct_cases()).get(name)
+    return find("defense", name) if part is None else part.load()
 
 
 def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[str]:

@@ -1,12 +1,39 @@
-"""Define what every kind of mutant supplies: the correct and the broken version of a mechanism under one claim."""
+"""The correct and the broken version of a mechanism under one claim; those of a protection run in whole federations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
+import numpy as np
+import torch
+
+from ...attacks.attack import Knowledge, Level
+from ...attacks.canary import CanaryProjections, canary_sender
+from ...audit.arrays import FloatArray
 from ...audit.check import CheckResult
-from ...audit.claim import Claim
-from ...defenses.controls.mutant import Mutant
+from ...audit.claim import HELD_BY_CLIENTS, Adjacency, Claim, Unit
+from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
+from ...checks.canaries import absent_row, clients_of_user, copies_of
+from ...checks.results import worst_results
+from ...defenses.controls.case import Case, Fault
+from ...defenses.controls.fault import Mechanism, Mutant, Score, correct_version
+from ...defenses.defense import Defense, Prepared
+from ...fl.algorithms.algorithm import FedAvg, FedSGD
+from ...fl.canary import Canary
+from ...fl.data.datasets import load_dataset
+from ...fl.engine import run_federation
+from ...fl.laws.law import GaussianLaw
+from ...fl.partitions.partitions import partition_from
+from ...fl.partitions.sampling import Full, Poisson
+from ...fl.plan import Plan
+from ...fl.protection import Protection
+from ...fl.recorder import ViewRecorder
+from ...fl.streams import Streams
+from ...fl.task import Task, build_task
+from ...fl.training.local import Batch
+from ..audits.case import Fitted, claim_checks, received_checks, release_of
+from ..audits.planted_canary import canary_words
 
 
 class Versions(ABC):
@@ -51,6 +78,11 @@ class MechanismVersions(Versions):
         return self.own
 
 
+def mechanism_versions(mechanism: Mechanism) -> MechanismVersions:
+    """Return both versions of a mechanism with a planted bug."""
+    return MechanismVersions(own=mechanism.mutant())
+
+
 def check_claims(name: str, correct: Sequence[Claim], broken: Sequence[Claim]) -> None:
     """Raise ValueError unless both versions state the same claims, or a difference of verdicts would not be due to the
     bug.
@@ -60,3 +92,169 @@ def check_claims(name: str, correct: Sequence[Claim], broken: Sequence[Claim]) -
             f"{name} (a deliberately broken defense) must state the claim of its correct version, got "
             f"{[claim.describe() for claim in broken]}"
         )
+
+
+CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
+UNEQUAL, UNEQUAL_SAMPLES = 4, 40
+"""Clients and samples of the federation of cases, whose clients have 8 to 12 samples each."""
+CANARY_NORM = 10.0
+"""In clip norms: a canary of norm 1 could never show a missing clip."""
+LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=CANARY_NORM))
+"""Bugs to be scored for, as changes of the release; the planner takes the score that needs the fewest trials."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedVersions(Versions):
+    """The correct version of a protection in one federation, and a broken one; an unusual correct case has none."""
+
+    name: str
+    task: Task
+    plan: Plan
+    correct: Prepared
+    broken: Prepared | None
+
+    @property
+    def claim(self) -> Claim:
+        return self.correct.claims[0]
+
+    def mutant(self) -> Mutant:
+        return federated_mutant(self)
+
+    def checks(self, *, broken: bool, trials: bool, seed: int = 0) -> tuple[CheckResult, ...]:
+        prepared = self.broken if broken and self.broken is not None else self.correct
+        results: list[CheckResult] = []
+        for claim in prepared.claims:
+            fit = partial(_given, Fitted(protection=prepared.protection, claim=claim))
+            checks = claim_checks(fit, claim, self.plan, (self.task, self.plan), seed=seed)
+            # As in an audit: trials cost seconds, and a bug that is found needs none.
+            if trials and all(check.passed is not False for check in checks):
+                checks += received_checks(fit, self.plan, (self.task, self.plan), seed=seed)
+            results += checks
+        return worst_results(results, "claims")
+
+
+# Cached: preparing a defense may take seconds, and the mutant and its checks both need it.
+@lru_cache(maxsize=256)
+def versions_of(part: Defense | type[Case]) -> FederatedVersions:
+    """Prepare a control and its correct version, or both versions of a case, for a federation of which the claimed unit
+    is sampled.
+
+    Controls run on digits with 3 clients of 8 samples, cases with 4 clients of unequal sizes; both for 5 rounds.
+
+    Raises:
+        ValueError: if the two state different claims.
+    """
+    if isinstance(part, Defense):
+        right = correct_version(part)
+        task, plan = _federation(_sampled_unit(right))
+        versions: tuple[Prepared, Prepared | None] = (right.prepare(plan), part.prepare(plan))
+    else:
+        task, plan = _federation(part.sampled, equal=False, local_steps=part.local_steps)
+        prepared = part.prepare(plan)
+        versions = (part.correct(plan), prepared) if issubclass(part, Fault) else (prepared, None)
+    name = (type(part) if isinstance(part, Defense) else part).__name__
+    correct, broken = versions
+    if broken is not None:
+        check_claims(name, correct.claims, broken.claims)
+    return FederatedVersions(name=name, task=task, plan=plan, correct=correct, broken=broken)
+
+
+def federated_mutant(versions: FederatedVersions) -> Mutant:
+    """Build the audit of a broken protection and of its correct version with a canary along an inert weight.
+
+    Raises:
+        ValueError: where no such canary covers the claim, or the correct version publishes no Gaussian law.
+    """
+    task, plan, correct, broken = versions.task, versions.plan, versions.correct, versions.broken
+    claim = correct.claims[0]
+    if broken is None:
+        raise ValueError(f"{versions.name} is a correct case without a broken version")
+    holder = 0 if claim.unit in HELD_BY_CLIENTS else plan.clients
+    law = correct.protection.law(claim.observer, plan, holder)
+    if not isinstance(law, GaussianLaw):
+        raise ValueError(f"{versions.name} must publish a Gaussian noise law of its release, got {law}")
+    canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
+    release = release_of(law, canary.present, replaced=claim.adjacency is Adjacency.REPLACE_ONE, rounds=plan.rounds)
+    return Mutant(
+        claim=claim,
+        correct=partial(_projections, task, plan, correct.protection, claim, canary),
+        broken=partial(_projections, task, plan, broken.protection, claim, canary),
+        scores=tuple(_score(release, looked_for) for looked_for in LOOKED_FOR),
+        witness=canary_words(CANARY_NORM),
+    )
+
+
+def _given(prepared: Fitted, plan: Plan) -> Fitted:
+    return prepared
+
+
+@lru_cache(maxsize=16)
+def _federation(sampled: Unit, *, equal: bool = True, local_steps: int = 1) -> tuple[Task, Plan]:
+    clients = CLIENTS if equal else UNEQUAL
+    task = build_task(
+        load_dataset("digits"),
+        model="logistic",
+        partition=partition_from("iid" if equal else {"kind": "dirichlet", "alpha": 1.0}),
+        clients=clients,
+        streams=Streams(0),
+        samples=CLIENTS * SAMPLES if equal else UNEQUAL_SAMPLES,
+        # One weight that no data moves: the canary along it is the only thing that it shows besides noise.
+    ).with_inert(1)
+    # Pairs of neighbouring samples of the pool: some owners have samples at two clients.
+    task = replace(task, owners=torch.arange(len(task.labels)) // 2)
+    steps = FedAvg(learning_rate=0.5, local_steps=local_steps)
+    plan = Plan(
+        sizes=task.sizes,
+        rounds=ROUNDS,
+        cohort=Poisson(0.5) if sampled is Unit.CLIENT else Full(),
+        lot=Poisson(0.25) if sampled is Unit.SAMPLE else Full(),
+        algorithm=FedSGD(learning_rate=0.5) if local_steps == 1 else steps,
+        layout=task.network.layout,
+        clients_per_user=task.clients_per_user,
+    )
+    return task, plan
+
+
+def _sampled_unit(defense: Defense) -> Unit:
+    """The unit of its claim where all clients take part; REPORT, so that nothing is sampled, for zero-out."""
+    _, plan = _federation(Unit.REPORT)
+    claim = defense.prepare(plan).claims[0]
+    return Unit.REPORT if claim.adjacency is Adjacency.ZERO_OUT else claim.unit
+
+
+def _canary(claim: Claim, plan: Plan, length: float) -> Canary:
+    row = torch.zeros(plan.layout.dim)
+    row[-1] = length
+    return Canary(
+        unit=claim.unit,
+        present=row,
+        absent=absent_row(row, claim.adjacency),
+        clients=clients_of_user(claim, plan),
+        copies=copies_of(claim.unit),
+    )
+
+
+def _projections(
+    task: Task,
+    plan: Plan,
+    protection: Protection,
+    claim: Claim,
+    canary: Canary,
+    world: int,
+    n: int,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Projections on the canary ``(n, rounds)``, one federation per row; 0 where the observer saw nothing of it."""
+    sender = canary_sender(canary, plan)
+    unused = slice(plan.layout.model_dim, plan.layout.dim)
+    recorder = ViewRecorder(observer=claim.observer, coordinates=unused, senders=(sender,))
+    # A fresh seed for each call, drawn from the caller's stream: calls are then independent, and still repeatable.
+    streams, batch = Streams(int(rng.integers(2**63))), Batch(replicas=n, world=world)
+    final = run_federation(task, plan, protection, streams, batch=batch, canary=canary, recorders=[recorder])
+    knowledge = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, canary=canary)
+    seen = CanaryProjections().run(recorder.view(plan, final), knowledge, streams.generator("attack canary"))
+    return np.where(seen.seen, seen.values, 0.0)
+
+
+def _score(release: GaussianRelease, looked_for: BrokenRelease) -> Score:
+    return lambda projections: release_scores(projections, release, looked_for)

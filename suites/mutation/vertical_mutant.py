@@ -14,8 +14,7 @@ from ...audit.finding import Verdict, judge
 from ...audit.ledger import SUITE
 from ...audit.measurement import Measurement
 from ...checks.results import worst_results
-from ...defenses.controls.control import correct_version
-from ...defenses.controls.mutant import Mutant, Score
+from ...defenses.controls.fault import Mutant, Score, correct_version
 from ...defenses.vertical.defense import VerticalDefense, VerticalPrepared
 from ...fl.data.datasets import load_dataset
 from ...fl.streams import Streams

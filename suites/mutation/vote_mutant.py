@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from ...audit.claim import Claim
 from ...audit.mechanism.search import find_event
 from ...audit.threshold import CountingPlan
-from ...defenses.controls.control import correct_version
-from ...defenses.controls.mutant import Mutant
+from ...defenses.controls.fault import Mutant, correct_version
 from ...defenses.transfer.defense import BudgetedTransfer, PreparedTransfer, TransferDefense
 from ...defenses.transfer.worst_votes import Mechanism, Pair, mechanism_of
 from ...fl.layout import Layout

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator
 
 from ...defenses.controls import case as case_module
-from ...defenses.controls import mutant as mutant_module
+from ...defenses.controls import fault as fault_module
 from ..config.resolve import ResolvedSuite, identity
 from ..config.source import ConfigError
 from ..config.tables.suite import Suite
@@ -17,8 +17,8 @@ from ..mutation.mutants import (
     TRANSFER,
     VERTICAL,
     chosen_mutants,
+    class_of,
     known_mutants,
-    module_of,
     versions,
 )
 from ..results.cell import Cell
@@ -102,6 +102,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
 def _version(name: str) -> str:
     """Version of a mutant's code: eight hexadecimal digits of a hash of its file and of the class of all mutants."""
     # The source text, not a number kept by hand: a changed bug must never reuse the rows of the old one.
-    base = case_module if known_mutants()[name] in (PAIR, CORRECT_CASE) else mutant_module
-    source = inspect.getsource(module_of(name)) + inspect.getsource(base)
+    base = case_module if known_mutants()[name] in (PAIR, CORRECT_CASE) else fault_module
+    file = inspect.getmodule(class_of(name)) or base
+    source = inspect.getsource(file) + inspect.getsource(base)
     return hashlib.sha256(source.encode()).hexdigest()[:8]

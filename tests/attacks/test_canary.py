@@ -18,8 +18,8 @@ from fedassay.audit.estimators.release_tests import (
 from fedassay.audit.evidence import Design
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.defenses.controls.control_no_clip import ControlNoClip, NoClipProtection
-from fedassay.defenses.controls.control_noise_halved import ControlNoiseHalved, NoiseHalvedProtection
+from fedassay.defenses.controls.clipping import ControlNoClip, NoClipProtection
+from fedassay.defenses.controls.noise import ControlNoiseHalved, NoiseHalvedProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD

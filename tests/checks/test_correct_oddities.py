@@ -16,7 +16,7 @@ from fedassay.fl.laws.law import clip
 from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.streams import normal, uniform
-from fedassay.suites.mutation.mutants import cases
+from fedassay.suites.config.part_listing import correct_cases
 from toy_federation import toy_plan, toy_task
 
 
@@ -115,7 +115,7 @@ def test_a_cohort_that_is_drawn_by_a_hook_is_no_fault_where_a_clients_place_is_e
         algorithm=FedSGD(learning_rate=1.0),
         layout=task.network.layout,
     )
-    prepared = cases("correct")["secret_cohorts"].load().prepare(plan)
+    prepared = correct_cases()["secret_cohorts"].load().prepare(plan)
     for seed in range(3):
         checks = check_claim(task, plan, prepared.protection, prepared.claims[0], seed=seed)
         assert not [check.words for check in checks if check.passed is False]

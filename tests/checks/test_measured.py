@@ -10,11 +10,8 @@ from fedassay.audit.claim import Adjacency
 from fedassay.audit.observer import SHUFFLED
 from fedassay.checks.measured import measured_checks, rate_of
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.defenses.controls.control_batch_clip import ControlBatchClip
-from fedassay.defenses.controls.control_no_clip import ControlNoClip
-from fedassay.defenses.controls.control_noise_halved import ControlNoiseHalved
-from fedassay.defenses.controls.control_noise_one_layer import ControlNoiseOneLayer
-from fedassay.defenses.controls.control_replace_one import ControlReplaceOne
+from fedassay.defenses.controls.clipping import ControlBatchClip, ControlNoClip
+from fedassay.defenses.controls.noise import ControlNoiseHalved, ControlNoiseOneLayer, ControlReplaceOne
 from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGD

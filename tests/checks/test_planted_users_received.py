@@ -9,9 +9,9 @@ from fedassay.audit.claim import Unit
 from fedassay.checks.replay import replay_setup
 from fedassay.checks.trials import neighbours_of, view_checks
 from fedassay.defenses.client_level.user_level import UserLevelProtection, user_sums
-from fedassay.defenses.controls.control_user_clip_per_client import ControlUserClipPerClient
+from fedassay.defenses.controls.clipping import ControlUserClipPerClient
 from fedassay.fl.laws.law import clip
-from fedassay.suites.mutation.federated_mutant import versions_of
+from fedassay.suites.mutation.versions import versions_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,15 +10,15 @@ from fedassay.audit.check import VIEW
 from fedassay.checks.replay import replay_setup
 from fedassay.checks.trials import neighbours_of, view_checks
 from fedassay.defenses.controls.case import ReportCase
-from fedassay.suites.config.part_listing import cases
-from fedassay.suites.mutation.federated_mutant import versions_of
+from fedassay.suites.config.part_listing import correct_cases, faults
+from fedassay.suites.mutation.versions import versions_of
 
 NO_LAW = ("share_by_count", "grad_norm_query", "chosen_clip", "coin_reused")
 WITH_LAW = ("clipped_flag_side", "uniform_noise", "short_pass", "noise_before_clip", "class_zero_noise")
 
 
 def view(name, *, broken, seed=0):
-    versions = versions_of(cases("pairs")[name].load())
+    versions = versions_of(faults()[name].load())
     prepared = versions.broken if broken else versions.correct
     found = view_checks(versions.task, versions.plan, prepared.protection, prepared.claims[0], seed=seed)
     return next(check for check in found if check.name == VIEW)
@@ -52,7 +52,7 @@ def test_broken_versions_are_refuted_and_correct_ones_are_not(name):
 @pytest.mark.parametrize("seed", range(2))
 def test_unusual_correct_protections_are_not_refuted_on_other_seeds(seed):
     for name in ("float16_reports", "server_momentum", "laplace_with_curve", "exponential_choice", "sample_in_report"):
-        versions = versions_of(cases("correct")[name].load())
+        versions = versions_of(correct_cases()[name].load())
         found = view_checks(
             versions.task, versions.plan, versions.correct.protection, versions.correct.claims[0], seed=seed
         )
@@ -69,7 +69,7 @@ class SharedNoise(ReportCase):
 
 @pytest.mark.simulations
 def test_runs_that_share_their_noise_refute_nothing():
-    versions = versions_of(cases("pairs")["uniform_noise"].load())
+    versions = versions_of(faults()["uniform_noise"].load())
     plan = replace(versions.plan, lot=type(versions.plan.cohort)())
     prepared = SharedNoise.prepare(plan)
     found = view_checks(versions.task, plan, prepared.protection, prepared.claims[0])[0]
@@ -79,7 +79,7 @@ def test_runs_that_share_their_noise_refute_nothing():
 @pytest.mark.simulations
 def test_pairs_of_inputs_are_neighbours_of_the_claim():
     for name in ("share_by_count", "clipped_flag_side", "unary_off", "tagged_reports"):
-        versions = versions_of(cases("pairs")[name].load())
+        versions = versions_of(faults()[name].load())
         claim = versions.correct.claims[0]
         setup = replay_setup(versions.task, versions.plan, versions.correct.protection, claim, sampled=True)
         pairs = list(neighbours_of(setup))

@@ -8,8 +8,8 @@ import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.controls.control_no_clip import NoClipProtection
-from fedassay.defenses.controls.control_noise_halved import NoiseHalvedProtection
+from fedassay.defenses.controls.clipping import NoClipProtection
+from fedassay.defenses.controls.noise import NoiseHalvedProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD

@@ -8,7 +8,7 @@ import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.controls.control_adaptive_clip_raw import AdaptiveClipRawProtection
+from fedassay.defenses.controls.clipping import AdaptiveClipRawProtection
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD

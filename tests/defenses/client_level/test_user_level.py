@@ -9,8 +9,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
 from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian
 from fedassay.defenses.client_level.user_level import UserLevel, UserLevelProtection, user_sums
-from fedassay.defenses.controls.control_user_clip_per_client import UserClipPerClientProtection
-from fedassay.defenses.controls.control_user_clip_per_sample import UserClipPerSampleProtection
+from fedassay.defenses.controls.clipping import UserClipPerClientProtection, UserClipPerSampleProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.canary import Canary

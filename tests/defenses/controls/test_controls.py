@@ -5,21 +5,31 @@ import pytest
 import torch
 from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.defenses.controls.control_actual_lot import ActualLotProtection, ControlActualLot
-from fedassay.defenses.controls.control_adaptive_clip_raw import AdaptiveClipRawProtection, ControlAdaptiveClipRaw
-from fedassay.defenses.controls.control_batch_clip import BatchClipProtection, ControlBatchClip
-from fedassay.defenses.controls.control_clip_after_mean import ClipAfterMeanProtection, ControlClipAfterMean
-from fedassay.defenses.controls.control_no_clip import ControlNoClip, NoClipProtection
-from fedassay.defenses.controls.control_noise_halved import ControlNoiseHalved, NoiseHalvedProtection
-from fedassay.defenses.controls.control_noise_one_layer import ControlNoiseOneLayer, NoiseOneLayerProtection
-from fedassay.defenses.controls.control_noise_one_round import ControlNoiseOneRound
-from fedassay.defenses.controls.control_noise_reused import ControlNoiseReused, NoiseReusedProtection
-from fedassay.defenses.controls.control_replace_one import ControlReplaceOne
-from fedassay.defenses.controls.control_seed_shared import ControlSeedShared, SeedSharedProtection
-from fedassay.defenses.controls.control_variance_for_deviation import (
+from fedassay.defenses.controls.clipping import (
+    AdaptiveClipRawProtection,
+    BatchClipProtection,
+    ClipAfterMeanProtection,
+    ControlAdaptiveClipRaw,
+    ControlBatchClip,
+    ControlClipAfterMean,
+    ControlNoClip,
+    NoClipProtection,
+)
+from fedassay.defenses.controls.noise import (
+    ControlNoiseHalved,
+    ControlNoiseOneLayer,
+    ControlNoiseOneRound,
+    ControlNoiseReused,
+    ControlReplaceOne,
+    ControlSeedShared,
     ControlVarianceForDeviation,
+    NoiseHalvedProtection,
+    NoiseOneLayerProtection,
+    NoiseReusedProtection,
+    SeedSharedProtection,
     VarianceForDeviationProtection,
 )
+from fedassay.defenses.controls.sampling import ActualLotProtection, ControlActualLot
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.engine import run_federation

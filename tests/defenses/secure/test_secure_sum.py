@@ -9,7 +9,7 @@ import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
-from fedassay.defenses.controls.control_lost_shares import ControlLostShares
+from fedassay.defenses.controls.noise import ControlLostShares
 from fedassay.defenses.secure.binomial import Binomial
 from fedassay.defenses.secure.distributed_discrete_gaussian import DistributedDiscreteGaussian
 from fedassay.defenses.secure.distributed_gaussian import LEAST_SHARE, DistributedGaussian

@@ -8,8 +8,7 @@ import torch
 from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.data_dependent import data_dependent_rdp
 from fedassay.defenses.accounting.pure import composed_epsilon
-from fedassay.defenses.controls.transfer.control_votes_check_unpaid import ControlVotesCheckUnpaid
-from fedassay.defenses.controls.transfer.control_votes_noise_reused import ControlVotesNoiseReused, NoiseReusedVotes
+from fedassay.defenses.controls.transfer import ControlVotesCheckUnpaid, ControlVotesNoiseReused, NoiseReusedVotes
 from fedassay.defenses.transfer.confident_gnmax import ConfidentGNMax, ConfidentVotes
 from fedassay.defenses.transfer.gaussian_logits import GaussianLogits, NoisyLogits
 from fedassay.defenses.transfer.gnmax import GNMax

@@ -9,18 +9,20 @@ import torch
 from fedassay import audit_mechanism
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
-from fedassay.defenses.controls.control import correct_version
-from fedassay.defenses.controls.transfer.control_votes_bits_each import ControlVotesBitsEach
-from fedassay.defenses.controls.transfer.control_votes_budget_each import ControlVotesBudgetEach
-from fedassay.defenses.controls.transfer.control_votes_check_unpaid import ControlVotesCheckUnpaid
-from fedassay.defenses.controls.transfer.control_votes_epsilon_published import ControlVotesEpsilonPublished
-from fedassay.defenses.controls.transfer.control_votes_exact_label import ControlVotesExactLabel
-from fedassay.defenses.controls.transfer.control_votes_no_clip import ControlVotesNoClip
-from fedassay.defenses.controls.transfer.control_votes_noise_once import ControlVotesNoiseOnce
-from fedassay.defenses.controls.transfer.control_votes_noise_reused import ControlVotesNoiseReused
-from fedassay.defenses.controls.transfer.control_votes_scale_halved import ControlVotesScaleHalved
-from fedassay.defenses.controls.transfer.control_votes_sensitivity import ControlVotesSensitivity
-from fedassay.defenses.controls.transfer.control_votes_top_two import ControlVotesTopTwo
+from fedassay.defenses.controls.fault import correct_version
+from fedassay.defenses.controls.transfer import (
+    ControlVotesBitsEach,
+    ControlVotesBudgetEach,
+    ControlVotesCheckUnpaid,
+    ControlVotesEpsilonPublished,
+    ControlVotesExactLabel,
+    ControlVotesNoClip,
+    ControlVotesNoiseOnce,
+    ControlVotesNoiseReused,
+    ControlVotesScaleHalved,
+    ControlVotesSensitivity,
+    ControlVotesTopTwo,
+)
 from fedassay.defenses.transfer.confident_gnmax import ConfidentGNMax
 from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.defenses.transfer.grr_votes import GRRVotes

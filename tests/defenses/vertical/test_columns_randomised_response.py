@@ -8,7 +8,7 @@ import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import ACTIVE_PARTY
 from fedassay.defenses.accounting.pure import composed_epsilon
-from fedassay.defenses.controls.vertical.control_columns_in_full import ControlColumnsInFull
+from fedassay.defenses.controls.vertical import ControlColumnsInFull
 from fedassay.defenses.vertical.claims import ONE_PARTY
 from fedassay.defenses.vertical.columns.columns_randomised_response import ColumnsRandomisedResponse
 from fedassay.fl.streams import Streams

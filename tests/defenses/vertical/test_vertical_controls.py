@@ -7,22 +7,24 @@ import pytest
 import torch
 from fedassay.audit.curve import epsilon_from_mu
 from fedassay.defenses.accounting.pure import composed_epsilon
-from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
-from fedassay.defenses.controls.vertical.control_bottom_unpaid import ControlBottomUnpaid
-from fedassay.defenses.controls.vertical.control_columns_in_full import ControlColumnsInFull
-from fedassay.defenses.controls.vertical.control_embedding_noise_shared import ControlEmbeddingNoiseShared
-from fedassay.defenses.controls.vertical.control_embedding_resent import ControlEmbeddingResent
-from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
-from fedassay.defenses.controls.vertical.control_label_binary_formula import ControlLabelBinaryFormula
-from fedassay.defenses.controls.vertical.control_label_coin_shared import ControlLabelCoinShared
-from fedassay.defenses.controls.vertical.control_label_flips_halved import ControlLabelFlipsHalved
-from fedassay.defenses.controls.vertical.control_label_laplace_one import ControlLabelLaplaceOne
-from fedassay.defenses.controls.vertical.control_labels_redrawn import ControlLabelsRedrawn
-from fedassay.defenses.controls.vertical.control_prior_of_labels import ControlPriorOfLabels
-from fedassay.defenses.controls.vertical.control_residual_noise_full_batches import ControlResidualNoiseFullBatches
-from fedassay.defenses.controls.vertical.control_residual_noise_one_epoch import ControlResidualNoiseOneEpoch
-from fedassay.defenses.controls.vertical.control_residual_noise_shared import ControlResidualNoiseShared
-from fedassay.defenses.controls.vertical.control_top_on_raw_labels import ControlTopOnRawLabels
+from fedassay.defenses.controls.vertical import (
+    ControlBitsInFull,
+    ControlBottomUnpaid,
+    ControlColumnsInFull,
+    ControlEmbeddingNoiseShared,
+    ControlEmbeddingResent,
+    ControlEmbeddingUnclipped,
+    ControlLabelBinaryFormula,
+    ControlLabelCoinShared,
+    ControlLabelFlipsHalved,
+    ControlLabelLaplaceOne,
+    ControlLabelsRedrawn,
+    ControlPriorOfLabels,
+    ControlResidualNoiseFullBatches,
+    ControlResidualNoiseOneEpoch,
+    ControlResidualNoiseShared,
+    ControlTopOnRawLabels,
+)
 from fedassay.defenses.vertical.columns.columns_randomised_response import ColumnsRandomisedResponse
 from fedassay.defenses.vertical.columns.embedding_bits import EmbeddingBits
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian

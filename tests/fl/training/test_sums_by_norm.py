@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from fedassay.defenses.controls.control_clip_after_mean import ClipAfterMeanProtection
+from fedassay.defenses.controls.clipping import ClipAfterMeanProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.models import network as network_file
 from fedassay.fl.models.network import Network

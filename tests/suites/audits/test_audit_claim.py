@@ -8,7 +8,7 @@ import pytest
 from fedassay.audit.estimators.release_tests import BrokenRelease, draw_projections
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import Observer
-from fedassay.defenses.controls.control_seed_shared import ControlSeedShared
+from fedassay.defenses.controls.noise import ControlSeedShared
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.audit_claim import audit_claim
 from fedassay.suites.audits.canary_replicas import canary_for

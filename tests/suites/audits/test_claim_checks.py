@@ -12,7 +12,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
 from fedassay.suites.audits.audit_method import BlockMethod, block_method
 from fedassay.suites.audits.case import checked_federation, fitted
-from fedassay.suites.mutation.federated_mutant import FederatedVersions
+from fedassay.suites.mutation.versions import FederatedVersions
 
 TRIALS = (VIEW, VECTORS, NUMBERS)
 

@@ -8,7 +8,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.finding import Verdict
 from fedassay.audit.observer import AGGREGATE
-from fedassay.defenses.controls.mutant import Mutant, mechanism_claim
+from fedassay.defenses.controls.fault import Mutant, mechanism_claim
 from fedassay.suites.mutation.mutant_audit import LEAST, audit_broken, audit_correct, plan_mutant_audit
 
 SEEDS = range(5)

@@ -5,20 +5,20 @@ from collections import Counter
 
 import fedassay
 import pytest
-from fedassay.defenses.controls.control import correct_version
-from fedassay.defenses.controls.control_no_clip import ControlNoClip
+from fedassay.defenses.controls.clipping import ControlNoClip
+from fedassay.defenses.controls.fault import correct_version
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
-from fedassay.suites.config.part_listing import cases, mutant_summaries, summaries
+from fedassay.suites.config.part_listing import correct_cases, faults, mutant_summaries, summaries
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.config.tables.suite import MutantsSpec
 from fedassay.suites.mutation import vertical_mutant, vote_mutant
-from fedassay.suites.mutation.federated_mutant import versions_of
-from fedassay.suites.mutation.mutants import chosen_mutants, known_mutants, module_of, versions
+from fedassay.suites.mutation.mutants import chosen_mutants, class_of, known_mutants, versions
+from fedassay.suites.mutation.versions import versions_of
 from fedassay.suites.planning.run_plan import plan_run
 from known_parts import transfer_parts, vertical_parts
 
@@ -56,7 +56,7 @@ def test_there_are_sixty_pairs_and_forty_correct_cases_and_none_of_them_is_a_def
     kinds = Counter(known_mutants().values())
     assert kinds["pair"] >= 60
     assert kinds["correct case"] >= 40
-    assert not summaries("defense").keys() & {*cases("pairs"), *cases("correct")}
+    assert not summaries("defense").keys() & {*faults(), *correct_cases()}
 
 
 @pytest.mark.simulations
@@ -64,12 +64,12 @@ def test_there_are_sixty_pairs_and_forty_correct_cases_and_none_of_them_is_a_def
 def test_every_mutant_names_its_bug_and_both_versions_state_one_claim(name, monkeypatch):
     for module in (vertical_mutant, vote_mutant):
         monkeypatch.setattr(module, "LEARNED_FROM", 200)  # The score is not used.
-    assert "real bug" in module_of(name).__doc__.lower()
+    assert "real bug" in class_of(name).__doc__.lower()
     assert versions(name).mutant().claim == versions(name).claim
 
 
 @pytest.mark.simulations
-@pytest.mark.parametrize("name", cases("pairs") | cases("correct"))
+@pytest.mark.parametrize("name", faults() | correct_cases())
 def test_a_case_runs_in_its_federation(name):
     both = versions(name)
     assert (both.broken is None) == (known_mutants()[name] == "correct case")

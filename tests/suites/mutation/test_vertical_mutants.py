@@ -8,10 +8,8 @@ import fedassay
 import numpy as np
 import pytest
 from fedassay.audit.check import CHANNEL, DRAWN, VIEW
-from fedassay.defenses.controls.control import correct_version
-from fedassay.defenses.controls.vertical.control_bits_in_full import ControlBitsInFull
-from fedassay.defenses.controls.vertical.control_embedding_unclipped import ControlEmbeddingUnclipped
-from fedassay.defenses.controls.vertical.vertical_control import VerticalControl
+from fedassay.defenses.controls.fault import Control, correct_version
+from fedassay.defenses.controls.vertical import ControlBitsInFull, ControlEmbeddingUnclipped
 from fedassay.defenses.vertical.columns.embedding_gaussian import EmbeddingGaussian
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise
 from fedassay.fl.streams import Streams, normal
@@ -131,7 +129,7 @@ class OneNoiseProtection(VerticalProtection):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneNoise(VerticalControl, LabelGradientNoise):
+class OneNoise(Control, LabelGradientNoise):
     broken = OneNoiseProtection
 
     def prepare(self, plan):

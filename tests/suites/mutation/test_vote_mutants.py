@@ -6,7 +6,7 @@ import fedassay
 import numpy as np
 import pytest
 from fedassay.audit.finding import Verdict
-from fedassay.defenses.controls.transfer.control_votes_noise_once import ControlVotesNoiseOnce
+from fedassay.defenses.controls.transfer import ControlVotesNoiseOnce
 from fedassay.defenses.transfer.gnmax import GNMax
 from fedassay.suites.config.part_listing import control_kind
 from fedassay.suites.mutation.mutant_audit import audit_broken, audit_correct, plan_mutant_audit

@@ -8,7 +8,7 @@ import torch
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.observer import PASSIVE_PARTY
-from fedassay.defenses.controls.vertical.control_label_flips_halved import ControlLabelFlipsHalved
+from fedassay.defenses.controls.vertical import ControlLabelFlipsHalved
 from fedassay.defenses.vertical.labels.label_randomised_response import LabelRandomisedResponse
 from fedassay.fl.streams import Streams
 from fedassay.fl.vertical.protection import VerticalProtection

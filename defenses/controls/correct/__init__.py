@@ -1,1 +1,0 @@
-"""Correct but unusual protections, which no audit must refute; written by engineers who had not seen the checks."""

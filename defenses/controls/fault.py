@@ -1,0 +1,160 @@
+"""Define faults of defenses and mechanisms: what is correct, the one thing that is broken, and the claim of both."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...audit.arrays import FloatArray
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import Curve
+from ...audit.observer import UPLOADS, Observer
+from ..defense import DefensePart
+
+Part = TypeVar("Part", bound=DefensePart)
+Sample = Callable[[int, int, np.random.Generator], NDArray[Any]]
+"""(world, n, rng) -> outputs of ``n`` independent runs ``(n, ...)`` on the worst-case input; ``world`` is 1 with the
+canary and 0 without.
+"""
+Score = Callable[[NDArray[Any]], FloatArray]
+"""Outputs ``(n, ...)`` -> ``(n,)``, higher means with the canary."""
+
+
+class Control(DefensePart, ABC):
+    """A base class of defenses with a planted bug, of any kind of federation: ``class ControlX(Control, X)`` is the
+    correct defense ``X``, except that it runs the protection class ``broken``.
+
+    The claims, the laws, the spending and every field of the protection come from the correct version, so that only the
+    bug differs. An audit or an implementation check must refute a control. ``broken`` is a subclass of the protection
+    that ``X`` prepares, or that protection itself; it publishes the law of the correct version.
+    """
+
+    control: ClassVar[bool] = True
+    broken: ClassVar[type[Any] | None] = None
+
+    def prepare(self, plan: Any) -> Any:
+        """Calibrate the broken protection as the correct one, and state its claims."""
+        correct = super().prepare(plan)  # type: ignore[misc]
+        # The fields of a protection are its calibrated numbers, so both versions run at the same noise.
+        numbers = vars(correct.protection) | self.bug(correct, plan)
+        protection = (self.broken or type(correct.protection))(**numbers)
+        return dataclasses.replace(correct, protection=protection)
+
+    def bug(self, correct: Any, plan: Any) -> dict[str, object]:
+        """Return the fields of the broken protection that differ from the correct one's or are missing there."""
+        return {}
+
+
+def correct_version(control: Part) -> Part:
+    """Return the correct defense whose class a control (a defense with a planted bug) inherits from, with the control's
+    configuration.
+
+    Raises:
+        ValueError: for a control that inherits from no correct defense.
+    """
+    # By class and not by ``Control``: a control of another package may only set ``control``.
+    for base in type(control).__mro__[1:]:
+        if issubclass(base, DefensePart) and not base.control and ABC not in base.__bases__ and base is not DefensePart:
+            known = {field.name for field in dataclasses.fields(base)}
+            fields = {name: value for name, value in control.fields().items() if name in known}
+            return cast(Part, base(**fields))
+    raise ValueError(f"{type(control).__name__} does not inherit from a correct defense, so the two cannot be compared")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A mechanism in two versions, one correct and one with a planted bug, which state the same claim.
+
+    Args:
+        claim: what both versions state; only the correct one satisfies it.
+        correct, broken: samplers with one output per run; world 1 holds the unit in question, world 0 does not, or
+            holds another.
+        scores: fixed before any run; each looks for one bug that may be there.
+        witness: the inputs and the event that show the bug.
+    """
+
+    claim: Claim
+    correct: Sample
+    broken: Sample
+    scores: tuple[Score, ...]
+    witness: str
+
+
+class Mechanism(ABC):
+    """A base class of mechanisms with a planted bug, which run in no federation: both versions, their claim, and the
+    score that shows the bug.
+    """
+
+    witness: ClassVar[str]
+
+    @abstractmethod
+    def claim(self) -> Claim:
+        """Return what both versions state."""
+
+    @abstractmethod
+    def drawn(self, world: int, n: int, rng: np.random.Generator, *, broken: bool) -> NDArray[Any]:
+        """Draw the outputs of ``n`` runs of one version: see ``Sample``."""
+
+    @abstractmethod
+    def score(self, outputs: NDArray[Any]) -> FloatArray:
+        """Score outputs: see ``Score``."""
+
+    def mutant(self) -> Mutant:
+        """Return both versions, ready to be audited."""
+        correct, broken = (partial(self.drawn, broken=one) for one in (False, True))
+        return Mutant(claim=self.claim(), correct=correct, broken=broken, scores=(self.score,), witness=self.witness)
+
+
+def mechanism_claim(
+    *,
+    epsilon: float,
+    delta: float,
+    unit: Unit,
+    adjacency: Adjacency,
+    observer: Observer,
+    mechanism: str,
+    source: str,
+    curve: Curve | None = None,
+    rounds: int = 1,
+    dp_model: str = "central",
+    sampling: str = "none assumed",
+) -> Claim:
+    """Return a privacy claim that names the ``mechanism`` and its ``source`` but states no public parameters."""
+    return Claim(
+        epsilon=epsilon,
+        delta=delta,
+        unit=unit,
+        adjacency=adjacency,
+        observer=observer,
+        rounds=rounds,
+        dp_model=dp_model,
+        mechanism=mechanism,
+        parameters={},
+        accountant="exact",
+        sampling=sampling,
+        trust="as the model says",
+        source=source,
+        curve=curve,
+    )
+
+
+def report_claim(*, epsilon: float, mechanism: str, source: str, rounds: int = 1) -> Claim:
+    """Return a claim of pure local DP for any two values of one client; the adversary is the server, which observes
+    individual updates.
+    """
+    return mechanism_claim(
+        epsilon=epsilon,
+        delta=0.0,
+        unit=Unit.REPORT,
+        adjacency=Adjacency.REPLACE_ONE,
+        observer=UPLOADS,
+        rounds=rounds,
+        mechanism=mechanism,
+        dp_model="local",
+        source=source,
+    )

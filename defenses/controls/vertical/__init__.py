@@ -1,1 +1,0 @@
-"""Defenses of vertical federations that are broken on purpose."""
