@@ -28,6 +28,7 @@ from ..audit.estimators.release_tests import (
 from ..audit.evidence import Projections, Setting
 from ..audit.finding import WEAK_TEST, Finding, Verdict, judge
 from ..audit.measurement import Measurement
+from ..audit.mechanism.trials import at_looks
 from ..audit.power import trials_needed
 from ..audit.supplied.given import check_alpha, check_whole
 from ..audit.supplied.power import with_power
@@ -130,17 +131,15 @@ def audit_replicas(
     path = None if checkpoint is None else Path(checkpoint)
     kept = KeptProjections(path=path, facts={} if path is None else _facts(runner, found, unit, seed))
     missing_unit = _unseen(runner, found.release, unit, seed)
-    finding = None
-    for look in found.looks:
+
+    def judged(look: int, share: float) -> Finding:
         for member, number, values in _made(runner, unit, kept.missing(look), seed, jobs):
             kept.keep(member, number, values)
             if progress is not None:
                 progress(len(kept.runs), 2 * found.runs)
-        finding = _judged(runner.claim, found, kept, look, unit, missing_unit)
-        if finding.verdict is Verdict.REFUTED:
-            break
-    assert finding is not None
-    return finding
+        return _judged(runner.claim, found, kept, look, share, unit, missing_unit)
+
+    return at_looks(found.looks, found.alpha, judged, lambda finding: finding.verdict is Verdict.REFUTED)
 
 
 def _release(runner: Runner, plant: Plant) -> GaussianRelease:
@@ -223,7 +222,9 @@ def _seed_of(seed: int, member: bool, number: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(int(member), number)).generate_state(1)[0])
 
 
-def _judged(claim: Claim, plan: ReplicaPlan, kept: KeptProjections, look: int, plant: Plant, unseen: str) -> Finding:
+def _judged(
+    claim: Claim, plan: ReplicaPlan, kept: KeptProjections, look: int, share: float, plant: Plant, unseen: str
+) -> Finding:
     setting = Setting.claimed(claim)
     sides = []
     for member in (True, False):
@@ -235,7 +236,7 @@ def _judged(claim: Claim, plan: ReplicaPlan, kept: KeptProjections, look: int, p
         sides[1],
         plan.release,
         plan.tests,
-        alpha=plan.alpha / len(plan.looks),
+        alpha=share,
         delta=claim.delta,
         curve=claim.curve,
         epsilon=claim.epsilon,

@@ -43,9 +43,9 @@ from ..supplied.given import check_alpha, check_copies, detached
 from ..supplied.power import weakness_of, with_power
 from ..threshold import CountingPlan
 from ..wording import shortened
-from .candidates import candidates
-from .search import Event, Found, Guesses, find_event, fix_event
-from .trial_stream import Mechanism, Stream, TrialPurpose, coins
+from .search import Found, find_event
+from .trial_stream import Mechanism, TrialPurpose, coins
+from .trials import Counted, Trials, pilot_events
 
 DEFAULT_TRIALS = 100_000
 """Trials counted per arm by default."""
@@ -140,40 +140,35 @@ def audit_mechanism(
 
 def _measured(best: Found, plan: CountingPlan, claim: Claim, seed: int) -> Measurement:
     """The bound from fresh trials; the search costs no alpha, because it used pilots only."""
-    event = best.event
     # Coins decide how many of all trials each input gets where guesses are tested.
-    n1 = plan.trials if event.rule is None else int(coins(seed).binomial(2 * plan.trials, 0.5))
-    n0 = 2 * plan.trials - n1
-    out, within = (_count(event, side, n) for side, n in zip(best.streams, (n0, n1), strict=True))
-    setting = Setting.claimed(claim)
+    n1 = plan.trials if best.event.rule is None else int(coins(seed).binomial(2 * plan.trials, 0.5))
+    trials = Trials(
+        draw=lambda arm, runs: best.streams[arm].draw(TrialPurpose.COUNTED, runs),
+        looks=((2 * plan.trials - n1, n1),),
+        alpha=plan.alpha,
+    )
+    return trials.count(best.event, lambda counted: _bound(best, counted, claim, seed))
+
+
+def _bound(best: Found, counted: Counted, claim: Claim, seed: int) -> Measurement:
+    event, out, within, setting = best.event, counted.out, counted.within, Setting.claimed(claim)
     shown: dict[str, Any] = {
         "threshold_policy": f"event fixed on a pilot, seed {seed}",
         "epsilon": claim.epsilon,
         "witness": _witness(best),
     }
+    sizes, threshold = {"n1": counted.n1, "n0": counted.n0}, event.cut.threshold
     if event.rule is not None:
         sides = {"in_as_in": within.second, "in_as_out": within.first, "out_as_in": out.second, "out_as_out": out.first}
-        guesses = GuessCounts(**sides, n1=n1, n0=n0, setting=setting)
-        return guess_odds_of_counts(guesses, alpha=plan.alpha, threshold=event.cut.threshold, **shown)
+        guesses = GuessCounts(**sides, **sizes, setting=setting)
+        return guess_odds_of_counts(guesses, alpha=counted.alpha, threshold=threshold, **shown)
+    shown["delta"] = claim.delta
     if event.contrast is not None:
-        hits = EventCounts(hits_in=within.second, n1=n1, hits_out=out.second, n0=n0, setting=setting)
-        return event_ratio_of_counts(
-            hits,
-            contrast=event.contrast,
-            delta=claim.delta,
-            alpha=plan.alpha,
-            threshold=event.cut.threshold,
-            **shown,
-        )
-    counts = ErrorCounts(
-        threshold=event.cut.threshold,
-        false_positives=out.second,
-        false_negatives=n1 - within.second,
-        n0=n0,
-        n1=n1,
-        alpha=plan.alpha,
-    )
-    return clopper_pearson_of_counts(counts, setting=setting, delta=claim.delta, curve=claim.curve, **shown)
+        hits = EventCounts(hits_in=within.second, hits_out=out.second, **sizes, setting=setting)
+        return event_ratio_of_counts(hits, contrast=event.contrast, alpha=counted.alpha, threshold=threshold, **shown)
+    errors = {"false_positives": out.second, "false_negatives": counted.n1 - within.second}
+    counts = ErrorCounts(threshold=threshold, **errors, **sizes, alpha=counted.alpha)
+    return clopper_pearson_of_counts(counts, setting=setting, curve=claim.curve, **shown)
 
 
 def _measured_by(
@@ -199,11 +194,6 @@ def _measured_by(
         )
 
     return measured_by(found, measure, claim, plan.alpha)
-
-
-def _count(event: Event, side: Stream, trials: int) -> Guesses:
-    counted = [event.guesses(outputs) for outputs in side.draw(TrialPurpose.COUNTED, trials)]
-    return Guesses(sum(one.second for one in counted), sum(one.first for one in counted))
 
 
 def _witness(found: Found) -> str:
@@ -339,7 +329,7 @@ def audit_outputs(
     check_copies(*sides, design=Design.INDEPENDENT)
     pilots, counted = [side[::2] for side in sides], [side[1::2] for side in sides]
     plan = CountingPlan(trials=min(map(len, counted)), delta=claim.delta, alpha=alpha, curve=claim.curve)
-    event = _event(pilots, inputs, plan)
+    event = max(pilot_events(pilots[0], pilots[1], plan, inputs), key=lambda event: event.cut.promise)
     setting = Setting.claimed(claim)
 
     def measure(one: Estimator, share: float) -> Measurement:
@@ -362,14 +352,3 @@ def _outputs(name: str, values: ArrayLike) -> NDArray[Any]:
     if len(array) < FEWEST:
         raise ValueError(f"{name} must hold at least {FEWEST} outputs, got {len(array)}")
     return array
-
-
-def _event(pilots: Sequence[NDArray[Any]], inputs: tuple[Any, Any], plan: CountingPlan) -> Event:
-    """The event with the most promise on the half of the pilot that no score was learnt from."""
-    out, within = pilots
-    first = min(len(out), len(within)) // 2
-    events = [
-        fix_event(score, score.score(within[first:]), score.score(out[first:]), plan)
-        for score in candidates(within[:first], out[:first], inputs, thorough=True, low_bits=False)
-    ]
-    return max(events, key=lambda event: event.cut.promise)

@@ -56,6 +56,20 @@ def _p_value(ranks: FloatArray) -> float:
     return float(fdtrc(*freedom, between / freedom[0] / (within / freedom[1]))) if within else 0.0
 
 
+def dependence(series: Callable[[int], NDArray[Any]], level: float) -> float | None:
+    """Return the p-value by which rows of one call depend on each other, None where nothing shows that they do.
+
+    ``series``: its number -> (calls, rows, ...) fresh outputs; two series must agree, because the test is rough where
+    numbers repeat. ``level``: probability, over all numbers of a series, that it shows independent rows as dependent.
+    """
+    first = call_effect(series(0))
+    share = level / len(first)
+    if not first.min() < share:
+        return None
+    worst = float(np.maximum(first, call_effect(series(1))).min())
+    return worst if worst < share else None
+
+
 Mechanism = Callable[[Any, np.random.Generator], Any]
 """``(x, rng) -> output`` for one trial. A batched one takes ``(n, ...)`` equal rows x and returns n outputs."""
 
@@ -288,12 +302,8 @@ def _check_calls(stream: Stream) -> None:
     """
     if stream.text:
         return
-    first = _small_calls(stream, 0)
-    suspects = call_effect(first)
-    if not suspects.min() < _LEVEL / len(suspects):
-        return
-    worst = float(np.maximum(suspects, call_effect(_small_calls(stream, 1))).min())
-    if worst < _LEVEL / len(suspects):
+    worst = dependence(lambda series: _small_calls(stream, series), _LEVEL)
+    if worst is not None:
         raise ValueError(
             f"rows of one call depend on each other (p-value {worst:.1g} over {_CALLS} calls of {_ROWS} rows on input "
             f"{stream.world}, {stream.input}): a batched mechanism must draw all of its noise in the shape of x"

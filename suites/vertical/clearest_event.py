@@ -7,10 +7,10 @@ import numpy as np
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Claim
-from ...audit.mechanism.candidates import candidates
 from ...audit.mechanism.columns import Columns, Coordinates
 from ...audit.mechanism.scores import Score, learn_marginals
-from ...audit.mechanism.search import Event, fix_event
+from ...audit.mechanism.search import Event
+from ...audit.mechanism.trials import pilot_events
 from ...audit.threshold import CountingPlan
 
 _MARGIN = 3.0
@@ -45,18 +45,13 @@ def clearest_event(out: FloatArray, within: FloatArray, claim: Claim, *, trials:
     if half < 2 or bool(np.isnan(out[:half]).all() and np.isnan(within[:half]).all()):
         return None
     plan = CountingPlan(trials=trials, delta=claim.delta, alpha=alpha, curve=claim.curve)
-    found = []
-    for score in _learned(out[:half], within[:half]):
-        values = [score.score(side[half:]) for side in (within, out)]
-        event = fix_event(score, values[0], values[1], plan)
-        # A margin is stated in standard deviations of the counted runs.
-        if event.cut.margin * math.sqrt((len(out) - half) / trials) > _MARGIN or event.cut.bound > claim.epsilon:
-            found.append(event)
+    # A margin is stated in standard deviations of the counted runs.
+    scale = math.sqrt((len(out) - half) / trials)
+    events = pilot_events(out, within, plan, thorough=False, more=_of_cells)
+    found = [one for one in events if one.cut.margin * scale > _MARGIN or one.cut.bound > claim.epsilon]
     return max(found, key=lambda one: one.cut.promise, default=None)
 
 
-def _learned(out: FloatArray, within: FloatArray) -> list[Score]:
-    scores = list(candidates(within, out, (0, 1), thorough=False, low_bits=False))
+def _of_cells(out: FloatArray, within: FloatArray) -> list[Score]:
     views: list[Columns] = [Coordinates(), Places()] if out.shape[1] <= _MOST else []
-    scores += [learn_marginals(within, out, columns, bins) for columns in views for bins in _BINS]
-    return scores
+    return [learn_marginals(within, out, columns, bins) for columns in views for bins in _BINS]

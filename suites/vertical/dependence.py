@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ...audit.mechanism.trial_stream import call_effect
+from ...audit.mechanism.trial_stream import MOST_TESTED, dependence
 
 BLOCKS, ROWS = 16, 16
 """Blocks of a series, and runs of each."""
@@ -32,9 +32,8 @@ def dependent(numbers: Callable[[int, int], FloatArray]) -> str:
         )
     if any(_repeats(column) for column in np.moveaxis(first, 2, 0)):
         return f"runs of one block have the same noise: {_REMEDY}"
-    effect = call_effect(first)
-    # The test is rough where numbers repeat, hence a second series.
-    if effect.min() < LEVEL and np.maximum(effect, call_effect(_series(numbers, 1))).min() < LEVEL:
+    level = LEVEL * min(MOST_TESTED, first.shape[2])
+    if dependence(lambda series: _series(numbers, series) if series else first, level) is not None:
         return f"runs of one block depend on each other: {_REMEDY}"
     return ""
 

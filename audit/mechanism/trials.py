@@ -1,0 +1,103 @@
+"""Trials of two arms, without and with the unit: a pilot fixes events, fresh runs count one of them at planned looks.
+
+This is the loop of every statistical test of two arms, of a mechanism or of all that an observer receives. It assumes
+nothing but that runs are independent, which ``trial_stream.dependence`` tests.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from numpy.typing import NDArray
+
+from ..threshold import CountingPlan
+from .candidates import candidates
+from .scores import Score
+from .search import Event, Guesses, fix_event
+
+Found = TypeVar("Found")
+Look = TypeVar("Look")
+
+
+class Counted(NamedTuple):
+    """What ``n0`` runs without and ``n1`` runs with the unit were guessed to be, and the level at which it is read."""
+
+    out: Guesses
+    within: Guesses
+    n0: int
+    n1: int
+    alpha: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trials:
+    """Independent runs of two arms, of which an event is counted.
+
+    Args:
+        draw: (arm, runs) -> outputs ``(n, ...)`` of fresh runs in chunks: arm 0 without the unit, arm 1 with it.
+        looks: (runs without, runs with the unit) after which the counts are looked at, ascending.
+        alpha: error probability of all looks together.
+    """
+
+    draw: Callable[[int, int], Iterable[NDArray[Any]]]
+    looks: tuple[tuple[int, int], ...]
+    alpha: float
+
+    def count(
+        self, event: Event, measured: Callable[[Counted], Found], stop: Callable[[Found], bool] = lambda found: False
+    ) -> Found:
+        """Count an event in fresh runs, look by look, and return what is ``measured`` of the counts at the last look,
+        or at the one from which ``stop`` wants no further runs.
+        """
+        guesses, made = [Guesses(0, 0), Guesses(0, 0)], (0, 0)
+
+        def at(look: tuple[int, int], share: float) -> Found:
+            nonlocal made
+            for arm in (0, 1):
+                new = [event.guesses(outputs) for outputs in self.draw(arm, look[arm] - made[arm])]
+                guesses[arm] = Guesses(*map(sum, zip(guesses[arm], *new, strict=True)))
+            made = look
+            return measured(Counted(guesses[0], guesses[1], *look, share))
+
+        return at_looks(self.looks, self.alpha, at, stop)
+
+
+def at_looks(
+    looks: Sequence[Look], alpha: float, measured: Callable[[Look, float], Found], stop: Callable[[Found], bool]
+) -> Found:
+    """Return what is ``measured`` at the look at which a test stops, or at the last one.
+
+    Each look has an equal share of ``alpha``, so that the bounds of all of them hold at once (union bound): stopping at
+    any of them, for any reason, costs nothing more. Raises ValueError where no look is planned.
+    """
+    if not looks:
+        raise ValueError("at least one look must be planned, got none")
+    for look in looks:
+        found = measured(look, alpha / len(looks))
+        if stop(found):
+            break
+    return found
+
+
+def pilot_events(
+    out: NDArray[Any],
+    within: NDArray[Any],
+    plan: CountingPlan,
+    inputs: tuple[Any, Any] = (0, 1),
+    *,
+    learn: int | None = None,
+    thorough: bool = True,
+    more: Callable[[NDArray[Any], NDArray[Any]], Iterable[Score]] = lambda out, within: (),
+) -> list[Event]:
+    """Learn scores on the first outputs of a pilot, and fix the event of each on the others.
+
+    Args:
+        out, within: outputs ``(n, ...)`` without and with the unit.
+        inputs, thorough: as for ``candidates``.
+        learn: how many outputs of each arm teach scores; by default half of the arm with fewer.
+        more: further scores, from the outputs without and with the unit that teach them.
+    """
+    first = min(len(out), len(within)) // 2 if learn is None else learn
+    taught = candidates(within[:first], out[:first], inputs, thorough=thorough, low_bits=False)
+    scores = [*taught, *more(out[:first], within[:first])]
+    return [fix_event(score, score.score(within[first:]), score.score(out[first:]), plan) for score in scores]
