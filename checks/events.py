@@ -11,7 +11,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -26,9 +25,9 @@ from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.ledger import SUITE
 from ..audit.observer import SHUFFLED, UPLOADS
 from ..fl.laws.law import GaussianLaw, ReportLaw
-from ..fl.message import Message, clear_absent
-from ..fl.protection import Context, State
+from ..fl.message import clear_absent
 from ..fl.replay import ReplayedStreams
+from ..fl.rounds import Round, given_rows
 from .canaries import FAR, in_turn, range_ends
 from .given_rows import HookSetup
 from .law import largest_ratio, law_of_all_rounds
@@ -175,9 +174,8 @@ def _events_of(
             (f"{_HIGH}, then {_LOW}", f"{_LOW}, then {_HIGH}"),
         ]
     most = max(runs, min(_GROUP_RUNS, 6 * numbers // (len(senders) * plan.layout.dim)))
-    opened = {count: _opened(setup, senders, count) for count in {runs, most}}
     arms = {
-        kind: _drawn(setup, opened[most if kind in (_FEW, _REST) else runs], given, number)
+        kind: _drawn(setup, senders, most if kind in (_FEW, _REST) else runs, given, number)
         for number, (kind, given) in enumerate(inputs.items())
     }
     if rounds > 1 and _remembered(arms[_HIGH]):
@@ -259,42 +257,23 @@ def _rows(setup: HookSetup) -> Mapping[str, Tensor]:
     }
 
 
-def _opened(setup: HookSetup, senders: tuple[int, ...], runs: int) -> list[tuple[Context, State]]:
-    """Each round with its public state, which does not depend on the inputs."""
-    plan, protection = setup.plan, setup.protection
-    model = setup.task.initial(ReplayedStreams(setup.seed)).expand(runs, -1).clone()
-    state, found = protection.initial_state(plan), list[tuple[Context, State]]()
-    for turn in range(min(_ROUNDS, setup.claim.rounds)):
-        context = Context(
-            plan=plan,
-            round=turn,
-            replicas=runs,
-            senders=senders,
-            public_loss=partial(setup.task.public_loss, model),
-            samples=partial(setup.task.samples, model),
-        )
-        state = protection.open_round(context, state)
-        found.append((context, state))
-    return found
-
-
-def _drawn(setup: HookSetup, opened: list[tuple[Context, State]], given: tuple[Tensor, Tensor], number: int) -> Arm:
+def _drawn(setup: HookSetup, senders: tuple[int, ...], runs: int, given: tuple[Tensor, Tensor], number: int) -> Arm:
     """What the observer receives in each round, ``(runs, rows, d)``, and the further arrays of the first round."""
-    protection = setup.protection
     # Other noise for each input: their runs are independent.
     streams = ReplayedStreams(setup.seed, 1 + number)
-    seen, side, senders = list[Tensor](), list[Tensor](), opened[0][0].senders
-    rows = _rows(setup)[_HIGH].expand(opened[0][0].replicas, len(senders), -1).clone()
-    for turn, (context, state) in enumerate(opened):
-        draws = partial(streams.generator, round=turn)
-        rows[:, 0] = given[turn]
-        present = torch.ones(rows.shape[:2], dtype=torch.bool)
-        message = Message(values=rows.clone(), present=present, senders=senders)
-        message = protection.report(message, context, state, draws("report"))
-        if _shuffled(setup):
-            message = protection.channel(message, context, state, draws("channel"))
+    rows = _rows(setup)[_HIGH].expand(runs, len(senders), -1).clone()
+
+    def updates(turn: Round) -> Tensor:
+        rows[:, 0] = given[turn.number]
+        return rows
+
+    # The public state does not depend on the inputs.
+    rounds = setup.rounds(streams, given_rows(updates, torch.ones(rows.shape[:2], dtype=torch.bool)), runs, senders)
+    seen, side = list[Tensor](), list[Tensor]()
+    for turn in rounds.each(min(_ROUNDS, setup.claim.rounds), model=setup.model(runs)):
+        message = turn.received if _shuffled(setup) else turn.reports
         seen.append(clear_absent(message.values.to(torch.float64, copy=True), message.present))
-        if turn == 0:
+        if turn.number == 0:
             arrays = (array for name, array in message.side.items() if name not in message.unsent)
             side = [array.double().reshape(*array.shape[:2], -1) for array in arrays]
     return seen, side

@@ -21,10 +21,10 @@ from ..audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS
 from ..fl.canary import AnyRow, Canary
 from ..fl.channels import Channels, changes_broadcast
 from ..fl.laws.law import GaussianLaw
-from ..fl.message import Message
 from ..fl.plan import Plan
-from ..fl.protection import Context, Protection
+from ..fl.protection import Protection
 from ..fl.replay import Recording
+from ..fl.rounds import Rounds, given_rows
 from ..fl.streams import Streams
 from .noise_sample import spacing
 
@@ -210,14 +210,19 @@ def _largest(recording: Recording) -> float:
 def _reports(probe: ExtremeProbe, row: Tensor, block: int) -> Mapping[str, Tensor]:
     """Values and further arrays of many reports of one client on one row, by name."""
     draws = max(2, min(_DRAWS, _NUMBERS // len(row)))
-    rng = Streams(0).generator("report", replicate=block)
-    context = Context(plan=probe.plan, round=0, replicas=draws, senders=(probe.client,))
-    state = probe.protection.open_round(context, probe.protection.initial_state(probe.plan))
-    updates = Message(
-        values=row.expand(draws, 1, -1).clone(),
-        present=torch.ones(draws, 1, dtype=torch.bool),
-        senders=(probe.client,),
+    there = torch.ones(draws, 1, dtype=torch.bool)
+    rounds = Rounds(
+        plan=probe.plan,
+        protection=probe.protection,
+        streams=Streams(0),
+        rows=given_rows(row, there),
+        replicas=draws,
+        block=block,
+        candidates=(probe.client,),
+        all_rows=True,
+        closes=False,
     )
-    sent = probe.protection.report(updates, context, state, rng)
+    (only,) = rounds.each(1)
+    sent = only.reports
     side = {f"array {name}": array[:, 0] for name, array in sent.side.items() if name not in sent.unsent}
     return {"the report": sent.values[:, 0], **side}

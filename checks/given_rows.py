@@ -354,6 +354,24 @@ class HookSetup:
             seed=self.seed + further,
         )
 
+    def rounds(self, streams: Streams, rows: Rows | None, runs: int, senders: tuple[int, ...] | None = None) -> Rounds:
+        """Return rounds of so many runs that are opened one after the other, and never closed."""
+        return Rounds(
+            plan=self.plan,
+            protection=self.protection,
+            streams=streams,
+            rows=rows,
+            replicas=runs,
+            candidates=senders,
+            task=self.task,
+            all_rows=True,
+            closes=False,
+        )
+
+    def model(self, runs: int) -> Tensor:
+        """Return the initial model of so many runs, which share its memory."""
+        return self.task.initial(ReplayedStreams(self.seed)).expand(runs, -1)
+
     def why_not(self) -> str:
         """Return why the hooks cannot be run on given rows; empty if they can."""
         unit = self.claim.unit
@@ -383,15 +401,7 @@ class HookSetup:
         around = around if data else replace(around, neighbours=None)
         streams = ReplayedStreams(self.seed, noise, watched=True)
         others = around.others if data else torch.zeros_like(around.others)
-        rounds = Rounds(
-            plan=self.plan,
-            protection=self.protection,
-            streams=streams,
-            rows=self._rows(around, arm, others, garbage),
-            replicas=around.replicas,
-            task=self.task,
-            all_rows=True,
-        )
+        rounds = replace(self.rounds(streams, self._rows(around, arm, others, garbage), around.replicas), closes=True)
         first, found = None, {name: list[Any]() for name in HookRun.__dataclass_fields__}
         for turn in rounds.each(around.rounds):
             numbers = state_numbers(state_channels(turn.state)[0])

@@ -24,8 +24,9 @@ from ..fl.channels import FINAL, changes_broadcast
 from ..fl.hooks import overrides
 from ..fl.laws.law import GaussianLaw, describes_release
 from ..fl.plan import Plan
-from ..fl.protection import Context, Protection
+from ..fl.protection import Protection
 from ..fl.replay import Recording
+from ..fl.rounds import Rounds
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .canaries import JOINT, absent_row
@@ -217,12 +218,10 @@ def leaves_out(protection: Protection, plan: Plan) -> bool:
     """Return whether the hook ``participates`` leaves any client out in one of the plan's first rounds."""
     if not overrides(protection, "participates"):
         return False
-    streams, state = Streams(0), protection.initial_state(plan)
-    for turn in range(min(plan.rounds, _TRIED)):
-        context = Context(plan=plan, round=turn, replicas=_COHORTS, senders=tuple(range(plan.clients)))
+    rounds = Rounds(plan=plan, protection=protection, streams=Streams(0), replicas=_COHORTS, closes=False)
+    for turn in rounds.each(min(plan.rounds, _TRIED)):
         try:
-            state = protection.open_round(context, state)
-            taken = protection.participates(context, state, streams.generator("participation", round=turn))
+            taken = turn.thinned
         except Exception:  # A hook of a foreign defense may need the data of its clients.
             return True
         if taken is not None and not bool(taken.all()):

@@ -25,7 +25,6 @@ from ..audit.wording import plain
 from ..fl.hooks import overrides
 from ..fl.laws.law import GaussianLaw, Law
 from ..fl.partitions.sampling import Epoch, Full, Poisson
-from ..fl.protection import Context
 from ..fl.replay import ReplayedStreams, unequal_stream
 from .given_rows import ABSENT, OPPOSITE, PLACES, PRESENT, ZERO, HookRun, HookSetup, Surroundings
 from .law import NotCheckable, law_check
@@ -679,14 +678,9 @@ def _between_clients(sampled: Sampled) -> CheckResult | None:
     rests = added and any(_rate(sampled, client) < 1 for client in range(plan.clients))
     if not own or not (rests or isinstance(plan.cohort, Poisson)):
         return None
-    streams = ReplayedStreams(setup.seed, 1)
-    state, cohorts = setup.protection.initial_state(plan), list[BoolArray]()
-    for turn in range(min(3, sampled.around.rounds)):
-        context = Context(plan=plan, round=turn, replicas=_MANY, senders=tuple(range(plan.clients)))
-        present = plan.draw_cohort(streams.generator, _MANY, plan.clients, round=turn)
-        state = setup.protection.open_round(context, state)
-        thinned = setup.protection.participates(context, state, streams.generator("participation", round=turn))
-        cohorts.append((present if thinned is None else present & thinned).numpy())
+    rounds = setup.rounds(ReplayedStreams(setup.seed, 1), None, _MANY)
+    opened = rounds.each(min(3, sampled.around.rounds), model=setup.model(_MANY))
+    cohorts = [turn.cohort.numpy() for turn in opened]
     clients = min(plan.clients, 16)
     tests = list[tuple[float, float, float, str]]()
     columns = [(turn, client, cohort[:, client]) for turn, cohort in enumerate(cohorts) for client in range(clients)]

@@ -20,7 +20,6 @@ violate the identity; scores by that law may then show little of a mechanism tha
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,8 @@ from ..defenses.accounting.below import LEAST_DELTA, Pair, composed
 from ..fl.laws.law import Mixing, ReportLaw
 from ..fl.message import Message
 from ..fl.partitions.sampling import Full
-from ..fl.protection import Context
 from ..fl.replay import ReplayedStreams
+from ..fl.rounds import Round, given_rows
 from ..fl.streams import Streams, normal
 from .given_rows import HookSetup
 from .law import law_of_all_rounds
@@ -94,23 +93,14 @@ def _mixing(setup: HookSetup) -> Mixing:
 
 def sent_and_received(setup: HookSetup, present: Tensor, turn: int, noise: int) -> tuple[Message, Message]:
     """Return what clients with rows of their own send in one round, and what arrives."""
-    plan, protection, runs = setup.plan, setup.protection, len(present)
-    streams = ReplayedStreams(setup.seed, noise)
-    draws = partial(streams.generator, round=turn)
-    model = setup.task.initial(streams).expand(runs, -1).clone()
-    context = Context(
-        plan=plan,
-        round=turn,
-        replicas=runs,
-        senders=tuple(range(plan.clients)),
-        public_loss=partial(setup.task.public_loss, model),
-        samples=partial(setup.task.samples, model),
-    )
-    state = protection.open_round(context, protection.initial_state(plan))
-    rows = setup.length * normal(draws("rows"), (runs, plan.clients, plan.layout.dim))
-    updates = Message(values=rows, present=present, senders=context.senders)
-    reports = protection.report(updates.with_values(rows), context, state, draws("report"))
-    return reports, protection.channel(reports, context, state, draws("channel"))
+    clients, dim = setup.plan.clients, setup.plan.layout.dim
+
+    def rows(turn: Round) -> Tensor:
+        return setup.length * normal(turn.generator("rows"), (len(present), clients, dim))
+
+    rounds = setup.rounds(ReplayedStreams(setup.seed, noise), given_rows(rows, present), len(present))
+    (only,) = rounds.each(turn + 1, first=turn, model=setup.model(len(present)))
+    return only.reports, only.received
 
 
 def _places(reports: Message, received: Message, *, split: bool) -> IntArray:
@@ -249,12 +239,8 @@ def _copies(reports: Message, received: Message) -> Iterator[_Test]:
 
 def _absences(setup: HookSetup, runs: int) -> Iterator[_Test]:
     """Whether the empty places show which clients are absent, among runs of equally many."""
-    streams, plan = ReplayedStreams(setup.seed), setup.plan
-    context = Context(plan=plan, round=0, replicas=runs, senders=tuple(range(plan.clients)))
-    state = setup.protection.open_round(context, setup.protection.initial_state(plan))
-    present = plan.draw_cohort(streams.generator, runs, plan.clients, round=0)
-    thinned = setup.protection.participates(context, state, streams.generator("participation"))
-    present = present if thinned is None else present & thinned
+    (opened,) = setup.rounds(ReplayedStreams(setup.seed), None, runs).each(1, model=setup.model(runs))
+    present = opened.cohort
     # Only absences that the plan allows: a shuffler may rest on all reports being there.
     if bool(present.all()):
         return

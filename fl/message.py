@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,6 +59,16 @@ class Message:
         zero.
         """
         return replace(self, values=only_present(values, self.present))
+
+    def of_rows(self, rows: "list[int] | slice") -> "Message":
+        """Return the message of some rows alone."""
+        return replace(
+            self,
+            values=self.values[:, rows],
+            present=self.present[:, rows],
+            senders=None if self.senders is None else tuple(np.array(self.senders)[rows].tolist()),
+            side={name: array[:, rows] for name, array in self.side.items()},
+        )
 
 
 def clear_absent(values: Tensor, present: Tensor) -> Tensor:

@@ -101,12 +101,7 @@ class ViewRecorder:
         """The rows of the wanted senders."""
         if self.senders is None or reports.senders is None:
             return reports
-        rows = [row for row, sender in enumerate(reports.senders) if sender in self.senders]
-        side = {name: array[:, rows] for name, array in reports.side.items()}
-        kept = tuple(reports.senders[row] for row in rows)
-        return replace(
-            reports, values=reports.values[:, rows], present=reports.present[:, rows], senders=kept, side=side
-        )
+        return reports.of_rows([row for row, sender in enumerate(reports.senders) if sender in self.senders])
 
     def _cut(self, tensor: Tensor) -> Tensor:
         kept = tensor if self.coordinates is None else tensor[..., self.coordinates]

@@ -35,7 +35,7 @@ class Rounds:
     """A batch of replicas (independent runs) of a federation, whose rounds are run one after the other.
 
     Args:
-        rows: the clients' updates in a round: of a training, ``given_rows``, or ``given_lots``.
+        rows: the clients' updates in a round: of a training, ``given_rows``, or ``given_lots``; zeros by default.
         block, world: parts of the names of all streams; see ``Batch``.
         candidates: clients from which cohorts are drawn; all clients of the plan by default.
         task: whose public loss and samples hooks may use; None: they get neither.
@@ -50,7 +50,7 @@ class Rounds:
     plan: Plan
     protection: Protection
     streams: Streams
-    rows: "Rows"
+    rows: "Rows | None" = None
     replicas: int = 1
     block: int = 0
     world: int = 0
@@ -148,10 +148,16 @@ class Round:
         return self.run.protection.open_round(self.opening, self.before)
 
     @cached_property
+    def candidates(self) -> Context:
+        """The public facts of the round, with all clients from which its cohort is drawn."""
+        clients = self.run.candidates
+        return replace(self.opening, senders=tuple(range(self.run.plan.clients)) if clients is None else clients)
+
+    @cached_property
     def thinned(self) -> Tensor | None:
         """Which candidates the hook ``participates`` lets stay, ``(R, candidates)``; None if all may."""
-        kept = self.run.protection.participates(self._candidates, self.state, self.generator("participation"))
-        shape = (self.opening.replicas, len(self._candidates.senders))
+        kept = self.run.protection.participates(self.candidates, self.state, self.generator("participation"))
+        shape = (self.opening.replicas, len(self.candidates.senders))
         if kept is not None and (kept.shape != shape or kept.dtype is not torch.bool):
             raise ValueError(
                 f"hook participates must return booleans of shape (replicas, clients) = {shape}, "
@@ -165,7 +171,7 @@ class Round:
         if self.run.invited is not None:
             return self.run.invited(self)
         return self.run.plan.draw_cohort(
-            self.run.generator, self.opening.replicas, len(self._candidates.senders), round=self.number
+            self.run.generator, self.opening.replicas, len(self.candidates.senders), round=self.number
         )
 
     @cached_property
@@ -177,7 +183,7 @@ class Round:
     @cached_property
     def context(self) -> Context:
         """The public facts of the round, with the clients that have a row in its messages."""
-        candidates = self._candidates
+        candidates = self.candidates
         if self.run.all_rows:
             return candidates
         return replace(candidates, senders=tuple(candidates.senders[row] for row in self._came))
@@ -195,7 +201,7 @@ class Round:
     @cached_property
     def updates(self) -> Message:
         """The clients' updates, before the hook ``report``."""
-        return self.run.rows(self)
+        return (self.run.rows or given_rows(torch.zeros(1)))(self)
 
     @cached_property
     def reports(self) -> Message:
@@ -231,7 +237,9 @@ class Round:
         """Return a stream of this round by its name."""
         return self.run.generator(purpose, round=self.number, client=client, step=step)
 
-    def sum_in_blocks(self, blocks: Iterable[tuple[Message, Context]], show: Callable[[Message], None]) -> None:
+    def sum_in_blocks(
+        self, blocks: Iterable[tuple[Message, Context]], show: Callable[[Message], None] | None = None
+    ) -> None:
         """Run ``report`` and ``channel`` on the cohort's updates block by block, and keep the sum of the reports alone.
 
         Args:
@@ -242,7 +250,8 @@ class Round:
         total = block_sum(run.protection, self.cohort, self.context, self.state, self.generator("report"))
         for updates, context in blocks:
             reports = total.add(updates, context)
-            show(reports)
+            if show is not None:
+                show(reports)
             sent.append(reports.present)
         present = torch.cat(sent, dim=1)
         values = self.model.new_zeros(*present.shape, 0)
@@ -261,11 +270,6 @@ class Round:
         return released(protection, rows, real, client, self.context, self.state, draws)
 
     @cached_property
-    def _candidates(self) -> Context:
-        clients = self.run.candidates
-        return replace(self.opening, senders=tuple(range(self.run.plan.clients)) if clients is None else clients)
-
-    @cached_property
     def _taking_part(self) -> Tensor:
         drawn = self.drawn
         return drawn if self.thinned is None else drawn & self.thinned
@@ -281,15 +285,22 @@ Rows = Callable[[Round], Message]
 """Gives the clients' updates in a round, with a row for each of its ``context.senders``."""
 
 
-def given_rows(rows: Tensor) -> Rows:
-    """Return updates that are the same in every round: ``rows (R, clients, d)``, of which those of the round's senders
-    are taken.
+def given_rows(rows: Tensor | Callable[[Round], Tensor], present: Tensor | None = None) -> Rows:
+    """Return updates that are given, the same ones in every round or by a function of the round.
+
+    Args:
+        rows: ``(R, candidates, d)``, of which those of the round's senders are taken.
+        present: which candidates send their rows, ``(R, candidates)``; by default the round's cohort.
     """
 
     def updates(turn: Round) -> Message:
-        senders = turn.context.senders
-        values = rows[:, list(senders)].clone()
-        return Message(values=clear_absent(values, turn.cohort), present=turn.cohort, senders=senders)
+        senders, candidates = turn.context.senders, turn.candidates.senders
+        known = {sender: place for place, sender in enumerate(candidates)}
+        places = [known[sender] for sender in senders]
+        there = turn.cohort if present is None else present[:, places]
+        values = rows if isinstance(rows, Tensor) else rows(turn)
+        values = values.expand(turn.opening.replicas, len(candidates), turn.model.shape[1])[:, places]
+        return Message(values=clear_absent(values, there), present=there, senders=senders)
 
     return updates
 

@@ -8,7 +8,6 @@ score is the log-likelihood ratio by the law that the defense publishes for one 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.message import Message
 from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
-from ...fl.protection import Context
+from ...fl.rounds import Round, Rounds
 from ...fl.streams import Streams, uniform
 from ...fl.task import Task
 from ..config.tables.suite import AuditSpec
@@ -185,30 +184,37 @@ def seen_in_rounds(
     job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> Iterator[Message]:
     """Yield what the observer receives in each round; each cohort is drawn from all clients by the plan's sampling."""
-    streams, protection = Streams(job.seed), job.protection
-    model = task.initial(streams).expand(replicas, -1)
-    updates, state = trial.updates(world, replicas, job.claim.adjacency), protection.initial_state(plan)
-    for past in range(job.claim.rounds):
-        # Block 0 is the trial's.
-        draws = partial(streams.generator, replicate=number + 1, world=world, round=past)
-        context = Context(
-            plan=plan,
-            round=past,
-            replicas=replicas,
-            senders=trial.senders,
-            public_loss=partial(task.public_loss, model),
-        )
-        state = protection.open_round(context, state)
+    updates = trial.updates(world, replicas, job.claim.adjacency)
+
+    def invited(turn: Round) -> Tensor:
         # Drawn among all clients, then cut: a cohort of fixed size depends on how many clients there are.
-        cohorts = partial(streams.generator, replicate=number + 1, world=world)
-        there = plan.draw_cohort(cohorts, replicas, plan.clients, round=past)[:, list(trial.senders)]
-        thinned = protection.participates(context, state, draws("participation"))
-        rows = trial.drawn(updates, draws("lot"))
-        present = rows.present & there if thinned is None else rows.present & there & thinned
-        rows = Message(values=rows.values.masked_fill(~present.unsqueeze(-1), 0), present=present, senders=rows.senders)
-        seen = protection.report(rows, context, state, draws("report"))
-        if trial.shuffled:
-            seen = protection.channel(seen, context, state, draws("channel"))
+        drawn = plan.draw_cohort(turn.run.generator, replicas, plan.clients, round=turn.number)
+        return drawn[:, list(trial.senders)]
+
+    def rows(turn: Round) -> Message:
+        rows = trial.drawn(updates, turn.generator("lot"))
+        present = rows.present & turn.cohort
+        values = rows.values.masked_fill(~present.unsqueeze(-1), 0)
+        return Message(values=values, present=present, senders=rows.senders)
+
+    streams = Streams(job.seed)
+    rounds = Rounds(
+        plan=plan,
+        protection=job.protection,
+        streams=streams,
+        rows=rows,
+        replicas=replicas,
+        # Block 0 is the trial's.
+        block=number + 1,
+        world=world,
+        candidates=trial.senders,
+        task=task,
+        invited=invited,
+        all_rows=True,
+        closes=False,
+    )
+    for turn in rounds.each(job.claim.rounds, model=task.initial(streams).expand(replicas, -1)):
+        seen = turn.received if trial.shuffled else turn.reports
         wanted = (replicas, len(trial.senders), len(trial.present))
         if tuple(seen.values.shape) != wanted or not bool(torch.isfinite(seen.values).all()):
             raise ValueError(

@@ -5,8 +5,8 @@ beyond every clip norm, in each lot by its own coin. The protection's own hooks 
 trained. A canary in a federation shows in the uploads only; here the score includes the query too.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -21,6 +21,7 @@ from ...checks.canaries import why_not_covered
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
+from ...fl.rounds import Round, Rounds
 from ...fl.streams import Streams
 from ..config.resolve import plan_of, task_of
 from .planned_audit import AuditRequest, BlockJob, PlannedAudit
@@ -29,7 +30,6 @@ from .replicas import Arms, ReplicaMethod
 _WITNESS = (
     "a client's steps and answers with one sample far beyond the clip or none, scored by their log-likelihood ratio"
 )
-Draws = Callable[..., np.random.Generator]
 _FAR = 1e6
 """Gradient of the sample in every coordinate: beyond every clip norm."""
 _CLIENT = 0
@@ -133,48 +133,54 @@ def published_query_trials(
             f"removing one sample against an observer of client updates; got {type(protection).__name__} and the claim "
             f"{claim.describe()}"
         )
-    state, scores, seen = protection.initial_state(plan), list[Tensor](), list[Tensor]()
-    for number in range(claim.rounds):
-        draws = partial(streams.generator, replicate=block, world=world, round=number, client=_CLIENT)
-        context = Context(plan=plan, round=number, replicas=trials, senders=(_CLIENT,))
-        state = protection.open_round(context, state)
-        there = protection.participates(context, state, draws("participation"))
-        present = torch.ones(trials, 1, dtype=torch.bool) if there is None else there
-        ratio, answers = _round(protection, law, context, state, draws, world=world, queried=queried)
-        state = _answered(protection, answers, present, context, state, draws)
-        scores.append(ratio.masked_fill(~present[:, 0], 0))
-        seen.append(present[:, 0])
-    values, masks = (torch.stack(rows, dim=1).numpy() for rows in (scores, seen))
+    lots = _Lots(law=law, world=world, queried=queried)
+    rounds = Rounds(
+        plan=plan,
+        protection=protection,
+        streams=streams,
+        rows=lots,
+        replicas=trials,
+        block=block,
+        world=world,
+        candidates=(_CLIENT,),
+        invited=lambda turn: torch.ones(trials, 1, dtype=torch.bool),
+        all_rows=True,
+    )
+    # No model is trained: one coordinate is all that a row needs.
+    seen = [turn.cohort for turn in rounds.each(claim.rounds, model=torch.zeros(trials, 1))]
+    values = torch.stack(lots.ratios, dim=1).numpy()
+    masks = torch.cat(seen, dim=1).numpy()
     return Projections(np.asarray(values, dtype=np.float64), np.asarray(masks), Setting.claimed(claim))
 
 
-def _round(
-    protection: Protection, law: QueryLaw, context: Context, state: State, draws: Draws, *, world: int, queried: bool
-) -> tuple[Tensor, Tensor]:
-    """The log-likelihood ratio ``(R,)`` of a round's steps, and the answers ``(R, steps, k)``."""
-    row = torch.full((context.replicas, 1, 1), _FAR)
-    ratio, answers = torch.zeros(context.replicas, dtype=torch.float64), list[Tensor]()
-    for step in range(context.plan.algorithm.local_steps):
-        # Without the sample every lot is empty, whatever the coins show.
-        drawn = context.plan.lot.draw(draws("lot", step=step), context.replicas, 1) & bool(world)
-        direction, answer = (
-            hook(row, drawn, _CLIENT, context, state, draws(purpose, step=step))
-            for hook, purpose in ((protection.local_step, "local noise"), (protection.local_query, "local query"))
-        )
-        ratio += law.log_ratio(direction, answer if queried else None, _CLIENT, context, state)
-        answers.append(answer)
-    return ratio, torch.stack(answers, dim=1)
+@dataclass(frozen=True, kw_only=True)
+class _Lots:
+    """The lots of a client that holds one sample (``world`` 1) or none, as rows of a round: its answers and a report of
+    zero, because its steps were scored when they were made.
 
+    Args:
+        ratios: of each round so far, the log-likelihood ratio ``(R,)`` of what the client released.
+    """
 
-def _answered(
-    protection: Protection, answers: Tensor, present: Tensor, context: Context, state: State, draws: Draws
-) -> State:
-    """The state after the round, in which the client sent its answers with an empty report."""
-    # No model is trained, and the steps were scored when they were made: only the answers are still to be sent.
-    side = {"query": answers.unsqueeze(1).masked_fill(~present[..., None, None], 0)}
-    report = torch.zeros(context.replicas, 1, 1)
-    message = Message(values=report, present=present, senders=(_CLIENT,), side=side)
-    return protection.close_round(report[:, 0], context, protection.query(message, context, state, draws("query")))
+    law: QueryLaw
+    world: int
+    queried: bool
+    ratios: list[Tensor] = field(default_factory=list)
+
+    def __call__(self, turn: Round) -> Message:
+        runs, present, plan = turn.opening.replicas, turn.cohort, turn.run.plan
+        row = torch.full((runs, 1, 1), _FAR)
+        ratio, answers = torch.zeros(runs, dtype=torch.float64), list[Tensor]()
+        for step in range(plan.algorithm.local_steps):
+            # Without the sample every lot is empty, whatever the coins show.
+            drawn = plan.lot.draw(turn.generator("lot", client=_CLIENT, step=step), runs, 1) & bool(self.world)
+            made = turn.local_step(row, drawn, _CLIENT, step)
+            seen = made.answer if self.queried else None
+            ratio += self.law.log_ratio(made.direction, seen, _CLIENT, turn.context, turn.state)
+            answers += [] if made.answer is None else [made.answer]
+        self.ratios.append(ratio.masked_fill(~present[:, 0], 0))
+        queries = torch.stack(answers, dim=1).unsqueeze(1).masked_fill(~present[..., None, None], 0)
+        return Message(values=torch.zeros(runs, 1, 1), present=present, senders=(_CLIENT,), side={"query": queries})
 
 
 METHOD = QueriedLots()

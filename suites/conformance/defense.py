@@ -14,11 +14,11 @@ from ...fl.algorithms.proximal import BoundedUpdate
 from ...fl.algorithms.scaffold import Scaffold
 from ...fl.engine import run_federation
 from ...fl.hooks import overrides
-from ...fl.message import Message
 from ...fl.partitions.sampling import FixedSize, Full, Poisson
 from ...fl.plan import Plan
-from ...fl.protection import Context, Protection
-from ...fl.report_sum import block_sum, sums_reports
+from ...fl.protection import Protection
+from ...fl.report_sum import sums_reports
+from ...fl.rounds import Rounds, given_rows
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ...fl.training.local import Batch
@@ -118,31 +118,15 @@ def sums_as_stated(subject: Subject) -> str | None:
 
 def _aggregate(task: Task, plan: Plan, protection: Protection, *, in_blocks: bool) -> torch.Tensor:
     """The aggregate of a first round in which all clients take part with random updates."""
-    streams, clients = Streams(1), tuple(range(plan.clients))
-    model = task.initial(streams).unsqueeze(0)
-    context = Context(
-        plan=plan,
-        round=0,
-        replicas=1,
-        senders=clients,
-        public_loss=lambda: task.public_loss(model),
-        samples=lambda client: task.samples(model, client),
+    rows = 0.1 * normal(Streams(1).generator("updates"), (1, plan.clients, plan.layout.dim))
+    rounds = Rounds(
+        plan=plan, protection=protection, streams=Streams(1), rows=given_rows(rows), task=task, closes=False
     )
-    state = protection.open_round(context, protection.initial_state(plan))
-    present = torch.ones(1, plan.clients, dtype=torch.bool)
-    rows = 0.1 * normal(streams.generator("updates"), (1, plan.clients, plan.layout.dim))
-    report, channel, server = (streams.generator(hook) for hook in ("report", "channel", "aggregate"))
+    (turn,) = rounds.each(1)
     if in_blocks:
-        total = block_sum(protection, present, context, state, report)
-        for client in clients:
-            one = slice(client, client + 1)
-            updates = Message(values=rows[:, one], present=present[:, one], senders=(client,))
-            total.add(updates, replace(context, senders=(client,)))
-        received = total.received()
-    else:
-        reports = protection.report(Message(values=rows, present=present, senders=clients), context, state, report)
-        received = protection.channel(reports, context, state, channel)
-    return protection.aggregate(received, context, state, server)
+        parts = ((turn.updates.of_rows([row]), client) for row, client in enumerate(turn.context.senders))
+        turn.sum_in_blocks(((part, replace(turn.context, senders=(client,))) for part, client in parts))
+    return turn.aggregate
 
 
 def claims_hold(subject: Subject) -> str | None:

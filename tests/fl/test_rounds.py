@@ -21,17 +21,6 @@ from tape import Tape
 
 REPLICAS, DIM = 3, 51
 ROOT = Path(__file__).resolve().parents[2]
-STILL_CALL_HOOKS = {
-    "checks/events.py",
-    "checks/extreme.py",
-    "checks/measured.py",
-    "checks/sampled.py",
-    "checks/shuffled.py",
-    "suites/audits/crafted_reports.py",
-    "suites/audits/queried_lots.py",
-    "suites/conformance/defense.py",
-}
-"""Files outside of fl that call hooks. No file may join them."""
 
 
 @pytest.mark.parametrize("cohort", [Poisson(0.4), FixedSize(2)], ids=str)
@@ -180,8 +169,8 @@ def test_who_asks_for_reports_alone_runs_no_hook_of_the_server(plan):
     assert all(turn.reports.values.any() for turn in rounds.each(2))
 
 
-def test_outside_of_fl_no_further_file_calls_hooks():
-    """Defenses may pass a call on to another defense."""
+def test_no_file_outside_of_fl_calls_hooks():
+    """A defense may pass a call on to another defense."""
     hooks = {name for name in vars(Protection) if not name.startswith("_")} - {"law", "numbers", "per_sample", "sums"}
     folders = ("adapters", "attacks", "audit", "checks", "cli", "reports", "suites")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
@@ -193,4 +182,5 @@ def test_outside_of_fl_no_further_file_calls_hooks():
             "state" in " ".join(map(ast.unparse, node.args[-2:])) or node.func.attr == "initial_state" for node in found
         )
 
-    assert {str(file.relative_to(ROOT)) for file in files if calls(file)} == STILL_CALL_HOOKS
+    assert len(files) > 100
+    assert not [str(file.relative_to(ROOT)) for file in files if calls(file)]
