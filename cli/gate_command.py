@@ -46,7 +46,7 @@ def compare(
 
             typer.echo(writer.dumps(as_data(found), indent=1))
             return
-        print_table(cell_table(found))
+        print_table(cell_table(found, found.cells))
         for line in (*gap_lines(found), *note_lines(found)):
             print_lines(line)
 

@@ -1,6 +1,7 @@
 """Draw what attacks reached: a heatmap of attacks and defenses, and the best membership attack by observer."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -13,8 +14,8 @@ from ..reading.membership import BestAttack, best_attacks, in_order, memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.pooled_rows import AttackGrid, AttackRow, GridLine, attack_grids, pooled_attacks
-from ..tables.printed import attack_table, metric_words
-from ..tables.table import Table
+from ..tables.printed import attack_table
+from ..tables.table import Right, Table, tabulate
 from .letters import SMALL, broken, distinct, shortened, text_width
 from .sheet import (
     AMBER,
@@ -28,13 +29,14 @@ from .sheet import (
     PAPER,
     RED,
     Figure,
+    Panel,
     Sheet,
     Window,
     column,
-    heading_height,
     heading_lines,
-    legend_height,
+    panel_figure,
     rows_of,
+    titled,
     window,
 )
 
@@ -77,7 +79,7 @@ def _heatmap_figure(grid: AttackGrid, description: str, many: bool) -> Figure:
             _block(sheet, head + height * block, lines, heads, shown)
             for left in [column(1), column(2)][: rows_of(len(shown), _BY_COLUMN)]:
                 sheet.panels.append(_windows(height * block, head, len(lines), left))
-        title = f"{HEATMAP_TITLE} ({grid.federation})" if many else HEATMAP_TITLE
+        title = titled(HEATMAP_TITLE, grid.federation, many)
         return sheet.figure(title=title, description=description, table=attack_table(grid, lines))
 
 
@@ -116,12 +118,13 @@ def _windows(top: float, head: float, lines: int, left: float) -> tuple[Window, 
 
 def _attack(sheet: Sheet, top: float, line: GridLine) -> None:
     sheet.text(column(0), top + 7, shortened(line.attack, 12, COLUMN), size=12)
-    sheet.text(column(0), top + 24, shortened(_line_words(line), SMALL, COLUMN), size=SMALL, color=MUTED)
-
-
-def _line_words(line: GridLine) -> str:
-    words = metric_words(line.metric, line.direction)
-    return f"null attack: {words}" if line.null else words
+    sheet.text(
+        column(0),
+        top + 24,
+        shortened(f"null attack: {line.words}" if line.null else line.words, SMALL, COLUMN),
+        size=SMALL,
+        color=MUTED,
+    )
 
 
 def _scale(line: GridLine, lines: tuple[GridLine, ...]) -> tuple[float, float]:
@@ -208,25 +211,32 @@ def observers(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def _observer_figure(federation: str, group: Sequence[BestAttack], many: bool) -> Figure:
-    title = f"{OBSERVER_TITLE} ({federation})" if many else OBSERVER_TITLE
+    title = titled(OBSERVER_TITLE, federation, many)
     defenses = list(dict.fromkeys(best.one.defense for best in group))
-    levels = in_order([best.question for best in group])
     kinds = [kind for kind in _MARKS if any(best.one.adversary == kind for best in group)]
-    below = [heading_lines(f"adversary: {observer.phrase}") for observer, _ in levels]
-    top, head = legend_height(len(kinds)), heading_height(below)
-    height = head + _OBSERVER_ROW * len(defenses) + _OBSERVER_FOOT
     names = min(_NAMES, max(text_width(name, SMALL) for name in defenses)) + 8
     # Attacks can score below chance on few candidates; their markers and intervals must stay visible.
     lowest = min(0.35, *(_span(best)[0] for best in group)) - 0.05
-    with Sheet(f"observers-{federation}", top + height * rows_of(len(levels))) as sheet:
-        sheet.legend([_handle(kind) for kind in kinds])
-        cells = sheet.cells(len(levels), top, height)
-        for (left, above), level, lines in zip(cells, levels, below, strict=True):
-            sheet.heading(left, above, f"one {level[1]}", lines)
-            ax = sheet.axes(left + names, above + head, COLUMN - names, _OBSERVER_ROW * len(defenses))
-            _draw(ax, [best for best in group if best.question == level], defenses)
-            ax.set_xlim(lowest, 1.02)
-        return sheet.figure(title=title, description=OBSERVER_DESCRIPTION, table=_table(title, group))
+    return panel_figure(
+        f"observers-{federation}",
+        [
+            Panel(
+                title=f"one {unit}",
+                below=heading_lines(f"adversary: {observer.phrase}"),
+                axis=names,
+                draw=partial(
+                    _draw, [best for best in group if best.one.question == (observer, unit)], defenses, lowest
+                ),
+            )
+            for observer, unit in in_order([best.one.question for best in group])
+        ],
+        plots=(_OBSERVER_ROW * len(defenses),),
+        foot=_OBSERVER_FOOT,
+        legend=lambda: [_handle(kind) for kind in kinds],
+        title=title,
+        description=OBSERVER_DESCRIPTION,
+        table=_table(title, group),
+    )
 
 
 def _handle(kind: str) -> Line2D:
@@ -234,7 +244,7 @@ def _handle(kind: str) -> Line2D:
     return Line2D([], [], linestyle="none", marker=marker, color=colour, label=_WORDS[kind])
 
 
-def _draw(ax: Axes, group: Sequence[BestAttack], defenses: Sequence[str]) -> None:
+def _draw(group: Sequence[BestAttack], defenses: Sequence[str], lowest: float, ax: Axes) -> None:
     ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
     ax.grid(axis="x")
     for best in group:
@@ -250,6 +260,7 @@ def _draw(ax: Axes, group: Sequence[BestAttack], defenses: Sequence[str]) -> Non
     ax.set(ylim=(len(defenses) - 0.5, -0.5), xlabel="AUC", xticks=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     ax.set_yticks(range(len(defenses)), distinct(defenses, SMALL, _NAMES).values())
     ax.tick_params(axis="y", length=0)
+    ax.set_xlim(lowest, 1.02)
 
 
 def _span(best: BestAttack) -> tuple[float, float]:
@@ -260,23 +271,19 @@ def _span(best: BestAttack) -> tuple[float, float]:
 
 
 def _table(title: str, group: Sequence[BestAttack]) -> Table:
-    return Table(
-        title=title,
-        headers=("defense", "observer", "unit", "adversary", "attack", "AUC", "from", "to", "claim"),
-        rows=tuple(
-            (
-                best.one.defense,
-                best.one.setting.observer.phrase,
-                str(best.one.setting.unit),
-                _WORDS[best.one.adversary],
-                best.one.attack,
-                *(
-                    numerals.NOTHING if value is None else numerals.metric_value("auc", value)
-                    for value in (best.one.area, *(best.ends or (None, None)))
-                ),
-                " and ".join(f"ε {plain(claim.epsilon)}" for claim in best.one.claims) or "not covered",
-            )
-            for best in group
-        ),
-        numeric=frozenset({5, 6, 7}),
+    auc = partial(numerals.metric_value, "auc")
+    return tabulate(
+        title,
+        group,
+        {
+            "defense": lambda best: best.one.defense,
+            "observer": lambda best: best.one.setting.observer.phrase,
+            "unit": lambda best: str(best.one.setting.unit),
+            "adversary": lambda best: _WORDS[best.one.adversary],
+            "attack": lambda best: best.one.attack,
+            Right("AUC"): lambda best: auc(best.one.area),
+            Right("from"): lambda best: auc(best.ends[0] if best.ends else None),
+            Right("to"): lambda best: auc(best.ends[1] if best.ends else None),
+            "claim": lambda best: " and ".join(f"ε {plain(one.epsilon)}" for one in best.one.claims) or "not covered",
+        },
     )

@@ -1,6 +1,7 @@
 """Draw claims: claimed against measured epsilon, and accuracy against both."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -13,29 +14,27 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.pooled_rows import UtilityRow, pooled_utility, undefended
 from ..tables.printed import VERDICTS, claim_table, defense_words, neighbours_words, pooled_words, terms_words
-from ..tables.table import Table
+from ..tables.table import Right, Table, tabulate
 from .letters import SMALL, Label, drawn, label_column, label_height, label_room, shortened
 from .sheet import (
     AMBER,
-    AXIS,
     BLUE,
     COLUMN,
     INK,
     MARKERS,
     MUTED,
     PAPER,
-    PLOT,
     RED,
     RULE,
     SERIES,
     Figure,
+    Panel,
     Sheet,
     Window,
     column,
-    heading_height,
     heading_lines,
     legend_height,
-    rows_of,
+    panel_figure,
     window,
 )
 
@@ -194,7 +193,7 @@ UTILITY_DESCRIPTION = (
     "the federation without a defense. Within a panel, higher and further left is better, but only filled markers are "
     "upper limits; panels cannot be compared. Red: controls, which break their claim on purpose."
 )
-_HEIGHT, _UTILITY_FOOT, _UTILITY_ENTRIES = 200.0, 52.0, 3
+_HEIGHT, _UTILITY_FOOT = 200.0, 52.0
 Point = tuple[ClaimRow, UtilityRow]
 
 
@@ -211,35 +210,30 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
     ]
     if not points:
         return None
-    panels: dict[tuple[str, str], list[Point]] = {}
+    panels: dict[tuple[str, str, str], list[Point]] = {}
     for row, accuracy in points:
-        panels.setdefault((row.federation, terms_words(row)), []).append((row, accuracy))
+        terms, _, observer = terms_words(row).partition(", adversary: ")
+        panels.setdefault((row.federation, terms, observer), []).append((row, accuracy))
     baseline = undefended(defense for _, defense in utility) or ""
     limits = {metric: _accuracy_range([row for row in rows if row.metric == metric]) for metric in _metrics(rows)}
-    below = [heading_lines(_utility_observer(words)) for _, words in panels]
-    head, plot = heading_height(below), max(_HEIGHT, *(label_height(len(panel) + 1) for panel in panels.values()))
-    top, height = legend_height(_UTILITY_ENTRIES), head + plot + _UTILITY_FOOT
-    with Sheet(UTILITY_KEY, top + height * rows_of(len(panels))) as sheet:
-        sheet.legend(_utility_handles())
-        cells = sheet.cells(len(panels), top, height)
-        for (left, above), ((federation, words), panel), lines in zip(cells, panels.items(), below, strict=True):
-            sheet.heading(left, above, words.partition(", adversary: ")[0], lines)
-            undefended_row = utility.get((federation, baseline))
-            room = label_room(text for *_, text, _ in _labels(panel, undefended_row, 0.0))
-            ax = sheet.axes(left + AXIS, above + head, PLOT - room, plot)
-            metric = panel[0][1].metric
-            ax.set(ylim=limits[metric], xlabel="ε", ylabel=numerals.metric(metric).name)
-            _utility_panel(ax, panel, undefended_row)
-        return sheet.figure(title=UTILITY_TITLE, description=UTILITY_DESCRIPTION, table=_table(points))
-
-
-def _utility_observer(words: str) -> str:
-    return f"adversary: {words.partition(', adversary: ')[2]}"
-
-
-def _utility_words(rows: Iterable[UtilityRow]) -> str:
-    """The names of the metrics that occur."""
-    return " or ".join(numerals.metric(key).name for key in _metrics(rows))
+    return panel_figure(
+        UTILITY_KEY,
+        [
+            Panel(
+                title=terms,
+                below=heading_lines(f"adversary: {observer}"),
+                room=label_room(text for *_, text, _ in _labels(panel, utility.get((federation, baseline)), 0.0)),
+                draw=partial(_utility_panel, panel, utility.get((federation, baseline)), limits),
+            )
+            for (federation, terms, observer), panel in panels.items()
+        ],
+        plots=(max(_HEIGHT, *(label_height(len(panel) + 1) for panel in panels.values())),),
+        foot=_UTILITY_FOOT,
+        legend=_utility_handles,
+        title=UTILITY_TITLE,
+        description=UTILITY_DESCRIPTION,
+        table=_table(points),
+    )
 
 
 def _metrics(rows: Iterable[UtilityRow]) -> list[str]:
@@ -254,7 +248,11 @@ def _accuracy_range(rows: Sequence[UtilityRow]) -> tuple[float, float]:
     return min(ends) - margin, max(ends) + margin
 
 
-def _utility_panel(ax: Axes, points: Sequence[Point], baseline: UtilityRow | None) -> None:
+def _utility_panel(
+    points: Sequence[Point], baseline: UtilityRow | None, limits: Mapping[str, tuple[float, float]], ax: Axes
+) -> None:
+    metric = points[0][1].metric
+    ax.set(ylim=limits[metric], xlabel="ε", ylabel=numerals.metric(metric).name)
     claimed = [row.stated.claim.epsilon for row, _ in points if row.stated]
     shown = [row.epsilon_low for row, _ in points if row.epsilon_low is not None]
     right = 1.08 * max(claimed + shown)
@@ -318,17 +316,14 @@ def _utility_handles() -> list[Artist]:
 
 
 def _table(points: Sequence[Point]) -> Table:
-    return Table(
-        title=UTILITY_TITLE,
-        headers=("defense", "claim", "measured ε ≥", _utility_words([accuracy for _, accuracy in points])),
-        rows=tuple(
-            (
-                defense_words(row.defense, row.control),
-                row.claim_text,
-                numerals.lower_bound(row.epsilon_low),
-                pooled_words(accuracy.metric, accuracy.pooled, intervals=True),
-            )
-            for row, accuracy in points
-        ),
-        numeric=frozenset({2, 3}),
+    metrics = " or ".join(numerals.metric(key).name for key in _metrics(accuracy for _, accuracy in points))
+    return tabulate(
+        UTILITY_TITLE,
+        points,
+        {
+            "defense": lambda point: defense_words(point[0].defense, point[0].control),
+            "claim": lambda point: point[0].claim_text,
+            Right("measured ε ≥"): lambda point: numerals.lower_bound(point[0].epsilon_low),
+            Right(metrics): lambda point: pooled_words(point[1].metric, point[1].pooled),
+        },
     )

@@ -1,7 +1,8 @@
 """Draw what gradient inversions reconstructed: images, and the gain over the best guess by noise level."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from ..reading.claims import beyond_claims
 from ..reading.run_folder import Order, RunFolder
 from ..tables import numerals
 from ..tables.reconstruction import Gain, gain_words, gains
-from ..tables.table import Table
+from ..tables.table import Right, Table, tabulate
 from .letters import SMALL
-from .sheet import AXIS, INK, MUTED, PLOT, SERIES, WIDTH, Figure, Sheet, rows_of
+from .sheet import INK, MUTED, SERIES, WIDTH, Figure, Panel, Sheet, panel_figure, rows_of, titled
 
 IMAGE_DESCRIPTION = (
     "Each pair shows an image from the training data (above) and its reconstruction from the update (below), with the "
@@ -52,6 +53,12 @@ class Strip:
     reconstructions: FloatArray
     psnr: FloatArray
     n: int
+
+    @property
+    def name(self) -> str:
+        """The attack, with a mark of a null attack, or of one that no claim covers."""
+        mark = "null attack" if self.null else "out of scope" if self.beyond else ""
+        return f"{self.attack} ({mark})" if mark else self.attack
 
 
 def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
@@ -114,7 +121,7 @@ def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
 
 
 def _image_figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -> Figure:
-    title = f"What {attack} reconstructed" + (f" ({federation})" if many else "")
+    title = titled(f"What {attack} reconstructed", federation, many)
     with Sheet(f"reconstructions-{federation}-{attack}", _IMAGE_HEIGHT * rows_of(len(strips))) as sheet:
         # One pair of axes for all images, because creating axes takes a hundred times as long as drawing an image.
         ax = sheet.axes(0, 0, WIDTH, sheet.height)
@@ -136,7 +143,7 @@ def _pair(sheet: Sheet, ax: Axes, left: float, top: float, strip: Strip, rank: i
         above = top + 3 + place * (_SIDE + 5)
         extent = (left, left + _SIDE, above + _SIDE, above)
         ax.imshow(_pixels(image), norm=norm, extent=extent, interpolation="none", aspect="auto", clip_on=False)
-    words = f"{numerals.metric_value('psnr', float(strip.psnr[rank]))} dB"
+    words = f"{_psnr(rank, strip)} dB"
     sheet.text(left, top + 2 * _SIDE + 12, words, size=SMALL, color=MUTED)
 
 
@@ -154,22 +161,23 @@ def _pixels(image: FloatArray) -> NDArray[np.uint8]:
 
 
 def _image_table(title: str, strips: Sequence[Strip]) -> Table:
-    return Table(
-        title=title,
-        headers=("attack", "defense", "images", *(f"{rank} PSNR, dB" for rank in _RANKS)),
-        rows=tuple(
-            (
-                f"{strip.attack} ({'null attack' if strip.null else 'out of scope'})"
-                if strip.null or strip.beyond
-                else strip.attack,
-                strip.defense,
-                str(strip.n),
-                *(numerals.metric_value("psnr", float(value)) for value in strip.psnr),
-            )
-            for strip in strips
-        ),
-        numeric=frozenset({2, 3, 4, 5}),
+    psnr: dict[str, Callable[[Strip], str]] = {
+        Right(f"{rank} PSNR, dB"): partial(_psnr, place) for place, rank in enumerate(_RANKS)
+    }
+    return tabulate(
+        title,
+        strips,
+        {
+            "attack": lambda strip: strip.name,
+            "defense": lambda strip: strip.defense,
+            Right("images"): lambda strip: str(strip.n),
+            **psnr,
+        },
     )
+
+
+def _psnr(rank: int, strip: Strip) -> str:
+    return numerals.metric_value("psnr", float(strip.psnr[rank]))
 
 
 NOISE_DESCRIPTION = (
@@ -246,27 +254,35 @@ def _part(folder: RunFolder, defense: str) -> str:
 
 def _noise_figure(federation: str, part: str, axis: str, levels: Mapping[float, Sequence[Gain]]) -> Figure:
     attacks = list(dict.fromkeys(gain.attack for group in levels.values() for gain in group))
-    height = _NOISE_HEAD + _NOISE_HEIGHT + _FOOT
-    with Sheet(f"gain-by-noise-{federation}-{part}", height * rows_of(len(attacks))) as sheet:
-        panels = []
-        for place, (left, top) in enumerate(sheet.cells(len(attacks), 0.0, height)):
-            attack = attacks[place]
-            sheet.heading(left, top, attack, [])
-            ax = sheet.axes(left + AXIS, top + _NOISE_HEAD, PLOT, _NOISE_HEIGHT)
-            _panel(ax, place, [(x, gain) for x, group in levels.items() for gain in group if gain.attack == attack])
-            ax.set(xlabel=axis, ylabel="gain, dB")
-            panels.append(ax)
-        # One scale for all panels, so that attacks can be compared.
-        limits = [ax.get_ylim() for ax in panels]
-        for ax in panels:
-            ax.set(xlim=(min(levels) / 1.5, 1.5 * max(levels)), ylim=(min(min(limits)), max(map(max, limits))))
-        title = f"Reconstruction against the noise of {part} ({federation})"
-        return sheet.figure(
-            title=title, description=NOISE_DESCRIPTION, table=_noise_table(title, axis, levels, attacks)
-        )
+    points = {
+        attack: [(x, gain) for x, group in levels.items() for gain in group if gain.attack == attack]
+        for attack in attacks
+    }
+    title = f"Reconstruction against the noise of {part} ({federation})"
+    drawn: list[Axes] = []
+    return panel_figure(
+        f"gain-by-noise-{federation}-{part}",
+        [
+            Panel(title=attack, draw=partial(_panel, drawn, place, points[attack], axis, levels))
+            for place, attack in enumerate(attacks)
+        ],
+        head=_NOISE_HEAD,
+        plots=(_NOISE_HEIGHT,),
+        foot=_FOOT,
+        title=title,
+        description=NOISE_DESCRIPTION,
+        table=_noise_table(title, axis, levels, attacks),
+    )
 
 
-def _panel(ax: Axes, place: int, points: Sequence[tuple[float, Gain]]) -> None:
+def _panel(
+    drawn: list[Axes],
+    place: int,
+    points: Sequence[tuple[float, Gain]],
+    axis: str,
+    levels: Mapping[float, Sequence[Gain]],
+    ax: Axes,
+) -> None:
     ax.set_xscale("log")
     # The default labels of a log axis are formulas, which the sheet prints as plain text.
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
@@ -278,6 +294,12 @@ def _panel(ax: Axes, place: int, points: Sequence[tuple[float, Gain]]) -> None:
     for x, gain in points:
         if gain.low is not None and gain.high is not None:
             ax.plot([x, x], [gain.low, gain.high], color=colour, linewidth=1.4, alpha=0.6)
+    ax.set(xlabel=axis, ylabel="gain, dB")
+    drawn.append(ax)
+    # One scale for all panels, so that attacks can be compared.
+    limits = [one.get_ylim() for one in drawn]
+    for one in drawn:
+        one.set(xlim=(min(levels) / 1.5, 1.5 * max(levels)), ylim=(min(min(limits)), max(map(max, limits))))
 
 
 def _noise_table(title: str, axis: str, levels: Mapping[float, Sequence[Gain]], attacks: Sequence[str]) -> Table:

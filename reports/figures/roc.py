@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -21,33 +22,27 @@ from ..reading.membership import NOTHING_STATED, Membership, memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import VERDICTS, defense_words, terms_words
-from ..tables.table import Table
-from .letters import SMALL
+from ..tables.table import Right, Table, tabulate
 from .sheet import (
-    AXIS,
     BLUE,
+    CHANCE_LINE,
     FAINT,
     INK,
     MUTED,
     PLOT,
     RED,
     Figure,
-    Sheet,
+    Panel,
     chosen,
-    heading_height,
     heading_lines,
     left_out_words,
-    legend_height,
+    line_handles,
     line_styles,
-    rows_of,
+    panel_figure,
+    titled,
 )
 
 STATED: dict[str, Any] = {"color": INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
-CHANCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
-
-
-CLAIM_ENTRIES = 3
-"""Number of entries that `legend_handles` returns."""
 
 
 def legend_handles() -> list[Artist]:
@@ -110,8 +105,7 @@ MEMBERSHIP_DESCRIPTION = (
     "point is selected afterwards and the scores of one run share their noise. Shadow federations, each a target and "
     "a reference for the others, give one line from all their scores."
 )
-_MEMBERSHIP_HEIGHT, _MEMBERSHIP_FOOT = 226.0, 52.0
-Panel = list[Membership]
+_MEMBERSHIP_HEIGHT, _AUDIT_HEIGHT, _FOOT = 226.0, 228.0, 52.0
 
 
 def membership_roc(folder: RunFolder) -> tuple[Figure, ...]:
@@ -120,33 +114,36 @@ def membership_roc(folder: RunFolder) -> tuple[Figure, ...]:
     return tuple(_figure(name, group, many=len(found) > 1) for name, group in found.items())
 
 
-def _figure(federation: str, group: Panel, many: bool) -> Figure:
-    key, title = f"membership-{federation}", f"{MEMBERSHIP_TITLE} ({federation})" if many else MEMBERSHIP_TITLE
+def _figure(federation: str, group: Sequence[Membership], many: bool) -> Figure:
     every = [list(one) for _, one in groupby(group, key=lambda one: (one.defense, one.about))]
     panels = chosen(every, _weights(every))
     styles = line_styles((one.attack, one.null) for panel in panels for one in panel)
-    below = [heading_lines(_membership_below(panel[0])) for panel in panels]
-    top, head = legend_height(len(styles) + CLAIM_ENTRIES), heading_height(below)
-    height = head + _MEMBERSHIP_HEIGHT + _MEMBERSHIP_FOOT
     which = "with the highest AUC, the best panel of each defense first"
-    words = MEMBERSHIP_DESCRIPTION + left_out_words(len(panels), len(every), which)
-    with Sheet(key, top + height * rows_of(len(panels))) as sheet:
-        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
-        sheet.legend([*lines, *legend_handles()])
-        cells = sheet.cells(len(panels), top, height)
-        for (left, above), panel, text in zip(cells, panels, below, strict=True):
-            sheet.heading(left, above, defense_words(panel[0].defense, panel[0].control), text)
-            ax = sheet.axes(left + AXIS, above + head, PLOT, _MEMBERSHIP_HEIGHT)
-            _draw(ax, panel, styles)
-            ax.set(xlabel="FPR", ylabel="TPR")
-        return sheet.figure(title=title, description=words, table=_membership_table(title, group))
+    title = titled(MEMBERSHIP_TITLE, federation, many)
+    return panel_figure(
+        f"membership-{federation}",
+        [
+            Panel(
+                title=defense_words(panel[0].defense, panel[0].control),
+                below=heading_lines(_membership_below(panel[0])),
+                draw=partial(_draw, panel, styles),
+            )
+            for panel in panels
+        ],
+        plots=(_MEMBERSHIP_HEIGHT,),
+        foot=_FOOT,
+        legend=lambda: [*line_handles(styles), *legend_handles()],
+        title=title,
+        description=MEMBERSHIP_DESCRIPTION + left_out_words(len(panels), len(every), which),
+        table=_membership_table(title, group),
+    )
 
 
 def _membership_below(one: Membership) -> str:
     return f"one {one.setting.unit}, adversary: {one.setting.observer.phrase}; {claim_words(one)}"
 
 
-def _weights(panels: Sequence[Panel]) -> list[float]:
+def _weights(panels: Sequence[Sequence[Membership]]) -> list[float]:
     """The highest AUC of an attack that is not a null attack, plus 1 for the best panel of each defense."""
     highest = [max((one.area for one in panel if not one.null), default=0.0) for panel in panels]
     first: dict[str, int] = {}
@@ -166,7 +163,7 @@ def claim_words(one: Membership) -> str:
     return " and ".join(f"ε\u00a0{plain(claim.epsilon)}, δ\u00a0{plain(claim.delta)}" for claim in one.claims)
 
 
-def _draw(ax: Axes, panel: Sequence[Membership], styles: dict[str, dict[str, Any]]) -> None:
+def _draw(panel: Sequence[Membership], styles: dict[str, dict[str, Any]], ax: Axes) -> None:
     lowest_fpr = min(1 / len(one.sides.nonmember) for one in panel)
     lowest_tpr = min(1 / len(one.sides.member) for one in panel)
     # With a single score per side the axis would have length zero.
@@ -176,27 +173,24 @@ def _draw(ax: Axes, panel: Sequence[Membership], styles: dict[str, dict[str, Any
         own = min(1 / len(one.sides.nonmember), 0.5), min(1 / len(one.sides.member), 0.5)
         x, y = drawable(*roc_vertices(one.sides.member, one.sides.nonmember), *own, width=PLOT)
         ax.plot(x, y, drawstyle="steps-post", **styles[one.attack])
+    ax.set(xlabel="FPR", ylabel="TPR")
 
 
-def _membership_table(title: str, group: Panel) -> Table:
-    return Table(
-        title=title,
-        headers=("defense", "observer", "unit", "attack", "members", "non-members", "runs", "AUC, pooled", "claim"),
-        rows=tuple(
-            (
-                defense_words(one.defense, one.control),
-                one.setting.observer.phrase,
-                str(one.setting.unit),
-                f"{one.attack} (null attack)" if one.null else one.attack,
-                numerals.count(len(one.sides.member)),
-                numerals.count(len(one.sides.nonmember)),
-                numerals.count(one.sides.runs) if one.shadowed is None else f"{numerals.count(one.sides.runs)} shadows",
-                numerals.metric_value("auc", area(one.sides)),
-                claim_words(one),
-            )
-            for one in group
-        ),
-        numeric=frozenset({4, 5, 6, 7}),
+def _membership_table(title: str, group: Sequence[Membership]) -> Table:
+    return tabulate(
+        title,
+        group,
+        {
+            "defense": lambda one: defense_words(one.defense, one.control),
+            "observer": lambda one: one.setting.observer.phrase,
+            "unit": lambda one: str(one.setting.unit),
+            "attack": lambda one: f"{one.attack} (null attack)" if one.null else one.attack,
+            Right("members"): lambda one: numerals.count(len(one.sides.member)),
+            Right("non-members"): lambda one: numerals.count(len(one.sides.nonmember)),
+            Right("runs"): lambda one: numerals.count(one.sides.runs) + " shadows" * (one.shadowed is not None),
+            Right("AUC, pooled"): lambda one: numerals.metric_value("auc", area(one.sides)),
+            "claim": claim_words,
+        },
     )
 
 
@@ -210,7 +204,6 @@ AUDIT_DESCRIPTION = (
     "it, so a corner in the hatched region refutes the claim. The line by itself refutes no claim, because its best "
     "point is selected afterwards."
 )
-_AUDIT_HEIGHT, _AUDIT_FOOT, _ENTRIES = 228.0, 52.0, 3 + CLAIM_ENTRIES
 
 
 def roc(folder: RunFolder) -> Figure | None:
@@ -220,20 +213,31 @@ def roc(folder: RunFolder) -> Figure | None:
     if not every:
         return None
     drawn = chosen(every, [_weight(row) for row, _ in every])
-    below = [_audit_below(row) for row, _ in drawn]
-    top, head = legend_height(_ENTRIES), heading_height(below)
-    height = head + _AUDIT_HEIGHT + _AUDIT_FOOT
     which = "with problems first, then those whose bound is the largest share of the claimed ε"
-    words = AUDIT_DESCRIPTION + left_out_words(len(drawn), len(every), which)
-    with Sheet(KEY, top + height * rows_of(len(drawn))) as sheet:
-        sheet.legend(_handles())
-        cells = sheet.cells(len(drawn), top, height)
-        for (left, above), (row, scores), lines in zip(cells, drawn, below, strict=True):
-            _heading(sheet, left, above, row, lines)
-            ax = sheet.axes(left + AXIS, above + head, PLOT, _AUDIT_HEIGHT)
-            _panel(ax, row, scores)
-            ax.set(xlabel="FPR", ylabel="TPR")
-        return sheet.figure(title=AUDIT_TITLE, description=words, table=_audit_table(every))
+    return panel_figure(
+        KEY,
+        [_audit_panel(row, scores) for row, scores in drawn],
+        plots=(_AUDIT_HEIGHT,),
+        foot=_FOOT,
+        legend=_handles,
+        title=AUDIT_TITLE,
+        description=AUDIT_DESCRIPTION + left_out_words(len(drawn), len(every), which),
+        table=_audit_table(every),
+    )
+
+
+def _audit_panel(row: ClaimRow, scores: dict[str, FloatArray]) -> Panel:
+    judged = VERDICTS.get(row.verdict, row.verdict) + (" (control)" if row.control else "")
+    # The version of a mutant's correct version is printed below its name.
+    version = "correct version, " if row.label != row.defense else ""
+    epsilon = f"ε {plain(row.stated.claim.epsilon)}, " if row.stated else ""
+    terms, _, observer = terms_words(row).partition(", adversary: ")
+    return Panel(
+        title=row.defense.removesuffix(CORRECT),
+        verdict=(judged, RED if row.verdict == "REFUTED" else INK),
+        below=heading_lines(f"{version}{epsilon}{terms}\nadversary: {observer}"),
+        draw=partial(_panel, row, scores),
+    )
 
 
 def _weight(row: ClaimRow) -> float:
@@ -249,7 +253,7 @@ def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, FloatArray]:
     return arrays if usable else {}
 
 
-def _panel(ax: Axes, row: ClaimRow, scores: dict[str, FloatArray]) -> None:
+def _panel(row: ClaimRow, scores: dict[str, FloatArray], ax: Axes) -> None:
     if row.stated is None:
         return
     member, nonmember = scores["member"].ravel(), scores["nonmember"].ravel()
@@ -260,6 +264,7 @@ def _panel(ax: Axes, row: ClaimRow, scores: dict[str, FloatArray]) -> None:
     colour = RED if row.verdict == "REFUTED" else BLUE
     ax.plot(fpr, tpr, color=colour, linewidth=1.8, drawstyle="steps-post")
     _corner(ax, row)
+    ax.set(xlabel="FPR", ylabel="TPR")
 
 
 def _corner(ax: Axes, row: ClaimRow) -> None:
@@ -272,22 +277,6 @@ def _corner(ax: Axes, row: ClaimRow) -> None:
     ax.plot([x], [y], marker="o", markersize=5, color=INK, zorder=6)
 
 
-def _audit_below(row: ClaimRow) -> list[str]:
-    """The lines below a panel's title, of which the first is the verdict."""
-    judged = VERDICTS.get(row.verdict, row.verdict) + (" (control)" if row.control else "")
-    version = "correct version, " if row.label != row.defense else ""
-    epsilon = f"ε {plain(row.stated.claim.epsilon)}, " if row.stated else ""
-    terms, _, observer = terms_words(row).partition(", adversary: ")
-    return [judged, *heading_lines(f"{version}{epsilon}{terms}\nadversary: {observer}")]
-
-
-def _heading(sheet: Sheet, left: float, top: float, row: ClaimRow, below: Sequence[str]) -> None:
-    # The version of a mutant's correct version is printed below its name.
-    sheet.heading(left, top, row.defense.removesuffix(CORRECT), ["", *below[1:]])
-    colour = RED if row.verdict == "REFUTED" else INK
-    sheet.text(left, top + 22, below[0], size=SMALL, weight="bold", color=colour)
-
-
 def _handles() -> list[Artist]:
     return [
         Line2D([], [], color=BLUE, linewidth=1.8, label="scores"),
@@ -298,30 +287,19 @@ def _handles() -> list[Artist]:
 
 
 def _audit_table(drawn: Sequence[tuple[ClaimRow, dict[str, FloatArray]]]) -> Table:
-    return Table(
-        title=AUDIT_TITLE,
-        headers=(
-            "defense",
-            "claim",
-            "runs without canary",
-            "runs with canary",
-            "FPR ≤",
-            "FNR ≤",
-            "jointly at",
-            "verdict",
-        ),
-        rows=tuple(
-            (
-                defense_words(row.defense, row.control),
-                row.claim_text,
-                numerals.count(scores["nonmember"].size),
-                numerals.count(scores["member"].size),
-                numerals.NOTHING if row.fpr_high is None else at_most(row.fpr_high),
-                numerals.NOTHING if row.fnr_high is None else at_most(row.fnr_high),
-                f"{100 * (1 - float(scores['alpha'])):.4g} %" if "alpha" in scores else numerals.NOTHING,
-                VERDICTS.get(row.verdict, row.verdict),
-            )
-            for row, scores in drawn
-        ),
-        numeric=frozenset({2, 3, 4, 5, 6}),
+    return tabulate(
+        AUDIT_TITLE,
+        drawn,
+        {
+            "defense": lambda one: defense_words(one[0].defense, one[0].control),
+            "claim": lambda one: one[0].claim_text,
+            Right("runs without canary"): lambda one: numerals.count(one[1]["nonmember"].size),
+            Right("runs with canary"): lambda one: numerals.count(one[1]["member"].size),
+            Right("FPR ≤"): lambda one: numerals.optional(one[0].fpr_high, at_most),
+            Right("FNR ≤"): lambda one: numerals.optional(one[0].fnr_high, at_most),
+            Right("jointly at"): lambda one: numerals.optional(
+                one[1].get("alpha"), lambda alpha: f"{100 * (1 - float(alpha)):.4g} %"
+            ),
+            "verdict": lambda one: VERDICTS.get(one[0].verdict, one[0].verdict),
+        },
     )

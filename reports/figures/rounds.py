@@ -1,11 +1,11 @@
 """Draw by round: the AUC of attacks with the epsilon spent, and the accuracy and the loss of models."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ...suites.results.claims_file import StatedClaim
@@ -17,20 +17,18 @@ from ..tables.printed import VERDICTS, defense_words, neighbours_of, pooled_word
 from ..tables.table import Table
 from .letters import drawn, label_column, label_height, label_room, loss_scale
 from .sheet import (
-    AXIS,
+    CHANCE_LINE,
     DASHES,
-    FAINT,
     INK,
-    PLOT,
     Figure,
-    Sheet,
+    Panel,
     chosen,
-    heading_height,
     heading_lines,
     left_out_words,
-    legend_height,
+    line_handles,
     line_styles,
-    rows_of,
+    panel_figure,
+    titled,
 )
 
 LEAKAGE_TITLE = "Leakage round by round"
@@ -42,7 +40,7 @@ LEAKAGE_DESCRIPTION = (
     "candidates. OUT OF SCOPE: no claim of the defense covers the unit and adversary of the AUC, so that the ε below "
     "bounds something else. The lower panel is empty where a defense does not state the ε of its first rounds."
 )
-_LEAK, _BETWEEN, _SPENT, _LEAKAGE_FOOT = 150.0, 20.0, 72.0, 54.0
+_LEAK, _SPENT, _LEAKAGE_FOOT = 150.0, 72.0, 54.0
 _TABLED = 5
 """Rounds of each defense that the table lists."""
 
@@ -54,7 +52,7 @@ def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def _leakage_figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: bool) -> Figure:
-    key, title = f"by-round-{federation}", f"{LEAKAGE_TITLE} ({federation})" if many else LEAKAGE_TITLE
+    title = titled(LEAKAGE_TITLE, federation, many)
     panels = {name: list(one) for name, one in groupby(group, key=lambda one: one.defense)}
     claims = {name: spent(folder, federation, name) for name in panels}
     about = {name: _evidence(folder, panel) for name, panel in panels.items()}
@@ -63,25 +61,39 @@ def _leakage_figure(folder: RunFolder, federation: str, group: Sequence[Leakage]
     # One scale for all panels, which always includes chance.
     limits = min(0.45, *values) - 0.02, max(0.55, *values) + 0.02
     styles = line_styles((one.attack, one.null) for name in drawn for one in panels[name])
-    below = {name: heading_lines(_below(about[name], claims[name])) for name in drawn}
-    top, head = legend_height(len(styles) + 1), heading_height(below.values())
-    height = head + _LEAK + _BETWEEN + _SPENT + _LEAKAGE_FOOT
-    words = LEAKAGE_DESCRIPTION + left_out_words(len(drawn), len(panels), "with the highest AUC")
-    with Sheet(key, top + height * rows_of(len(drawn))) as sheet:
-        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
-        sheet.legend([*lines, Line2D([], [], label="chance", color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))])
-        for (left, above), name in zip(sheet.cells(len(drawn), top, height), drawn, strict=True):
-            sheet.heading(left, above, defense_words(name, panels[name][0].control), below[name])
-            # The upper and the lower panel share the range of rounds, so that they can be read together.
-            last = max(max(one.curve) for one in panels[name])
-            ax = sheet.axes(left + AXIS, above + head, PLOT, _LEAK)
-            _leak(ax, panels[name], styles)
-            ax.set(xlim=(0, last), ylim=limits, ylabel="AUC")
-            lower = sheet.axes(left + AXIS, above + head + _LEAK + _BETWEEN, PLOT, _SPENT)
-            _spend(lower, claims[name])
-            lower.set(xlim=(0, last), xlabel="round", ylabel="ε so far")
-        table = _leakage_table(title, panels, about, claims)
-        return sheet.figure(title=title, description=words, table=table)
+    return panel_figure(
+        f"by-round-{federation}",
+        [
+            Panel(
+                title=defense_words(name, panels[name][0].control),
+                below=heading_lines(_below(about[name], claims[name])),
+                draw=partial(_leak_and_spend, panels[name], claims[name], styles, limits),
+            )
+            for name in drawn
+        ],
+        plots=(_LEAK, _SPENT),
+        foot=_LEAKAGE_FOOT,
+        legend=lambda: line_handles({**styles, "chance": CHANCE_LINE}),
+        title=title,
+        description=LEAKAGE_DESCRIPTION + left_out_words(len(drawn), len(panels), "with the highest AUC"),
+        table=_leakage_table(title, panels, about, claims),
+    )
+
+
+def _leak_and_spend(
+    panel: Sequence[Leakage],
+    claims: Sequence[StatedClaim],
+    styles: Mapping[str, dict[str, Any]],
+    limits: tuple[float, float],
+    upper: Axes,
+    lower: Axes,
+) -> None:
+    # Both share the range of rounds, so that they can be read together.
+    last = max(max(one.curve) for one in panel)
+    _leak(upper, panel, styles)
+    upper.set(xlim=(0, last), ylim=limits, ylabel="AUC")
+    _spend(lower, claims)
+    lower.set(xlim=(0, last), xlabel="round", ylabel="ε so far")
 
 
 def _most(panel: Sequence[Leakage]) -> float:
@@ -116,11 +128,11 @@ def _below(about: str, claims: Sequence[StatedClaim]) -> str:
     return "\n".join([*([f"AUC of {about}"] if about else []), terms or "no ε by round is stated"])
 
 
-def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, object]]) -> None:
+def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, Any]]) -> None:
     for one in panel:
         rounds, values = list(one.curve), [point.value for point in one.curve.values()]
-        ax.plot(rounds, values, **styles[one.attack])  # type: ignore[arg-type]
-    ax.axhline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+        ax.plot(rounds, values, **styles[one.attack])
+    ax.axhline(0.5, **CHANCE_LINE)
     ax.grid(axis="y")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
     ax.tick_params(labelbottom=False)
@@ -150,7 +162,7 @@ def _leakage_table(
         curves = {one.attack: one.curve for one in panel}
         label = defense_words(name, panel[0].control)
         for number in thinned(set().union(*curves.values()), _TABLED):
-            cells = (pooled_words("auc", curves.get(attack, {}).get(number), intervals=True) for attack in attacks)
+            cells = (pooled_words("auc", curves.get(attack, {}).get(number)) for attack in attacks)
             rows.append(
                 (label, f"{number}", _spent_words(claims[name], number), *cells, about[name] or numerals.NOTHING)
             )
@@ -196,21 +208,25 @@ def learning(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def _learning_figure(federation: str, panels: Panels, many: bool) -> Figure:
-    title = f"{LEARNING_TITLE} ({federation})" if many else LEARNING_TITLE
-    names = _defenses(panels)
+    title, names = titled(LEARNING_TITLE, federation, many), _defenses(panels)
     styles = line_styles((name, False) for name in names)
-    top, plot = legend_height(len(names)), max(_HEIGHT, label_height(len(names)))
-    height = _TOP + plot + _LEARNING_FOOT
-    with Sheet(f"learning-{federation}", top + height) as sheet:
-        sheet.legend([Line2D([], [], label=name, **style) for name, style in styles.items()])
-        cells = sheet.cells(len(panels), top, height)
-        for (left, above), (metric, curves) in zip(cells, panels.items(), strict=True):
-            room = label_room(_ends(metric, curves).values())
-            _panel(sheet.axes(left + AXIS, above + _TOP, PLOT - room, plot), metric, curves, styles)
-        return sheet.figure(title=title, description=LEARNING_DESCRIPTION, table=_learning_table(title, panels))
+    return panel_figure(
+        f"learning-{federation}",
+        [
+            Panel(room=label_room(_ends(metric, curves).values()), draw=partial(_panel, metric, curves, styles))
+            for metric, curves in panels.items()
+        ],
+        head=_TOP,
+        plots=(max(_HEIGHT, label_height(len(names))),),
+        foot=_LEARNING_FOOT,
+        legend=lambda: line_handles(styles),
+        title=title,
+        description=LEARNING_DESCRIPTION,
+        table=_learning_table(title, panels),
+    )
 
 
-def _panel(ax: Axes, metric: str, curves: Mapping[str, Curve], styles: Mapping[str, dict[str, Any]]) -> None:
+def _panel(metric: str, curves: Mapping[str, Curve], styles: Mapping[str, dict[str, Any]], ax: Axes) -> None:
     ax.grid(axis="y")
     for name, curve in curves.items():
         ax.plot(list(curve), [drawn(metric, point.value) for point in curve.values()], **styles[name])

@@ -5,7 +5,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -16,6 +16,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
+from matplotlib.lines import Line2D
 from PIL import Image
 
 from ..tables.table import Table
@@ -99,6 +100,8 @@ AXIS, PLOT = 58.0, 242.0
 """The space for the numbers and the name of a vertical axis, and the width that is left for a plot."""
 LINE = 14.0
 """Height of a line of small text."""
+_BETWEEN = 20.0
+"""Distance of two plots of one panel."""
 _ENTRY = 17.0
 """Height of a line of a legend."""
 
@@ -178,6 +181,9 @@ DASHES = (
     (0, (4, 3)),
 )
 """One colour, marker and dash per series, so that each of the three alone distinguishes the series."""
+
+
+CHANCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
 
 
 def line_styles(lines: Iterable[tuple[str, bool]]) -> dict[str, dict[str, Any]]:
@@ -327,6 +333,83 @@ class Sheet:
             warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
             self.drawing.savefig(buffer, format="pdf", metadata={"CreationDate": None, "Producer": None})
         return buffer.getvalue()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One panel of a figure.
+
+    Args:
+        draw: fills the panel's axes, which it is given from the upper to the lower one.
+        title: of its heading; empty for a panel without one.
+        below: the lines of the heading below the title.
+        verdict: words and colour of a line directly below the title.
+        axis: pixels to the left of the plot, for its vertical axis.
+        room: pixels to the right of the plot, for labels.
+    """
+
+    draw: Callable[..., None]
+    title: str = ""
+    below: Sequence[str] = ()
+    verdict: tuple[str, str] | None = None
+    axis: float = AXIS
+    room: float = 0.0
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines below the title, of which the one of the verdict is left free."""
+        return [*([""] if self.verdict else []), *self.below]
+
+    def heading(self, sheet: Sheet, left: float, top: float) -> None:
+        if self.title:
+            sheet.heading(left, top, self.title, self.lines)
+        if self.verdict:
+            words, colour = self.verdict
+            sheet.text(left, top + 22, words, size=SMALL, weight="bold", color=colour)
+
+
+def panel_figure(
+    key: str,
+    panels: Sequence[Panel],
+    *,
+    plots: Sequence[float],
+    foot: float,
+    head: float | None = None,
+    legend: Callable[[], Sequence[Artist]] = tuple,
+    **about: Any,
+) -> Figure:
+    """Draw panels of equal height, three in a row, below a legend.
+
+    Args:
+        plots: heights of the plots of a panel in pixels, from the upper to the lower one.
+        foot: pixels below the lowest plot, for its horizontal axis.
+        head: pixels above the upper plot; by default as many as the highest heading needs.
+        legend: makes the entries of the legend; it is called inside the sheet, whose style they take.
+        about: title, description and table of the figure.
+    """
+    entries = len(legend())
+    top = legend_height(entries) if entries else 0.0
+    head = heading_height(panel.lines for panel in panels) if head is None else head
+    height = head + sum(plots) + _BETWEEN * (len(plots) - 1) + foot
+    with Sheet(key, top + height * rows_of(len(panels))) as sheet:
+        if entries:
+            sheet.legend(legend())
+        for (left, above), panel in zip(sheet.cells(len(panels), top, height), panels, strict=True):
+            panel.heading(sheet, left, above)
+            tops = [above + head + sum(plots[:place]) + _BETWEEN * place for place in range(len(plots))]
+            width = COLUMN - panel.axis - panel.room
+            panel.draw(*(sheet.axes(left + panel.axis, at, width, plot) for at, plot in zip(tops, plots, strict=True)))
+        return sheet.figure(**about)
+
+
+def line_handles(styles: Mapping[str, Mapping[str, Any]]) -> list[Artist]:
+    """Return the legend entries of lines with these styles, by their labels."""
+    return [Line2D([], [], label=label, **style) for label, style in styles.items()]
+
+
+def titled(title: str, federation: str, many: bool) -> str:
+    """Return a figure's title, with the federation where there are several."""
+    return f"{title} ({federation})" if many else title
 
 
 def _tidied(svg: str, key: str, height: float) -> str:

@@ -3,13 +3,14 @@
 Noise and clip norms are those that a protection publishes round by round (``numbers.csv`` next to ``rounds.csv``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from ...audit.arrays import FloatArray
 from ...suites.results.claims_file import StatedClaim
@@ -19,21 +20,18 @@ from ..reading.run_folder import Order, RunFolder, once_per_run
 from ..tables import numerals
 from ..tables.pooled_rows import undefended
 from ..tables.printed import defense_words, neighbours_of, pooled_words
-from ..tables.table import Table
+from ..tables.table import Right, Table, tabulate
 from .letters import label_column, label_height, label_room, loss_scale
 from .sheet import (
-    AXIS,
     DASHES,
     INK,
-    PLOT,
     RED,
     SERIES,
     Figure,
-    Sheet,
-    heading_height,
+    Panel,
     heading_lines,
-    legend_height,
-    rows_of,
+    line_handles,
+    panel_figure,
 )
 
 KEY = "accuracy-spent"
@@ -45,7 +43,7 @@ ACCURACY_SPENT_DESCRIPTION = (
     "end of a line is not a claim of the defense: calibrated to stop there, it would have used other noise. Dashed "
     "lines: final values without a defense. Red: controls, which break their claim on purpose."
 )
-_ACCURACY, _BETWEEN, _LOSS, _ACCURACY_SPENT_FOOT = 200.0, 20.0, 130.0, 52.0
+_ACCURACY, _LOSS, _ACCURACY_SPENT_FOOT = 200.0, 130.0, 52.0
 _TABLED = 5
 
 
@@ -65,10 +63,6 @@ class _Line:
     def name(self) -> str:
         return printed_label(self.stated.defense)
 
-    @property
-    def label(self) -> str:
-        return defense_words(self.stated.defense, self.stated.control)
-
 
 def accuracy_spent(folder: RunFolder) -> Figure | None:
     """Draw accuracy against epsilon spent; return None if no claim of a trained federation states the epsilon spent up
@@ -87,27 +81,36 @@ def accuracy_spent(folder: RunFolder) -> Figure | None:
                     panels.setdefault(about, []).append(line)
     if not panels:
         return None
-    below = [heading_lines(f"adversary: {observer}") for *_, observer in panels]
-    head, accuracy = heading_height(below), max(_ACCURACY, *(label_height(len(lines)) for lines in panels.values()))
+    accuracy = max(_ACCURACY, *(label_height(len(lines)) for lines in panels.values()))
     # Runs of earlier versions stored no loss.
-    low = _LOSS + _BETWEEN if any(line.loss for lines in panels.values() for line in lines) else 0.0
-    height = head + accuracy + low + _ACCURACY_SPENT_FOOT
-    with Sheet(KEY, height * rows_of(len(panels))) as sheet:
-        cells = sheet.cells(len(panels), 0.0, height)
-        for (left, top), ((federation, neighbours, _), lines), words in zip(cells, panels.items(), below, strict=True):
-            sheet.heading(left, top, neighbours, words)
-            final = _final(folder, federation, undefended(order.defenses))
-            width = PLOT - label_room(line.name for line in lines)
-            ax = sheet.axes(left + AXIS, top + head, width, accuracy)
-            ax.set(ylabel="accuracy", ylim=(0, 1))
-            _accuracy_spent_panel(ax, lines, "accuracy", final.get("accuracy"))
-            if low:
-                ax.tick_params(labelbottom=False)
-                ax = sheet.axes(left + AXIS, top + head + accuracy + _BETWEEN, width, _LOSS)
-                ax.set(ylabel=numerals.metric(numerals.LOSS).name)
-                _accuracy_spent_panel(ax, lines, numerals.LOSS, final.get(numerals.LOSS))
-            ax.set(xlabel="ε so far")
-        return sheet.figure(title=ACCURACY_SPENT_TITLE, description=ACCURACY_SPENT_DESCRIPTION, table=_table(panels))
+    low = (_LOSS,) if any(line.loss for lines in panels.values() for line in lines) else ()
+    return panel_figure(
+        KEY,
+        [
+            Panel(
+                title=neighbours,
+                below=heading_lines(f"adversary: {observer}"),
+                room=label_room(line.name for line in lines),
+                draw=partial(_accuracy_and_loss, lines, _final(folder, federation, undefended(order.defenses))),
+            )
+            for (federation, neighbours, observer), lines in panels.items()
+        ],
+        plots=(accuracy, *low),
+        foot=_ACCURACY_SPENT_FOOT,
+        title=ACCURACY_SPENT_TITLE,
+        description=ACCURACY_SPENT_DESCRIPTION,
+        table=_table(panels),
+    )
+
+
+def _accuracy_and_loss(lines: list[_Line], final: Mapping[str, float], upper: Axes, lower: Axes | None = None) -> None:
+    upper.set(ylabel="accuracy", ylim=(0, 1))
+    _accuracy_spent_panel(upper, lines, "accuracy", final.get("accuracy"))
+    if lower is not None:
+        upper.tick_params(labelbottom=False)
+        lower.set(ylabel=numerals.metric(numerals.LOSS).name)
+        _accuracy_spent_panel(lower, lines, numerals.LOSS, final.get(numerals.LOSS))
+    (lower or upper).set(xlabel="ε so far")
 
 
 def _final(folder: RunFolder, federation: str, reference: str | None) -> dict[str, float]:
@@ -148,24 +151,23 @@ def _accuracy_spent_panel(ax: Axes, lines: list[_Line], metric: str, final: floa
 
 def _table(panels: Mapping[tuple[str, str, str], list[_Line]]) -> Table:
     many = len({federation for federation, *_ in panels}) > 1
-    rows = [
-        (
-            f"{federation}/{line.label}" if many else line.label,
-            line.stated.claim.describe(),
-            f"{rounds}",
-            numerals.epsilon(line.spent[rounds]),
-            pooled_words("accuracy", line.curve[rounds], intervals=True),
-            pooled_words(numerals.LOSS, line.loss.get(rounds), intervals=True),
-        )
+    points = [
+        (federation if many else "", line, rounds)
         for (federation, *_), lines in panels.items()
         for line in lines
         for rounds in thinned(line.spent, _TABLED)
     ]
-    return Table(
-        title=ACCURACY_SPENT_TITLE,
-        headers=("defense", "claim", "rounds so far", "ε so far", "accuracy", "test loss"),
-        rows=tuple(rows),
-        numeric=frozenset({2, 3, 4, 5}),
+    return tabulate(
+        ACCURACY_SPENT_TITLE,
+        points,
+        {
+            "defense": lambda one: defense_words(one[1].stated.defense, one[1].stated.control, one[0]),
+            "claim": lambda one: one[1].stated.claim.describe(),
+            Right("rounds so far"): lambda one: f"{one[2]}",
+            Right("ε so far"): lambda one: numerals.epsilon(one[1].spent[one[2]]),
+            Right("accuracy"): lambda one: pooled_words("accuracy", one[1].curve[one[2]]),
+            Right("test loss"): lambda one: pooled_words(numerals.LOSS, one[1].loss.get(one[2])),
+        },
         about=2,
     )
 
@@ -185,29 +187,21 @@ _MARKS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class _Spent:
-    """One training. ``rounds``: (m,). ``numbers``: published numbers by name, (m,) each. ``curve``: (k, 2), rounds so
-    far and accuracy; ``losses``: (k, 2), rounds so far and loss, no rows if no loss was stored.
+    """One training: the ``numbers`` that its protection published and the metrics of its model (``curve``), one row per
+    round and one column per name, of which one is the round.
     """
 
-    rounds: FloatArray
-    numbers: Mapping[str, FloatArray]
-    curve: FloatArray
-    losses: FloatArray
+    numbers: pd.DataFrame
+    curve: pd.DataFrame
 
     @property
-    def epsilon(self) -> FloatArray:
-        """The epsilon spent before each of ``rounds``, array ``(m,)`` for m rounds."""
-        return self.numbers["epsilon"]
+    def norms(self) -> pd.DataFrame:
+        """The clip norms, one column per client."""
+        return self.numbers.filter(regex=f"^{_PREFIX}")
 
-    @property
-    def norms(self) -> dict[str, FloatArray]:
-        """A dictionary from each client's number to the client's clip norms, an array ``(m,)`` over m rounds."""
-        return {name.removeprefix(_PREFIX): values for name, values in self.numbers.items() if name.startswith(_PREFIX)}
-
-    def by_epsilon(self, curve: FloatArray) -> FloatArray:
-        """Return the same curve ``(k, 2)`` with the epsilon spent after each of its rounds in place of the round."""
-        # Accuracy may be measured in fewer rounds than the numbers are published.
-        return np.asarray(np.column_stack([np.interp(curve[:, 0], self.rounds, self.epsilon), curve[:, 1]]))
+    def at_rounds(self, name: str) -> FloatArray:
+        """Return a published number at the rounds of the curve, which may be fewer than those of the numbers."""
+        return np.asarray(np.interp(self.curve["round"], self.numbers["round"], self.numbers[name]))
 
 
 def spending(folder: RunFolder) -> tuple[Figure, ...]:
@@ -217,7 +211,7 @@ def spending(folder: RunFolder) -> tuple[Figure, ...]:
         found = {name: one for name in order.defenses if (one := _first(folder, federation, name)) is not None}
         if found:
             drawn.append(_budget(federation, found))
-        moved = {name: one for name, one in found.items() if any(np.ptp(line) > 0 for line in one.norms.values())}
+        moved = {name: one for name, one in found.items() if (one.norms.max() > one.norms.min()).any()}
         if moved:
             drawn.append(_norms(federation, moved))
     return tuple(drawn)
@@ -236,23 +230,14 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
     first = _first_seeds(folder).get((federation, defense))
     if first is None:
         return None
-    numbers, curve = _columns(folder.files.numbers(first)), _columns(folder.files.rounds(first))
-    # Segmentation has no accuracy; its IoU is drawn with the learning curves.
-    if not {"epsilon", "noise_multiplier"} <= numbers.keys() or "accuracy" not in curve:
-        return None
-    losses = np.column_stack([curve["round"], curve[numerals.LOSS]]) if numerals.LOSS in curve else np.zeros((0, 2))
-    return _Spent(
-        rounds=numbers.pop("round"),
-        numbers=numbers,
-        curve=np.column_stack([curve["round"], curve["accuracy"]]),
-        losses=losses,
+    # The columns that have a value in every row.
+    numbers, curve = (
+        pd.DataFrame(rows).dropna(axis="columns") for rows in (folder.files.numbers(first), folder.files.rounds(first))
     )
-
-
-def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, FloatArray]:
-    """The columns that have a value in every row."""
-    names = [name for name in (rows[0] if rows else ()) if all(name in row for row in rows)]
-    return {name: np.array([row[name] for row in rows]) for name in names}
+    # Segmentation has no accuracy; its IoU is drawn with the learning curves.
+    if not {"epsilon", "noise_multiplier"} <= {*numbers} or "accuracy" not in curve:
+        return None
+    return _Spent(numbers=numbers, curve=curve)
 
 
 def _style(place: int) -> dict[str, Any]:
@@ -261,79 +246,98 @@ def _style(place: int) -> dict[str, Any]:
 
 def _budget(federation: str, found: Mapping[str, _Spent]) -> Figure:
     title = f"{SPENDING_TITLE} ({federation})"
-    losses = np.concatenate([one.losses[:, 1] for one in found.values()])
     # Runs of earlier versions stored no loss.
-    names = ["accuracy", *([numerals.metric(numerals.LOSS).name] if len(losses) else []), "noise multiplier"]
-    top, height = legend_height(len(found)), _TOP + _HEIGHT + _SPENDING_FOOT
-    with Sheet(f"spending-{federation}", top + height) as sheet:
-        sheet.legend([Line2D([], [], label=name, **_style(place)) for place, name in enumerate(found)])
-        cells = sheet.cells(len(names), top, height)
-        panels = [sheet.axes(left + AXIS, above + _TOP, PLOT, _HEIGHT) for left, above in cells]
-        for place, one in enumerate(found.values()):
-            panels[0].plot(*one.by_epsilon(one.curve).T, **_style(place))
-            if len(losses):
-                panels[1].plot(*one.by_epsilon(one.losses).T, **_style(place))
-            panels[-1].plot(one.epsilon[1:], one.numbers["noise_multiplier"][1:], **_style(place))
-        for ax, words in zip(panels, names, strict=True):
-            ax.set(xlabel="ε spent", ylabel=words)
-            ax.grid(axis="y")
-        if len(losses):
-            loss_scale(panels[1], losses.tolist())
-        panels[-1].set_ylim(bottom=0)
-        return sheet.figure(title=title, description=SPENDING_DESCRIPTION, table=_budget_table(title, found))
+    metrics = ["accuracy", *([numerals.LOSS] if any(numerals.LOSS in one.curve for one in found.values()) else [])]
+    noise = Panel(draw=partial(_noise, found))
+    return panel_figure(
+        f"spending-{federation}",
+        [*(Panel(draw=partial(_curves, found, metric)) for metric in metrics), noise],
+        head=_TOP,
+        plots=(_HEIGHT,),
+        foot=_SPENDING_FOOT,
+        legend=lambda: line_handles({name: _style(place) for place, name in enumerate(found)}),
+        title=title,
+        description=SPENDING_DESCRIPTION,
+        table=_budget_table(title, found),
+    )
+
+
+def _curves(found: Mapping[str, _Spent], metric: str, ax: Axes) -> None:
+    curves = [one.curve.get(metric, pd.Series(dtype=float)) for one in found.values()]
+    for place, (one, values) in enumerate(zip(found.values(), curves, strict=True)):
+        ax.plot(one.at_rounds("epsilon")[: len(values)], values, **_style(place))
+    ax.set(xlabel="ε spent", ylabel=numerals.metric(metric).name)
+    ax.grid(axis="y")
+    if metric == numerals.LOSS:
+        loss_scale(ax, np.concatenate(curves).tolist())
+
+
+def _noise(found: Mapping[str, _Spent], ax: Axes) -> None:
+    for place, one in enumerate(found.values()):
+        ax.plot(one.numbers["epsilon"][1:], one.numbers["noise_multiplier"][1:], **_style(place))
+    ax.set(xlabel="ε spent", ylabel="noise multiplier")
+    ax.grid(axis="y")
+    ax.set_ylim(bottom=0)
 
 
 def _budget_table(title: str, found: Mapping[str, _Spent]) -> Table:
-    rows = [
-        (
-            name,
-            f"{rounds:.0f}",
-            numerals.epsilon(float(spent)),
-            numerals.metric_value("accuracy", float(accuracy)),
-            numerals.metric_value(numerals.LOSS, dict(one.losses.tolist()).get(float(rounds))),
-            numerals.significant(float(np.interp(rounds, one.rounds, one.numbers["noise_multiplier"]))),
-        )
+    points = [
+        point
         for name, one in found.items()
-        for rounds, (spent, accuracy) in zip(one.curve[:, 0], one.by_epsilon(one.curve), strict=True)
+        for point in one.curve.assign(
+            defense=name, epsilon=one.at_rounds("epsilon"), noise=one.at_rounds("noise_multiplier")
+        ).to_dict("records")
     ]
-    headers = ("defense", "rounds", "ε spent", "accuracy", "test loss", "noise multiplier")
-    return Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset(range(1, 6)))
+    return tabulate(
+        title,
+        points,
+        {
+            "defense": lambda point: point["defense"],
+            Right("rounds"): lambda point: f"{point['round']:.0f}",
+            Right("ε spent"): lambda point: numerals.epsilon(point["epsilon"]),
+            Right("accuracy"): lambda point: numerals.metric_value("accuracy", point["accuracy"]),
+            Right("test loss"): lambda point: numerals.metric_value(numerals.LOSS, point.get(numerals.LOSS)),
+            Right("noise multiplier"): lambda point: numerals.significant(point["noise"]),
+        },
+    )
 
 
 def _norms(federation: str, moved: Mapping[str, _Spent]) -> Figure:
     title = f"{NORMS_TITLE} ({federation})"
-    head = heading_height([])
-    height = head + _NORMS + _SPENDING_FOOT
-    with Sheet(f"clip-norms-{federation}", height * rows_of(len(moved))) as sheet:
-        for (left, top), (name, one) in zip(sheet.cells(len(moved), 0.0, height), moved.items(), strict=True):
-            sheet.heading(left, top, name, [])
-            _spending_panel(sheet.axes(left + AXIS, top + head, PLOT, _NORMS), one)
-        return sheet.figure(title=title, description=NORMS_DESCRIPTION, table=_norms_table(title, moved))
+    return panel_figure(
+        f"clip-norms-{federation}",
+        [Panel(title=name, draw=partial(_spending_panel, one)) for name, one in moved.items()],
+        plots=(_NORMS,),
+        foot=_SPENDING_FOOT,
+        title=title,
+        description=NORMS_DESCRIPTION,
+        table=_norms_table(title, moved),
+    )
 
 
 def _norms_table(title: str, moved: Mapping[str, _Spent]) -> Table:
-    rows = [
-        (
-            name,
-            f"{one.rounds[mark]:.0f}",
-            *_range([line[mark] for line in one.norms.values()]),
-        )
+    points = [
+        (name, one.numbers["round"][mark], one.norms.iloc[mark])
         for name, one in moved.items()
-        for mark in sorted({round(share * (len(one.rounds) - 1) / _MARKS) for share in range(_MARKS + 1)})
+        for mark in sorted({round(share * (len(one.numbers) - 1) / _MARKS) for share in range(_MARKS + 1)})
     ]
-    headers = ("defense", "round", "least", "median", "largest")
-    return Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset({1, 2, 3, 4}))
-
-
-def _range(norms: list[float]) -> tuple[str, str, str]:
     # The norms of the published method fall to 1e-12, which fixed decimals would print as 0.
-    least, median, largest = (f"{value:.3g}" for value in (min(norms), float(np.median(norms)), max(norms)))
-    return least, median, largest
+    return tabulate(
+        title,
+        points,
+        {
+            "defense": lambda point: point[0],
+            Right("round"): lambda point: f"{point[1]:.0f}",
+            Right("least"): lambda point: f"{point[2].min():.3g}",
+            Right("median"): lambda point: f"{point[2].median():.3g}",
+            Right("largest"): lambda point: f"{point[2].max():.3g}",
+        },
+    )
 
 
-def _spending_panel(ax: Axes, one: _Spent) -> None:
-    for place, line in enumerate(one.norms.values()):
-        ax.plot(one.rounds, line, **(_style(place) | {"linewidth": 1.0}))
+def _spending_panel(one: _Spent, ax: Axes) -> None:
+    for place, client in enumerate(one.norms):
+        ax.plot(one.numbers["round"], one.norms[client], **(_style(place) | {"linewidth": 1.0}))
     ax.set(yscale="log", xlabel="round", ylabel="clip norm")
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.minorticks_off()

@@ -1,17 +1,18 @@
 """Write the report as a pull-request comment in Markdown: escaped, problems first, below GitHub's limit of size."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import summary
-from ..tables.pooled_rows import OmissionRow, omission_rows
-from ..tables.printed import VERDICTS
+from ..tables.pooled_rows import omission_rows
+from ..tables.printed import VERDICTS, namer
 from ..tables.sections import run_tables
 from ..tables.several_runs import overview, run_labels, tables_of
 from ..tables.summary import unread_lines
+from ..tables.table import Table
 from .templates import environment
 
 LIMIT = 60 * 1024
@@ -26,6 +27,13 @@ def cell(text: str) -> str:
     # An underscore inside a word is no markup, and escaping it would make labels unreadable in the source.
     quiet = re.sub(r"([\\`*|]|(?<!\w)_|_(?!\w)|(?<=\])[(\[])", r"\\\1", escaped)
     return quiet.replace("@", "@\u200b")
+
+
+def table_lines(table: Table, escape: Callable[[str], str] = cell) -> list[str]:
+    """Return the headers and the rows of a table as lines of Markdown."""
+    rule = ["---:" if number in table.numeric else "---" for number in range(len(table.headers))]
+    texts = [map(escape, table.headers), rule, *(map(escape, row) for row in table.rows)]
+    return [f"| {' | '.join(line)} |" for line in texts]
 
 
 def cut(text: str, note: str = CUT) -> str:
@@ -44,57 +52,50 @@ def cut(text: str, note: str = CUT) -> str:
 
 def markdown(folder: RunFolder) -> str:
     """Return the Markdown report of one run in at most ``LIMIT`` bytes: verdict, problems, tables, provenance."""
-    tables = run_tables(folder)
     return _rendered(
         title=str(folder.manifest.suite.get("name", "")),
         verdict_line=summary.verdict_line(folder),
+        tables=run_tables(folder),
         problems=_problems(folder),
         stops=_stops(claim_rows(folder)),
-        tables=tables,
         sources=[("Provenance", summary.provenance(folder), summary.reproduce(folder))],
     )
 
 
 def markdown_of_several(folders: Sequence[RunFolder]) -> str:
     """Return the Markdown report of several runs, with their tables side by side."""
-    names = run_labels(folders)
-    tables = [overview(folders), *tables_of(folders)]
+    named = list(zip(run_labels(folders), folders, strict=True))
     return _rendered(
         title=f"{len(folders)} runs",
         verdict_line="Each run has its own verdict.",
-        problems=[
-            f"{cell(name)}: {line}" for name, folder in zip(names, folders, strict=True) for line in _problems(folder)
-        ],
-        stops=[
-            f"{cell(name)}: {line}"
-            for name, folder in zip(names, folders, strict=True)
-            for line in _stops(claim_rows(folder))
-        ],
-        tables=tables,
+        tables=[overview(folders), *tables_of(folders)],
+        problems=[f"{cell(name)}: {line}" for name, folder in named for line in _problems(folder)],
+        stops=[f"{cell(name)}: {line}" for name, folder in named for line in _stops(claim_rows(folder))],
         sources=[
-            (f"Provenance of {name}", summary.provenance(folder), summary.reproduce(folder))
-            for name, folder in zip(names, folders, strict=True)
+            (f"Provenance of {name}", summary.provenance(folder), summary.reproduce(folder)) for name, folder in named
         ],
     )
 
 
 def _rendered(**parts: Any) -> str:
     own = environment(autoescape=False)
-    own.filters["cell"] = cell
+    own.filters |= {"cell": cell, "table_lines": table_lines}
     return cut(own.get_template("report.md.j2").render(**parts))
 
 
 def _problems(folder: RunFolder) -> list[str]:
-    return [*_claim_problems(claim_rows(folder)), *_failures(omission_rows(folder)), *_unread(folder)]
-
-
-def _claim_problems(rows: Sequence[ClaimRow]) -> list[str]:
-    return [
+    claims = [
         f"**{VERDICTS.get(row.verdict, row.verdict)}** {cell(row.label)}"
         f"{' (control: should be REFUTED)' if row.should_be_refuted else ''}: {cell(row.claim_text)}{_reason(row)}"
-        for row in rows
+        for row in claim_rows(folder)
         if row.needs_attention
     ]
+    failures = [
+        f"**failed** {cell(f'{row.what}, on {row.where}')}: {cell(row.reason)}"
+        for row in omission_rows(folder)
+        if row.status == "failed"
+    ]
+    return [*claims, *failures, *(f"**cannot be read** {cell(line)}" for line in unread_lines(folder))]
 
 
 def _reason(row: ClaimRow) -> str:
@@ -103,21 +104,8 @@ def _reason(row: ClaimRow) -> str:
 
 def _stops(rows: Sequence[ClaimRow]) -> list[str]:
     """At which look each sequential audit stopped and why, those with the same words in one line."""
-    many, found = len({row.federation for row in rows}) > 1, dict[str, list[str]]()
+    name, found = namer(rows, controls=False), dict[str, list[str]]()
     for row in rows:
         if row.record and row.record.stopped:
-            defense = f"{row.federation}/{row.label}" if many else row.label
-            found.setdefault(row.record.stopped, []).append(f"{defense} ({row.claim_text})")
+            found.setdefault(row.record.stopped, []).append(f"{name(row)} ({row.claim_text})")
     return [cell(f"{'; '.join(audits)}: {words}") for words, audits in found.items()]
-
-
-def _failures(rows: Sequence[OmissionRow]) -> list[str]:
-    return [f"**failed** {cell(_target(row))}: {cell(row.reason)}" for row in rows if row.status == "failed"]
-
-
-def _unread(folder: RunFolder) -> list[str]:
-    return [f"**cannot be read** {cell(line)}" for line in unread_lines(folder)]
-
-
-def _target(row: OmissionRow) -> str:
-    return f"{row.what}, on {row.where}"

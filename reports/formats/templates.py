@@ -6,15 +6,46 @@ Terms are explained at their first use in each section, and all together at the 
 import base64
 import hashlib
 import re
+import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from .terms import TERMS, Term
+_FOLDER = Path(__file__).parents[1] / "templates"
 
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """A term that pages explain, from ``templates/terms.toml``.
+
+    Args:
+        name: as the glossary prints it in bold.
+        meaning: one sentence, word for word as in the glossary.
+        section: anchor of the glossary's section that defines it.
+        spellings: as pages print it, if not as ``name``.
+    """
+
+    name: str
+    meaning: str
+    section: str
+    spellings: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The id of the term's entry on a page."""
+        return "term-" + re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+
+    @property
+    def printed(self) -> tuple[str, ...]:
+        return self.spellings or (self.name,)
+
+
+TERMS = tuple(Term(**term) for term in tomllib.loads((_FOLDER / "terms.toml").read_text(encoding="utf-8"))["term"])
+"""In the order in which a page lists them."""
 _BY_SPELLING = {spelling: term for term in TERMS for spelling in term.printed}
 # The longest first, so that NOT REFUTED is not read as REFUTED.
 _WORDS = "|".join(re.escape(one) for one in sorted(_BY_SPELLING, key=len, reverse=True))
@@ -61,9 +92,6 @@ def _mark(match: re.Match[str], seen: set[str], linked: bool) -> str:
     seen.add(term.name)
     explanation = f'<abbr title="{escape(term.meaning)}">{word}</abbr>'
     return f'<a class="term" href="#{term.key}">{explanation}</a>' if linked else explanation
-
-
-_FOLDER = Path(__file__).parents[1] / "templates"
 
 
 def environment(*, autoescape: bool) -> Environment:

@@ -14,6 +14,7 @@ A row says where to look. It never says that a point is fulfilled.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...audit.claim import Claim
 from ...audit.wording import counted
@@ -139,7 +140,7 @@ class _Run:
         if not all(words):
             what, words = (
                 numerals.metric(first).label,
-                [pooled_words(first, row.pooled, intervals=True) for row in rows],
+                [pooled_words(first, row.pooled) for row in rows],
             )
         names = _names([(row.federation, row.defense) for row in rows])
         marks = [" (OUT OF SCOPE)" if row.beyond else "" for row in rows]
@@ -152,7 +153,7 @@ class _Run:
         rows = [row for row in pooled_utility(self.folder) if wanted(row.metric) and not row.control]
         names = _names([(row.federation, row.defense) for row in rows])
         for row, name in zip(rows, names, strict=True):
-            value = pooled_words(row.metric, row.pooled, intervals=True) if row.pooled else EMPTY
+            value = pooled_words(row.metric, row.pooled) if row.pooled else EMPTY
             found.setdefault(row.metric, []).append(f"{name} {value}")
         measured = {row.metric for row in rows if row.pooled}
         return "; ".join(
@@ -178,8 +179,7 @@ class _Run:
         return f"{EMPTY}: {_few(list(dict.fromkeys(unseen)))}" if unseen else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Point:
+class _Point(NamedTuple):
     """One point of a framework: its place, what it asks, where the pack treats it, and what the run holds."""
 
     place: str
@@ -373,107 +373,73 @@ def _residual(run: _Run) -> str:
 
 _POINTS: dict[str, tuple[_Point, ...]] = {
     NIST: (
-        _Point(place="privacy parameters", asks="ε and δ, and what they allow", where=_STATEMENT, holds=_parameters),
+        _Point("privacy parameters", "ε and δ, and what they allow", _STATEMENT, _parameters),
         _Point(
-            place="unit of privacy",
-            asks="whose data a neighbouring dataset differs in; hazard: people with several records",
-            where=_STATEMENT,
-            holds=_units,
+            "unit of privacy",
+            "whose data a neighbouring dataset differs in; hazard: people with several records",
+            _STATEMENT,
+            _units,
+        ),
+        _Point("composition", "all releases together; hazard: releases not counted", _CLAIMS, _composition),
+        _Point(
+            "tuning",
+            "hazard: parameters chosen on the private data",
+            _CLAIMS,
+            lambda run: "not included in any claim of this run",
+        ),
+        _Point("algorithms", "is the mechanism the one that was proved", _REPORT, _checks),
+        _Point("utility", "what the noise costs", _REPORT, _utility),
+        _Point("bias", "whom the noise costs most", _REPORT, _fairness),
+        _Point("bias", "systemic and human bias", "", _organisation),
+        _Point("threat model", "who is trusted with what", _STATEMENT, _trust),
+        _Point(
+            "implementation: floating point",
+            "hazard: low bits of noised numbers",
+            _REPORT,
+            lambda run: run.looked("floating", "zero bits"),
         ),
         _Point(
-            place="composition",
-            asks="all releases together; hazard: releases not counted",
-            where=_CLAIMS,
-            holds=_composition,
+            "implementation: timing and other side channels",
+            "hazard: what leaves with the release",
+            _REPORT,
+            lambda run: run.looked(r"\btiming", r"\btext", r"\barray", r"\bsize", r"\bmetric"),
         ),
-        _Point(
-            place="tuning",
-            asks="hazard: parameters chosen on the private data",
-            where=_CLAIMS,
-            holds=lambda run: "not included in any claim of this run",
-        ),
-        _Point(place="algorithms", asks="is the mechanism the one that was proved", where=_REPORT, holds=_checks),
-        _Point(place="utility", asks="what the noise costs", where=_REPORT, holds=_utility),
-        _Point(place="bias", asks="whom the noise costs most", where=_REPORT, holds=_fairness),
-        _Point(place="bias", asks="systemic and human bias", where="", holds=_organisation),
-        _Point(place="threat model", asks="who is trusted with what", where=_STATEMENT, holds=_trust),
-        _Point(
-            place="implementation: floating point",
-            asks="hazard: low bits of noised numbers",
-            where=_REPORT,
-            holds=lambda run: run.looked("floating", "zero bits"),
-        ),
-        _Point(
-            place="implementation: timing and other side channels",
-            asks="hazard: what leaves with the release",
-            where=_REPORT,
-            holds=lambda run: run.looked(r"\btiming", r"\btext", r"\barray", r"\bsize", r"\bmetric"),
-        ),
-        _Point(place="security and access control", asks="who can reach raw data", where="", holds=_organisation),
-        _Point(
-            place="data collection exposure", asks="what is collected, and for how long", where="", holds=_organisation
-        ),
+        _Point("security and access control", "who can reach raw data", "", _organisation),
+        _Point("data collection exposure", "what is collected, and for how long", "", _organisation),
     ),
     ISO: (
-        _Point(place="6.2.2", asks="security and privacy practices", where="", holds=_organisation),
-        _Point(place="6.2.3", asks="motives and capacity of an attacker", where=_STATEMENT, holds=_capacity),
-        _Point(place="7.3.2", asks="maximum or average risk", where=_STATEMENT, holds=_both_risks),
-        _Point(place="7.3.3", asks="attack on a population or on a sample", where=_REPORT, holds=_candidates),
-        _Point(place="7.3.4", asks="privacy models of the data", where=_CLAIMS, holds=_parameters),
-        _Point(place="8.2.2", asks="quantified identifiability", where=_STATEMENT, holds=_quantified),
-        _Point(place="8.2.3", asks="adversarial testing", where=_REPORT, holds=_adversarial),
-        _Point(place="9.2.2", asks="roles and responsibilities", where=_STATEMENT, holds=_residual),
-        _Point(place="9.2.3 to 9.2.5", asks="policies, disclosure, stakeholders", where="", holds=_organisation),
-        _Point(place="9.3.2", asks="monitoring after release", where=_STATEMENT, holds=_triggers),
-        _Point(place="9.4", asks="incidents", where="", holds=_organisation),
+        _Point("6.2.2", "security and privacy practices", "", _organisation),
+        _Point("6.2.3", "motives and capacity of an attacker", _STATEMENT, _capacity),
+        _Point("7.3.2", "maximum or average risk", _STATEMENT, _both_risks),
+        _Point("7.3.3", "attack on a population or on a sample", _REPORT, _candidates),
+        _Point("7.3.4", "privacy models of the data", _CLAIMS, _parameters),
+        _Point("8.2.2", "quantified identifiability", _STATEMENT, _quantified),
+        _Point("8.2.3", "adversarial testing", _REPORT, _adversarial),
+        _Point("9.2.2", "roles and responsibilities", _STATEMENT, _residual),
+        _Point("9.2.3 to 9.2.5", "policies, disclosure, stakeholders", "", _organisation),
+        _Point("9.3.2", "monitoring after release", _STATEMENT, _triggers),
+        _Point("9.4", "incidents", "", _organisation),
     ),
     EDPB: (
-        _Point(place="design", asks="choice of sources", where=_STATEMENT, holds=_data),
-        _Point(place="design", asks="preparation and minimisation of data", where="", holds=_organisation),
+        _Point("design", "choice of sources", _STATEMENT, _data),
+        _Point("design", "preparation and minimisation of data", "", _organisation),
+        _Point("design", "choices in training meant to protect people (claimed, not proved)", _CLAIMS, _parameters),
+        _Point("design", "measures on outputs of the model", "", lambda run: ""),
+        _Point("analysis", "does the code do what was designed", _REPORT, _checks),
+        _Point("testing", "membership inference", _REPORT, lambda run: run.outcomes(_MEMBERSHIP)),
         _Point(
-            place="design",
-            asks="choices in training meant to protect people (claimed, not proved)",
-            where=_CLAIMS,
-            holds=_parameters,
+            "testing",
+            "inference of attributes",
+            _REPORT,
+            lambda run: f"labels only: {said}" if (said := run.outcomes(_LABELS)) else "",
         ),
-        _Point(place="design", asks="measures on outputs of the model", where="", holds=lambda run: ""),
-        _Point(place="analysis", asks="does the code do what was designed", where=_REPORT, holds=_checks),
-        _Point(
-            place="testing",
-            asks="membership inference",
-            where=_REPORT,
-            holds=lambda run: run.outcomes(_MEMBERSHIP),
-        ),
-        _Point(
-            place="testing",
-            asks="inference of attributes",
-            where=_REPORT,
-            holds=lambda run: f"labels only: {said}" if (said := run.outcomes(_LABELS)) else "",
-        ),
-        _Point(place="testing", asks="exfiltration, regurgitation of training data", where="", holds=lambda run: ""),
-        _Point(
-            place="testing",
-            asks="model inversion, reconstruction",
-            where=_REPORT,
-            holds=lambda run: run.outcomes(_IMAGES),
-        ),
-        _Point(
-            place="testing (our own point)",
-            asks="what an attack reaches without the model",
-            where=_REPORT,
-            holds=_nulls,
-        ),
-        _Point(place="documentation", asks="impact assessment, advice of the officer", where="", holds=_organisation),
-        _Point(
-            place="documentation", asks="threat model and assessment of risks", where=_STATEMENT, holds=_adversaries
-        ),
-        _Point(
-            place="documentation",
-            asks="resistance in theory, with its metrics",
-            where=_STATEMENT,
-            holds=_maximum,
-        ),
-        _Point(place="documentation", asks="tests: by whom, when, how, how far", where=_STATEMENT, holds=_tests),
-        _Point(place="documentation", asks="what those who use the model receive", where="", holds=_organisation),
+        _Point("testing", "exfiltration, regurgitation of training data", "", lambda run: ""),
+        _Point("testing", "model inversion, reconstruction", _REPORT, lambda run: run.outcomes(_IMAGES)),
+        _Point("testing (our own point)", "what an attack reaches without the model", _REPORT, _nulls),
+        _Point("documentation", "impact assessment, advice of the officer", "", _organisation),
+        _Point("documentation", "threat model and assessment of risks", _STATEMENT, _adversaries),
+        _Point("documentation", "resistance in theory, with its metrics", _STATEMENT, _maximum),
+        _Point("documentation", "tests: by whom, when, how, how far", _STATEMENT, _tests),
+        _Point("documentation", "what those who use the model receive", "", _organisation),
     ),
 }

@@ -11,7 +11,7 @@ import matplotlib
 from fpdf import FPDF
 from fpdf.enums import XPos, YPos
 
-from ..formats.markdown import cell
+from ..formats.markdown import cell, table_lines
 from ..tables.table import Table
 
 EMPTY = "not measured"
@@ -71,13 +71,8 @@ def _markdown(block: Block) -> str:
         case Table():
             if not block.rows:
                 return ""
-            rule = ["---:" if place in block.numeric else "---" for place in range(len(block.headers))]
-            lines = [block.headers, tuple(rule), *block.rows]
-            body = "\n".join(
-                "| " + " | ".join(row if number == 1 else map(_escaped, row)) + " |" for number, row in enumerate(lines)
-            )
             title = block.title and f"**{_escaped(block.title)}**"
-            return "\n\n".join(filter(None, (title, body, _escaped(block.note))))
+            return "\n\n".join(filter(None, (title, "\n".join(table_lines(block, _escaped)), _escaped(block.note))))
 
 
 _FONT = "DejaVu"

@@ -17,6 +17,8 @@ from .pooling import LEVEL, grouped
 from .run_folder import Order, RunFolder, once_per_run
 
 _SETTING_WORDS = ("unit", "adjacency", "rounds", "design", "observer")
+Question = tuple[Observer, Unit]
+"""What an attack tries to infer: the observer that it has, and the unit whose membership it guesses."""
 NOTHING_STATED = "no claim is stated on this federation"
 
 
@@ -80,6 +82,10 @@ class Membership:
         # A single run gives no variance over runs, so its interval is over candidates.
         found = area_interval(self.alone or self.sides, level)
         return None if found.low is None or found.high is None else (found.low, found.high)
+
+    @property
+    def question(self) -> Question:
+        return self.setting.observer, self.setting.unit
 
     @property
     def over(self) -> str:
@@ -234,8 +240,6 @@ def covering_claims(
 
 
 ADVERSARIES = ("realistic", "worst_case", "active")
-Question = tuple[Observer, Unit]
-"""What an attack tries to infer: the observer that it has, and the unit whose membership it guesses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,10 +251,6 @@ class BestAttack:
     one: Membership
     ends: tuple[float, float] | None
 
-    @property
-    def question(self) -> Question:
-        return self.one.setting.observer, self.one.setting.unit
-
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
     """Find the attack with the largest AUC for each defense, observer, attacked unit and kind of adversary (realistic,
@@ -259,7 +259,7 @@ def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
     places: dict[tuple[str, Question], list[Membership]] = {}
     for one in found:
         # Adversaries with different knowledge are kept apart below: a worst-case attack would hide every realistic one.
-        places.setdefault((one.defense, (one.setting.observer, one.setting.unit)), []).append(one)
+        places.setdefault((one.defense, one.question), []).append(one)
     chosen = []
     for here in places.values():
         for kind in ADVERSARIES:

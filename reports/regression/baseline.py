@@ -8,9 +8,8 @@ import hashlib
 import json
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -45,8 +44,7 @@ values, because choosing the best of several metrics would inflate the false pos
 """
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class CellKey:
+class CellKey(NamedTuple):
     """The fields that identify a compared metric in both runs, so that its values can be paired by seed."""
 
     federation: str
@@ -60,17 +58,29 @@ class CellKey:
         return f"{self.federation}/{self.defense}/{self.attack}{observer} {self.metric}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """The values of one compared metric by seed.
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class StoredCell(_Table):
+    """A metric of one attack or model as a baseline stores it; ``values`` are keyed by seed.
 
     ``identity``: digest of the records' ``cell_id``s, which cover the configuration and code that determine the values.
     """
 
+    federation: str
+    defense: str
+    attack: str
+    observer: str
+    metric: str
+    direction: Literal["higher_leaks", "lower_leaks", "higher_better"]
     attack_version: str
-    direction: str
     identity: str
-    values: dict[int, float]
+    values: dict[int, float] = Field(min_length=1)
+
+    @property
+    def key(self) -> CellKey:
+        return CellKey(self.federation, self.defense, self.attack, self.observer, self.metric)
 
     @property
     def sign(self) -> int:
@@ -78,7 +88,7 @@ class Series:
         return 1 if self.direction == "higher_leaks" else -1
 
 
-def family(records: Iterable[Record]) -> dict[CellKey, Series]:
+def family(records: Iterable[Record]) -> dict[CellKey, StoredCell]:
     """Return the metrics by which a run is compared, in a fixed order: all utility metrics, and each attack's primary
     metric.
 
@@ -89,34 +99,26 @@ def family(records: Iterable[Record]) -> dict[CellKey, Series]:
     Several rows of a seed (one per image) become one value, their median. Images of a seed share its training and its
     noise, so only seeds are independent, and a mean would depend on single images with an extreme PSNR.
     """
-    kept = [row for row in records if row.role in ("attack", "utility") and not row.control and row.seed is not None]
     measured: dict[CellKey, dict[int, list[Record]]] = {}
-    for row in kept:
+    for row in records:
+        if row.role not in ("attack", "utility") or row.control or row.seed is None:
+            continue
         # A failed or skipped row has no value to pair: its seed then shows up as missing, not as a change.
-        if row.status == "ok" and row.value is not None and row.seed is not None and row.metric in PRIMARY:
-            measured.setdefault(_key(row), {}).setdefault(row.seed, []).append(row)
+        if row.status == "ok" and row.value is not None and row.metric in PRIMARY:
+            key = CellKey(row.federation, row.defense, row.attack, row.observer, row.metric)
+            measured.setdefault(key, {}).setdefault(row.seed, []).append(row)
     # Without the defense in the key: one metric must represent the attack on all defenses.
     first: dict[tuple[str, str, str], str] = {}
     for key in sorted(measured, key=lambda key: PRIMARY.index(key.metric)):
         first.setdefault((key.federation, key.attack, key.observer), key.metric)
     return {
-        key: _series(key, measured[key])
+        key: _cell(key, measured[key])
         for key in sorted(measured)
         if first[key.federation, key.attack, key.observer] == key.metric
     }
 
 
-def _key(row: Record) -> CellKey:
-    return CellKey(
-        federation=row.federation,
-        defense=row.defense,
-        attack=row.attack,
-        observer=row.observer,
-        metric=row.metric,
-    )
-
-
-def _series(key: CellKey, by_seed: dict[int, list[Record]]) -> Series:
+def _cell(key: CellKey, by_seed: dict[int, list[Record]]) -> StoredCell:
     one = next(iter(by_seed.values()))[0]
     if not one.direction:
         raise ValueError(
@@ -125,25 +127,22 @@ def _series(key: CellKey, by_seed: dict[int, list[Record]]) -> Series:
         )
     # All seeds enter the digest: a seed whose cell has another identity was computed by other code.
     ids = {row.cell_id for rows in by_seed.values() for row in rows}
-    return Series(
-        attack_version=one.attack_version,
-        direction=one.direction,
-        identity=hashlib.sha256(" ".join(sorted(ids)).encode()).hexdigest()[:16],
-        values={
+    content = {
+        "attack_version": one.attack_version,
+        "direction": one.direction,
+        "identity": hashlib.sha256(" ".join(sorted(ids)).encode()).hexdigest()[:16],
+        "values": {
             seed: float(statistics.median(row.value for row in by_seed[seed] if row.value is not None))
             for seed in sorted(by_seed)
         },
-    )
+    }
+    return StoredCell.model_validate(key._asdict() | content)
 
 
 SCHEMA = "baseline-1"
 _CURVE_AT = (0.01, 0.1, 0.5)
 
 _AGAIN = "restore the file, or write it again with fedassay gate RUN --baseline FILE --accept"
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Origin(_Table):
@@ -187,20 +186,6 @@ class StoredDefense(_Table):
     claims: tuple[str, ...]
     audited: tuple[str, ...]
     terms: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
-
-
-class StoredCell(_Table):
-    """A metric of one attack or model as a baseline stores it; ``values`` are keyed by seed."""
-
-    federation: str
-    defense: str
-    attack: str
-    observer: str
-    metric: str
-    direction: Literal["higher_leaks", "lower_leaks", "higher_better"]
-    attack_version: str
-    identity: str
-    values: dict[int, float] = Field(min_length=1)
 
 
 class Baseline(_Table):
@@ -250,7 +235,7 @@ class Baseline(_Table):
             ),
             packages=packages,
             defenses=_defenses(folder),
-            cells=tuple(StoredCell(**vars(key), **vars(series)) for key, series in family(folder.records).items()),
+            cells=tuple(family(folder.records).values()),
         )
 
     @classmethod
@@ -316,14 +301,9 @@ class Baseline(_Table):
             _drop_empty(part, "terms")
         return content
 
-    def series(self) -> dict[CellKey, Series]:
-        """Return the metrics to be compared, as a dictionary from their keys to their values by seed."""
-        return {
-            CellKey(**{name: getattr(cell, name) for name in CellKey.__dataclass_fields__}): Series(
-                **{name: getattr(cell, name) for name in Series.__dataclass_fields__}
-            )
-            for cell in self.cells
-        }
+    def series(self) -> dict[CellKey, StoredCell]:
+        """Return the metrics to be compared by their keys."""
+        return {cell.key: cell for cell in self.cells}
 
     def write(self, place: str | Path) -> Path:
         """Write the baseline file atomically, with one metric per line so that a review can show what changed.

@@ -6,19 +6,18 @@ never ``error``, which one of them spells ``errors``. A case fails if and only i
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from ...suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, row_exit_code
 from ..formats.markdown import cell as escaped
-from ..formats.markdown import cut
+from ..formats.markdown import cut, table_lines
 from ..reading.claims import claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables.printed import VERDICTS, claim_table
 from ..tables.summary import claims_note
-from ..tables.table import Table
 from .comparison import CellOutcome, PairedCell
 from .gated_run import GatedRun, cell_table, change_words, claim_of_row, row_words
 
@@ -166,7 +165,12 @@ def step_summary(judged: GatedRun) -> str:
     """Return the verdict, problems, compared metrics (failing ones first) and claims as Markdown, in at most 60 KiB of
     UTF-8.
     """
-    manifest = judged.folder.manifest
+    manifest, found = judged.folder.manifest, judged.comparison
+    claims = claim_rows(judged.folder)
+    tables = [claim_table(claims, claims_note(claims, judged.folder.kinds))]
+    if found is not None:
+        # Sorted, because a long summary is cut at the end.
+        tables.insert(0, cell_table(found, sorted(found.cells, key=lambda cell: _WORST_FIRST.index(cell.outcome))))
     lines = [
         f"## fedassay gate: {escaped(str(manifest.suite.get('name', '')))}",
         "",
@@ -175,27 +179,9 @@ def step_summary(judged: GatedRun) -> str:
         *(f"- {escaped(line)}" for line in judged.outcome.details),
         "",
     ]
-    if judged.comparison is not None:
-        table = cell_table(judged.comparison)
-        # Sorted, because a long summary is cut at the end.
-        worst = sorted(table.rows, key=lambda row: _WORST_FIRST.index(row[-1]))
-        lines += _table(replace(table, rows=tuple(worst)))
-    claims = claim_rows(judged.folder)
-    lines += _table(replace(claim_table(claims), note=claims_note(claims, judged.folder.kinds)))
+    for table in tables:
+        if table.rows:
+            lines += [f"### {escaped(table.title)}", "", *table_lines(table), "", escaped(table.note), ""]
     # A backquote in the command would end the code span, and a line break would end the line.
     lines += [f"Run again: `{' '.join(manifest.command.replace('`', '').split())}`", ""]
     return cut("\n".join(lines), _CUT)
-
-
-def _table(table: Table) -> Iterator[str]:
-    if not table.rows:
-        return
-    yield from (f"### {escaped(table.title)}", "")
-    yield _row(table.headers)
-    yield "|" + "|".join("---:" if number in table.numeric else "---" for number in range(len(table.headers))) + "|"
-    yield from (_row(row) for row in table.rows)
-    yield from ("", escaped(table.note), "")
-
-
-def _row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(map(escaped, texts))} |"

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from ...suites.config.tables.margins import margins_with
-from .baseline import Baseline, CellKey, Instrument, Series
+from .baseline import Baseline, CellKey, Instrument, StoredCell
 
 ALPHA = 0.05
 """Probability that any cell of a family fails although none got worse; and that a given upper end is too low."""
@@ -257,7 +257,7 @@ def compare_runs(base: Baseline, run: Baseline, *, margins: Mapping[str, float] 
     )
 
 
-def _reached(pairs: Mapping[CellKey, tuple[Series, Series]]) -> list[CellKey]:
+def _reached(pairs: Mapping[CellKey, tuple[StoredCell, StoredCell]]) -> list[CellKey]:
     same = {key for key, (then, now) in pairs.items() if then.identity == now.identity}
     # Equal identities with different values can only come from code that the identities do not cover.
     if any(pairs[key][0].values != pairs[key][1].values for key in same):
@@ -265,16 +265,16 @@ def _reached(pairs: Mapping[CellKey, tuple[Series, Series]]) -> list[CellKey]:
     return [key for key in pairs if key not in same]
 
 
-def _shared(before: Series, after: Series) -> list[int]:
+def _shared(before: StoredCell, after: StoredCell) -> list[int]:
     return sorted(before.values.keys() & after.values.keys())
 
 
-def _change(before: Series, after: Series, seeds: list[int]) -> Change:
+def _change(before: StoredCell, after: StoredCell, seeds: list[int]) -> Change:
     one, two = ([series.values[seed] for seed in seeds] for series in (before, after))
     return paired_change(one, two, sign=after.sign)
 
 
-def _alone(these: Mapping[CellKey, Series], those: Mapping[CellKey, Series]) -> Iterator[str]:
+def _alone(these: Mapping[CellKey, StoredCell], those: Mapping[CellKey, StoredCell]) -> Iterator[str]:
     for key, series in these.items():
         if key not in those:
             yield str(key)
@@ -310,7 +310,7 @@ def _instrument(then: Instrument, now: Instrument) -> Iterator[str]:
             yield from _differences(f"{words.rstrip('s')} {label}", one[label], two[label])
 
 
-def _attacks(then: Mapping[CellKey, Series], now: Mapping[CellKey, Series]) -> list[str]:
+def _attacks(then: Mapping[CellKey, StoredCell], now: Mapping[CellKey, StoredCell]) -> list[str]:
     changed = {
         f"attack {key.attack}: {words} {one} then, {two} now"
         for key in then.keys() & now.keys()

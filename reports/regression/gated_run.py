@@ -30,12 +30,11 @@ from ...suites.results.outcome import problems as problems_of
 from ...suites.results.record import Record, printed_label
 from ...suites.results.rows import skipped_counts
 from ..reading.run_folder import RunFolder
-from ..tables.numerals import NOTHING, lower_bound, metric, metric_value
-from ..tables.printed import metric_words
+from ..tables.numerals import NOTHING, lower_bound, metric, metric_value, metric_words, optional
 from ..tables.stated import coverage_lines
 from ..tables.summary import unread_lines
-from ..tables.table import Table
-from .baseline import Baseline, baseline_file, family
+from ..tables.table import Right, Table, tabulate
+from .baseline import Baseline, CellKey, baseline_file, family
 from .comparison import ALPHA, CellOutcome, Change, Comparison, PairedCell, compare_runs
 
 ENDS = f"each end one-sided at {100 * (1 - ALPHA):g} %"
@@ -44,57 +43,42 @@ ENDS = f"each end one-sided at {100 * (1 - ALPHA):g} %"
 def change_words(cell: PairedCell) -> str:
     """Return one line about a compared metric: its name, both values, the interval of the change, p and the margin."""
     key, change = cell.key, cell.change
-    observer = f" ({key.observer})" if key.observer else ""
     before, after = (metric_value(key.metric, value) for value in (change.base, change.new))
     seeds = f"{change.seeds} seed{'s' * (change.seeds > 1)}"
     return (
-        f"{key.federation}/{key.defense}/{key.attack}{observer} {metric_words(key.metric, cell.direction)}: "
+        f"{key.federation}/{key.defense}/{_attack(key)} {metric_words(key.metric, cell.direction)}: "
         f"{before} in the baseline, {after} now, worse by {_worse(key.metric, change)} over {seeds}, "
         f"p {change.p_family:.2g} in its family, margin {cell.margin:g}"
     )
 
 
-def cell_table(found: Comparison) -> Table:
-    """Return a table of the metrics of both runs with their paired differences, in a fixed order."""
-    rows = tuple(
-        (
-            cell.key.federation,
-            cell.key.defense,
-            f"{cell.key.attack} ({cell.key.observer})" if cell.key.observer else cell.key.attack,
-            metric_words(cell.key.metric, cell.direction),
-            metric_value(cell.key.metric, cell.change.base),
-            metric_value(cell.key.metric, cell.change.new),
-            _worse(cell.key.metric, cell.change),
-            f"{cell.margin:g}",
-            f"{cell.change.p_family:.2g}" if cell.reached else NOTHING,
-            NOTHING if cell.change.correlation is None else f"{cell.change.correlation:.2f}".replace("-", "−"),
-            str(cell.change.seeds),
-            cell.outcome.value,
-        )
-        for cell in found.cells
-    )
-    return Table(
-        title=f"{found.base.run.name} (base) and {found.run.run.name} (new), paired by seed",
-        headers=(
-            "federation",
-            "defense",
-            "attack",
-            "metric",
-            "base",
-            "new",
-            "worse by",
-            "margin",
-            "p (Holm)",
-            "r",
-            "seeds",
-            "outcome",
-        ),
-        rows=rows,
-        numeric=frozenset(range(4, 11)),
+def cell_table(found: Comparison, cells: Sequence[PairedCell]) -> Table:
+    """Return a table of metrics of both runs with their paired differences."""
+    return tabulate(
+        f"{found.base.run.name} (base) and {found.run.run.name} (new), paired by seed",
+        cells,
+        {
+            "federation": lambda cell: cell.key.federation,
+            "defense": lambda cell: cell.key.defense,
+            "attack": lambda cell: _attack(cell.key),
+            "metric": lambda cell: metric_words(cell.key.metric, cell.direction),
+            Right("base"): lambda cell: metric_value(cell.key.metric, cell.change.base),
+            Right("new"): lambda cell: metric_value(cell.key.metric, cell.change.new),
+            Right("worse by"): lambda cell: _worse(cell.key.metric, cell.change),
+            Right("margin"): lambda cell: f"{cell.margin:g}",
+            Right("p (Holm)"): lambda cell: f"{cell.change.p_family:.2g}" if cell.reached else NOTHING,
+            Right("r"): lambda cell: optional(cell.change.correlation, "{:.2f}".format).replace("-", "−"),
+            Right("seeds"): lambda cell: str(cell.change.seeds),
+            "outcome": lambda cell: cell.outcome.value,
+        },
         note=f"{correlation_words(found)}. Values are means over seeds of each seed's median. Worse by: positive is "
         f"worse, {ENDS}. r: correlation of the two runs over seeds. FAIL: significant after Holm's correction and more "
         "than half the margin. PASS: the upper end is below the margin.",
     )
+
+
+def _attack(key: CellKey) -> str:
+    return f"{key.attack} ({key.observer})" if key.observer else key.attack
 
 
 def correlation_words(found: Comparison) -> str:
@@ -164,7 +148,7 @@ def as_data(found: Comparison) -> dict[str, Any]:
         "new": found.run.run.model_dump(),
         "correlation": found.correlation,
         "cells": [
-            vars(cell.key)
+            cell.key._asdict()
             | vars(cell.change)
             | {"margin": cell.margin, "reached": cell.reached, "outcome": cell.outcome.value}
             for cell in found.cells

@@ -9,7 +9,7 @@ from ...suites.results.outcome import FAIL, OK, Outcome
 from ...suites.results.record import CORRECT, Record
 from ..reading.run_folder import RunFolder
 from . import numerals
-from .table import Table
+from .table import Right, Table, tabulate
 
 _KINDS = ("mechanisms", "federations", "vertical federations", "transfers", "pairs", "correct cases")
 """The federations' names in the rows of mutants, as ``planning.plan_mutants`` writes them."""
@@ -67,32 +67,19 @@ def mutant_rows(folder: RunFolder) -> list[MutantRow]:
 
 def mutant_table(rows: Sequence[MutantRow]) -> Table:
     """Return a table of detected planted bugs and wrongly refuted correct versions; its note counts both."""
-    return Table(
-        title="Mutants",
-        headers=(
-            "mutant",
-            "runs per arm and seed",
-            "refuted, one seed each",
-            "all seeds",
-            "failed checks",
-            "correct version: refuted, one seed each",
-            "correct version: all seeds",
-            "CPU s",
-        ),
-        rows=tuple(
-            (
-                row.name,
-                numerals.count(row.broken.trials if row.broken else None),
-                _one_seed_each(row.broken),
-                _verdict(row.broken),
-                _failed_checks(row.broken),
-                _one_seed_each(row.correct),
-                _verdict(row.correct),
-                f"{sum(one.cpu_seconds for one in (row.broken, row.correct) if one):.1f}",
-            )
-            for row in rows
-        ),
-        numeric=frozenset({1, 2, 5, 7}),
+    return tabulate(
+        "Mutants",
+        rows,
+        {
+            "mutant": lambda row: row.name,
+            Right("runs per arm and seed"): lambda row: numerals.count(row.broken.trials if row.broken else None),
+            Right("refuted, one seed each"): lambda row: _one_seed_each(row.broken),
+            "all seeds": lambda row: _verdict(row.broken),
+            "failed checks": lambda row: _failed_checks(row.broken),
+            Right("correct version: refuted, one seed each"): lambda row: _one_seed_each(row.correct),
+            "correct version: all seeds": lambda row: _verdict(row.correct),
+            Right("CPU s"): lambda row: f"{sum(one.cpu_seconds for one in (row.broken, row.correct) if one):.1f}",
+        },
         note=_counts(rows),
     )
 
@@ -176,11 +163,21 @@ def _failed_checks(audited: AuditedVersion | None) -> str:
 
 def error_table(rows: Sequence[CalibrationRow]) -> Table:
     """Return a table of simulated situations, which shows how often a true claim was refuted, compared with alpha."""
-    return Table(
-        title="Observed error against alpha",
-        headers=("estimator", "kind", "situation", "refuted", "of", "observed", "alpha", "at most", "outcome"),
-        rows=tuple(_error_cells(row) for row in rows if not row.degenerate),
-        numeric=frozenset({3, 4, 5, 6, 7}),
+    # A degenerate or unusable situation has no count; a zero there would look like a perfect estimator.
+    return tabulate(
+        "Observed error against alpha",
+        [row for row in rows if not row.degenerate],
+        {
+            "estimator": lambda row: row.estimator,
+            "kind": lambda row: row.kind.value,
+            "situation": lambda row: row.situation,
+            Right("refuted"): lambda row: "" if row.refuted is None else str(row.refuted),
+            Right("of"): lambda row: "" if row.refuted is None else str(row.repeats),
+            Right("observed"): lambda row: "" if row.refuted is None else f"{row.refuted / row.repeats:.4f}",
+            Right("alpha"): lambda row: "" if row.limit is None else plain(row.alpha),
+            Right("at most"): lambda row: "" if row.limit is None else str(row.limit),
+            "outcome": lambda row: row.outcome,
+        },
         note="at most: the 99.9 % quantile of Binomial(repeats, alpha). Only a bound can fail. A credible interval or "
         "an estimate counts as refuted when it lies above the claim.",
     )
@@ -196,11 +193,15 @@ def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
         if row.degenerate:
             groups.setdefault((row.situation, row.outcome.partition(":")[0]), []).append(row)
     inputs = list(dict.fromkeys(name for name, _ in groups))
-    found = sorted(groups.items(), key=lambda group: inputs.index(group[0][0]))
-    return Table(
-        title="Degenerate inputs",
-        headers=("input", "outcome", "estimators", "for instance"),
-        rows=tuple((name, outcome, _names(same), _reason(same[0])) for (name, outcome), same in found),
+    return tabulate(
+        "Degenerate inputs",
+        sorted(groups.items(), key=lambda group: inputs.index(group[0][0])),
+        {
+            "input": lambda group: group[0][0],
+            "outcome": lambda group: group[0][1],
+            "estimators": lambda group: ", ".join(row.estimator for row in group[1]),
+            "for instance": lambda group: group[1][0].outcome.partition(": ")[2],
+        },
         note="finite: a number that is neither NaN nor infinite nor the edge of a grid. error: a ValueError with a "
         "reason.",
     )
@@ -216,27 +217,3 @@ def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
     # Estimators and not rows: each one is repeated in several situations.
     bounds = len({row.estimator for row in rows if row.limit is not None})
     return Outcome(verdict_line=f"OK: {bounds} bounds hold in {len(rows)} situations", exit_code=OK)
-
-
-def _error_cells(row: CalibrationRow) -> tuple[str, ...]:
-    # A degenerate or unusable situation has no count; a zero there would look like a perfect estimator.
-    counted = row.refuted is not None
-    return (
-        row.estimator,
-        row.kind.value,
-        row.situation,
-        str(row.refuted) if counted else "",
-        str(row.repeats) if counted else "",
-        f"{row.refuted / row.repeats:.4f}" if row.refuted is not None else "",
-        plain(row.alpha) if row.limit is not None else "",
-        str(row.limit) if row.limit is not None else "",
-        row.outcome,
-    )
-
-
-def _names(rows: Sequence[CalibrationRow]) -> str:
-    return ", ".join(row.estimator for row in rows)
-
-
-def _reason(row: CalibrationRow) -> str:
-    return row.outcome.partition(": ")[2]

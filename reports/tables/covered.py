@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from ...audit.binomial import upper_bound
@@ -19,9 +21,9 @@ from ..reading.pooling import LEVEL
 from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import AttackRow, GridLine, attack_grids, pooled_attacks
-from .printed import defense_words, verdict_words
+from .printed import namer, verdict_words
 from .reconstruction import SUCCESS, Success, prior_success, rebuilt_counts
-from .table import Table
+from .table import Table, tabulate
 
 
 def covered_table(folder: RunFolder) -> Table:
@@ -29,19 +31,15 @@ def covered_table(folder: RunFolder) -> Table:
     and below those that the claim does not cover the results of attacks, which no claim of this defense bounds.
     """
     rows = [row for row in one_row_per_claim(claim_rows(folder)) if row.stated and row.stated.claim.part == "joint"]
-    many = len({row.federation for row in rows}) > 1
     observers = dict.fromkeys(one for row in rows if row.stated for one in adversaries(row.stated.claim))
-    return Table(
-        title="Claims by adversary",
-        headers=("defense", "unit", *(observer.phrase for observer in observers)),
-        rows=tuple(
-            (
-                defense_words(row.defense, row.control, row.federation if many else ""),
-                str(row.stated.claim.unit) if row.stated else "",
-                *(_cell(folder, row, observer) for observer in observers),
-            )
-            for row in rows
-        ),
+    return tabulate(
+        "Claims by adversary",
+        rows,
+        {
+            "defense": namer(rows),
+            "unit": lambda row: str(row.stated.claim.unit) if row.stated else "",
+            **{observer.phrase: partial(_cell, folder, observer) for observer in observers},
+        },
         note="Adversaries from the weakest to the strongest. The verdict stands below the claim's adversary; the claim "
         "also covers every adversary who receives less. Another claim: one of this defense about the same unit covers "
         "the adversary, in another row. Not covered: nothing is claimed, and the attacks on this "
@@ -50,7 +48,7 @@ def covered_table(folder: RunFolder) -> Table:
     )
 
 
-def _cell(folder: RunFolder, row: ClaimRow, observer: Observer) -> str:
+def _cell(folder: RunFolder, observer: Observer, row: ClaimRow) -> str:
     claimed = row.stated.claim.observer if row.stated else None
     if row.stated and observer not in adversaries(row.stated.claim):
         return ""
@@ -69,13 +67,35 @@ def _cell(folder: RunFolder, row: ClaimRow, observer: Observer) -> str:
     return "; ".join(("not covered", *shown))
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrimaryResult:
+    """What one attack reached on one defense, by the attack's primary metric."""
+
+    federation: str
+    line: GridLine
+    cell: AttackRow
+
+
+@once_per_run
+def primary_results(folder: RunFolder) -> dict[str, list[PrimaryResult]]:
+    """Return the measured primary results of each defense, in the order of the tables of attacks."""
+    found: dict[str, list[PrimaryResult]] = {}
+    for grid in attack_grids(pooled_attacks(folder)):
+        for line in grid.primary:
+            for cell in filter(None, line.cells):
+                if cell.pooled:
+                    one = PrimaryResult(federation=grid.federation, line=line, cell=cell)
+                    found.setdefault(cell.defense, []).append(one)
+    return found
+
+
 def uncovered_attacks(folder: RunFolder, defense: str) -> list[AttackRow]:
     """Return the primary result of each attack on a defense whose adversary no claim of the defense covers."""
     claims = [one.claim for one in folder.claims if one.defense == defense]
     return [
-        cell
-        for _, line, cell in _primary(folder).get(defense, [])
-        if not line.null and not any(covers(claim.observer, line.observer) for claim in claims)
+        one.cell
+        for one in primary_results(folder).get(defense, [])
+        if not one.line.null and not any(covers(claim.observer, one.line.observer) for claim in claims)
     ]
 
 
@@ -86,26 +106,14 @@ def outside_attacks(folder: RunFolder, defense: str) -> dict[str, list[AttackRow
     claims = [one for one in folder.claims if one.defense == defense]
     federations = {one.federation for one in claims}
     found: dict[str, list[AttackRow]] = {}
-    for federation, line, cell in _primary(folder).get(defense, []):
+    for result in primary_results(folder).get(defense, []):
         reason = (
             "For another unit, relation or number of rounds than the claim's"
-            if federation in federations
-            else f"On {federation}, for which no claim is stated"
+            if result.federation in federations
+            else f"On {result.federation}, for which no claim is stated"
         )
-        if cell.beyond and any(covers(one.claim.observer, line.observer) for one in claims):
-            found.setdefault(reason, []).append(cell)
-    return found
-
-
-@once_per_run
-def _primary(folder: RunFolder) -> dict[str, list[tuple[str, GridLine, AttackRow]]]:
-    """The measured primary results of each defense, with their federation and attack, in the order of the tables."""
-    found: dict[str, list[tuple[str, GridLine, AttackRow]]] = {}
-    for grid in attack_grids(pooled_attacks(folder)):
-        for line in grid.primary:
-            for cell in line.cells:
-                if cell and cell.pooled:
-                    found.setdefault(cell.defense, []).append((grid.federation, line, cell))
+        if result.cell.beyond and any(covers(one.claim.observer, result.line.observer) for one in claims):
+            found.setdefault(reason, []).append(result.cell)
     return found
 
 

@@ -1,7 +1,8 @@
 """Tabulate the best membership attack for each defense and observer, and how often a sample's client was named."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...audit.claim import Claim, Unit
 from ...audit.finding import beyond_all
@@ -14,8 +15,8 @@ from ..reading.pooling import LEVEL, grouped, mean_over_seeds
 from ..reading.run_folder import Order, RunFolder, once_per_run
 from . import numerals
 from .pooled_rows import WHOLE_CELL, WORST_FIRST
-from .printed import VERDICTS, defense_words
-from .table import Table
+from .printed import VERDICTS, namer
+from .table import Table, tabulate
 
 METRIC = "source_accuracy"
 ALONE = "†"
@@ -119,33 +120,19 @@ def membership_table(folder: RunFolder) -> Table:
 
     It has no rows where no attack stored scores.
     """
-    found = memberships(folder)
-    questions = in_order([_question(one) for one in found if not one.null])
-    rows = _rows(folder, found)
-    omitted = _omitted(folder, found)
-    many = len({row.federation for row in rows}) > 1
-    named = source_inferences(folder)
+    found, named = memberships(folder), source_inferences(folder)
+    rows, omitted = _rows(folder, found), _omitted(folder, found)
     observers = sorted({one.observer for one in named}, key=lambda observer: (-observer.rank, str(observer)))
-    columns = [f"{observer.phrase}: one {unit}" for observer, unit in questions]
-    return Table(
-        title="Membership by observer",
-        headers=("defense", "claim", *columns, *(f"{observer.phrase}: client of a sample" for observer in observers)),
-        rows=tuple(
-            (
-                defense_words(row.defense, row.control, row.federation if many else ""),
-                _claims(row),
-                *(_cell(row, question, found, omitted) for question in questions),
-                *(_source_cell(row, observer, named, folder) for observer in observers),
-            )
-            for row in rows
-        ),
-        note=NOTE,
-        about=2,
-    )
-
-
-def _question(one: Membership) -> Question:
-    return one.setting.observer, one.setting.unit
+    cells: dict[str, Callable[[MembershipRow], str]] = {
+        f"{question[0].phrase}: one {question[1]}": partial(_cell, question, found, omitted)
+        for question in in_order([one.question for one in found if not one.null])
+    }
+    cells |= {
+        f"{observer.phrase}: client of a sample": partial(_source_cell, folder, observer, named)
+        for observer in observers
+    }
+    columns = {"defense": namer(rows), "claim": _claims, **cells}
+    return tabulate("Membership by observer", rows, columns, note=NOTE, about=2)
 
 
 def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[MembershipRow]:
@@ -176,7 +163,7 @@ def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[MembershipRow]
 def _omitted(folder: RunFolder, found: Sequence[Membership]) -> dict[tuple[str, str, Question], str]:
     """The worst status of cells in which nothing was measured."""
     # A cell without scores does not state its unit, so it is taken from another cell of the same attack.
-    questions = {(one.attack, str(one.setting.observer)): _question(one) for one in found}
+    questions = {(one.attack, str(one.setting.observer)): one.question for one in found}
     worst: dict[tuple[str, str, Question], str] = {}
     for record in folder.rows("attack"):
         question = questions.get((record.attack, record.observer))
@@ -188,12 +175,12 @@ def _omitted(folder: RunFolder, found: Sequence[Membership]) -> dict[tuple[str, 
 
 
 def _cell(
-    row: MembershipRow, question: Question, found: Sequence[Membership], omitted: dict[tuple[str, str, Question], str]
+    question: Question, found: Sequence[Membership], omitted: dict[tuple[str, str, Question], str], row: MembershipRow
 ) -> str:
     here = [
         one
         for one in found
-        if (one.federation, one.defense) == (row.federation, row.defense) and _question(one) == question
+        if (one.federation, one.defense) == (row.federation, row.defense) and one.question == question
     ]
     attacks = [one for one in here if not one.null]
     if not attacks:
@@ -217,7 +204,7 @@ def _best_words(attacks: Sequence[Membership], of: int) -> str:
     return f"{_area_words(best, of)}; {_rate_words(best, of)}; {best.attack}"
 
 
-def _source_cell(row: MembershipRow, observer: Observer, named: Sequence[SourceInference], folder: RunFolder) -> str:
+def _source_cell(folder: RunFolder, observer: Observer, named: Sequence[SourceInference], row: MembershipRow) -> str:
     place = row.federation, row.defense, observer
     here = [one for one in named if (one.federation, one.defense, one.observer) == place]
     if not here:

@@ -1,11 +1,14 @@
 """Format numbers for print, with lower bounds rounded down and upper bounds rounded up."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ...audit.metrics import LADDER
 from ..reading.pooling import Pooled
 
+T = TypeVar("T")
 NOTHING = "–"
 """Printed where there is no number. A zero would look like a measurement."""
 
@@ -181,6 +184,17 @@ def significant(value: float | None) -> str:
     return f"{value:.{places}f}"
 
 
+def optional(value: T | None, text: Callable[[T], str]) -> str:
+    """Format a value with ``text``; a dash where there is none."""
+    return NOTHING if value is None else text(value)
+
+
+def rounded_up(share: float) -> str:
+    """Format an upper bound on a share with three decimals, rounded up."""
+    # The inner rounding removes binary errors such as 0.29 * 1000 > 290.
+    return f"{min(1.0, math.ceil(round(1000 * share, 6)) / 1000):.3f}"
+
+
 def count(number: int | None) -> str:
     """Format an integer with a narrow space between thousands, which cannot be mistaken for a decimal mark."""
     return NOTHING if number is None else f"{number:,}".replace(",", "\u202f")
@@ -200,3 +214,8 @@ def interval_words(key: str, pooled: Pooled | None) -> str:
     if pooled is None or pooled.low is None or pooled.high is None:
         return ""
     return f"[{metric_value(key, pooled.low)}, {metric_value(key, pooled.high)}]"
+
+
+def metric_words(key: str, direction: str) -> str:
+    """Format a metric's name and unit, and the meaning of a higher value."""
+    return " ".join(filter(None, (metric(key).label, DIRECTIONS.get(direction, ""))))

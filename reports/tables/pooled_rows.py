@@ -12,7 +12,7 @@ from ...suites.results.record import Record
 from ..reading.claims import beyond_claims
 from ..reading.pooling import Pooled, count_over_seeds, grouped, is_share, mean_over_seeds, median_over_images, range_of
 from ..reading.run_folder import Order, RunFolder, once_per_run
-from .numerals import ATTACK_HEADLINES, metric, metric_place, metric_value
+from .numerals import ATTACK_HEADLINES, metric, metric_place, metric_value, metric_words
 
 _ERROR = 0.05
 """Probability that a model which guesses counts as better than guessing."""
@@ -142,7 +142,11 @@ class OmissionRow:
     @property
     def what(self) -> str:
         """The attacks and metrics in words."""
-        return f"{', '.join(self.attacks)}: {', '.join(metric(key).name for key in self.metrics)}"
+        return f"{', '.join(self.attacks)}: {self.metric_names}"
+
+    @property
+    def metric_names(self) -> str:
+        return ", ".join(metric(key).name for key in self.metrics)
 
 
 @once_per_run
@@ -371,6 +375,16 @@ class GridLine:
         """What the intervals of the line are over, such as ``over 3 seeds``; empty without intervals."""
         kinds = dict.fromkeys(cell.pooled.over for cell in self.cells if cell and cell.pooled and cell.pooled.over)
         return " or ".join(f"over {kind}" for kind in kinds)
+
+    @property
+    def name(self) -> str:
+        """The attack, with a mark of a null attack, which ignores what it observes."""
+        return f"{self.attack} (null attack)" if self.null else self.attack
+
+    @property
+    def words(self) -> str:
+        """The metric with its unit and what a higher value means."""
+        return metric_words(self.metric, self.direction)
 
     @property
     def measured(self) -> bool:

@@ -1,6 +1,7 @@
 """Format claims, attacks, utility and omissions as tables of text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from ...audit.claim import Claim
 from ...audit.observer import Observer
@@ -10,7 +11,7 @@ from ..reading.claims import ClaimRow
 from ..reading.pooling import Pooled
 from . import numerals
 from .pooled_rows import AttackGrid, AttackRow, GridLine, OmissionRow, UtilityRow
-from .table import Table
+from .table import Right, Table, tabulate
 
 _WORDS = {
     "REFUTED": ("REFUTED", "Violated"),
@@ -41,6 +42,23 @@ def defense_words(defense: str, control: bool, federation: str = "") -> str:
     """
     name = f"{federation}/{printed_label(defense)}" if federation else printed_label(defense)
     return f"{name} (control)" if control else name
+
+
+class _OfDefense(Protocol):
+    @property
+    def federation(self) -> str: ...
+    @property
+    def defense(self) -> str: ...
+    @property
+    def control(self) -> bool: ...
+
+
+def namer(rows: Iterable[_OfDefense], *, controls: bool = True) -> Callable[[_OfDefense], str]:
+    """Return a function that names the defense of one of these rows, with its federation where the rows have several,
+    and with a mark of a control unless ``controls`` is False.
+    """
+    many = len({row.federation for row in rows}) > 1
+    return lambda row: defense_words(row.defense, controls and row.control, row.federation if many else "")
 
 
 def verdict_words(row: ClaimRow) -> str:
@@ -78,36 +96,23 @@ def _counts(row: ClaimRow, failed: str) -> str:
     return ", ".join(f"{count}{named} {what}" for (count, what), named in zip(words, kind, strict=False))
 
 
-def claim_table(rows: Sequence[ClaimRow]) -> Table:
+def claim_table(rows: Sequence[ClaimRow], note: str = "") -> Table:
     """Return a table of the claims and their measured epsilons, each in the unit and adjacency of its own claim."""
-    many = len({row.federation for row in rows}) > 1
-    return Table(
-        title="Claims",
-        headers=(
-            "defense",
-            "claim",
-            "measured ε ≥",
-            "max certifiable",
-            "min detectable",
-            "runs per arm",
-            "route",
-            "verdict",
-        ),
-        rows=tuple(
-            (
-                f"{row.federation}/{row.label}" if many else row.label,
-                row.claim_text,
-                numerals.lower_bound(row.epsilon_low),
-                numerals.epsilon(row.ceiling),
-                numerals.epsilon(row.detectable),
-                _sample_size(row),
-                ROUTES.get(row.record.route if row.record else "", numerals.NOTHING),
-                "; ".join(filter(None, (verdict_words(row), check_words(row)))),
-            )
-            for row in rows
-        ),
-        numeric=frozenset({2, 3, 4, 5}),
+    return tabulate(
+        "Claims",
+        rows,
+        {
+            "defense": namer(rows, controls=False),
+            "claim": lambda row: row.claim_text,
+            Right("measured ε ≥"): lambda row: numerals.lower_bound(row.epsilon_low),
+            Right("max certifiable"): lambda row: numerals.epsilon(row.ceiling),
+            Right("min detectable"): lambda row: numerals.epsilon(row.detectable),
+            Right("runs per arm"): _sample_size,
+            "route": lambda row: ROUTES.get(row.record.route if row.record else "", numerals.NOTHING),
+            "verdict": lambda row: "; ".join(filter(None, (verdict_words(row), check_words(row)))),
+        },
         about=2,
+        note=note,
     )
 
 
@@ -122,59 +127,53 @@ def _sample_size(row: ClaimRow) -> str:
     return f"{count} canaries, one run" if row.single_run else count
 
 
-def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = True) -> Table:
+def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = True, note: str = "") -> Table:
     """Return a table of pooled attack results by defense, with confidence intervals unless ``intervals`` is False."""
     return Table(
         title=f"Attacks on federation {grid.federation}",
         headers=("attack", "metric", *grid.titles, "n"),
         rows=tuple(
-            (
-                f"{line.attack} (null attack)" if line.null else line.attack,
-                metric_words(line.metric, line.direction),
-                *(_attack_cell(cell, intervals) for cell in line.cells),
-                line.sizes,
-            )
+            (line.name, line.words, *(_attack_cell(cell, intervals) for cell in line.cells), line.sizes)
             for line in lines
         ),
         numeric=frozenset(range(2, len(grid.defenses) + 3)),
         about=2,
+        note=note,
     )
 
 
 def _attack_cell(cell: AttackRow | None, intervals: bool) -> str:
-    if cell is None or cell.pooled is None:
-        return numerals.NOTHING
+    return attack_words(cell, intervals) if cell and cell.pooled else numerals.NOTHING
+
+
+def attack_words(cell: AttackRow, intervals: bool = True) -> str:
+    """Format the pooled value of an attack, with a mark where no claim of the defense covers it."""
     return pooled_words(cell.metric, cell.pooled, intervals) + (" (out of scope)" if cell.beyond else "")
 
 
-def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
+def utility_table(rows: Sequence[UtilityRow]) -> Table:
     """Return a table of the utility of each defense on all test data, with its paired difference from the federation
     without a defense.
     """
     rows = [row for row in rows if numerals.is_quality(row.metric)]
-    many = len({row.federation for row in rows}) > 1
-    return Table(
-        title="Utility",
-        headers=("defense", "metric", "value", "change from undefended", "seeds"),
-        rows=tuple(
-            (
-                f"{row.federation}/{row.defense}" if many else row.defense,
-                metric_words(row.metric, row.direction),
-                quality_words(row, intervals),
-                pooled_words(row.metric, row.change, intervals, signed=True),
-                str(row.pooled.n if row.pooled else 0),
-            )
-            for row in rows
-        ),
-        numeric=frozenset({2, 3, 4}),
+    return tabulate(
+        "Utility",
+        rows,
+        {
+            "defense": namer(rows, controls=False),
+            "metric": lambda row: numerals.metric_words(row.metric, row.direction),
+            Right("value"): quality_words,
+            Right("change from undefended"): lambda row: pooled_words(row.metric, row.change, signed=True),
+            Right("seeds"): lambda row: str(row.pooled.n if row.pooled else 0),
+        },
         about=2,
         note=useless_note(rows),
     )
 
 
-def quality_words(row: UtilityRow, intervals: bool = True) -> str:
+def quality_words(row: UtilityRow) -> str:
     """Format a pooled value of utility, with a mark of a model that is of no use."""
-    value = pooled_words(row.metric, row.pooled, intervals)
+    value = pooled_words(row.metric, row.pooled)
     return f"{value} ({OF_NO_USE})" if row.useless else value
 
 
@@ -189,31 +188,22 @@ def useless_note(rows: Sequence[UtilityRow]) -> str:
 
 def omission_table(rows: Sequence[OmissionRow]) -> Table:
     """Return a table of what was not measured, with the reasons."""
-    return Table(
-        title="Not measured",
-        headers=("status", "attack", "metric", "defenses", "values", "reason"),
-        rows=tuple(
-            (
-                row.status,
-                ", ".join(row.attacks),
-                ", ".join(numerals.metric(key).name for key in row.metrics),
-                row.where,
-                numerals.count(row.rows),
-                row.reason,
-            )
-            for row in rows
-        ),
-        numeric=frozenset({4}),
+    return tabulate(
+        "Not measured",
+        rows,
+        {
+            "status": lambda row: row.status,
+            "attack": lambda row: ", ".join(row.attacks),
+            "metric": lambda row: row.metric_names,
+            "defenses": lambda row: row.where,
+            Right("values"): lambda row: numerals.count(row.rows),
+            "reason": lambda row: row.reason,
+        },
         about=4,
     )
 
 
-def metric_words(key: str, direction: str) -> str:
-    """Format a metric's name and unit, and the meaning of a higher value."""
-    return " ".join(filter(None, (numerals.metric(key).label, numerals.DIRECTIONS.get(direction, ""))))
-
-
-def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool = False) -> str:
+def pooled_words(key: str, pooled: Pooled | None, intervals: bool = True, signed: bool = False) -> str:
     """Format a pooled value as ``0.912 [0.887, 0.937]``; a dash if nothing was measured."""
     if pooled is None:
         return numerals.NOTHING
@@ -333,12 +323,7 @@ def _by_defense(
     rows: Sequence[UtilityRow], cells: Callable[[Mapping[str, Pooled | None]], list[list[str]]]
 ) -> tuple[tuple[str, ...], ...]:
     """The cells of each defense, computed from its values by metric, behind its label."""
-    many = len({row.federation for row in rows}) > 1
-    groups: dict[tuple[str, str, bool], dict[str, Pooled | None]] = {}
+    name, groups = namer(rows), dict[str, dict[str, Pooled | None]]()
     for row in rows:
-        groups.setdefault((row.federation, row.defense, row.control), {})[row.metric] = row.pooled
-    return tuple(
-        (defense_words(defense, control, federation if many else ""), *line)
-        for (federation, defense, control), found in groups.items()
-        for line in cells(found)
-    )
+        groups.setdefault(name(row), {})[row.metric] = row.pooled
+    return tuple((defense, *line) for defense, found in groups.items() for line in cells(found))

@@ -1,6 +1,5 @@
 """Compare gradient inversions with guesses that ignore the update, and their success with what the claim allows."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +12,8 @@ from ...suites.results.record import Record
 from ..reading.pooling import LEVEL, grouped
 from ..reading.run_folder import Order, RunFolder, once_per_run
 from . import numerals
-from .printed import VERDICTS, defense_words
-from .table import Table
+from .printed import VERDICTS, namer
+from .table import Right, Table, tabulate
 
 Image = tuple[int | None, int | None]
 """Seed and record number, which identify an image whatever attack and observer it was reconstructed by."""
@@ -303,29 +302,17 @@ def _beyond(folder: RunFolder, claim: Claim, group: Sequence[Gain]) -> str:
 
 def reconstruction_table(rows: Sequence[ReconstructionRow]) -> Table:
     """Return a table of measured reconstruction success rates and of the rates that the claims allow."""
-    many = len({row.federation for row in rows}) > 1
-    return Table(
-        title="Reconstruction",
-        headers=(
-            "defense",
-            "best null attack",
-            "beaten by, mean gain in dB",
-            f"reconstructed (≥ {SUCCESS:.0f} dB)",
-            "prior success ≤",
-            "allowed by the claim",
-        ),
-        rows=tuple(
-            (
-                defense_words(row.defense, row.control, row.federation if many else ""),
-                row.gains[0].null or numerals.NOTHING,
-                _winners(row),
-                _best(row.best),
-                numerals.NOTHING if row.prior is None else _rounded_up(row.prior),
-                _allowance(row),
-            )
-            for row in rows
-        ),
-        numeric=frozenset({4}),
+    return tabulate(
+        "Reconstruction",
+        rows,
+        {
+            "defense": namer(rows),
+            "best null attack": lambda row: row.gains[0].null or numerals.NOTHING,
+            "beaten by, mean gain in dB": _winners,
+            f"reconstructed (≥ {SUCCESS:.0f} dB)": lambda row: _best(row.best),
+            Right("prior success ≤"): lambda row: numerals.optional(row.prior, numerals.rounded_up),
+            "allowed by the claim": _allowance,
+        },
         note=NOTE,
     )
 
@@ -359,9 +346,4 @@ def gain_words(gain: Gain) -> str:
 def _allowance(row: ReconstructionRow) -> str:
     if row.allowed is None:
         return f"{VERDICTS['OUT_OF_SCOPE'] if row.out_of_scope else numerals.NOTHING} ({row.beyond})"
-    return f"at most {_rounded_up(row.allowed)}" + (": EXCEEDED" if row.exceeds else "")
-
-
-def _rounded_up(chance: float) -> str:
-    # Rounded up, because it is an upper bound; the inner rounding removes binary errors.
-    return f"{min(1.0, math.ceil(round(chance * 1000, 6)) / 1000):.3f}"
+    return f"at most {numerals.rounded_up(row.allowed)}" + (": EXCEEDED" if row.exceeds else "")

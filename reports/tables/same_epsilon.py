@@ -79,7 +79,7 @@ def same_epsilon_table(folder: RunFolder) -> Table:
     stated = [one for one in folder.claims if not one.control]
     if len({(one.claim.unit, one.claim.observer) for one in stated}) < 2 or not (found.best or found.images):
         return Table(title=TITLE, headers=("ε",), rows=())
-    questions = in_order([best.question for best in found.best if best.one.adversary == "realistic"])
+    questions = in_order([best.one.question for best in found.best if best.one.adversary == "realistic"])
     observers = sorted({one.observer for one in found.named}, key=lambda observer: (-observer.rank, str(observer)))
     lines = tuple(_line(found, defense, questions, observers) for defense in _defenses(folder))
     return Table(
@@ -138,7 +138,7 @@ def _utility(found: _Found, defense: str) -> str:
     # The utility belongs to the federation whose plan the claim was calibrated on.
     stated = [row for row in rows if row.federation in own] or rows
     words = [
-        pooled_words(row.metric, row.pooled, intervals=True) + (f" ({row.federation})" if len(stated) > 1 else "")
+        pooled_words(row.metric, row.pooled) + (f" ({row.federation})" if len(stated) > 1 else "")
         for row in stated
         if row.pooled is not None
     ]
@@ -164,11 +164,11 @@ def _verdict(row: ClaimRow, *, alone: bool) -> str:
 
 
 def _membership(found: _Found, defense: str, question: Question) -> str:
-    here = [best for best in found.best if best.one.defense == defense and best.question == question]
+    here = [best for best in found.best if best.one.defense == defense and best.one.question == question]
     # Only realistic adversaries: those with other knowledge would hide the difference between trust models.
     real = next((best for best in here if best.one.adversary == "realistic"), None)
     if real is None:
-        attacks = {best.one.attack for best in found.best if best.question == question}
+        attacks = {best.one.attack for best in found.best if best.one.question == question}
         return _missing(found, defense, attacks, str(question[0]))
     words = numerals.metric_value("auc", real.one.area) + _ends("auc", real.ends)
     return words + ("" if real.one.claims or _epsilon(found.folder, defense) is None else _BEYOND)

@@ -1,6 +1,6 @@
 """Tabulate the claims of many runs, in groups whose epsilons can be compared, and the history of each defense."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,22 +14,8 @@ from .covered import short_words, successes
 from .pooled_rows import pooled_utility
 from .printed import OF_NO_USE, neighbours_of, verdict_words
 from .several_runs import run_labels
-from .table import Table
+from .table import Right, Table, tabulate
 
-_HEADERS = (
-    "defense",
-    "run",
-    "finished (UTC)",
-    "fedassay, commit",
-    "federation",
-    "claimed ε",
-    "measured ε ≥",
-    "min detectable",
-    "verdict",
-    "utility",
-    "shown outside the claims",
-)
-_NUMERIC = frozenset({5, 6, 7})
 _NOTE = (
     "One row per claim and run. Rows of different federations differ in data, model and clients, so that their utility "
     "and the power of their audits cannot be compared, even at equal ε. NOT REFUTED is no proof of a claim: see the "
@@ -72,10 +58,8 @@ def scoreboards(claims: Sequence[ClaimOfRun]) -> list[Table]:
     groups: dict[str, list[ClaimOfRun]] = {}
     for one in claims:
         groups.setdefault(f"{neighbours_of(one.claim)}, adversary: {one.claim.observer.phrase}", []).append(one)
-    return [
-        Table(title=title, headers=_HEADERS, rows=tuple(map(_row, _in_order(group))), numeric=_NUMERIC, note=_NOTE)
-        for title, group in sorted(groups.items())
-    ]
+    columns = {"defense": _defense, **_COLUMNS}
+    return [tabulate(title, _in_order(group), columns, note=_NOTE) for title, group in sorted(groups.items())]
 
 
 def histories(claims: Sequence[ClaimOfRun]) -> list[Table]:
@@ -87,14 +71,9 @@ def histories(claims: Sequence[ClaimOfRun]) -> list[Table]:
         suite, part = one.folder.manifest.suite.get("name", ""), str(_settings(one).get("part") or "")
         name = f"{_with(one.row.label, part, 'control' * one.row.control)} in {suite}, federation {one.row.federation}"
         named.setdefault((one.row.control, name), []).append(one)
+    columns = {"defense": _defense, "claim": lambda one: one.row.claim_text, **_COLUMNS}
     return [
-        Table(
-            title=f"History of {name}",
-            headers=("defense", "claim", *_HEADERS[1:]),
-            rows=tuple((row[0], one.row.claim_text, *row[1:]) for one in _in_order(group) for row in [_row(one)]),
-            numeric=frozenset(column + 1 for column in _NUMERIC),
-            about=2,
-        )
+        tabulate(f"History of {name}", _in_order(group), columns, about=2)
         for (_, name), group in sorted(named.items())
         if len({one.number for one in group}) > 1
     ]
@@ -110,23 +89,6 @@ def _in_order(group: Sequence[ClaimOfRun]) -> list[ClaimOfRun]:
             one.folder.manifest.finished or "",
             one.number,
         ),
-    )
-
-
-def _row(one: ClaimOfRun) -> tuple[str, ...]:
-    row = one.row
-    return (
-        _defense(one),
-        one.label,
-        _finished(one.folder.manifest.finished),
-        _version(one.folder),
-        row.federation,
-        f"{one.claim.epsilon:g}",
-        numerals.lower_bound(row.epsilon_low),
-        numerals.epsilon(row.detectable),
-        _with(verdict_words(row), "weak test" * bool(weakness(row) and not row.control)),
-        _utility(one),
-        "; ".join(short_words(one.folder, row) for row in successes(one.folder, one.row.defense)) or numerals.NOTHING,
     )
 
 
@@ -178,3 +140,27 @@ def _utility(one: ClaimOfRun) -> str:
         if (row.federation, row.defense) == place and row.pooled is not None and numerals.is_quality(row.metric)
     ]
     return ", ".join(found) or numerals.NOTHING
+
+
+def _verdict(one: ClaimOfRun) -> str:
+    return _with(verdict_words(one.row), "weak test" * bool(weakness(one.row) and not one.row.control))
+
+
+def _shown(one: ClaimOfRun) -> str:
+    """What attacks on the defense did that no claim of it covers."""
+    shown = successes(one.folder, one.row.defense)
+    return "; ".join(short_words(one.folder, row) for row in shown) or numerals.NOTHING
+
+
+_COLUMNS: dict[str, Callable[[ClaimOfRun], str]] = {
+    "run": lambda one: one.label,
+    "finished (UTC)": lambda one: _finished(one.folder.manifest.finished),
+    "fedassay, commit": lambda one: _version(one.folder),
+    "federation": lambda one: one.row.federation,
+    Right("claimed ε"): lambda one: f"{one.claim.epsilon:g}",
+    Right("measured ε ≥"): lambda one: numerals.lower_bound(one.row.epsilon_low),
+    Right("min detectable"): lambda one: numerals.epsilon(one.row.detectable),
+    "verdict": _verdict,
+    "utility": _utility,
+    "shown outside the claims": _shown,
+}

@@ -1,12 +1,12 @@
 """Fix the order of the tables of a report, the sections of each defense, and how to read them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..reading.claims import claim_rows, covered
 from ..reading.run_folder import Order, RunFolder
 from . import numerals, summary
 from .auditors import mutant_rows, mutant_table
-from .covered import covered_table, value_words
+from .covered import covered_table, primary_results, value_words
 from .membership_table import membership_table
 from .pooled_rows import AttackRow, attack_grids, omission_rows, pooled_attacks, pooled_utility
 from .printed import (
@@ -16,7 +16,6 @@ from .printed import (
     check_counts,
     claim_table,
     defense_words,
-    metric_words,
     observer_words,
     omission_table,
     pooled_words,
@@ -31,7 +30,7 @@ from .reconstruction import reconstruction_rows, reconstruction_table
 from .same_epsilon import same_epsilon_table
 from .stated import belief_table, coverage_table, paper_table, published_table, published_values, trust_table
 from .summary import INTERVALS, unread_table
-from .table import Table
+from .table import Right, Table, tabulate
 
 MOST = 40
 """Defenses for which a page has room."""
@@ -73,43 +72,32 @@ def by_defense(folder: RunFolder) -> list[DefenseSection]:
 
 
 def _claims(folder: RunFolder, defense: str) -> Table:
-    return Table(
-        title="Claims",
-        headers=("federation", "claim", "verdict", "measured ε ≥", "min detectable", "implementation checks"),
-        rows=tuple(
-            (
-                row.federation,
-                row.claim_text,
-                verdict_words(row),
-                numerals.lower_bound(row.epsilon_low),
-                numerals.epsilon(row.detectable),
-                check_counts(row) or numerals.NOTHING,
-            )
-            for row in claim_rows(folder)
-            if row.defense == defense and row.stated
-        ),
-        numeric=frozenset({3, 4}),
+    return tabulate(
+        "Claims",
+        [row for row in claim_rows(folder) if row.defense == defense and row.stated],
+        {
+            "federation": lambda row: row.federation,
+            "claim": lambda row: row.claim_text,
+            "verdict": verdict_words,
+            Right("measured ε ≥"): lambda row: numerals.lower_bound(row.epsilon_low),
+            Right("min detectable"): lambda row: numerals.epsilon(row.detectable),
+            "implementation checks": lambda row: check_counts(row) or numerals.NOTHING,
+        },
         about=2,
     )
 
 
 def _attacks(folder: RunFolder, defense: str) -> Table:
-    return Table(
-        title="Attacks",
-        headers=("federation", "attack", "adversary", "result", "covered by a claim"),
-        rows=tuple(
-            (
-                grid.federation,
-                f"{line.attack} (null attack)" if line.null else line.attack,
-                observer_words(line.observer),
-                value_words(cell),
-                _scope(folder, cell),
-            )
-            for grid in attack_grids(pooled_attacks(folder))
-            for line in grid.primary
-            for cell in line.cells
-            if cell and cell.defense == defense and cell.pooled
-        ),
+    return tabulate(
+        "Attacks",
+        primary_results(folder).get(defense, []),
+        {
+            "federation": lambda one: one.federation,
+            "attack": lambda one: one.line.name,
+            "adversary": lambda one: observer_words(one.line.observer),
+            "result": lambda one: value_words(one.cell),
+            "covered by a claim": lambda one: _scope(folder, one.cell),
+        },
         about=3,
     )
 
@@ -124,19 +112,15 @@ def _scope(folder: RunFolder, cell: AttackRow) -> str:
 
 def _utility(folder: RunFolder, defense: str) -> Table:
     rows = [row for row in pooled_utility(folder) if row.defense == defense and numerals.is_quality(row.metric)]
-    return Table(
-        title="Utility",
-        headers=("federation", "metric", "value", "change from undefended"),
-        rows=tuple(
-            (
-                row.federation,
-                metric_words(row.metric, row.direction),
-                quality_words(row),
-                pooled_words(row.metric, row.change, True, signed=True),
-            )
-            for row in rows
-        ),
-        numeric=frozenset({2, 3}),
+    return tabulate(
+        "Utility",
+        rows,
+        {
+            "federation": lambda row: row.federation,
+            "metric": lambda row: numerals.metric_words(row.metric, row.direction),
+            Right("value"): quality_words,
+            Right("change from undefended"): lambda row: pooled_words(row.metric, row.change, signed=True),
+        },
         about=2,
         note=f"Mean over seeds with a 95 % t interval. {useless_note(rows)}".rstrip(),
     )
@@ -208,10 +192,10 @@ def sections(folder: RunFolder) -> list[Section]:
     Call it after everything else that reads the cells' files: the last section lists the files that proved unreadable.
     """
     claims = claim_rows(folder)
-    attacks = [attack_table(grid, grid.lines) for grid in attack_grids(pooled_attacks(folder))]
+    grids, note = attack_grids(pooled_attacks(folder)), summary.POOLING_NOTE
     return [
         # Claims come first, because the verdict of the run is about them.
-        _section("claims", replace(claim_table(claims), note=summary.claims_note(claims, folder.kinds)), part="claims"),
+        _section("claims", claim_table(claims, summary.claims_note(claims, folder.kinds)), part="claims"),
         _section("covered", covered_table(folder), part="claims"),
         _section("trust", trust_table(folder), part="claims"),
         _section("coverage", coverage_table(claims)),
@@ -220,7 +204,7 @@ def sections(folder: RunFolder) -> list[Section]:
         _section("papers", paper_table(claims)),
         _section("published", published_table(published_values(folder))),
         _section("mutants", mutant_table(mutant_rows(folder))),
-        _section("attacks", *(replace(table, note=summary.POOLING_NOTE) for table in attacks)),
+        _section("attacks", *(attack_table(grid, grid.lines, note=note) for grid in grids)),
         _section("reconstruction", reconstruction_table(reconstruction_rows(folder))),
         _section("membership", membership_table(folder)),
         _section("utility", utility_table(pooled_utility(folder))),

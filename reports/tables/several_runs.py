@@ -11,16 +11,16 @@ from .answers import headline, weakness
 from .pooled_rows import AttackRow, UtilityRow, attack_grids, pooled_attacks, pooled_utility
 from .printed import (
     VERDICTS,
+    attack_words,
     check_counts,
     defense_words,
-    metric_words,
     observer_words,
     pooled_words,
     quality_words,
     verdict_words,
 )
 from .sections import run_tables
-from .table import Table
+from .table import Right, Table, tabulate
 
 MOST = 8
 """Runs for which a table has room as columns."""
@@ -38,30 +38,10 @@ def by_run(folders: Sequence[RunFolder], labels: Sequence[str]) -> list[Table]:
     """
     if len(folders) > MOST:
         return []
-    federations = _federation_names(folders, labels)
+    named = list(zip(folders, _federation_names(folders, labels), strict=True))
     tables = (
-        _table(
-            "Claims by run",
-            ("federation", "defense", "claim"),
-            labels,
-            [_claims(folder, names) for folder, names in zip(folders, federations, strict=True)],
-            note="The verdict of each run, the lower bound on epsilon that it measured, and the smallest true epsilon "
-            "that it refutes with 90 % power.",
-        ),
-        _table(
-            "Attacks by run",
-            ("federation", "defense", "attack and metric", "adversary"),
-            labels,
-            [_attacks(folder, names) for folder, names in zip(folders, federations, strict=True)],
-            note="The first metric of each attack, with its 95 % interval where there is one: of images over all "
-            "images, else over seeds; of a single seed that of its own measurement.",
-        ),
-        _table(
-            "Utility by run",
-            ("federation", "defense", "metric"),
-            labels,
-            [_utility(folder, names) for folder, names in zip(folders, federations, strict=True)],
-        ),
+        _table(title, about, labels, [cells(folder, names) for folder, names in named], note)
+        for title, about, cells, note in _BY_RUN
     )
     return [table for table in tables if table.rows]
 
@@ -80,7 +60,7 @@ def _federation_names(folders: Sequence[RunFolder], labels: Sequence[str]) -> li
     ]
 
 
-def _table(title: str, about: tuple[str, ...], labels: Sequence[str], runs: Sequence[Cells], note: str = "") -> Table:
+def _table(title: str, about: tuple[str, ...], labels: Sequence[str], runs: Sequence[Cells], note: str) -> Table:
     keys = list(dict.fromkeys(key for cells in runs for key in cells))
     # A defense that only a later run has follows the others; its own rows stay together.
     places = {pair: place for place, pair in enumerate(dict.fromkeys(key[:2] for key in keys))}
@@ -95,12 +75,11 @@ def _table(title: str, about: tuple[str, ...], labels: Sequence[str], runs: Sequ
 
 
 def _claims(folder: RunFolder, names: Mapping[str, str]) -> Cells:
-    rows = one_row_per_claim(claim_rows(folder))
     return {
         (names.get(row.federation, row.federation), defense_words(row.defense, row.control), row.claim_text): _found(
             row
         )
-        for row in rows
+        for row in one_row_per_claim(claim_rows(folder))
         if row.stated
     }
 
@@ -121,9 +100,9 @@ def _attacks(folder: RunFolder, names: Mapping[str, str]) -> Cells:
         (
             names.get(grid.federation, grid.federation),
             defense_words(cell.defense, cell.control),
-            f"{line.attack}{' (null attack)' if line.null else ''}: {metric_words(line.metric, line.direction)}",
+            f"{line.name}: {line.words}",
             observer_words(line.observer),
-        ): pooled_words(line.metric, cell.pooled, True) + (" (out of scope)" if cell.beyond else "")
+        ): attack_words(cell)
         for grid in attack_grids(pooled_attacks(folder))
         for line in grid.primary
         for cell in line.cells
@@ -136,11 +115,31 @@ def _utility(folder: RunFolder, names: Mapping[str, str]) -> Cells:
         (
             names.get(row.federation, row.federation),
             defense_words(row.defense, False),
-            metric_words(row.metric, row.direction),
+            numerals.metric_words(row.metric, row.direction),
         ): quality_words(row)
         for row in pooled_utility(folder)
         if numerals.is_quality(row.metric) and row.pooled
     }
+
+
+_BY_RUN: tuple[tuple[str, tuple[str, ...], Callable[[RunFolder, Mapping[str, str]], Cells], str], ...] = (
+    (
+        "Claims by run",
+        ("federation", "defense", "claim"),
+        _claims,
+        "The verdict of each run, the lower bound on epsilon that it measured, and the smallest true epsilon "
+        "that it refutes with 90 % power.",
+    ),
+    (
+        "Attacks by run",
+        ("federation", "defense", "attack and metric", "adversary"),
+        _attacks,
+        "The first metric of each attack, with its 95 % interval where there is one: of images over all "
+        "images, else over seeds; of a single seed that of its own measurement.",
+    ),
+    ("Utility by run", ("federation", "defense", "metric"), _utility, ""),
+)
+"""Each table with one column per run: its title, the columns that identify a row, the cells of a run, and its note."""
 
 
 def tables_of(folders: Sequence[RunFolder]) -> list[Table]:
@@ -172,21 +171,17 @@ def run_labels(folders: Sequence[RunFolder]) -> list[str]:
 
 def overview(folders: Sequence[RunFolder]) -> Table:
     """Return a table of several runs, each with its suite, its answer in plain words, its progress and its outcome."""
-    return Table(
-        title="Runs",
-        headers=("run", "suite", "answer", "cells", "verdict", "exit code"),
-        rows=tuple(
-            (
-                label,
-                f"{folder.manifest.suite.get('name', '')}, version {folder.manifest.suite.get('version', '')}",
-                headline(folder),
-                summary.cells(folder),
-                summary.verdict_line(folder),
-                numerals.NOTHING if folder.gate is None else str(folder.gate.exit_code),
-            )
-            for label, folder in zip(run_labels(folders), folders, strict=True)
-        ),
-        numeric=frozenset({5}),
+    return tabulate(
+        "Runs",
+        zip(run_labels(folders), folders, strict=True),
+        {
+            "run": lambda run: run[0],
+            "suite": lambda run: summary.suite_words(run[1]),
+            "answer": lambda run: headline(run[1]),
+            "cells": lambda run: summary.cells(run[1]),
+            "verdict": lambda run: summary.verdict_line(run[1]),
+            Right("exit code"): lambda run: numerals.optional(run[1].gate, lambda gate: str(gate.exit_code)),
+        },
         note="Each verdict concerns its own run only. Rows of different suites, datasets or models cannot be compared, "
         "even if their federations and defenses have the same names. To judge a change, use fedassay compare, which "
         "pairs the seeds.",
@@ -253,8 +248,8 @@ _CLAIM_COLUMNS: dict[str, tuple[str, Callable[[ClaimRow], str]]] = {
     "unit": ("unit", lambda row: row.stated.claim.unit.value if row.stated else numerals.NOTHING),
     "observer": ("adversary", lambda row: str(row.stated.claim.observer) if row.stated else numerals.NOTHING),
     "verdict": ("verdict", lambda row: VERDICTS.get(row.verdict, row.verdict)),
-    "epsilon_low": ("measured ε ≥", lambda row: _number(row.epsilon_low)),
-    "detectable": ("min. detectable ε", lambda row: _number(row.detectable)),
+    "epsilon_low": ("measured ε ≥", lambda row: numerals.epsilon(row.epsilon_low)),
+    "detectable": ("min. detectable ε", lambda row: numerals.epsilon(row.detectable)),
 }
 _NAMES = ("run", "federation", "defense")
 
@@ -333,7 +328,7 @@ class _Values:
         if name not in self._metrics:
             return ""
         row = next(iter(self._metrics[name].values()))
-        words = metric_words(row.metric, row.direction)
+        words = numerals.metric_words(row.metric, row.direction)
         return f"{row.attack}: {words}" if isinstance(row, AttackRow) else words
 
     def cell(self, name: str, run: str, federation: str, defense: str, intervals: bool) -> str:
@@ -350,7 +345,3 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
     """The names that identify a row: the run and the federation only where there are several."""
     federations = {record.federation for folder in folders for record in folder.records}
     return [*(["run"] if len(folders) > 1 else []), *(["federation"] if len(federations) > 1 else []), "defense"]
-
-
-def _number(value: float | None) -> str:
-    return numerals.NOTHING if value is None else f"{value:.2f}"

@@ -1,8 +1,7 @@
 """Tabulate what claims state: protection and trust, beliefs, coverage of checks, and what papers published."""
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,8 @@ from ..reading.run_folder import Order, RunFolder
 from . import numerals
 from .numerals import NOTHING
 from .pooled_rows import pooled_attacks, pooled_utility
-from .printed import VERDICTS, neighbours_of
-from .table import Table
+from .printed import VERDICTS, namer, neighbours_of
+from .table import Right, Table, tabulate
 
 MODELS = {
     "central": "central",
@@ -35,15 +34,12 @@ def trust_table(folder: RunFolder) -> Table:
 
     Its columns follow Table 2 of the survey of Fu et al. 2024: model, neighbourhood, server, clients, protected object.
     """
-    order = Order.of(folder)
     groups: dict[tuple[str, ...], list[str]] = {}
-    for one in sorted(folder.claims, key=lambda one: (order.federation(one.federation), order.defense(one.defense))):
-        # Claims about single layers repeat the joint claim, and the claim of a control is false on purpose.
-        if one.claim.part == "joint" and not one.control:
-            size = next(iter(folder.size_of(one.federation)), NOTHING)
-            # Everything except epsilon belongs to the key, so that noise levels of one mechanism share a row.
-            kind = (*_kind(one.claim), size, _unprotected(folder, one))
-            groups.setdefault(kind, []).append(printed_label(one.defense))
+    for one in _whole_claims(folder):
+        size = next(iter(folder.size_of(one.federation)), NOTHING)
+        # Everything except epsilon belongs to the key, so that noise levels of one mechanism share a row.
+        kind = (*_kind(one.claim), size, _unprotected(folder, one))
+        groups.setdefault(kind, []).append(printed_label(one.defense))
     return Table(
         title="Protection and trust",
         headers=("DP model", "neighbours", "adversary", "trusted", "participants", "not protected against", "defenses"),
@@ -77,18 +73,12 @@ def belief_table(folder: RunFolder) -> Table:
     """Return a table with one row per claim about a whole release, without those of controls: the largest belief after
     the release from a belief of 1/2 before it, the share of right guesses, and epsilon and delta of two units.
     """
-    order = Order.of(folder)
-    claims = sorted(folder.claims, key=lambda one: (order.federation(one.federation), order.defense(one.defense)))
-    rows = [
-        (printed_label(one.defense), *_bounds(one.claim))
-        for one in claims
-        if one.claim.part == "joint" and not one.control
-    ]
+    rows = [(printed_label(one.defense), *_bounds(one.claim)) for one in _whole_claims(folder)]
     return Table(
         title="Beliefs under each claim",
         headers=("defense", "claim", "ε", "belief after 0.5", "right guesses", "two units: ε", "two units: δ"),
         rows=tuple(dict.fromkeys(rows)),
-        numeric=frozenset({2, 3, 4, 5, 6}),
+        numeric=frozenset(range(2, 7)),
         about=2,
         note="What the claim allows if it holds, not what an attack reached. Belief: the largest probability that an "
         "adversary who finds both of two neighbouring data sets equally likely gives to one of them after the release "
@@ -97,34 +87,33 @@ def belief_table(folder: RunFolder) -> Table:
     )
 
 
+def _whole_claims(folder: RunFolder) -> list[StatedClaim]:
+    """The claims in the suite's order, without those of controls, which are false on purpose, and about single layers,
+    which repeat the joint claim.
+    """
+    order = Order.of(folder)
+    claims = sorted(folder.claims, key=lambda one: (order.federation(one.federation), order.defense(one.defense)))
+    return [one for one in claims if one.claim.part == "joint" and not one.control]
+
+
 def _bounds(claim: Claim) -> tuple[str, ...]:
     epsilon, delta = group_privacy(claim.epsilon, claim.delta, 2)
-    belief = _up(posterior_bounds(EVEN, claim.epsilon)[1]) if claim.delta == 0 else NOTHING
-    right = _up(right_guesses(EVEN, claim.epsilon, claim.delta))
+    belief = numerals.rounded_up(posterior_bounds(EVEN, claim.epsilon)[1]) if claim.delta == 0 else NOTHING
+    right = numerals.rounded_up(right_guesses(EVEN, claim.epsilon, claim.delta))
     return neighbours_of(claim), plain(claim.epsilon), belief, right, plain(epsilon), plain(delta)
-
-
-def _up(share: float) -> str:
-    """A share rounded up to three decimals, because it is an upper bound."""
-    return f"{min(1.0, math.ceil(round(1000 * share, 6)) / 1000):.3f}"
 
 
 def coverage_table(rows: Sequence[ClaimRow]) -> Table:
     """Return a table of what the implementation checks of each claim looked at, and what they did not."""
-    many = len({row.federation for row in rows}) > 1
-    return Table(
-        title="Coverage of the implementation checks",
-        headers=("defense", "claim", "looked at", "not looked at"),
-        rows=tuple(
-            (
-                f"{row.federation}/{row.label}" if many else row.label,
-                row.claim_text,
-                "; ".join(row.looked_at),
-                "; ".join(row.not_looked_at),
-            )
-            for row in rows
-            if row.looked_at or row.not_looked_at
-        ),
+    return tabulate(
+        "Coverage of the implementation checks",
+        [row for row in rows if row.looked_at or row.not_looked_at],
+        {
+            "defense": namer(rows, controls=False),
+            "claim": lambda row: row.claim_text,
+            "looked at": lambda row: "; ".join(row.looked_at),
+            "not looked at": lambda row: "; ".join(row.not_looked_at),
+        },
         about=2,
     )
 
@@ -151,23 +140,18 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
     """Return a table of claims as papers publish them; for a refuted claim, the table shows the distinguishing event
     and its error rates.
     """
-    published = [row for row in rows if row.published]
-    return Table(
-        title="Claims as published",
-        headers=("defense", "claim", "published ε", "provable ε", "measured ε ≥", "verdict", "evidence"),
-        rows=tuple(
-            (
-                row.defense,
-                row.claim_text,
-                numerals.significant(row.stated.claim.epsilon if row.stated else None),
-                _provable(row),
-                numerals.NOTHING if row.epsilon_low is None else at_least(row.epsilon_low),
-                VERDICTS.get(row.verdict, row.verdict),
-                _evidence(row),
-            )
-            for row in published
-        ),
-        numeric=frozenset({2, 3, 4}),
+    return tabulate(
+        "Claims as published",
+        [row for row in rows if row.published],
+        {
+            "defense": lambda row: row.defense,
+            "claim": lambda row: row.claim_text,
+            Right("published ε"): lambda row: numerals.significant(row.stated.claim.epsilon if row.stated else None),
+            Right("provable ε"): _provable,
+            Right("measured ε ≥"): lambda row: numerals.optional(row.epsilon_low, at_least),
+            "verdict": lambda row: VERDICTS.get(row.verdict, row.verdict),
+            "evidence": _evidence,
+        },
         about=2,
         note="The provable ε belongs to the mechanism as published, at the same δ, by the theorem that its erratum "
         "names; where no theorem applies there is none. A measured ε above the published one refutes the claim.",
@@ -225,25 +209,23 @@ def published_values(folder: RunFolder) -> list[PublishedValue]:
 def published_table(rows: list[PublishedValue]) -> Table:
     """Return a table of a paper's values and the run's values, with their differences."""
     several = len({row.federation for row in rows}) > 1
-    about = ("federation", "defense", "quantity") if several else ("defense", "quantity")
-    return Table(
-        title="Compared with the paper",
-        headers=(*about, "paper", "ours", "ours − paper", "n", "where"),
-        rows=tuple(
-            (
-                *([row.federation] if several else []),
-                row.defense,
-                _what(row),
-                _number(row, row.paper),
-                _ours(row),
-                numerals.NOTHING if row.ours is None else _number(row, row.ours.value - row.paper),
-                numerals.NOTHING if row.ours is None else str(row.ours.n),
-                row.source,
-            )
-            for row in rows
-        ),
-        numeric=frozenset(range(len(about), len(about) + 4)),
-        about=len(about),
+    where: dict[str, Callable[[PublishedValue], str]] = {"federation": lambda row: row.federation} if several else {}
+    return tabulate(
+        "Compared with the paper",
+        rows,
+        {
+            **where,
+            "defense": lambda row: row.defense,
+            "quantity": _what,
+            Right("paper"): lambda row: _number(row, row.paper),
+            Right("ours"): _ours,
+            Right("ours − paper"): lambda row: numerals.optional(
+                row.ours, lambda ours: _number(row, ours.value - row.paper)
+            ),
+            Right("n"): lambda row: numerals.optional(row.ours, lambda ours: str(ours.n)),
+            "where": lambda row: row.source,
+        },
+        about=2 + several,
         note="The paper's value is the printed one, mostly from one run of its own code. Ours is a mean over seeds "
         "with a 95 % interval, or the epsilon that a claim states. If the interval excludes the paper's value, the "
         "two differ; this does not show which one is wrong.",

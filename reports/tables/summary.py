@@ -95,7 +95,7 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
     hardware = manifest.hardware
     rows = [
         ("run", f"{manifest.name} ({manifest.run_id})"),
-        ("suite", f"{manifest.suite.get('name', '')}, version {manifest.suite.get('version', '')}"),
+        ("suite", suite_words(folder)),
         ("federations", "; ".join(f"{name}: {dataset}, {model}" for name, dataset, model in sorted(federations))),
         ("seeds", ", ".join(str(seed) for seed in manifest.seeds)),
         ("alpha", _alpha(folder)),
@@ -111,6 +111,12 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
         ("data (SHA-256)", ", ".join(f"{name} {digest}" for name, digest in sorted(manifest.data.items()))),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def suite_words(folder: RunFolder) -> str:
+    """Return the name and the version of a run's suite."""
+    suite = folder.manifest.suite
+    return f"{suite.get('name', '')}, version {suite.get('version', '')}"
 
 
 def reproduce(folder: RunFolder) -> str:

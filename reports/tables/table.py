@@ -1,7 +1,10 @@
-"""Define a table of text, with headers and entries, that every output format prints."""
+"""Define a table of text, with headers and entries, that every output format prints, and how to declare its columns."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +42,30 @@ class Table:
             for i, (text, width) in enumerate(zip(cells, widths, strict=True))
         )
         return "  ".join(padded).rstrip()
+
+
+class Right(str):
+    """The header of a column that is aligned to the right, as numbers are."""
+
+
+def tabulate(
+    title: str, things: Iterable[T], columns: Mapping[str, Callable[[T], str]], *, about: int = 1, note: str = ""
+) -> Table:
+    """Return a table with one row per thing.
+
+    Args:
+        columns: header -> the text of a thing in this column, in the order of the columns; a header ``Right`` aligns
+            its column to the right.
+        about: how many columns identify a row.
+
+    Example:
+        ``tabulate("Sizes", names, {"name": str, Right("letters"): lambda name: str(len(name))})``
+    """
+    return Table(
+        title=title,
+        headers=tuple(map(str, columns)),
+        rows=tuple(tuple(text(thing) for text in columns.values()) for thing in things),
+        numeric=frozenset(place for place, header in enumerate(columns) if isinstance(header, Right)),
+        note=note,
+        about=about,
+    )

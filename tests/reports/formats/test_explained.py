@@ -6,8 +6,7 @@ from pathlib import Path
 import html5lib
 import pytest
 from fedassay.reports.formats.page import html, html_of_several
-from fedassay.reports.formats.templates import explained
-from fedassay.reports.formats.terms import TERMS
+from fedassay.reports.formats.templates import TERMS, explained
 from markupsafe import escape
 
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
