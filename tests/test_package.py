@@ -105,7 +105,7 @@ def test_audit_imports_only_numpy_scipy_and_the_standard_library():
 def test_no_module_of_reports_loads_torch():
     folder = ROOT / "reports"
     names = [".".join(["fedassay", *path.relative_to(ROOT).with_suffix("").parts]) for path in folder.rglob("*.py")]
-    assert len(names) > LEAST
+    assert len(names) > 40
     code = f"import importlib, sys\nfor name in {names}:\n    importlib.import_module(name)\n"
     assert python(code + "print('torch' in sys.modules)") == ["False"]
 
