@@ -4,26 +4,31 @@ A long table has one row per score: the columns ``score`` and ``is_member``. A w
 ``nonmember``, which may differ in length. No file is unpickled.
 """
 
-import csv
 import json
-import math
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audit.arrays import BoolArray, FloatArray, as_floats
+from ..audit.arrays import BoolArray, FloatArray
 from ..audit.supplied.given import column as one_column
+from ..audit.supplied.given import scores_or_rows
+from ..fl.data.files.options import refuse_rows
+from ..fl.data.files.readers import arrays_of, numbers_of, read_table
 from ..suites.config.source import ConfigError
 
+if TYPE_CHECKING:
+    from pandas import Series
+
 Values = NDArray[Any]
+Table = Mapping[str, "Series | Values | None"]
+"""The columns of a file by their names: of pandas, whose cells may be missing, or arrays."""
+SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".parquet", ".json")
 _TRUE, _FALSE = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "0.0")
+_OTHER_NAMES = " (--score, --is-member, --member and --nonmember name other columns)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,25 +93,19 @@ class ScoreTable:
 
 def is_score_file(target: str) -> bool:
     """Whether the target's name ends like that of a file of scores."""
-    return Path(target).suffix.lower() in _READERS
+    return Path(target).suffix.lower() in SUFFIXES
 
 
 def read_scores(path: Path, columns: Columns, *, one_class: bool = False) -> ScoreTable:
     """Read a file of scores; ``one_class``: whether a long table may hold scores of members only.
 
     Raises:
-        ConfigError: no such file, a damaged one, missing or repeated columns, text or gaps where numbers belong, a
-            value that is not finite, or only one class.
+        ValueError: no such file, a damaged one, missing or repeated columns, text or gaps where numbers belong, a value
+            that is not finite, or only one class.
     """
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder, not a file of scores")
-    if not path.exists():
-        raise ConfigError(f"no such file: {path}")
-    names, column = _READERS[path.suffix.lower()](path, columns)
-    for name in names:
-        # Of two columns with one name, a reader would silently keep the last.
-        if names.count(name) > 1 and name in (columns.score, columns.is_member, columns.member, columns.nonmember):
-            raise ConfigError(f"{path} has {names.count(name)} columns with the name {name}, and needs one")
+    if not path.is_file():
+        raise ConfigError(f"{path} is a folder, not a file of scores" if path.is_dir() else f"no such file: {path}")
+    table, names = _table(path, columns)
     long, wide = (columns.score, columns.is_member), (columns.member, columns.nonmember)
     here = {"long": set(long) <= set(names), "wide": set(wide) <= set(names)}
     if all(here.values()) and not columns.layout:
@@ -114,235 +113,131 @@ def read_scores(path: Path, columns: Columns, *, one_class: bool = False) -> Sco
             f"{path} has scores in two layouts: state the columns that hold them, by --score {long[0]} --is-member "
             f"{long[1]} or by --member {wide[0]} --nonmember {wide[1]}"
         )
+    # Score files written by a run record the design: scores of one run are dependent.
+    design = ", ".join(sorted(set(map(str, np.ravel(table["design"]))))) if "design" in names else None  # type: ignore[arg-type]
     if here["long"] and columns.layout != "wide":
-        table, read = _long(path, columns, names, column, one_class), long
-    elif here["wide"] and (columns.layout != "long" or columns.clusters is not None):
-        table, read = _wide(path, columns, column), wide
-    else:
+        sides, clusters = _long(path, columns, table, one_class)
+        return ScoreTable(member=sides[0], nonmember=sides[1], clusters=clusters, design=design, columns=long)
+    if not here["wide"] or (columns.layout == "long" and columns.clusters is None):
         raise ConfigError(
             f"{path} must have one column {long[0]} and one column {long[1]}, or one column {wide[0]} and one column "
-            f"{wide[1]}, but it has: {', '.join(names) or 'none'}{_separated(path, names) or _OTHER_NAMES}"
+            f"{wide[1]}, but it has: {', '.join(names) or 'none'}{_OTHER_NAMES}"
         )
-    # Score files written by a run record the design: scores of one run are dependent.
-    design = str(column("design", "text")) if "design" in names else None
-    return ScoreTable(**vars(table) | {"design": design, "columns": read})
-
-
-def _separated(path: Path, names: Sequence[str]) -> str:
-    """What is wrong with a text file of one column whose name holds another separator; empty where nothing is."""
-    separators = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars", " ": "blanks"}
-    own = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
-    other = next((mark for mark in separators if mark != own and len(names) == 1 and mark in names[0]), None)
-    if own is None or other is None:
-        return ""
-    found = f": its columns are separated by {separators[other]}, and those of {path.suffix} by {separators[own]}"
-    return f"{found} (name it .{'tsv' if other == chr(9) else 'csv'})" if other in ",\t" else found
-
-
-_OTHER_NAMES = " (--score, --is-member, --member and --nonmember name other columns)"
-_Column = Callable[[str, str], Values]
-"""(name, kind) -> the column; kinds are ``numbers``, ``ragged`` (numbers, empty cells at the end) and ``text``."""
-
-
-def _long(path: Path, columns: Columns, names: Sequence[str], column: _Column, one_class: bool) -> ScoreTable:
-    scores = _finite(f"{path}: {columns.score}", column(columns.score, "numbers"))
-    inside = _truth(f"{path}: {columns.is_member}", column(columns.is_member, "text"))
-    if len(inside) != len(scores):
-        raise ConfigError(f"{path}: {columns.score} has {len(scores)} values and {columns.is_member} {len(inside)}")
-    if (inside.all() and not one_class) or not inside.any():
-        only = "members" if inside.any() else "non-members"
-        raise ConfigError(f"{path} holds scores of {only} only ({columns.is_member}), and an audit compares both")
-    clusters = None
-    if columns.clusters is not None:
-        if columns.clusters not in names:
-            raise ConfigError(f"{path} has no column {columns.clusters} (--clusters); it has: {', '.join(names)}")
-        groups = one_column(column(columns.clusters, "text"))
-        if len(groups) != len(scores):
-            raise ConfigError(f"{path}: {columns.clusters} has {len(groups)} values and {columns.score} {len(scores)}")
-        clusters = groups[inside], groups[~inside]
-    return ScoreTable(member=scores[inside], nonmember=scores[~inside], clusters=clusters)
-
-
-def _wide(path: Path, columns: Columns, column: _Column) -> ScoreTable:
     if columns.clusters is not None:
         raise ConfigError(
             f"--clusters needs one row per score, with the columns {columns.score}, {columns.is_member} and "
             f"{columns.clusters}; {path} has the columns {columns.member} and {columns.nonmember}"
         )
-    sides = [_finite(f"{path}: {name}", column(name, "ragged")) for name in (columns.member, columns.nonmember)]
-    return ScoreTable(member=sides[0], nonmember=sides[1])
+    member, nonmember = (_scores(table[name], f"{path}: {name}", ragged=True) for name in wide)
+    return ScoreTable(member=member, nonmember=nonmember, design=design, columns=wide)
 
 
-def _finite(where: str, values: Values) -> FloatArray:
-    if values.dtype.kind not in "biuf":
-        raise ConfigError(f"{where} must hold numbers, got {values.dtype}")
-    try:
-        numbers = as_floats(where, values)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    if not numbers.size:
-        raise ConfigError(f"{where} must not be empty, got shape {numbers.shape}")
-    numbers = one_column(numbers)
-    bad = np.flatnonzero(~np.isfinite(numbers.reshape(len(numbers), -1)).all(axis=1))
-    if len(bad):
-        more = f" ({len(bad):,} such rows of {len(numbers):,})" if len(bad) > 1 else ""
-        raise ConfigError(f"{where}, row {bad[0] + 1}: a score must be finite, got {_odd(numbers[bad[0]])}{more}")
-    return numbers
+def _table(path: Path, columns: Columns) -> tuple[Table, Sequence[str]]:
+    """The columns of a file that are needed, and the names of all."""
+    kind = path.suffix.lower()
+    if kind == ".json":
+        return _json(path)
+    if kind in (".npz", ".npy"):
+        used = (columns.score, columns.is_member, columns.member, columns.nonmember, columns.clusters, "design", "")
+        arrays = arrays_of(path, lambda name: name in used)
+        found = arrays if kind == ".npz" else _named(path, arrays[""], columns)  # type: ignore[arg-type]
+        if single := [name for name, one in found.items() if one is not None and not one.ndim and name != "design"]:
+            raise ConfigError(f"{path}: {single[0]} must hold one value per score, got a single value")
+        return found, list(found)
+    # A cell such as nan is a score that is not finite, and no missing one.
+    frame = read_table(path, missing=("",))
+    names = [str(name) for name in frame.columns]
+    for name in (columns.score, columns.is_member, columns.member, columns.nonmember):
+        # Of two columns with one name, the last would silently be kept.
+        if names.count(name) > 1:
+            raise ConfigError(f"{path} has {names.count(name)} columns with the name {name}, and needs one")
+    return {name: frame.iloc[:, place] for place, name in enumerate(names)}, names
 
 
-def _odd(row: Any) -> str:
-    return str(next(float(value) for value in np.ravel(row) if not math.isfinite(value)))
+def _named(path: Path, array: Values, columns: Columns) -> Table:
+    import pandas
 
-
-def _truth(where: str, values: Values) -> BoolArray:
-    values = one_column(values)
-    flat = values.tolist()
-    words = [str(value).strip().lower() for value in flat]
-    if values.ndim == 1:
-        for row, word in enumerate(words, start=1):
-            if word not in _TRUE + _FALSE:
-                raise ConfigError(f"{where}, row {row}: must be true or false (or 1 or 0), got {flat[row - 1]!r}")
-        return np.array([word in _TRUE for word in words], dtype=np.bool_)
-    raise ConfigError(f"{where} must hold one value per score, got shape {values.shape}")
-
-
-def _read_text(path: Path, columns: Columns) -> tuple[list[str], _Column]:
-    comma = "\t" if path.suffix.lower() == ".tsv" else ","
-    try:
-        # utf-8-sig: spreadsheets write a byte-order mark, which would become part of the first column's name.
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter=comma, skipinitialspace=True)
-            names = [name.strip() for name in next(reader, [])]
-            rows = [(reader.line_num, row) for row in reader if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path} cannot be read as {'TSV' if comma != ',' else 'CSV'} in UTF-8: {error}") from None
-
-    def column(name: str, kind: str) -> Values:
-        at = names.index(name)
-        cells = [(line, (row[at] if at < len(row) else "").strip()) for line, row in rows]
-        if kind == "text":
-            return np.array([cell for _, cell in cells])
-        gap = next((line for line, cell in cells if not cell), None)
-        if gap is not None:
-            last = max((line for line, cell in cells if cell), default=0)
-            # Wide columns may differ in length; a gap in the middle is a damaged file.
-            if kind == "numbers" or gap < last:
-                before = " before its last score" if kind == "ragged" else ""
-                raise ConfigError(f"{path}, line {gap}: the column {name} has an empty cell{before}")
-        return np.array([_number(cell, f"{path}, line {line}, {name}") for line, cell in cells if cell], dtype=float)
-
-    return names, column
-
-
-def _number(text: str, where: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ConfigError(f"{where}: a score must be a number, got {text!r}") from None
-    if not math.isfinite(number):
-        raise ConfigError(f"{where}: a score must be finite, got {text}")
-    # Two large integers that become one float would be a tie that the scores do not have.
-    if text.lstrip("+-").isdecimal() and Decimal(text) != Decimal(number):
-        raise ConfigError(f"{where}: the score {text} cannot be stored exactly as float64: rescale the scores")
-    return number
-
-
-def _read_npz(path: Path, columns: Columns) -> tuple[list[str], _Column]:
-    try:
-        with zipfile.ZipFile(path) as members:
-            names = [name.removesuffix(".npy") for name in members.namelist()]
-        with np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in names if name in _wanted(columns)}
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise ConfigError(f"{path} is damaged, or is not an .npz file: {error}") from None
-    except ValueError as error:  # Arrays of Python objects, among others: reading them could execute code.
-        raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
-    return names, lambda name, kind: found[name]
-
-
-def _read_npy(path: Path, columns: Columns) -> tuple[list[str], _Column]:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise ConfigError(f"{path} cannot be read as .npy without unpickling: {error}") from None
-    if not isinstance(array, np.ndarray):
-        raise ConfigError(f"{path} is no .npy file but an archive of several arrays: name it .npz")
     if array.dtype.names:
-        return list(array.dtype.names), lambda name, kind: array[name]
+        return {name: array[name] for name in array.dtype.names}
     if not columns.unnamed:
         raise ConfigError(
             f"{path} holds an array of shape {array.shape} without column names: name its columns, for example "
             "--columns score,is_member or --columns member,nonmember"
         )
     if array.ndim != 2 or array.shape[1] != len(columns.unnamed):
-        raise ConfigError(
-            f"{path} must hold one row per score and {len(columns.unnamed)} columns (--columns), "
-            f"got shape {array.shape}"
-        )
-    named = dict(zip(columns.unnamed, array.T, strict=True))
-
-    def column(name: str, kind: str) -> Values:
-        values = np.asarray(named[name])
-        if kind != "ragged" or values.dtype.kind != "f":
-            return values
-        # Columns of unequal length are padded with NaN at the end.
-        kept = np.flatnonzero(~np.isnan(values))
-        return values[: kept[-1] + 1] if len(kept) else values[:0]
-
-    return list(columns.unnamed), column
+        count = len(columns.unnamed)
+        raise ConfigError(f"{path} must hold one row per score and {count} columns (--columns), got {array.shape}")
+    # Columns of unequal length are padded with NaN at the end, which is a missing value to pandas.
+    return {name: pandas.Series(part) for name, part in zip(columns.unnamed, array.T, strict=True)}
 
 
-def _read_parquet(path: Path, columns: Columns) -> tuple[list[str], _Column]:
-    try:
-        import pyarrow.parquet as parquet  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        raise ConfigError(
-            f"{path}: reading .parquet needs the package pyarrow, which is not installed: "
-            "pip install 'fedassay[parquet]', or save the scores as .csv or .npz"
-        ) from None
-    try:
-        table = parquet.read_table(path)
-    except Exception as error:  # The library has exceptions of its own for a damaged file.
-        raise ConfigError(f"{path} is damaged, or is not a Parquet file: {error}") from None
-    names = [str(name) for name in table.column_names]
-    return names, lambda name, kind: _of_list(path, name, table.column(names.index(name)).to_pylist(), kind)
+def _json(path: Path) -> tuple[Table, Sequence[str]]:
+    import pandas
 
-
-def _read_json(path: Path, columns: Columns) -> tuple[list[str], _Column]:
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as JSON: {error}") from None
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
         names = list(dict.fromkeys(name for row in data for name in row))
-        found = {name: [row.get(name) for row in data] for name in names}
-    elif isinstance(data, dict):
-        names, found = list(data), data
-    else:
+        data = {name: [row.get(name) for row in data] for name in names}
+    if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold an object of lists, or a list of objects, as JSON")
-    return names, lambda name, kind: _of_list(path, name, found[name], kind)
+    for name, values in data.items():
+        if not isinstance(values, list) and name != "design":
+            raise ConfigError(f"{path}: {name} must be a list, got {type(values).__name__}")
+    return {name: pandas.Series(values, dtype=object) for name, values in data.items()}, list(data)
 
 
-def _of_list(path: Path, name: str, values: Any, kind: str) -> Values:
-    """A column of a JSON or Parquet file as an array; None is an empty cell."""
-    if not isinstance(values, list):
-        if kind == "text" and name == "design":
-            return np.asarray(values)
-        raise ConfigError(f"{path}: {name} must be a list, got {type(values).__name__}")
-    if kind == "ragged":
-        while values and values[-1] is None:
-            values = values[:-1]
-    for row, value in enumerate(values, start=1):
-        if value is None:
-            raise ConfigError(f"{path}: {name}, row {row}, has no value")
-        if kind != "text" and not isinstance(value, int | float | list):
-            raise ConfigError(f"{path}: {name}, row {row}: a score must be a number, got {value!r}")
-    if kind == "text":
-        return np.array([str(value) for value in values])
-    try:
-        return as_floats(f"{path}: {name}", values)
-    except (ValueError, OverflowError) as error:
-        raise ConfigError(str(error)) from None
+def _long(
+    path: Path, columns: Columns, table: Table, one_class: bool
+) -> tuple[tuple[FloatArray, FloatArray], tuple[Values, Values] | None]:
+    scores = _scores(table[columns.score], f"{path}: {columns.score}")
+    inside = _truth(table[columns.is_member], f"{path}: {columns.is_member}")
+    groups = None
+    if columns.clusters is not None:
+        if columns.clusters not in table:
+            raise ConfigError(f"{path} has no column {columns.clusters} (--clusters); it has: {', '.join(table)}")
+        groups = one_column(np.asarray(table[columns.clusters]))
+    for name, values in ((columns.is_member, inside), (columns.clusters, groups)):
+        if values is not None and len(values) != len(scores):
+            raise ConfigError(f"{path}: {columns.score} has {len(scores)} values and {name} {len(values)}")
+    if (inside.all() and not one_class) or not inside.any():
+        only = "members" if inside.any() else "non-members"
+        raise ConfigError(f"{path} holds scores of {only} only ({columns.is_member}), and an audit compares both")
+    return (scores[inside], scores[~inside]), None if groups is None else (groups[inside], groups[~inside])
+
+
+def _scores(given: "Series | Values | None", place: str, *, ragged: bool = False) -> FloatArray:
+    """Finite scores (n,) or rows (n, d); of ``ragged`` columns, missing values at the end are left out."""
+    if isinstance(given, np.ndarray):
+        numbers = scores_or_rows(place, given)
+    else:
+        column: Any = given
+        if ragged:
+            last = column.last_valid_index()
+            column = column.iloc[: 0 if last is None else last + 1]
+        missing = column.isna().to_numpy()
+        refuse_rows(missing, f"{place} must have a score in every row up to its last one, got none", first=1)
+        found = numbers_of(column.infer_objects(), place, remedy=": correct the row")
+        if found is None:
+            raise ConfigError(f"{place} must hold numbers, got texts in at least half of its rows")
+        numbers = found
+    if not numbers.size:
+        raise ConfigError(f"{place} must not be empty, got shape {numbers.shape}")
+    refuse_rows(~np.isfinite(numbers), f"{place}: a score must be finite, got NaN or infinity", first=1)
+    return numbers
+
+
+def _truth(given: "Series | Values | None", place: str) -> BoolArray:
+    values = one_column(np.asarray(given))
+    if values.ndim != 1:
+        raise ConfigError(f"{place} must hold one value per score, got shape {values.shape}")
+    words = np.array([str(value).strip().lower() for value in values.tolist()], dtype=str)
+    refuse_rows(
+        ~np.isin(words, _TRUE + _FALSE), f"{place} must be true or false (or 1 or 0), got another word", first=1
+    )
+    return np.isin(words, _TRUE)
 
 
 def _no_number(word: str) -> None:
@@ -354,18 +249,3 @@ def _pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(set(names)) < len(names):
         raise ValueError(f"an object has one name twice: {', '.join(names)}")
     return dict(items)
-
-
-def _wanted(columns: Columns) -> set[str | None]:
-    return {columns.score, columns.is_member, columns.member, columns.nonmember, columns.clusters, "design"}
-
-
-_READERS: Mapping[str, Callable[[Path, Columns], tuple[list[str], _Column]]] = {
-    ".csv": _read_text,
-    ".tsv": _read_text,
-    ".npz": _read_npz,
-    ".npy": _read_npy,
-    ".parquet": _read_parquet,
-    ".json": _read_json,
-}
-SUFFIXES = tuple(_READERS)

@@ -1,7 +1,6 @@
 """``fedassay audit``: mechanisms and scores of one's own, the printed finding, the exit code, and what is refused."""
 
 import json
-import pickle
 import subprocess
 import sys
 
@@ -193,69 +192,6 @@ def test_what_is_wrong_is_reported_in_one_paragraph(say, words, says):
     assert says in result.stderr
     assert result.stderr.count("\n") == 1
     assert "gate" not in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a,b\n1,2\n", "or one column member and one column nonmember, but it has: a, b"),
-        ("", "or one column member and one column nonmember, but it has: none"),
-        ("member,member,nonmember\n1,2,3\n", "bad.csv has 2 columns with the name member, and needs one"),
-        ("member,nonmember\n1,2\nnan,3\n", "bad.csv, line 3, member: a score must be finite, got nan"),
-        ("member;nonmember\n1;2\n", "it has: member;nonmember"),
-        ("member,nonmember\n1,2\n1,two\n", "line 3, nonmember: a score must be a number, got 'two'"),
-        ("member,nonmember\n1,2\n,3\n4,5\n", "line 3: the column member has an empty cell before its last score"),
-        ("member,nonmember\n1,\n2,\n", "bad.csv: nonmember must not be empty"),
-        ("member,nonmember\n", "member must not be empty"),
-        ("member,nonmember\n1,2\ninf,3\n", "line 3, member: a score must be finite, got inf"),
-        (
-            "member,nonmember\n1,2\n1152921504606846977,3\n",
-            "line 3, member: the score 1152921504606846977 cannot be stored exactly",
-        ),
-        (b"member,nonmember\n\xff\xfe,2\n", "cannot be read as CSV in UTF-8"),
-    ],
-)
-def test_a_csv_that_holds_no_scores_is_reported(say, tmp_path, text, says):
-    (tmp_path / "bad.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    result = say("audit", "bad.csv", "--epsilon", 1, *RUNS)
-    assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
-
-
-class Trap:
-    def __reduce__(self):
-        return (exec, ("raise SystemError('unpickled')",))
-
-
-def test_a_npz_is_never_unpickled_and_a_bad_one_is_reported(say, tmp_path):
-    trap = np.empty(1, dtype=object)
-    trap[0] = Trap()
-    np.savez(tmp_path / "trap.npz", member=trap, nonmember=np.ones(3))
-    np.savez(tmp_path / "other.npz", members=np.ones(3))
-    np.savez(tmp_path / "words.npz", member=np.array(["a", "b"]), nonmember=np.ones(3))
-    np.savez(tmp_path / "square.npz", member=np.ones((2, 2)), nonmember=np.ones(3))
-    np.savez(tmp_path / "large.npz", member=2**60 + np.arange(3), nonmember=np.ones(3))
-    (tmp_path / "text.npz").write_text("member")
-    (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Trap()))
-    np.save(tmp_path / "array.npy", np.ones(3))
-    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
-    (tmp_path / "empty.npz").touch()
-    (tmp_path / "cut.npz").write_bytes((tmp_path / "square.npz").read_bytes()[:-40])
-    (tmp_path / "folder.npz").mkdir()
-    for name, says in [
-        ("trap", "cannot be read as .npz without unpickling"),
-        ("pickle", "is damaged, or is not an .npz file"),
-        ("text", "is damaged, or is not an .npz file"),
-        ("array", "is damaged, or is not an .npz file"),
-        ("empty", "is damaged, or is not an .npz file"),
-        ("cut", "cut.npz is damaged, or is not an .npz file"),
-        ("other", "or one column member and one column nonmember, but it has: members"),
-        ("words", "words.npz: member must hold numbers, got <U1"),
-        ("large", "large.npz: member must be numbers that float64 holds exactly"),
-        ("square", "member must have 1 dimension(s), got shape (2, 2)"),
-        ("folder", "folder.npz is a folder, not a file of scores"),
-    ]:
-        result = say("audit", f"{name}.npz", "--epsilon", 1, *RUNS)
-        assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
 
 
 @pytest.mark.usefixtures("mine")

@@ -45,10 +45,7 @@ def test_a_bundled_data_set_is_described(say):
     ("words", "says"),
     [
         (["datasets", "own.cvs"], "data set 'own.cvs' is not there: . holds own.csv"),
-        (
-            ["datasets", "own.csv", "--set", "labels=a"],
-            "labels must be a list of columns, got 'a': a single column is given by label",
-        ),
+        (["datasets", "own.csv", "--set", "labels=a"], "own.csv: option labels"),
         (["datasets", "digits", "--set", "label=a"], "data set digits has no option 'label'"),
         (["defenses", "own.csv"], "can be given only as `list datasets NAME`"),
         (["datasets", "digit"], "unknown data set 'digit'; known: digits"),

@@ -1,12 +1,10 @@
-"""Reads numpy files (.npz, .npy) without pickle, and turns named arrays into a data set."""
+"""Turns named arrays, of a numpy archive or of Python code, into a data set."""
 
 import json
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from math import prod
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +13,8 @@ from pydantic import Field, model_validator
 from ....audit.wording import nearest
 from ...objective import CLASSIFICATION, REGRESSION
 from ..dataset import Dataset
-from .options import Names, Range, Scale, SplitOptions, Task, check_size, refuse_rows
+from .options import Names, Range, Scale, SplitOptions, Task, refuse_rows
+from .readers import arrays_of
 from .samples import Labels, Samples, check_single_precision, class_numbers, dataset_of, owner_numbers, target_numbers
 
 KINDS = ("x", "y", "owner", "mask", "target")
@@ -78,53 +77,6 @@ def write_npz(dataset: Dataset, path: Path) -> None:
     facts = {key: value for key, value in given.items() if key not in arrays}
     arrays[_FACTS] = np.array(json.dumps(facts))
     np.savez(path, allow_pickle=False, **arrays)
-
-
-def arrays_of(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
-    """Return the arrays of a numpy file by their names, None for those that are not ``wanted``.
-
-    The array of a .npy file has the name "".
-
-    Raises ValueError, with the file's name, for a damaged file, Python objects, whose reading could run code, arrays
-    that are not as large as their headers claim, and more numbers than the limit allows.
-    """
-    found = dict[str, np.ndarray | None]()
-    try:
-        if path.suffix.lower() == ".npy":
-            with path.open("rb") as content:
-                return {"": _array(content, path.stat().st_size, path.name)}
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                name = member.filename.removesuffix(".npy")
-                with archive.open(member) as content:
-                    place = f"{path.name}: array {name}"
-                    found[name] = _array(content, member.file_size, place) if wanted(name) else None
-        return found
-    except (ValueError, PermissionError):
-        raise
-    except Exception as error:  # For damaged files, numpy and zipfile raise errors of many kinds.
-        raise ValueError(f"{path.name} cannot be read as a numpy file: {error or type(error).__name__}") from None
-
-
-def _array(content: IO[bytes], size: int, place: str) -> np.ndarray:
-    """One array of a file of ``size`` bytes; its header is read first, because it may claim that there are billions."""
-    try:
-        version = np.lib.format.read_magic(content)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(content)
-    except Exception as error:  # A damaged header is evaluated as text, with errors of many kinds.
-        raise ValueError(f"{place} is not an array as numpy saves it: {error}") from None
-    if dtype.hasobject:
-        raise ValueError(
-            f"{place} holds Python objects, which are never read, because reading them could run code: save it as "
-            "numbers or texts"
-        )
-    check_size(place, prod(shape))
-    claimed, there = prod(shape) * dtype.itemsize, size - content.tell()
-    if claimed != there:
-        raise ValueError(f"{place} must hold {claimed} bytes, as its header states, got {there}")
-    content.seek(0)
-    return np.asarray(np.lib.format.read_array(content, allow_pickle=False))
 
 
 def dataset_of_arrays(

@@ -15,6 +15,7 @@ from ....audit.wording import counted, nearest
 from ...objective import CLASSIFICATION, MULTILABEL
 from ..dataset import Dataset
 from .options import Names, Range, Scale, SplitOptions, Task, check_size, refuse_rows
+from .readers import check_present, numbers_of, read_table, texts_of, without_index
 from .samples import (
     Labels,
     Samples,
@@ -26,7 +27,6 @@ from .samples import (
     scaled,
     target_numbers,
 )
-from .tables import check_present, numbers_of, read_table, texts_of, without_index
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

@@ -86,6 +86,6 @@ def refuse_rows(wrong: np.ndarray, sentence: str, remedy: str = "", *, first: in
 
     ``first``: the number of the first row.
     """
-    rows = np.flatnonzero(wrong.reshape(len(wrong), -1).any(1))
+    rows = np.flatnonzero(wrong.any(tuple(range(1, wrong.ndim))))
     if len(rows):
         raise ValueError(f"{sentence} in row {rows[0] + first} ({counted(len(rows), 'such row')}){remedy}")

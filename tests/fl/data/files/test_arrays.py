@@ -6,8 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.data.files.arrays import arrays_of, write_npz
+from fedassay.fl.data.files.arrays import write_npz
 from fedassay.fl.data.files.lookup import DataFile
+from fedassay.fl.data.files.readers import arrays_of
 
 
 def images(n=40, shape=(6, 5), top=255):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl.data.files.lookup import DataFile
-from fedassay.fl.data.files.tables import numbers_of, texts_of, without_index
+from fedassay.fl.data.files.readers import numbers_of, texts_of, without_index
 
 HEADER = "age,job,label"
 ROWS = [f"{20 + i},{'abc'[i % 3]},{['no', 'yes'][i % 2]}" for i in range(20)]

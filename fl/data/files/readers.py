@@ -1,9 +1,12 @@
-"""Reads tables with pandas: text files (.csv, .tsv) and Parquet files, and the numbers that their columns hold."""
+"""Reads text files (.csv, .tsv) and Parquet files with pandas, and numpy files (.npz, .npy) without pickle."""
 
 import csv
 import re
+import zipfile
+from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,24 +20,53 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 _SEPARATORS = ",\t;|"
 _COMMAS = str.maketrans(",.", ".,")
 _UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+_REMEDY = ": correct the rows, leave the cells empty, or list the column in categories"
 _EXACT = 2**53
-"""Up to this size every whole number is a float of 64 bits."""
+"""Below this size every whole number is a float of 64 bits of its own."""
 
 
-def read_table(path: Path, separator: str = "") -> "DataFrame":
+def read_table(path: Path, separator: str = "", missing: Sequence[str] = MISSING) -> "DataFrame":
     """Return the table of a text file, whose cells are texts or missing, or of a Parquet file.
 
     A text file is in UTF-8, names its columns in the first line, and has as many cells in every other line.
-    ``separator``: of its cells; by default a comma, or a tab in a .tsv file.
+    ``separator``: of its cells; by default a comma, or a tab in a .tsv file. ``missing``: its cells that are missing.
 
     Raises ValueError, with file and line, for a file that does not fit or needs too much memory.
     """
     if path.suffix.lower() == ".parquet":
         return _parquet(path)
-    return _text(path, separator or ("\t" if path.suffix.lower() == ".tsv" else ","))
+    return _text(path, separator or ("\t" if path.suffix.lower() == ".tsv" else ","), missing)
 
 
-def numbers_of(column: "Series", place: str, decimal: str = ".") -> np.ndarray | None:
+def arrays_of(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+    """Return the arrays of a numpy file by their names, None for those that are not ``wanted``.
+
+    The array of a .npy file has the name "".
+
+    Raises ValueError, with the file's name, for a damaged file, Python objects, whose reading could run code, arrays
+    that are not as large as their headers claim, and more numbers than the limit allows.
+    """
+    found = dict[str, np.ndarray | None]()
+    try:
+        if path.suffix.lower() == ".npy":
+            with path.open("rb") as content:
+                return {"": _array(content, path.stat().st_size, path.name)}
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name in found:
+                    raise ValueError(f"{path.name} holds two arrays of the name {name}, and needs one")
+                with archive.open(member) as content:
+                    place = f"{path.name}: array {name}"
+                    found[name] = _array(content, member.file_size, place) if wanted(name) else None
+        return found
+    except (ValueError, PermissionError):
+        raise
+    except Exception as error:  # For damaged files, numpy and zipfile raise errors of many kinds.
+        raise ValueError(f"{path.name} cannot be read as a numpy file: {error or type(error).__name__}") from None
+
+
+def numbers_of(column: "Series", place: str, decimal: str = ".", remedy: str = _REMEDY) -> np.ndarray | None:
     """Return the column as float64 numbers ``(n,)``, NaN where missing, or ``(n, k)`` where its cells are lists of k
     numbers; None where it holds texts.
 
@@ -63,13 +95,9 @@ def numbers_of(column: "Series", place: str, decimal: str = ".") -> np.ndarray |
     unread = np.isnan(held) & column.notna().to_numpy()
     if unread.any() and 2 * int(unread.sum()) >= len(known):
         return None
-    refuse_rows(
-        unread,
-        f"{place} must hold numbers in all rows, as in most of them, got a text",
-        ": correct the rows, leave the cells empty, or list the column in categories",
-        first=1,
-    )
-    large = np.abs(held) > _EXACT
+    sentence = f"{place} must hold numbers in all rows, as in most of them, got a text"
+    refuse_rows(unread, sentence, remedy, first=1)
+    large = np.abs(held) >= _EXACT
     if large.any() and column[large].nunique() > len(np.unique(held[large])):
         raise ValueError(
             f"{place} holds different whole numbers that are too large to tell apart in double precision, the first in "
@@ -140,7 +168,28 @@ def _lists(column: "Series", place: str) -> np.ndarray:
         raise ValueError(f"{place} must hold lists of numbers, got lists of something else") from None
 
 
-def _text(path: Path, separator: str) -> "DataFrame":
+def _array(content: IO[bytes], size: int, place: str) -> np.ndarray:
+    """One array of a file of ``size`` bytes; its header is read first, because it may claim that there are billions."""
+    try:
+        version = np.lib.format.read_magic(content)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(content)
+    except Exception as error:  # A damaged header is evaluated as text, with errors of many kinds.
+        raise ValueError(f"{place} is not an array as numpy saves it: {error}") from None
+    if dtype.hasobject:
+        raise ValueError(
+            f"{place} holds Python objects, which are never read, because reading them could run code: save it as "
+            "numbers or texts"
+        )
+    check_size(place, prod(shape))
+    claimed, there = prod(shape) * dtype.itemsize, size - content.tell()
+    if claimed != there:
+        raise ValueError(f"{place} must hold {claimed} bytes, as its header states, got {there}")
+    content.seek(0)
+    return np.asarray(np.lib.format.read_array(content, allow_pickle=False))
+
+
+def _text(path: Path, separator: str, missing: Sequence[str]) -> "DataFrame":
     import pandas
 
     # Each number takes at least two characters in the file.
@@ -155,7 +204,7 @@ def _text(path: Path, separator: str) -> "DataFrame":
             header=0,
             names=list(range(len(columns))),
             keep_default_na=False,
-            na_values=list(MISSING),
+            na_values=list(missing),
             skipinitialspace=True,
             encoding="utf-8-sig",
         )
@@ -175,7 +224,7 @@ def _checked_header(path: Path, separator: str) -> list[str]:
         if len(columns) == 1 and (other := [mark for mark in _SEPARATORS if mark in columns[0]]):
             raise ValueError(
                 f"{path.name} must have columns separated by {separator!r}, got a first line with only one column, in "
-                f"which {other[0]!r} stands: set separator, or rename the file to .csv (commas) or .tsv (tabs)"
+                f"which {other[0]!r} stands: name the file .csv (commas) or .tsv (tabs), or set separator in a suite"
             )
         for row in rows:
             if row and len(row) != len(columns):
