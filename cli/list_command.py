@@ -194,7 +194,7 @@ def _estimators() -> dict[str, str]:
 
 
 def _named(kind: str) -> dict[str, str]:
-    from ..suites.conformance.summaries import summaries_of
+    from ..suites.conformance.federation_parts import summaries_of
 
     return summaries_of(kind)
 

@@ -21,8 +21,7 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.view import View
 from ..attacking.worst_case import worst_case_hypotheses
-from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require
-from .toy import toy_plan, toy_task
+from .check import Check, Fault, Subject, built, can_be_sent, equal, no_global_randomness, require, toy_plan, toy_task
 
 _SURROUNDINGS: tuple[tuple[Spec, Protection], ...] = (
     ("logistic", Protection()),
@@ -195,7 +194,7 @@ def _auc(scores: np.ndarray, member: np.ndarray) -> tuple[float, float]:
     return float(roc_auc_score(member, values)), ((len(values) + 1) / (12 * pairs)) ** 0.5
 
 
-CHECKS: tuple[Check, ...] = (
+ATTACK_CHECKS: tuple[Check, ...] = (
     built,
     runs,
     deterministic,

@@ -1,6 +1,5 @@
 """Check that a part, of the catalogue or from outside, does what its kind requires."""
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -26,8 +25,17 @@ from ..config.catalogue import build as build_class
 from ..config.catalogue import find as find_class
 from ..config.part_files import own_parts
 from ..config.source import ConfigError
-from . import transfer, vertical
+from .attack import ATTACK_CHECKS
+from .audit_parts import CANARY_CHECKS, ESTIMATOR_CHECKS
 from .check import LIMIT, Check, CheckOutcome, Subject, run_checks
+from .defense import DEFENSE_CHECKS
+from .federation_parts import ALGORITHM_CHECKS, DATASET_CHECKS, MODEL_CHECKS, PARTITION_CHECKS, SAMPLING_CHECKS
+from .other_federations import (
+    TRANSFER_ATTACK_CHECKS,
+    TRANSFER_DEFENSE_CHECKS,
+    VERTICAL_ATTACK_CHECKS,
+    VERTICAL_DEFENSE_CHECKS,
+)
 
 SAMPLING: dict[str, Any] = {
     "full": "full",
@@ -36,6 +44,17 @@ SAMPLING: dict[str, Any] = {
     "epoch": {"epoch": 4},
 }
 """The catalogue's sampling rules with the amounts at which they are checked."""
+_CHECKS: dict[str, tuple[Check, ...]] = {
+    "dataset": DATASET_CHECKS,
+    "model": MODEL_CHECKS,
+    "algorithm": ALGORITHM_CHECKS,
+    "partition": PARTITION_CHECKS,
+    "sampling": SAMPLING_CHECKS,
+    "canary": CANARY_CHECKS,
+    "estimator": ESTIMATOR_CHECKS,
+    "defense": DEFENSE_CHECKS,
+    "attack": ATTACK_CHECKS,
+}
 _USUAL: dict[str, Any] = {
     "learning_rate": 0.1,
     "local_steps": 2,
@@ -96,8 +115,7 @@ def checks_and_subject(
     found, given = kind, dict(options or {})
     _find(found, name)
     subject = Subject(kind=found, name=name, options=given, make=lambda: _make(found, name, given))
-    checks: tuple[Check, ...] = importlib.import_module(f"{__package__}.{found}").CHECKS
-    return _of_other_federations(found, name) or checks, subject
+    return _of_other_federations(found, name) or _CHECKS[found], subject
 
 
 def _of_other_federations(kind: str, name: str) -> tuple[Check, ...]:
@@ -106,10 +124,10 @@ def _of_other_federations(kind: str, name: str) -> tuple[Check, ...]:
         return ()
     part = find_class(kind, name)  # type: ignore[arg-type]
     found = {
-        VerticalDefense: vertical.DEFENSE_CHECKS,
-        VerticalAttack: vertical.ATTACK_CHECKS,
-        TransferDefense: transfer.DEFENSE_CHECKS,
-        VoteAttack: transfer.ATTACK_CHECKS,
+        VerticalDefense: VERTICAL_DEFENSE_CHECKS,
+        VerticalAttack: VERTICAL_ATTACK_CHECKS,
+        TransferDefense: TRANSFER_DEFENSE_CHECKS,
+        VoteAttack: TRANSFER_ATTACK_CHECKS,
     }
     return next((checks for base, checks in found.items() if issubclass(part, base)), ())
 

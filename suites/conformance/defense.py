@@ -33,8 +33,9 @@ from .check import (
     equal,
     no_global_randomness,
     require,
+    toy_plan,
+    toy_task,
 )
-from .toy import toy_plan, toy_task
 
 _REPLICAS = 3
 _ROUNDING = 1e-3
@@ -184,7 +185,7 @@ def _trained(task: Task, plan: Plan, prepared: Prepared, *, seed: int) -> torch.
     return run_federation(task, plan, prepared.protection, Streams(seed), batch=Batch(replicas=_REPLICAS))
 
 
-CHECKS: tuple[Check, ...] = (
+DEFENSE_CHECKS: tuple[Check, ...] = (
     built,
     prepares,
     claims_repeat,

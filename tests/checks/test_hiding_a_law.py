@@ -10,7 +10,7 @@ from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import clip
 from fedassay.fl.streams import normal
 from fedassay.suites.audits.case import Fitted, claim_checks, received_checks
-from fedassay.suites.conformance.toy import toy_plan
+from fedassay.suites.conformance.check import toy_plan
 from hidden_law import without_law
 from toy_federation import toy_task
 

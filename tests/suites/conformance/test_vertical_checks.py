@@ -6,7 +6,7 @@ import pytest
 import torch
 from fedassay.defenses.vertical.labels.label_gradient_noise import LabelGradientNoise, ResidualNoiseProtection
 from fedassay.fl.streams import normal
-from fedassay.suites.conformance import vertical
+from fedassay.suites.conformance import other_federations
 from fedassay.suites.conformance.check import Fault, Subject
 
 
@@ -55,11 +55,11 @@ def subject(protection=None):
 @pytest.mark.parametrize(
     ("check", "protection", "words"),
     [
-        (vertical.draws_from_streams, Elsewhere, "drawn elsewhere"),
-        (vertical.replicas_are_apart, Mixed, "labels of another run"),
-        (vertical.replicas_are_apart, Shared, "noise for all replicas"),
-        (vertical.replicas_are_apart, Elsewhere, "all blocks of runs"),
-        (vertical.prepares, None, "a law has no claim"),
+        (other_federations.vertical_draws_from_streams, Elsewhere, "drawn elsewhere"),
+        (other_federations.vertical_replicas_are_apart, Mixed, "labels of another run"),
+        (other_federations.vertical_replicas_are_apart, Shared, "noise for all replicas"),
+        (other_federations.vertical_replicas_are_apart, Elsewhere, "all blocks of runs"),
+        (other_federations.vertical_prepares, None, "a law has no claim"),
     ],
 )
 def test_a_broken_defense_fails_the_check_of_its_fault(check, protection, words):
@@ -67,6 +67,13 @@ def test_a_broken_defense_fails_the_check_of_its_fault(check, protection, words)
         check(subject(protection))
 
 
-@pytest.mark.parametrize("check", [vertical.draws_from_streams, vertical.replicas_are_apart, vertical.prepares])
+@pytest.mark.parametrize(
+    "check",
+    [
+        other_federations.vertical_draws_from_streams,
+        other_federations.vertical_replicas_are_apart,
+        other_federations.vertical_prepares,
+    ],
+)
 def test_the_correct_defense_passes(check):
     check(subject(ResidualNoiseProtection))

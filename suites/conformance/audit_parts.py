@@ -1,0 +1,144 @@
+"""Conformance checks of canaries and of estimators of epsilon."""
+
+import numpy as np
+import torch
+
+from ...audit.calibration import ALPHA, KnownMechanism, calibrate, evidence_of, known_mechanism_for, levels_of
+from ...audit.claim import Adjacency, Unit
+from ...audit.estimators.catalogue import Estimator
+from ...audit.measurement import Kind, Measurement
+from ...checks.canaries import COVERED, CanaryInputs, CanaryKind
+from ...fl.canary import Canary, DataCanary
+from ...fl.engine import run_federation
+from ...fl.protection import Protection
+from ...fl.streams import Streams
+from ...fl.training.local import Batch
+from .check import Check, Subject, built, equal, no_global_randomness, require, toy_plan, toy_task
+
+_LENGTH = 10.0
+
+
+def canary_fits(subject: Subject) -> str | None:
+    """It gives a canary of each unit and adjacency that an audit covers, or refuses it with a ValueError."""
+    made = [name for name in sorted(COVERED) if _canary_canary(subject, *name) is not None]
+    require(made, "it refused every unit and adjacency")
+    return ", ".join(f"{unit} {adjacency}" for unit, adjacency in made)
+
+
+def canary_finite(subject: Subject) -> str | None:
+    """Its vectors are finite, single precision and not zero; its images are in [0, 1]."""
+    for unit, adjacency in sorted(COVERED):
+        canary = _canary_canary(subject, unit, adjacency)
+        if isinstance(canary, Canary):
+            require(canary.present.dtype == torch.float32, f"its vector is {canary.present.dtype}, not torch.float32")
+            require(bool(canary.present.isfinite().all()), "its vector is not finite")
+            require(bool(canary.present.any()), "its vector is zero, so that no audit can see it")
+        elif isinstance(canary, DataCanary):
+            low, high = float(canary.images.min()), float(canary.images.max())
+            require(0 <= low <= high <= 1, f"its images must be in [0, 1], got {low:g} to {high:g}")
+    return None
+
+
+def canary_deterministic(subject: Subject) -> str | None:
+    """Equal streams give equal canaries."""
+    for unit, adjacency in sorted(COVERED):
+        with no_global_randomness():
+            first, again = (_canary_canary(subject, unit, adjacency) for _ in range(2))
+        require(_canary_same(first, again), "equal streams give another canary: it keeps state or draws elsewhere")
+    return None
+
+
+def canary_trains(subject: Subject) -> str | None:
+    """A small federation runs with it and without it, and its models then differ."""
+    task = toy_task().with_inert(1)
+    plan = toy_plan(task)
+    for unit, adjacency in sorted(COVERED):
+        canary = _canary_canary(subject, unit, adjacency)
+        if canary is None:
+            continue
+        finals = [
+            run_federation(task, plan, Protection(), Streams(1), batch=Batch(replicas=1, world=world), canary=canary)
+            for world in (0, 1)
+        ]
+        require(not equal(*finals), f"the model is the same with and without it ({unit}, {adjacency})")
+    return None
+
+
+def _canary_canary(subject: Subject, unit: Unit, adjacency: Adjacency) -> Canary | DataCanary | None:
+    task, kind = toy_task().with_inert(1), subject.make()
+    inputs = CanaryInputs(
+        unit=unit, adjacency=adjacency, length=_LENGTH, task=task, plan=toy_plan(task), streams=Streams(0)
+    )
+    assert isinstance(kind, CanaryKind)
+    try:
+        return kind.build(inputs)
+    except ValueError:
+        # A refusal of one adjacency is the author's right; `fits` requires that one is accepted.
+        if adjacency is Adjacency.ADD_REMOVE:
+            raise
+        return None
+
+
+def _canary_same(first: Canary | DataCanary | None, again: Canary | DataCanary | None) -> bool:
+    if first is None or again is None:
+        return first is again
+    return equal({**vars(first)}, {**vars(again)})
+
+
+CANARY_CHECKS: tuple[Check, ...] = (built, canary_fits, canary_finite, canary_deterministic, canary_trains)
+
+
+REPEATS = 200
+_TRIALS, _LEAK = 4000, 8.0
+
+
+def estimator_same_again(subject: Subject) -> str | None:
+    """Equal evidence gives an equal bound, which is a number >= 0."""
+    estimator: Estimator = subject.make()
+    with no_global_randomness():
+        first, again = (_estimator_measured(estimator, leak=1.0) for _ in range(2))
+    require(equal(first.epsilon_low, again.epsilon_low), "equal evidence gives another bound")
+    require(first.epsilon_low >= 0, f"the bound is {first.epsilon_low}")
+    return first.kind.value
+
+
+def estimator_known_answers(subject: Subject) -> str | None:
+    """It finds a leak, and does not exceed the epsilon of a mechanism that is known."""
+    estimator: Estimator = subject.make()
+    law = _estimator_law(estimator)
+    found, leaking = _estimator_measured(estimator, leak=1.0), _estimator_measured(estimator, leak=_LEAK)
+    require(
+        found.kind is not Kind.BOUND or found.epsilon_low <= law.epsilon,
+        f"the bound {found.epsilon_low:.3g} exceeds the true epsilon {law.epsilon:.3g}",
+    )
+    # Credible intervals and estimates guarantee nothing, so that nothing is required of their values.
+    require(
+        found.kind is not Kind.BOUND or leaking.epsilon_low > 0,
+        f"{_TRIALS} trials with an eighth of the noise gave a bound of 0",
+    )
+    return f"{found.epsilon_low:.3g} where epsilon is {law.epsilon:.3g}, {leaking.epsilon_low:.3g} with less noise"
+
+
+def estimator_error_rate(subject: Subject) -> str | None:
+    """It refutes true claims no more often than alpha, and handles degenerate scores."""
+    estimator: Estimator = subject.make()
+    rows = list(calibrate(repeats=REPEATS, only=[estimator]))
+    failed = [f"{row.situation}: {row.outcome}" for row in rows if row.fails]
+    require(not failed, "; ".join(failed))
+    counted = [row for row in rows if row.limit is not None]
+    return f"{len(counted)} situations of {REPEATS} audits each, alpha {ALPHA:g}, {len(rows) - len(counted)} others"
+
+
+def _estimator_law(estimator: Estimator) -> KnownMechanism:
+    return known_mechanism_for(estimator.evidence, gaussian=True)
+
+
+def _estimator_measured(estimator: Estimator, *, leak: float) -> Measurement:
+    law, rng = _estimator_law(estimator), np.random.default_rng(0)
+    member, nonmember = law.draw(1, _TRIALS, rng, leak=leak), law.draw(0, _TRIALS, rng, leak=leak)
+    evidence = evidence_of(estimator, member, nonmember, law, rng=rng, trials=estimator.design)
+    found: Measurement = estimator.measure(*evidence, **levels_of(estimator, law, alpha=ALPHA))
+    return found
+
+
+ESTIMATOR_CHECKS: tuple[Check, ...] = (built, estimator_same_again, estimator_known_answers, estimator_error_rate)
