@@ -126,9 +126,9 @@ def _check_pass(name: str, model: nn.Module, images: Tensor) -> None:
             warnings.simplefilter("ignore")  # Such as on the deviation of a single image, which is refused below.
             given = images.clone()
             with torch.enable_grad():
-                together = model(given)
+                # Both with gradients: without them PyTorch may take another kernel, which rounds otherwise.
+                together, again = model(given), model(images.clone())
             with torch.no_grad():
-                again = model(images.clone())
                 # A batch norm says itself that it mixes samples, and some refuse a single one.
                 alone = [] if batch_norms(model) else [model(image.clone().unsqueeze(0)) for image in images]
     except Exception as error:

@@ -126,7 +126,8 @@ def test_as_published_one_epochs_gradients_about_others_alone_show_more_of_a_lab
     party's updates have no noise, so that what moves does not depend on the noise: the releases are Gaussians with two
     fixed means, whose trade-off curve is exactly that of their distance over the deviation.
     """
-    task, plan = toy_vertical(LINEAR_TOP, n=200, epochs=1, batch=4, learning_rate=2.0, frozen=True)
+    # At 1.8 and more rounding grows into other numbers on other processors.
+    task, plan = toy_vertical(LINEAR_TOP, n=200, epochs=1, batch=4, learning_rate=1.7, frozen=True)
     prepared = LabelGradientNoise(epsilon=1.0, variant="as_published").prepare(plan)
     (claim,), protection = prepared.claims, prepared.protection
     assert str(claim.parameters[NOT_PROVABLE]).startswith("none: ")
@@ -140,7 +141,7 @@ def test_as_published_one_epochs_gradients_about_others_alone_show_more_of_a_lab
     )
     about_others = [moves["gradients", step.step, 0][step.people != 4] for step in first]
     mu = float(torch.cat(about_others).norm()) / protection.scale
-    assert epsilon_from_mu(mu, claim.delta) == pytest.approx(3.7, abs=0.1)
+    assert epsilon_from_mu(mu, claim.delta) == pytest.approx(2.9, abs=0.05)
 
 
 def test_wrong_settings_are_refused():

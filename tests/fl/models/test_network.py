@@ -62,15 +62,16 @@ def test_gradient_is_the_weighted_sum_of_the_sample_gradients(model, replicas):
 
 @pytest.mark.parametrize("model", SHAPES)
 def test_replicas_together_are_replicas_one_by_one(model):
-    network, params, images, labels = case(model, replicas=3, dtype=torch.float32)
-    together = network.sample_gradients(params, images, labels)
-    means = network.gradient(params, images, labels, torch.full((3, SAMPLES), 1 / SAMPLES))
+    network, params, images, labels = case(model, replicas=3)
+    weights = torch.full((3, SAMPLES), 1 / SAMPLES, dtype=torch.float64)
+    together, means = (
+        network.sample_gradients(params, images, labels),
+        network.gradient(params, images, labels, weights),
+    )
     for r in range(3):
         alone = [part[r : r + 1] for part in (params, images, labels)]
-        torch.testing.assert_close(network.sample_gradients(*alone)[0], together[r], rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(
-            network.gradient(*alone, torch.full((1, SAMPLES), 1 / SAMPLES))[0], means[r], rtol=1e-4, atol=1e-6
-        )
+        torch.testing.assert_close(network.sample_gradients(*alone)[0], together[r], rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(network.gradient(*alone, weights[:1])[0], means[r], rtol=1e-9, atol=1e-12)
 
 
 def test_the_logistic_gradient_is_the_hand_computed_one():
